@@ -1,0 +1,343 @@
+/*
+ * libattn: exact attention, softmax(scale * Q K^T + mask) V, computed tile by tile with a running maximum and
+ * sum, so that the Nq x Nk matrix never exists (Dao et al., FlashAttention, arXiv 2205.14135, algorithm 1;
+ * FlashAttention-2, arXiv 2307.08691, section 3.1; the online softmax is Milakov & Gimelshein, arXiv 1805.02867).
+ *
+ * This header is the whole API and its manual. In three steps:
+ *
+ *   1. Simple: fill an attn_forward_args, call attn_forward(NULL, &args). This CPU, all cores.
+ *   2. With a context: choose threads, an executor, an allocator, an instruction set (attn_context_create).
+ *   3. With a workspace: ask attn_forward_workspace for its size, hand the memory in; no call allocates then.
+ *
+ * ---- Example --------------------------------------------------------------------------------------------------
+ *
+ *   float *q, *k, *v, *o;                          // each [batch][seq][heads][dim], contiguous
+ *   attn_forward_args a = {
+ *       .struct_size = sizeof a,
+ *       .q = attn_tensor_bshd(q, ATTN_F32, batch, nq, heads, d),
+ *       .k = attn_tensor_bshd(k, ATTN_F32, batch, nk, kv_heads, d),
+ *       .v = attn_tensor_bshd(v, ATTN_F32, batch, nk, kv_heads, d_v),
+ *       .o = attn_tensor_bshd(o, ATTN_F32, batch, nq, heads, d_v),
+ *       .flags = ATTN_CAUSAL,
+ *   };
+ *   if (attn_forward(NULL, &a) != ATTN_OK) fprintf(stderr, "%s\n", attn_last_error());
+ *
+ * ---- Semantics ------------------------------------------------------------------------------------------------
+ *
+ * For query row i, key j, query head h, sequence b (lengths Nq, Nk of that sequence):
+ *
+ *   s      = softmax_scale * sum_c Q[b,i,h,c] K[b,j,hk,c]          hk = h / (Hq / Hk)
+ *   s      = softcap * tanh(s / softcap)                           if softcap > 0
+ *   s      = s + bias[b,h,i,j] - slope[b,h] * |i + off - j|        if given
+ *   visible(i, j): by causality, window, lengths and the boolean mask
+ *   LSE[i] = ln( sum_{visible j} exp(s) + exp(sink[h]) )           the sink only if given
+ *   O[i]   = sum_{visible j} exp(s - LSE[i]) V[b,j,hk,:]
+ *
+ *   C1  A row with no visible key gives O = 0 exactly and LSE = -inf. (A sink counts as one more visible key whose
+ *       value row is 0: with sinks such a row gives O = 0 and LSE = sink.) Gradients of such a row are 0.
+ *   C2  LSE is the natural logarithm of the sum of exp(s), after scale, softcap, bias, ALiBi and mask, before
+ *       dropout.
+ *   C3  Causal is aligned bottom-right: key j is visible to query i iff j <= i + off, off = Nk - Nq, so a block of
+ *       queries at position start_pos over Nk = start_pos + Nq keys is the ordinary case. ATTN_TOP_LEFT makes
+ *       off = 0. The window is inclusive: i + off - window_left <= j <= i + off + window_right; a negative bound is
+ *       unbounded on that side.
+ *   C4  A masked or padded position has no influence whatever its K and V bits are (NaN, Inf). An additive bias of
+ *       -inf masks. A NaN in a visible position poisons exactly the rows that see it, and a bias of +inf gives NaN
+ *       in that row only.
+ *   C5  Query head h uses KV head h / (Hq / Hk) (blocked, not interleaved). Hk = 0 with Hq > 0, or Hq not divisible
+ *       by Hk, is an error.
+ *   C6  Every element of O, LSE and row_max inside the declared shape is written; nothing else is (gaps, padding).
+ *       Rows beyond a sequence's length count as rows without a visible key. Inputs are never written.
+ *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on the layout or
+ *       alignment of the tensors, or on earlier calls; dense, padded and varlen forms of a sequence agree. On the
+ *       CPU the f32, f16, bf16 and f64 kernels of all instruction sets give the same bits as well.
+ *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or prints.
+ *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The default scale
+ *       1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative scale is legal.
+ *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to another
+ *       implementation: the order of summation differs.
+ *
+ * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
+ * summed in blocks of 128, each block fresh, then added once. There is no epsilon in the row sum and the running
+ * maximum is over all blocks so far.
+ *
+ * ---- Conventions ----------------------------------------------------------------------------------------------
+ *
+ * Threads: every function may be called from any number of threads at once, on the same context too.
+ * Ownership: the library keeps no pointer of an argument after a call returns, except those in a context's config.
+ * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and V may share
+ * memory, strides may be 0 or negative).
+ * Growing: argument structs start with struct_size = sizeof(the struct); zero in any field means "off" or
+ * "default". A program built with an older header works with a newer library (missing fields read as zero), and
+ * the reverse as long as the fields unknown to the library are zero (else ATTN_ERR_UNKNOWN_FIELD).
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ATTN_ATTN_H
+#define ATTN_ATTN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ATTN_VERSION_MAJOR 0
+#define ATTN_VERSION_MINOR 1
+#define ATTN_VERSION_PATCH 0
+
+#if defined(ATTN_BUILD_SHARED) && defined(_WIN32)
+#define ATTN_API __declspec(dllexport)
+#elif defined(__GNUC__)
+#define ATTN_API __attribute__((visibility("default")))
+#else
+#define ATTN_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status --------------------------------------------------------------------------------------------------- */
+
+/* Values are pinned for ever. attn_last_error() has the sentence that names the offending field and its values. */
+typedef enum attn_status {
+    ATTN_OK = 0,
+    ATTN_ERR_INVALID_ARGUMENT = 1, /* a field, or two fields together, make no sense */
+    ATTN_ERR_UNKNOWN_FIELD = 2,    /* struct_size is larger than this library knows and the unknown part is not 0 */
+    ATTN_ERR_UNSUPPORTED = 3,      /* legal, but this build or device cannot do it; the sentence says why */
+    ATTN_ERR_OVERFLOW = 4,         /* a size or an offset does not fit in 64 bits */
+    ATTN_ERR_OUT_OF_MEMORY = 5,    /* the allocator returned NULL */
+    ATTN_ERR_WORKSPACE = 6,        /* the workspace handed in is too small */
+    ATTN_ERR_DEVICE = 7            /* the GPU driver reported an error */
+} attn_status;
+
+/* The status' name in lower-case words ("invalid argument"); "unknown status" for other values. Static string. */
+ATTN_API const char *attn_status_string(attn_status status);
+
+/* One sentence about the last call of this thread that did not return ATTN_OK, e.g. "k.shape[2] = 3 does not divide
+ * q.shape[2] = 8"; "" if none. Valid until this thread's next call into the library. */
+ATTN_API const char *attn_last_error(void);
+
+/* ---- Tensors -------------------------------------------------------------------------------------------------- */
+
+/* Element types. Values are pinned. */
+typedef enum attn_dtype {
+    ATTN_F64 = 1,
+    ATTN_F32 = 2,
+    ATTN_F16 = 3,  /* IEEE binary16 */
+    ATTN_BF16 = 4, /* upper half of an f32 */
+    ATTN_BOOL = 5, /* one byte, 0 = false, anything else = true */
+    ATTN_I32 = 6,
+    ATTN_I64 = 7
+} attn_dtype;
+
+/* Bytes per element; 0 for an unknown dtype. */
+ATTN_API size_t attn_dtype_size(int32_t dtype);
+
+/*
+ * A view of up to four axes. This type is frozen. data == NULL means "absent" (unless an extent is 0). Strides are
+ * in elements, may be 0 (broadcast; inputs only) or negative, and data must be aligned to the element size.
+ * The axes are always, whatever the memory layout:
+ *
+ *   q, k, v, o, lse, row_max          (batch, sequence, head, dim)        lse and row_max have dim = 1
+ *   mask, bias, alibi_slopes, sinks   (batch, head, query, key)           any axis may have extent 1: broadcast
+ *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
+ */
+typedef struct attn_tensor {
+    void *data;
+    int64_t shape[4];
+    int64_t stride[4];
+    int32_t dtype;    /* attn_dtype */
+    int32_t reserved; /* 0 */
+} attn_tensor;
+
+/* The view of contiguous memory laid out [n0][n1][n2][n3]. */
+static inline attn_tensor attn_tensor_bshd(const void *data, attn_dtype dtype, int64_t n0, int64_t n1, int64_t n2,
+                                           int64_t n3)
+{
+    attn_tensor t;
+    t.data = (void *)(uintptr_t)data;
+    t.shape[0] = n0, t.shape[1] = n1, t.shape[2] = n2, t.shape[3] = n3;
+    t.stride[0] = n1 * n2 * n3, t.stride[1] = n2 * n3, t.stride[2] = n3, t.stride[3] = 1;
+    t.dtype = (int32_t)dtype;
+    t.reserved = 0;
+    return t;
+}
+
+/* The (batch, sequence, head, dim) view of contiguous memory laid out [batch][head][sequence][dim], the layout of
+ * PyTorch's scaled_dot_product_attention. */
+static inline attn_tensor attn_tensor_bhsd(const void *data, attn_dtype dtype, int64_t batch, int64_t heads,
+                                           int64_t seq, int64_t dim)
+{
+    attn_tensor t = attn_tensor_bshd(data, dtype, batch, seq, heads, dim);
+    t.stride[1] = dim, t.stride[2] = seq * dim;
+    return t;
+}
+
+/* ---- Context -------------------------------------------------------------------------------------------------- */
+
+/* Memory for contexts and for workspaces that the caller did not hand in. alloc returns NULL on failure; alignment
+ * is a power of two, size a multiple of it. Both are called from the thread that called the library. */
+typedef struct attn_allocator {
+    void *user;
+    void *(*alloc)(void *user, size_t size, size_t alignment);
+    void (*free)(void *user, void *ptr, size_t size);
+} attn_allocator;
+
+/*
+ * Threads to run on. parallel_for is the loop
+ *     for (i = 0; i < n; i++) task(arg, i, thread);
+ * in any order and on any threads; it returns when all n tasks are done. thread is in [0, num_threads(user)) and no
+ * two tasks run at once with the same thread number. Results do not depend on what it does. Fits OpenMP, TBB,
+ * pthreadpool or a game's job system in five lines (docs/api.md).
+ */
+typedef struct attn_executor {
+    void *user;
+    int32_t (*num_threads)(void *user);
+    void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg);
+} attn_executor;
+
+typedef enum attn_device { ATTN_DEVICE_CPU = 0, ATTN_DEVICE_CUDA = 1 } attn_device;
+
+typedef struct attn_context_config {
+    uint64_t struct_size;
+    int32_t device;          /* attn_device; pointers in a call belong to this device */
+    int32_t device_ordinal;  /* which GPU */
+    int32_t threads;         /* size of the context's own pool; 0 = one per core this process may use */
+    int32_t reserved;        /* 0 */
+    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "neon"; NULL = the environment
+                                variable ATTN_CPU, or else the best there is */
+    attn_allocator allocator; /* all zero = malloc and free */
+    attn_executor executor;   /* all zero = the context's own pool */
+} attn_context_config;
+
+/* Immutable once created, hence usable from many threads at once: calls that find the pool busy run on their own
+ * thread. Pass NULL as context for a default one (this CPU, all cores), which is created on first use and is never
+ * freed. After fork() a child may use any context; the pool's threads are started anew. */
+typedef struct attn_context attn_context;
+
+/* config == NULL = all defaults. Errors: invalid argument, unknown field, unsupported (no such device, or a cap this
+ * machine or build cannot honour), out of memory; *context is NULL then. */
+ATTN_API attn_status attn_context_create(const attn_context_config *config, attn_context **context);
+
+/* Joins the pool's threads and frees. No call may be in flight. NULL is allowed. */
+ATTN_API void attn_context_destroy(attn_context *context);
+
+/* ---- Forward -------------------------------------------------------------------------------------------------- */
+
+enum {
+    ATTN_CAUSAL = 1 << 0,   /* C3 */
+    ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
+    ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
+    ATTN_SCALE = 1 << 3     /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
+};
+
+typedef struct attn_forward_args {
+    uint64_t struct_size;
+
+    /* Inputs f64, f32, f16 or bf16, the same type in q, k, v; o may be that type or f32. Any strides.
+     * q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v), o (B, Nq, Hq, d_v); d and d_v from 0 up.
+     * With cu_seqlens_*: q and o (1, total_q, Hq, .), k and v (1, total_k, Hk, .). */
+    attn_tensor q, k, v, o;
+
+    /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the largest s of the
+     * row (-inf for a row without a visible key; sinks do not count). */
+    attn_tensor lse, row_max;
+
+    uint64_t flags; /* ATTN_CAUSAL | ... */
+    int64_t window_left, window_right;
+    double softmax_scale;
+    double softcap; /* > 0 and finite; 0 = off */
+
+    /* Optional. mask: bool, true = visible. bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each axis possibly of
+     * extent 1. With sequences of several lengths, rows and keys are counted within the sequence, and extents of at
+     * least the longest one are enough. */
+    attn_tensor mask, bias;
+
+    attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
+    attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
+
+    /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or none; i32 or i64,
+     * (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every sequence have no visible key. */
+    attn_tensor cu_seqlens_q, cu_seqlens_k;
+
+    /* Optional. Rows in use in each sequence (padding masks): i32 or i64, (B, 1, 1, 1), each within
+     * [0, the sequence's length]. They take the place of Nq and Nk in C3. */
+    attn_tensor seqused_q, seqused_k;
+
+    /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not matter and are not
+     * kept. NULL = the context's allocator is called once. */
+    void *workspace;
+    uint64_t workspace_bytes;
+} attn_forward_args;
+
+/* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field, unsupported, overflow,
+ * workspace, out of memory; nothing is written then. Context may be NULL. */
+ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
+
+/* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in the head dimension
+ * and the number of threads, independent of the lengths. Reads shapes and lengths only, never q, k, v. */
+ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes);
+
+/* What attn_forward would do, and what it costs. Byte and operation counts are of the mathematics: a product of
+ * visible tiles, as executed. Strings are static or in `why`. */
+typedef struct attn_plan {
+    uint64_t struct_size; /* in: sizeof(attn_plan) of the caller */
+    const char *kernel;   /* the kernel table's name, "avx2_f32" */
+    char why[256];        /* why this table and not the better ones, one line */
+    int32_t threads;
+    int32_t strip;        /* query rows side by side in one tile */
+    int32_t key_block;    /* keys per tile */
+    int32_t reserved;
+    int64_t rows_per_item; /* query rows (heads of a group folded in) of one work item */
+    int64_t items;         /* work items */
+    int64_t tiles_full, tiles_partial, tiles_skipped; /* strip x key_block tiles: all visible, masked in part, skipped */
+    double flops;          /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
+    double bytes_tiled;    /* Q, K, V, O and masks once, and K and V again for each further block of rows */
+    double bytes_standard; /* the same with the score matrix written and read as standard attention does: 4 passes */
+    uint64_t workspace_bytes;
+} attn_plan;
+
+/* Fills *plan. The same errors as attn_forward, except for the workspace, which is not looked at. */
+ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan);
+
+/* ---- Merge ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Combines results over disjoint key ranges of the same queries: LSE = ln sum_p exp(lse_p), O = sum_p exp(lse_p - LSE) o_p
+ * (FlashAttention-2, section 3.1; used for shared prefixes, rings, split keys). A part with lse = -inf has no influence
+ * whatever its o; if all have, O = 0 and LSE = -inf. Parts are added in order. A sink must be given to one part only.
+ */
+typedef struct attn_merge_args {
+    uint64_t struct_size;
+    int64_t parts;                    /* at least 1 */
+    const attn_tensor *part_o;        /* [parts]: (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
+    const attn_tensor *part_lse;      /* [parts]: (B, Nq, Hq, 1), f32 or f64, natural logarithm */
+    attn_tensor o;                    /* (B, Nq, Hq, d_v); may be the same view as one of part_o */
+    attn_tensor lse;                  /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
+} attn_merge_args;
+
+ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
+
+/* ---- Information ---------------------------------------------------------------------------------------------- */
+
+/* MAJOR * 10000 + MINOR * 100 + PATCH of the library in use (which may differ from the header's). */
+ATTN_API int32_t attn_version(void);
+
+/* What a context runs on. Strings live as long as the context. */
+typedef struct attn_info {
+    uint64_t struct_size;
+    const char *version;  /* "0.1.0" */
+    const char *build;    /* compiler and options */
+    const char *cpu_features; /* those libattn looks for and found, blank-separated */
+    const char *cpu_table;    /* the chosen kernel tables: "avx2" */
+    const char *cpu_tables;   /* all tables in this build that this machine can run, best first */
+    int32_t threads;
+    int32_t reserved;
+    int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 = unknown */
+} attn_info;
+
+ATTN_API attn_status attn_get_info(attn_context *context, attn_info *info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
