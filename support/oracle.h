@@ -1,0 +1,31 @@
+/*
+ * oracle.h: attention in float64 by two passes over each row, straight from the formula in attn.h.
+ *
+ * Shares nothing with src/: its own reading of strided tensors, its own masks, its own exp. It is the judge of every
+ * test, so it is kept plain. Scores use long double sums where the compiler's long double is wider than double.
+ */
+#ifndef SUPPORT_ORACLE_H
+#define SUPPORT_ORACLE_H
+
+#include <attn/attn.h>
+
+/* Dense results for the declared shape, index ((b*Nq + i)*Hq + h) (*d_v + c). Any of them may be NULL. */
+typedef struct oracle_result {
+    double *o;        /* exact output */
+    double *o_abs;    /* sum_j p_j |v_j|, the scale of O's error */
+    double *lse;      /* natural logarithm, -inf for an empty row */
+    double *row_max;  /* -inf for an empty row */
+    double *score_abs; /* per row (no c): max over visible j of |scale| * sum_c |q_c k_jc| plus |bias| and |ALiBi| */
+} oracle_result;
+
+/* All rows if rows == NULL, else rows[count] as flat (b, i, h) indices; the others are left alone (for long N). */
+void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows, int64_t count);
+
+/* The value of element (i0, i1, i2, i3) of any tensor of any dtype, as double. */
+double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
+
+/* Contract A1: the largest |O - O64| allowed: half an ulp of the output type at o plus
+ * c * u * (1 + score_abs) * o_abs, with u = 2^-24 (2^-53 for f64 inputs). */
+double oracle_bound(int32_t in_dtype, int32_t out_dtype, double c, double o, double o_abs, double score_abs);
+
+#endif

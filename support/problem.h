@@ -1,0 +1,86 @@
+/*
+ * problem.h: an attention problem as one line of text, and the tensors that belong to it.
+ *
+ * The same line serves `attn bench`, `plan`, `check`, the tests, the suites and bug reports. Words are key=value,
+ * separated by blanks, named as in attn.h; what is left out has a default. Not here: the answer (oracle.h) and the
+ * values of the tensors (inputs.h).
+ *
+ *   b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d    n=N sets nq and nk, h=H sets hq and hkv
+ *   dtype=f32|f64|f16|bf16   o_dtype=dtype|f32
+ *   layout=bshd|bhsd|qkv|gap|strided   qkv: interleaved packed QKV (needs hq=hkv nq=nk dv=d); gap: unused elements
+ *                                      between rows and heads; strided: K and V heads broadcast where possible, q
+ *                                      reversed along the sequence
+ *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
+ *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for none: mask=bk bias=f16:hqk
+ *   alibi=AXES sinks=AXES          of b h: alibi=h
+ *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
+ *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
+ *   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
+ *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon
+ */
+#ifndef SUPPORT_PROBLEM_H
+#define SUPPORT_PROBLEM_H
+
+#include <attn/attn.h>
+#include <stdbool.h>
+
+enum { PROBLEM_MAX_SEQS = 256 };
+
+typedef struct problem {
+    int64_t b, hq, hkv, nq, nk, d, dv;
+    int32_t dtype, o_dtype, index_dtype, bias_dtype;
+    int32_t layout, inputs; /* enum problem_layout, problem_inputs */
+    bool causal, top_left, lse, row_max;
+    bool has_window, has_scale;
+    int64_t window_left, window_right;
+    double scale, softcap;
+    char mask[5], bias[5], alibi[3], sinks[3]; /* axes, "" = absent, "1" = one element */
+    int64_t lens_q[PROBLEM_MAX_SEQS], lens_k[PROBLEM_MAX_SEQS]; /* varlen if has_lens */
+    int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
+    bool has_lens, has_used_q, has_used_k;
+    int64_t offset;
+    uint64_t seed;
+    int32_t threads;
+    char cpu[16];
+} problem;
+
+enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_STRIDED };
+enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARGE, INPUTS_EQUAL };
+
+/* Reads one line. On error returns false and writes one sentence that names the word into error[size]. */
+bool problem_parse(const char *line, problem *p, char *error, size_t size);
+
+/* Writes the shortest line that parses back to the same problem; returns its length as snprintf does. */
+int problem_print(const problem *p, char *line, size_t size);
+
+/* Calls visit for each problem of a suite file: one line each, '#' starts a comment, blank lines are skipped, and
+ * {a,b,c} in a line means one problem for each alternative (the cartesian product if there are several). Stops and
+ * returns false on the first error (with file:line in error) or when visit returns false. */
+bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
+
+/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; or starting right after one. */
+enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE };
+
+/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs poisoned with 0xFF bytes. */
+typedef struct problem_tensors {
+    attn_forward_args args;
+    struct tensor_memory *memory; /* private: the allocations */
+} problem_tensors;
+
+/* False if memory does not suffice. Free with problem_tensors_free. Equal problems give equal bits. */
+bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t);
+void problem_tensors_free(problem_tensors *t);
+
+/* 0xFF into o, lse and row_max, gaps included. */
+void problem_tensors_poison(problem_tensors *t);
+
+/* True if the gaps between the elements of the outputs still hold the poison and no input byte changed. */
+bool problem_tensors_intact(const problem_tensors *t);
+
+/* A context as the problem asks (threads, cpu). */
+attn_status problem_context(const problem *p, attn_context **context);
+
+/* 2 (d + d_v) Nq Nk Hq summed over sequences; causal counts half, as the field does. */
+double problem_flops(const problem *p);
+
+#endif
