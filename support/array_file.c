@@ -1,0 +1,150 @@
+/*
+ * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole. Called by npy.c and safetensors.c.
+ */
+#include "array_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void array_file_close(array_file *f)
+{
+    if (f->map != NULL) {
+        munmap(f->map, f->map_bytes);
+    }
+    memset(f, 0, sizeof *f);
+}
+
+bool array_file_fail(char *error, size_t size, const char *path, const char *format, ...)
+{
+    va_list list;
+    int n = snprintf(error, size, "%s: ", path);
+    if (n >= 0 && (size_t)n < size) {
+        va_start(list, format);
+        vsnprintf(error + n, size - (size_t)n, format, list);
+        va_end(list);
+    }
+    for (char *c = error; size > 0 && *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f) {
+            *c = '?'; /* names come from untrusted files: one line, no terminal escapes */
+        }
+    }
+    return false;
+}
+
+bool array_file_map(const char *path, array_file *f, char *error, size_t size)
+{
+    struct stat st;
+    memset(f, 0, sizeof *f);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        array_file_fail(error, size, path, "%s", strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        array_file_fail(error, size, path, "not a regular file");
+    } else if (st.st_size == 0) {
+        array_file_fail(error, size, path, "the file is empty");
+    } else {
+        void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED) {
+            array_file_fail(error, size, path, "cannot be mapped: %s", strerror(errno));
+        } else {
+            f->map = map;
+            f->map_bytes = (size_t)st.st_size;
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return f->map != NULL;
+}
+
+bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *bytes)
+{
+    int64_t product = bits;
+    bool empty = false;
+    for (int a = 0; a < ndim; a++) {
+        if (shape[a] < 0 || __builtin_mul_overflow(product, shape[a] == 0 ? 1 : shape[a], &product)) {
+            return false;
+        }
+        empty |= shape[a] == 0;
+    }
+    *bytes = empty ? 0 : (uint64_t)product / 8;
+    return empty || product % 8 == 0;
+}
+
+bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error, size_t size)
+{
+    int64_t stride = 1;
+    for (int i = 0; i < f->ndim; i++) {
+        int a = fortran ? i : f->ndim - 1 - i;
+        f->stride[a] = stride;
+        stride *= f->shape[a];
+    }
+    f->data = (const char *)f->map + offset;
+    if (f->bytes == 0 || offset % attn_dtype_size(f->dtype) == 0) {
+        return true;
+    }
+    void *copy = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) {
+        return array_file_fail(error, size, path, "no memory to align %zu bytes", f->bytes);
+    }
+    memcpy(copy, f->data, f->bytes);
+    munmap(f->map, f->map_bytes);
+    f->map = copy;
+    f->map_bytes = f->bytes;
+    f->data = copy;
+    return true;
+}
+
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+bool array_file_write(const char *path, const array_file_part *parts, int count, char *error, size_t size)
+{
+    char temporary[PATH_MAX];
+    int n = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof temporary) {
+        return array_file_fail(error, size, path, "the name is too long");
+    }
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return array_file_fail(error, size, path, "cannot create %s: %s", temporary, strerror(errno));
+    }
+    bool ok = true;
+    for (int i = 0; ok && i < count; i++) {
+        ok = write_all(fd, parts[i].data, parts[i].bytes);
+    }
+    ok = ok && fsync(fd) == 0;
+    int saved = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        saved = errno;
+    }
+    if (ok && rename(temporary, path) != 0) {
+        ok = false;
+        saved = errno;
+    }
+    if (!ok) {
+        unlink(temporary);
+        return array_file_fail(error, size, path, "%s", strerror(saved));
+    }
+    return true;
+}

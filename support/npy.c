@@ -1,0 +1,284 @@
+/*
+ * npy.c: the .npy format. The header is a Python dictionary literal with three keys; what stands here accepts exactly
+ * that, in any order and with any blanks, and nothing else of Python.
+ */
+#include "npy.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "npy.c reads and writes elements as they lie in memory: little-endian machines only"
+#endif
+
+/* A header of eight axes needs some 250 bytes; NumPy itself refuses more than 10000. */
+enum { MAX_HEADER = 65535, MAGIC = 6 };
+
+/* What follows the byte order in descr. The first code of a type is the one to write. */
+static const struct {
+    const char *code;
+    int32_t dtype;
+} npy_types[] = {
+    {"f4", ATTN_F32},  {"f2", ATTN_F16}, {"f8", ATTN_F64}, {"V2", ATTN_BF16},
+    {"b1", ATTN_BOOL}, {"i4", ATTN_I32}, {"i8", ATTN_I64}, {"bfloat16", ATTN_BF16},
+};
+enum { NPY_TYPES = sizeof npy_types / sizeof *npy_types };
+
+typedef struct cursor {
+    const char *at, *end;
+} cursor;
+
+typedef struct header {
+    char descr[16];
+    bool fortran, has_descr, has_fortran, has_shape;
+    int ndim;
+    int64_t shape[ARRAY_FILE_MAX_DIMS];
+    const char *problem; /* why parsing stopped */
+} header;
+
+static void skip_blanks(cursor *c)
+{
+    while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) {
+        c->at++;
+    }
+}
+
+/* Takes the word if it comes next, blanks before it included. */
+static bool take(cursor *c, const char *word)
+{
+    size_t n = strlen(word);
+    skip_blanks(c);
+    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n) != 0) {
+        return false;
+    }
+    c->at += n;
+    return true;
+}
+
+static bool take_string(cursor *c, char *text, size_t size)
+{
+    char quote[2] = "'";
+    if (!take(c, "'")) {
+        quote[0] = '"';
+        if (!take(c, "\"")) {
+            return false;
+        }
+    }
+    const char *close = memchr(c->at, quote[0], (size_t)(c->end - c->at));
+    if (close == NULL || (size_t)(close - c->at) >= size || memchr(c->at, '\\', (size_t)(close - c->at)) != NULL) {
+        return false;
+    }
+    size_t n = (size_t)(close - c->at);
+    memcpy(text, c->at, n);
+    text[n] = '\0';
+    c->at = close + 1;
+    return true;
+}
+
+static bool take_extent(cursor *c, int64_t *extent)
+{
+    skip_blanks(c);
+    const char *first = c->at;
+    *extent = 0;
+    while (c->at < c->end && *c->at >= '0' && *c->at <= '9') {
+        if (__builtin_mul_overflow(*extent, 10, extent) || __builtin_add_overflow(*extent, *c->at - '0', extent)) {
+            return false;
+        }
+        c->at++;
+    }
+    return c->at > first;
+}
+
+/* "()", "(3,)", "(3, 4)", "(3, 4,)" */
+static bool take_shape(cursor *c, header *h)
+{
+    bool comma = true;
+    if (!take(c, "(")) {
+        return false;
+    }
+    while (!take(c, ")")) {
+        if (!comma) {
+            return false;
+        }
+        if (h->ndim == ARRAY_FILE_MAX_DIMS) {
+            h->problem = "more than 8 axes";
+            return false;
+        }
+        if (!take_extent(c, &h->shape[h->ndim++])) {
+            return false;
+        }
+        comma = take(c, ",");
+    }
+    return h->ndim != 1 || comma; /* "(3)" is a number, not a tuple */
+}
+
+static bool take_bool(cursor *c, bool *value)
+{
+    *value = take(c, "True");
+    return *value || take(c, "False");
+}
+
+/* One "key: value"; each key once. */
+static bool take_item(cursor *c, header *h)
+{
+    char key[16];
+    if (!take_string(c, key, sizeof key) || !take(c, ":")) {
+        return false;
+    }
+    if (strcmp(key, "descr") == 0 && !h->has_descr) {
+        h->has_descr = true;
+        if (take(c, "[")) {
+            h->problem = "structured types are not supported";
+            return false;
+        }
+        return take_string(c, h->descr, sizeof h->descr);
+    }
+    if (strcmp(key, "fortran_order") == 0 && !h->has_fortran) {
+        h->has_fortran = true;
+        return take_bool(c, &h->fortran);
+    }
+    if (strcmp(key, "shape") == 0 && !h->has_shape) {
+        h->has_shape = true;
+        return take_shape(c, h);
+    }
+    return false;
+}
+
+static bool parse_header(const char *text, size_t length, header *h)
+{
+    cursor c = {text, text + length};
+    bool comma = true;
+    memset(h, 0, sizeof *h);
+    h->problem = "the header is not a dictionary of descr, fortran_order and shape";
+    if (!take(&c, "{")) {
+        return false;
+    }
+    while (!take(&c, "}")) {
+        if (!comma || !take_item(&c, h)) {
+            return false;
+        }
+        comma = take(&c, ",");
+    }
+    skip_blanks(&c);
+    return c.at == c.end && h->has_descr && h->has_fortran && h->has_shape;
+}
+
+/* NULL and *dtype, or what is wrong with the type. */
+static const char *parse_descr(const char *descr, int32_t *dtype)
+{
+    bool ordered = *descr != '\0' && strchr("<>=|", *descr) != NULL;
+    for (int i = 0; i < NPY_TYPES; i++) {
+        if (strcmp(descr + ordered, npy_types[i].code) == 0) {
+            *dtype = npy_types[i].dtype;
+            return *descr == '>' && attn_dtype_size(*dtype) > 1 ? "big-endian elements are not supported" : NULL;
+        }
+    }
+    return "is none of f2 f4 f8 i4 i8 b1 V2 (bfloat16)";
+}
+
+/* Where the dictionary starts and how long it is, from the fixed part of the file. */
+static bool header_place(const array_file *f, const char *path, size_t *start, size_t *length, char *error, size_t size)
+{
+    const unsigned char *m = f->map;
+    if (f->map_bytes < 10 || memcmp(m, "\x93NUMPY", MAGIC) != 0) {
+        return array_file_fail(error, size, path, "not a .npy file");
+    }
+    if (m[6] < 1 || m[6] > 3 || m[7] != 0) {
+        return array_file_fail(error, size, path, "version %d.%d of the .npy format is not supported", m[6], m[7]);
+    }
+    *start = m[6] == 1 ? 10 : 12;
+    *length = (size_t)m[8] | (size_t)m[9] << 8;
+    if (m[6] > 1) {
+        if (f->map_bytes < 12) {
+            return array_file_fail(error, size, path, "the file ends inside its header");
+        }
+        *length |= (size_t)m[10] << 16 | (size_t)m[11] << 24;
+    }
+    if (*length > f->map_bytes - *start) {
+        return array_file_fail(error, size, path, "the header claims %zu bytes, the file has %zu left", *length,
+                               f->map_bytes - *start);
+    }
+    if (*length > MAX_HEADER) {
+        return array_file_fail(error, size, path, "the header has %zu bytes, at most %d are accepted", *length,
+                               MAX_HEADER);
+    }
+    return true;
+}
+
+static bool read_array(array_file *f, const char *path, char *error, size_t size)
+{
+    header h;
+    size_t start = 0, length = 0;
+    uint64_t bytes;
+    if (!header_place(f, path, &start, &length, error, size)) {
+        return false;
+    }
+    if (!parse_header((const char *)f->map + start, length, &h)) {
+        return array_file_fail(error, size, path, "%s", h.problem);
+    }
+    const char *problem = parse_descr(h.descr, &f->dtype);
+    if (problem != NULL) {
+        return array_file_fail(error, size, path, "descr '%s': %s", h.descr, problem);
+    }
+    f->ndim = h.ndim;
+    memcpy(f->shape, h.shape, sizeof h.shape);
+    if (!array_file_size(h.ndim, h.shape, 8 * (int64_t)attn_dtype_size(f->dtype), &bytes)) {
+        return array_file_fail(error, size, path, "the shape has more bytes than fit in 64 bits");
+    }
+    size_t have = f->map_bytes - start - length;
+    if (bytes != have) {
+        return array_file_fail(error, size, path, "the shape needs %" PRIu64 " bytes of data, the file has %zu", bytes,
+                               have);
+    }
+    f->bytes = have;
+    return array_file_place(f, start + length, h.fortran, path, error, size);
+}
+
+bool npy_open(const char *path, array_file *f, char *error, size_t size)
+{
+    if (!array_file_map(path, f, error, size)) {
+        return false;
+    }
+    if (!read_array(f, path, error, size)) {
+        array_file_close(f);
+        return false;
+    }
+    return true;
+}
+
+/* The dictionary, padded so that the data begin at a multiple of 64 bytes; returns the length of the whole header. */
+static int print_header(char *text, size_t size, const char *descr, int ndim, const int64_t *shape)
+{
+    int n = snprintf(text, size, "%c%s%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (", 0x93, "NUMPY", 1, 0,
+                     0, 0, descr);
+    for (int a = 0; a < ndim; a++) {
+        n += snprintf(text + n, size - (size_t)n, "%s%" PRId64, a == 0 ? "" : ", ", shape[a]);
+    }
+    n += snprintf(text + n, size - (size_t)n, "%s), }", ndim == 1 ? "," : "");
+    while (n % 64 != 63) {
+        text[n++] = ' ';
+    }
+    text[n++] = '\n';
+    text[8] = (char)((n - 10) & 0xff);
+    text[9] = (char)((n - 10) >> 8);
+    return n;
+}
+
+bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data, char *error,
+               size_t size)
+{
+    char text[512], descr[16];
+    uint64_t bytes;
+    int type = 0;
+    while (type < NPY_TYPES && npy_types[type].dtype != dtype) {
+        type++;
+    }
+    if (type == NPY_TYPES || ndim < 0 || ndim > ARRAY_FILE_MAX_DIMS ||
+        !array_file_size(ndim, shape, 8 * (int64_t)attn_dtype_size(dtype), &bytes)) {
+        return array_file_fail(error, size, path, "not an array that a .npy file can hold");
+    }
+    snprintf(descr, sizeof descr, "%c%s", dtype == ATTN_BOOL ? '|' : '<', npy_types[type].code);
+    int n = print_header(text, sizeof text, descr, ndim, shape);
+    const array_file_part parts[2] = {{text, (size_t)n}, {data, (size_t)bytes}};
+    return array_file_write(path, parts, 2, error, size);
+}

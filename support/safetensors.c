@@ -1,0 +1,370 @@
+/*
+ * safetensors.c: the .safetensors format; JSON by cJSON.
+ */
+#include "safetensors.h"
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "safetensors.c reads and writes elements as they lie in memory: little-endian machines only"
+#endif
+
+enum { LENGTH = 8, MAX_HEADER = 100000000, MAX_DEPTH = 3 };
+
+static const struct {
+    const char *name;
+    int bits;
+    int32_t dtype; /* 0: legal in a file, but not a type of this library */
+} types[] = {
+    {"F32", 32, ATTN_F32}, {"F16", 16, ATTN_F16},  {"BF16", 16, ATTN_BF16},
+    {"F64", 64, ATTN_F64}, {"BOOL", 8, ATTN_BOOL}, {"I32", 32, ATTN_I32},
+    {"I64", 64, ATTN_I64}, {"U8", 8, 0},           {"I8", 8, 0},
+    {"I16", 16, 0},        {"U16", 16, 0},         {"U32", 32, 0},
+    {"U64", 64, 0},        {"F8_E4M3", 8, 0},      {"F8_E5M2", 8, 0},
+    {"F8_E8M0", 8, 0},     {"F6_E2M3", 6, 0},      {"F6_E3M2", 6, 0},
+    {"F4", 4, 0},          {"C64", 64, 0},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+/* One tensor of the header. */
+typedef struct entry {
+    const char *name; /* owned by the JSON tree */
+    int type;         /* index into types */
+    int ndim;
+    int64_t shape[ARRAY_FILE_MAX_DIMS];
+    uint64_t begin, end; /* bytes, from the end of the header */
+} entry;
+
+/* A file with its checked header. */
+typedef struct container {
+    array_file file; /* only the mapping */
+    cJSON *json;
+    entry *entries; /* by begin */
+    int count;
+    size_t data; /* offset of the first byte after the header */
+} container;
+
+/* A non-negative whole number below 2^53, where doubles are exact. */
+static bool get_integer(const cJSON *item, int64_t *value)
+{
+    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 0x1p53)) {
+        return false;
+    }
+    *value = (int64_t)item->valuedouble;
+    return (double)*value == item->valuedouble;
+}
+
+static int find_type(const cJSON *item)
+{
+    for (int i = 0; cJSON_IsString(item) && i < TYPES; i++) {
+        if (strcmp(item->valuestring, types[i].name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* NULL if the entry is right, else what is wrong with it. */
+static const char *read_entry(const cJSON *item, entry *e)
+{
+    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
+    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
+    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+    const cJSON *extent;
+    int64_t begin, end;
+    uint64_t bytes;
+    e->name = item->string;
+    e->type = find_type(dtype);
+    if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(shape) || !cJSON_IsArray(offsets)) {
+        return "is not an object of dtype, shape and data_offsets";
+    }
+    if (e->type < 0) {
+        return "has an unknown dtype";
+    }
+    if (cJSON_GetArraySize(offsets) != 2 || !get_integer(offsets->child, &begin) ||
+        !get_integer(offsets->child->next, &end) || begin > end) {
+        return "has data_offsets that are not [begin, end]";
+    }
+    e->ndim = 0;
+    cJSON_ArrayForEach(extent, shape)
+    {
+        if (e->ndim == ARRAY_FILE_MAX_DIMS) {
+            return "has more than 8 axes";
+        }
+        if (!get_integer(extent, &e->shape[e->ndim++])) {
+            return "has an extent that is not a whole number";
+        }
+    }
+    if (!array_file_size(e->ndim, e->shape, types[e->type].bits, &bytes) || bytes != (uint64_t)(end - begin)) {
+        return "has data_offsets that do not fit its shape and dtype";
+    }
+    e->begin = (uint64_t)begin;
+    e->end = (uint64_t)end;
+    return NULL;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->begin != y->begin) {
+        return x->begin < y->begin ? -1 : 1;
+    }
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+/* Names unique, byte ranges tiling [0, bytes) exactly. Leaves the entries sorted by place. */
+static bool check_entries(container *c, uint64_t bytes, const char *path, char *error, size_t size)
+{
+    size_t n = (size_t)c->count;
+    qsort(c->entries, n, sizeof *c->entries, by_name);
+    for (size_t i = 1; i < n; i++) {
+        if (strcmp(c->entries[i - 1].name, c->entries[i].name) == 0) {
+            return array_file_fail(error, size, path, "two tensors are named '%.64s'", c->entries[i].name);
+        }
+    }
+    qsort(c->entries, n, sizeof *c->entries, by_place);
+    uint64_t reached = 0;
+    for (size_t i = 0; i < n; i++) {
+        const entry *e = &c->entries[i];
+        if (e->begin != reached) {
+            return array_file_fail(error, size, path, "tensor '%.64s' begins at byte %" PRIu64 ", expected %" PRIu64,
+                                   e->name, e->begin, reached);
+        }
+        reached = e->end;
+    }
+    if (reached != bytes) {
+        return array_file_fail(error, size, path, "the tensors fill %" PRIu64 " bytes, the file has %" PRIu64, reached,
+                               bytes);
+    }
+    return true;
+}
+
+/* A header is an object of objects of arrays. Deeper ones are refused before a parser spends stack or memory on them.
+ */
+static bool is_shallow(const char *text, size_t length)
+{
+    int depth = 0;
+    bool string = false;
+    for (size_t i = 0; i < length; i++) {
+        if (string) {
+            i += text[i] == '\\';
+            string = i < length && text[i] != '"';
+        } else if (text[i] == '"') {
+            string = true;
+        } else if (text[i] == '{' || text[i] == '[') {
+            if (++depth > MAX_DEPTH) {
+                return false;
+            }
+        } else if (text[i] == '}' || text[i] == ']') {
+            depth--;
+        }
+    }
+    return true;
+}
+
+static bool parse_json(container *c, size_t length, const char *path, char *error, size_t size)
+{
+    const char *text = (const char *)c->file.map + LENGTH, *end = NULL;
+    if (!is_shallow(text, length)) {
+        return array_file_fail(error, size, path, "the header nests deeper than %d levels", MAX_DEPTH);
+    }
+    c->json = cJSON_ParseWithLengthOpts(text, length, &end, false);
+    if (!cJSON_IsObject(c->json)) {
+        return array_file_fail(error, size, path, "the header is not a JSON object");
+    }
+    for (; end < text + length; end++) {
+        if (*end != ' ') {
+            return array_file_fail(error, size, path, "the header goes on after its JSON object");
+        }
+    }
+    return true;
+}
+
+static bool read_header(container *c, const char *path, char *error, size_t size)
+{
+    uint64_t length = 0;
+    const cJSON *item;
+    bool metadata = false;
+    if (c->file.map_bytes < LENGTH) {
+        return array_file_fail(error, size, path, "not a .safetensors file: shorter than 8 bytes");
+    }
+    memcpy(&length, c->file.map, LENGTH);
+    if (length > MAX_HEADER || length > c->file.map_bytes - LENGTH) {
+        return array_file_fail(error, size, path, "the header claims %" PRIu64 " bytes, the file has %zu left", length,
+                               c->file.map_bytes - LENGTH);
+    }
+    c->data = LENGTH + (size_t)length;
+    if (!parse_json(c, (size_t)length, path, error, size)) {
+        return false;
+    }
+    c->entries = calloc((size_t)cJSON_GetArraySize(c->json) + 1, sizeof *c->entries);
+    if (c->entries == NULL) {
+        return array_file_fail(error, size, path, "no memory for the header");
+    }
+    cJSON_ArrayForEach(item, c->json)
+    {
+        if (strcmp(item->string, "__metadata__") == 0 && cJSON_IsObject(item) && !metadata) {
+            metadata = true;
+            continue;
+        }
+        const char *problem = read_entry(item, &c->entries[c->count++]);
+        if (problem != NULL) {
+            return array_file_fail(error, size, path, "tensor '%.64s' %s", item->string, problem);
+        }
+    }
+    return check_entries(c, c->file.map_bytes - c->data, path, error, size);
+}
+
+static void container_close(container *c)
+{
+    array_file_close(&c->file);
+    cJSON_Delete(c->json);
+    free(c->entries);
+}
+
+static bool container_open(const char *path, container *c, char *error, size_t size)
+{
+    memset(c, 0, sizeof *c);
+    if (!array_file_map(path, &c->file, error, size)) {
+        return false;
+    }
+    if (!read_header(c, path, error, size)) {
+        container_close(c);
+        return false;
+    }
+    return true;
+}
+
+static bool give_tensor(container *c, const entry *e, array_file *f, const char *path, char *error, size_t size)
+{
+    if (types[e->type].dtype == 0) {
+        return array_file_fail(error, size, path, "tensor '%.64s' has dtype %s, which is not supported", e->name,
+                               types[e->type].name);
+    }
+    *f = c->file;
+    memset(&c->file, 0, sizeof c->file); /* the mapping is the caller's now */
+    f->dtype = types[e->type].dtype;
+    f->ndim = e->ndim;
+    memcpy(f->shape, e->shape, sizeof e->shape);
+    f->bytes = (size_t)(e->end - e->begin);
+    if (!array_file_place(f, c->data + (size_t)e->begin, false, path, error, size)) {
+        array_file_close(f);
+        return false;
+    }
+    return true;
+}
+
+bool safetensors_open(const char *path, const char *name, array_file *f, char *error, size_t size)
+{
+    container c;
+    bool ok = false, found = false;
+    memset(f, 0, sizeof *f);
+    if (!container_open(path, &c, error, size)) {
+        return false;
+    }
+    for (int i = 0; i < c.count && !found; i++) {
+        if (strcmp(c.entries[i].name, name) == 0) {
+            found = true;
+            ok = give_tensor(&c, &c.entries[i], f, path, error, size);
+        }
+    }
+    if (!found) {
+        array_file_fail(error, size, path, "has no tensor named '%.64s'", name);
+    }
+    container_close(&c);
+    return ok;
+}
+
+bool safetensors_names(const char *path, void (*visit)(void *user, const char *name), void *user, char *error,
+                       size_t size)
+{
+    container c;
+    if (!container_open(path, &c, error, size)) {
+        return false;
+    }
+    for (int i = 0; i < c.count; i++) {
+        visit(user, c.entries[i].name);
+    }
+    container_close(&c);
+    return true;
+}
+
+/* cJSON prints large numbers with an exponent, which readers of this format refuse: integers go in as text. */
+static bool add_integer(cJSON *array, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    return cJSON_AddItemToArray(array, cJSON_CreateRaw(text));
+}
+
+static bool add_entry(cJSON *json, const char *name, const array_file *t, uint64_t *reached, uint64_t *bytes)
+{
+    int type = 0;
+    while (type < TYPES && types[type].dtype != t->dtype) {
+        type++;
+    }
+    if (t->dtype == 0 || type == TYPES || t->ndim < 0 || t->ndim > ARRAY_FILE_MAX_DIMS ||
+        !array_file_size(t->ndim, t->shape, types[type].bits, bytes)) {
+        return false;
+    }
+    cJSON *item = cJSON_AddObjectToObject(json, name);
+    bool ok = cJSON_AddStringToObject(item, "dtype", types[type].name) != NULL;
+    cJSON *shape = cJSON_AddArrayToObject(item, "shape");
+    for (int a = 0; a < t->ndim; a++) {
+        ok = add_integer(shape, (uint64_t)t->shape[a]) && ok;
+    }
+    cJSON *offsets = cJSON_AddArrayToObject(item, "data_offsets");
+    ok = add_integer(offsets, *reached) && ok;
+    *reached += *bytes;
+    return add_integer(offsets, *reached) && ok;
+}
+
+/* The JSON text, padded with blanks so that the data begin at a multiple of 8 bytes. */
+static char *print_padded(const cJSON *json, uint64_t *length)
+{
+    char *text = cJSON_PrintUnformatted(json);
+    size_t n = text == NULL ? 0 : strlen(text), padded = (n + 7) / 8 * 8;
+    char *grown = text == NULL ? NULL : realloc(text, padded + 1);
+    if (grown == NULL) {
+        free(text);
+        return NULL;
+    }
+    memset(grown + n, ' ', padded - n);
+    *length = padded;
+    return grown;
+}
+
+bool safetensors_write(const char *path, int count, const char *const *names, const array_file *tensors, char *error,
+                       size_t size)
+{
+    cJSON *json = cJSON_CreateObject();
+    array_file_part *parts = calloc((size_t)count + 2, sizeof *parts);
+    uint64_t reached = 0, length = 0, bytes = 0;
+    char *text = NULL;
+    bool ok = json != NULL && parts != NULL;
+    for (int i = 0; ok && i < count; i++) {
+        ok = add_entry(json, names[i], &tensors[i], &reached, &bytes);
+        parts[i + 2] = (array_file_part){tensors[i].data, (size_t)bytes};
+    }
+    text = ok ? print_padded(json, &length) : NULL;
+    if (text == NULL) {
+        array_file_fail(error, size, path, "not tensors that a .safetensors file can hold, or no memory");
+        ok = false;
+    } else {
+        parts[0] = (array_file_part){&length, LENGTH};
+        parts[1] = (array_file_part){text, (size_t)length};
+        ok = array_file_write(path, parts, count + 2, error, size);
+    }
+    free(text);
+    free(parts);
+    cJSON_Delete(json);
+    return ok;
+}
