@@ -1,0 +1,161 @@
+/*
+ * context.c: creating contexts, and the default one.
+ */
+#include "api/context.h"
+#include "api/args.h"
+#include "core/error.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *default_alloc(void *user, size_t size, size_t alignment)
+{
+    (void)user;
+    return aligned_alloc(alignment, size);
+}
+
+static void default_free(void *user, void *ptr, size_t size)
+{
+    (void)user, (void)size;
+    free(ptr);
+}
+
+static const size_t CONTEXT_BYTES = (sizeof(attn_context) + 63) / 64 * 64;
+
+static attn_status check_config(const attn_context_config *c)
+{
+    if (c->device != ATTN_DEVICE_CPU) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d: this build of libattn has the CPU only", c->device);
+    }
+    if (c->threads < 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.threads = %d is negative", c->threads);
+    }
+    if (c->device_ordinal != 0 || c->reserved != 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.device_ordinal = %d and config.reserved = %d must be 0",
+                         c->device_ordinal, c->reserved);
+    }
+    if ((c->allocator.alloc == NULL) != (c->allocator.free == NULL)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.allocator needs both alloc and free");
+    }
+    if ((c->executor.num_threads == NULL) != (c->executor.parallel_for == NULL)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.executor needs both num_threads and parallel_for");
+    }
+    return ATTN_OK;
+}
+
+static void list_tables(attn_context *x)
+{
+    int count;
+    const attn_isa *isas = attn_isas(&count);
+    for (int i = count - 1; i >= 0; i--) {
+        if ((isas[i].needs & ~x->features) == 0) {
+            strncat(x->tables, x->tables[0] ? " " : "", sizeof x->tables - strlen(x->tables) - 1);
+            strncat(x->tables, isas[i].name, sizeof x->tables - strlen(x->tables) - 1);
+        }
+    }
+}
+
+static attn_status select_table(attn_context *x, const char *cpu)
+{
+    const char *cap = cpu ? cpu : getenv("ATTN_CPU");
+    x->features = attn_cpu_features();
+    x->machine.isa = attn_select(x->features, cap);
+    list_tables(x);
+    if (x->machine.isa == NULL) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s = \"%.40s\" is none of this machine's tables: %s",
+                         cpu ? "config.cpu" : "ATTN_CPU", cap, x->tables);
+    }
+    return ATTN_OK;
+}
+
+static attn_status fill_context(attn_context *x, const attn_context_config *config)
+{
+    attn_status status = select_table(x, config->cpu);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    x->machine.caches = attn_cpu_caches();
+    x->machine.threads = config->threads > 0 ? config->threads : attn_cpu_count();
+    x->executor = config->executor;
+    if (x->executor.parallel_for == NULL) {
+        x->pool = attn_pool_create(x->machine.threads, &x->allocator);
+        if (x->pool == NULL) {
+            return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pool of %d threads", x->machine.threads);
+        }
+        x->executor = (attn_executor){x->pool, attn_pool_threads, attn_pool_for};
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_context_create(const attn_context_config *config, attn_context **context)
+{
+    attn_context_config c = {.struct_size = sizeof c};
+    if (context == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "context is NULL");
+    }
+    *context = NULL;
+    attn_status status = config ? attn_copy_args(&c, sizeof c, config, "attn_context_config") : ATTN_OK;
+    if (status == ATTN_OK) {
+        status = check_config(&c);
+    }
+    if (status != ATTN_OK) {
+        return status;
+    }
+    if (c.allocator.alloc == NULL) {
+        c.allocator = (attn_allocator){NULL, default_alloc, default_free};
+    }
+    attn_context *x = c.allocator.alloc(c.allocator.user, CONTEXT_BYTES, 64);
+    if (x == NULL) {
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %zu bytes", CONTEXT_BYTES);
+    }
+    *x = (attn_context){.allocator = c.allocator};
+    status = fill_context(x, &c);
+    if (status != ATTN_OK) {
+        attn_context_destroy(x);
+        return status;
+    }
+    *context = x;
+    return ATTN_OK;
+}
+
+void attn_context_destroy(attn_context *context)
+{
+    if (context == NULL) {
+        return;
+    }
+    attn_allocator allocator = context->allocator;
+    if (context->pool) {
+        attn_pool_destroy(context->pool, &allocator);
+    }
+    allocator.free(allocator.user, context, CONTEXT_BYTES);
+}
+
+/* The default context: the library's only global state. Created once; if that failed, tried again at the next call. */
+attn_status attn_context_get(attn_context *context, attn_context **actual)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static attn_context *shared;
+    attn_status status = ATTN_OK;
+    if (context == NULL) {
+        pthread_mutex_lock(&mutex);
+        if (shared == NULL) {
+            status = attn_context_create(NULL, &shared);
+        }
+        context = shared;
+        pthread_mutex_unlock(&mutex);
+    }
+    *actual = context;
+    return status;
+}
+
+attn_status attn_context_machine(const attn_context *context, attn_machine *machine)
+{
+    *machine = context->machine;
+    if (context->pool == NULL) {
+        machine->threads = context->executor.num_threads(context->executor.user);
+        if (machine->threads < 1) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "executor.num_threads returned %d", machine->threads);
+        }
+    }
+    return ATTN_OK;
+}

@@ -1,0 +1,25 @@
+/*
+ * context.h: what a context holds. Immutable after creation.
+ */
+#ifndef ATTN_API_CONTEXT_H
+#define ATTN_API_CONTEXT_H
+
+#include "cpu/forward.h"
+#include "cpu/pool.h"
+
+struct attn_context {
+    attn_allocator allocator;
+    attn_executor executor; /* the caller's, or the pool's */
+    attn_pool *pool;        /* NULL with the caller's executor */
+    uint32_t features;
+    attn_machine machine; /* threads: of the pool; a caller's executor is asked at each call */
+    char tables[64];      /* for attn_get_info */
+};
+
+/* The context itself, or the default one for NULL. Errors: those of attn_context_create. */
+attn_status attn_context_get(attn_context *context, attn_context **actual);
+
+/* The machine as this call sees it. Errors: an executor without threads. */
+attn_status attn_context_machine(const attn_context *context, attn_machine *machine);
+
+#endif

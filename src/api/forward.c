@@ -1,0 +1,142 @@
+/*
+ * forward.c: the front door of the forward pass: copy the arguments, validate, plan, hand over.
+ */
+#include "api/args.h"
+#include "api/context.h"
+#include "core/error.h"
+#include "core/mask.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct forward_call {
+    attn_context *context;
+    attn_forward_args args;
+    attn_problem problem;
+    attn_machine machine;
+    attn_cpu_plan plan;
+} forward_call;
+
+static attn_status prepare(forward_call *c, attn_context *context, const attn_forward_args *args)
+{
+    attn_status status = attn_copy_args(&c->args, sizeof c->args, args, "attn_forward_args");
+    if (status == ATTN_OK) {
+        status = attn_context_get(context, &c->context);
+    }
+    if (status == ATTN_OK) {
+        status = attn_context_machine(c->context, &c->machine);
+    }
+    if (status == ATTN_OK) {
+        status = attn_problem_init(&c->problem, &c->args);
+    }
+    if (status == ATTN_OK) {
+        status = attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine);
+    }
+    return status;
+}
+
+static void run(const forward_call *c, void *workspace)
+{
+    void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+    attn_cpu_forward(&c->plan, &c->problem, &c->context->executor, aligned);
+}
+
+attn_status attn_forward(attn_context *context, const attn_forward_args *args)
+{
+    forward_call c;
+    attn_status status = prepare(&c, context, args);
+    if (status != ATTN_OK || c.plan.schedule.items == 0) {
+        return status;
+    }
+    uint64_t bytes = c.plan.workspace_bytes;
+    if (c.args.workspace) {
+        if (c.args.workspace_bytes < bytes) {
+            return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
+                             (unsigned long long)c.args.workspace_bytes, (unsigned long long)bytes);
+        }
+        run(&c, c.args.workspace);
+        return ATTN_OK;
+    }
+    const attn_allocator *allocator = &c.context->allocator;
+    bytes = (bytes + 63) / 64 * 64;
+    void *workspace = bytes > PTRDIFF_MAX ? NULL : allocator->alloc(allocator->user, bytes, 64);
+    if (workspace == NULL) {
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
+    }
+    run(&c, workspace);
+    allocator->free(allocator->user, workspace, bytes);
+    return ATTN_OK;
+}
+
+attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes)
+{
+    forward_call c;
+    if (bytes == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
+    }
+    attn_status status = prepare(&c, context, args);
+    *bytes = status == ATTN_OK && c.plan.schedule.items > 0 ? c.plan.workspace_bytes : 0;
+    return status;
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------------------------- */
+
+static double elements(const attn_tensor *t)
+{
+    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3];
+}
+
+static double tensor_bytes(const attn_tensor *t)
+{
+    return t->data ? elements(t) * (double)attn_dtype_size(t->dtype) : 0;
+}
+
+static void cost(const forward_call *c, const attn_tile_count *tiles, attn_plan *out)
+{
+    const attn_problem *p = &c->problem;
+    double kv = tensor_bytes(&p->k) + tensor_bytes(&p->v), rows = (double)c->plan.schedule.block_rows;
+    double passes = (double)p->group * (double)p->q.shape[1] / rows;
+    double once = tensor_bytes(&p->q) + tensor_bytes(&p->o) + tensor_bytes(&p->mask) + tensor_bytes(&p->bias);
+    out->flops = 2.0 * (double)(p->d + p->dv) * tiles->scores;
+    out->bytes_tiled = once + kv * (passes > 1 ? passes : 1);
+    double scores = (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
+    out->bytes_standard = once + kv + 4 * scores * (double)c->plan.uk->real_size;
+}
+
+static void explain(const forward_call *c, char *why, size_t size)
+{
+    int count;
+    const attn_isa *isas = attn_isas(&count), *best = attn_select(c->context->features, NULL);
+    if (best != c->machine.isa) {
+        (void)snprintf(why, size, "%s was capped to %s by the context or ATTN_CPU", best->name, c->machine.isa->name);
+    } else if (best != &isas[count - 1]) {
+        (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs", best->name,
+                       isas[count - 1].name);
+    } else {
+        (void)snprintf(why, size, "%s is the best table of this build", best->name);
+    }
+}
+
+attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan)
+{
+    forward_call c;
+    attn_status status = prepare(&c, context, args);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    attn_tile_count tiles = attn_cpu_count_tiles(&c.plan, &c.problem);
+    attn_plan out = {
+        .kernel = c.plan.uk->name,
+        .threads = c.plan.threads,
+        .strip = c.plan.uk->strip,
+        .key_block = ATTN_KEY_BLOCK,
+        .rows_per_item = c.plan.schedule.block_rows,
+        .items = c.plan.schedule.items,
+        .tiles_full = tiles.full,
+        .tiles_partial = tiles.partial,
+        .tiles_skipped = tiles.skipped,
+        .workspace_bytes = c.plan.schedule.items > 0 ? c.plan.workspace_bytes : 0,
+    };
+    explain(&c, out.why, sizeof out.why);
+    cost(&c, &tiles, &out);
+    return attn_copy_out(plan, &out, sizeof out, "attn_plan");
+}

@@ -1,0 +1,34 @@
+/*
+ * compiler.h: the only place for compiler extensions. C and CUDA.
+ */
+#ifndef ATTN_CORE_COMPILER_H
+#define ATTN_CORE_COMPILER_H
+
+#define ATTN_CAT_(a, b) a##b
+#define ATTN_CAT(a, b) ATTN_CAT_(a, b) /* after expansion of both */
+#define ATTN_STRING_(a) #a
+#define ATTN_STRING(a) ATTN_STRING_(a)
+
+#if defined(__clang__)
+#define ATTN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define ATTN_UNROLL _Pragma("GCC unroll 64")
+#else
+#define ATTN_UNROLL
+#endif
+
+#if defined(__GNUC__)
+#define ATTN_INLINE static inline __attribute__((always_inline))
+#define ATTN_PRINTF(string, first) __attribute__((format(printf, string, first)))
+#else
+#define ATTN_INLINE static inline
+#define ATTN_PRINTF(string, first)
+#endif
+
+#if defined(__CUDACC__)
+#define ATTN_RESTRICT __restrict__
+#else
+#define ATTN_RESTRICT restrict
+#endif
+
+#endif

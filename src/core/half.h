@@ -1,0 +1,103 @@
+/*
+ * half.h: the bits of binary16 and bfloat16, and one element of any type as float or double.
+ *
+ * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included, so that a result does not
+ * depend on which of the two converted it.
+ */
+#ifndef ATTN_CORE_HALF_H
+#define ATTN_CORE_HALF_H
+
+#include <attn/attn.h>
+#include <string.h>
+
+static inline float attn_bits_to_f32(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint32_t attn_f32_to_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float attn_bf16_to_f32(uint16_t h)
+{
+    return attn_bits_to_f32((uint32_t)h << 16);
+}
+
+static inline uint16_t attn_f32_to_bf16(float x)
+{
+    uint32_t u = attn_f32_to_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+        return (uint16_t)((u >> 16) | 0x40u); /* quiet NaN, payload cut */
+    }
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+static inline float attn_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
+    if (rest >= 0x7c00u) { /* inf, NaN (made quiet) */
+        return attn_bits_to_f32(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) | (rest > 0x7c00u ? 0x400000u : 0));
+    }
+    if (rest >= 0x400u) {
+        return attn_bits_to_f32(sign | ((rest << 13) + (112u << 23)));
+    }
+    float x = (float)rest * 0x1p-24f; /* subnormal: exact */
+    return sign ? -x : x;
+}
+
+static inline uint16_t attn_f32_to_f16(float x)
+{
+    uint32_t u = attn_f32_to_bits(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
+    if (mag > 0x7f800000u) {
+        return (uint16_t)(sign | 0x7e00u | ((mag >> 13) & 0x3ffu));
+    }
+    if (mag >= 0x47800000u) { /* 2^16 and above */
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (mag < 0x38800000u) { /* below 2^-14: adding 2^-1 leaves round(x / 2^-24) in the low bits */
+        return (uint16_t)(sign | (attn_f32_to_bits(attn_bits_to_f32(mag) + 0.5f) - 0x3f000000u));
+    }
+    return (uint16_t)(sign | ((mag - (112u << 23) + 0xfffu + ((mag >> 13) & 1u)) >> 13));
+}
+
+/* One element as double; dtype must be a floating type. */
+static inline double attn_element_to_f64(const void *p, int32_t dtype)
+{
+    switch (dtype) {
+    case ATTN_F64:
+        return *(const double *)p;
+    case ATTN_F32:
+        return (double)*(const float *)p;
+    case ATTN_F16:
+        return (double)attn_f16_to_f32(*(const uint16_t *)p);
+    default:
+        return (double)attn_bf16_to_f32(*(const uint16_t *)p);
+    }
+}
+
+/* One element from double. To a 16-bit type it goes through f32, as the kernels' accumulators do. */
+static inline void attn_element_from_f64(void *p, int32_t dtype, double x)
+{
+    switch (dtype) {
+    case ATTN_F64:
+        *(double *)p = x;
+        break;
+    case ATTN_F32:
+        *(float *)p = (float)x;
+        break;
+    case ATTN_F16:
+        *(uint16_t *)p = attn_f32_to_f16((float)x);
+        break;
+    default:
+        *(uint16_t *)p = attn_f32_to_bf16((float)x);
+        break;
+    }
+}
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and lengths exist: every
+ * kind of them is one interval of keys per row, and a tile is skipped, full or partly masked by comparing intervals.
+ * Boolean masks are not geometry: they reach the kernels as -inf scores (score.h).
+ */
+#ifndef ATTN_CORE_MASK_H
+#define ATTN_CORE_MASK_H
+
+#include "core/problem.h"
+
+/* Keys lo .. hi-1; empty if lo >= hi, always within [0, nk]. */
+typedef struct attn_interval {
+    int64_t lo, hi;
+} attn_interval;
+
+static inline attn_interval attn_mask_row(const attn_problem *p, const attn_sequence *s, int64_t i)
+{
+    attn_interval v = {0, s->nk};
+    if (i >= s->nq_used) {
+        v.hi = 0;
+        return v;
+    }
+    int64_t at = i + s->diagonal;
+    if (p->window_left != ATTN_UNBOUNDED && at - p->window_left > v.lo) {
+        v.lo = at - p->window_left;
+    }
+    if (p->window_right != ATTN_UNBOUNDED && at + p->window_right + 1 < v.hi) {
+        v.hi = at + p->window_right + 1;
+    }
+    if (v.hi <= v.lo) {
+        v.lo = v.hi = 0;
+    }
+    return v;
+}
+
+/* The intervals of a set of rows at once: their hull, and the keys that all of them see. */
+typedef struct attn_rows_mask {
+    attn_interval hull, common;
+} attn_rows_mask;
+
+static inline attn_rows_mask attn_mask_none(void)
+{
+    return (attn_rows_mask){{INT64_MAX, 0}, {0, INT64_MAX}};
+}
+
+static inline void attn_mask_add(attn_rows_mask *m, attn_interval row)
+{
+    if (row.lo < row.hi) {
+        m->hull.lo = row.lo < m->hull.lo ? row.lo : m->hull.lo;
+        m->hull.hi = row.hi > m->hull.hi ? row.hi : m->hull.hi;
+    }
+    m->common.lo = row.lo > m->common.lo ? row.lo : m->common.lo;
+    m->common.hi = row.hi < m->common.hi ? row.hi : m->common.hi;
+}
+
+typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
+
+/* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */
+static inline attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last, attn_interval *keys)
+{
+    keys->lo = first > m->hull.lo ? first : m->hull.lo;
+    keys->hi = last < m->hull.hi ? last : m->hull.hi;
+    if (keys->lo >= keys->hi) {
+        return ATTN_TILE_SKIP;
+    }
+    return keys->lo >= m->common.lo && keys->hi <= m->common.hi ? ATTN_TILE_FULL : ATTN_TILE_PARTIAL;
+}
+
+#endif

@@ -1,0 +1,345 @@
+/*
+ * problem.c: validation of the forward pass's arguments, field by field, and their normal form.
+ * Called by the front door (api/); no arithmetic on q, k, v happens here.
+ */
+#include "core/problem.h"
+#include "core/error.h"
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64, BOOL_TYPE = 1 << ATTN_BOOL };
+
+/* Returns from the calling function unless the call gave ATTN_OK. */
+#define TRY(call)                      \
+    do {                               \
+        attn_status status_ = (call);  \
+        if (status_ != ATTN_OK) {      \
+            return status_;            \
+        }                              \
+    } while (0)
+
+static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
+{
+    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s", name,
+                     (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3],
+                     want);
+}
+
+/* The bytes spanned by the view, in both directions, must fit in an int64. */
+static attn_status check_span(const char *name, const attn_tensor *t)
+{
+    int64_t up = 0, down = 0, size = (int64_t)attn_dtype_size(t->dtype), bytes;
+    for (int a = 0; a < 4; a++) {
+        int64_t reach;
+        if (__builtin_mul_overflow(t->shape[a] - 1, t->stride[a], &reach) ||
+            __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down)) {
+            return attn_fail(ATTN_ERR_OVERFLOW, "%s.shape[%d] = %lld times %s.stride[%d] = %lld leaves 64 bits", name,
+                             a, (long long)t->shape[a], name, a, (long long)t->stride[a]);
+        }
+    }
+    if (__builtin_sub_overflow(up, down, &bytes) || __builtin_mul_overflow(bytes, size, &bytes)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "%s spans more bytes than fit in 64 bits", name);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_type(const char *name, const attn_tensor *t, int types)
+{
+    if (t->dtype <= 0 || t->dtype > ATTN_I64 || !(types >> t->dtype & 1)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d is not a type that %s can have", name, (int)t->dtype,
+                         name);
+    }
+    if (t->reserved != 0) {
+        return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name, (int)t->reserved);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_axis(const char *name, const attn_tensor *t, int axis, bool output)
+{
+    if (t->shape[axis] < 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld is negative", name, axis,
+                         (long long)t->shape[axis]);
+    }
+    if (output && t->shape[axis] > 1 && t->stride[axis] == 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.stride[%d] = 0 would write %lld elements to one place", name,
+                         axis, (long long)t->shape[axis]);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output)
+{
+    TRY(check_type(name, t, types));
+    bool empty = false;
+    for (int a = 0; a < 4; a++) {
+        TRY(check_axis(name, t, a, output));
+        empty |= t->shape[a] == 0;
+    }
+    if (empty) {
+        return ATTN_OK;
+    }
+    if (t->data == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
+    }
+    if ((uintptr_t)t->data % attn_dtype_size(t->dtype) != 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data = %p is not aligned to its elements of %zu bytes", name,
+                         t->data, attn_dtype_size(t->dtype));
+    }
+    return check_span(name, t);
+}
+
+static attn_status check_equal(const char *a_name, const attn_tensor *a, int axis_a, const char *b_name,
+                               const attn_tensor *b, int axis_b)
+{
+    if (a->shape[axis_a] != b->shape[axis_b]) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld", a_name, axis_a,
+                         (long long)a->shape[axis_a], b_name, axis_b, (long long)b->shape[axis_b]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_qkvo(const attn_problem *p)
+{
+    TRY(attn_check_tensor("q", &p->q, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("k", &p->k, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("v", &p->v, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, true));
+    if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "q.dtype = %d, k.dtype = %d and v.dtype = %d must be the same",
+                         (int)p->q.dtype, (int)p->k.dtype, (int)p->v.dtype);
+    }
+    if (p->o.dtype != p->q.dtype && p->o.dtype != ATTN_F32) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o.dtype = %d must be q.dtype = %d or f32", (int)p->o.dtype,
+                         (int)p->q.dtype);
+    }
+    TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
+    TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));
+    TRY(check_equal("v", &p->v, 1, "k", &p->k, 1));
+    TRY(check_equal("v", &p->v, 2, "k", &p->k, 2));
+    TRY(check_equal("k", &p->k, 3, "q", &p->q, 3));
+    TRY(check_equal("o", &p->o, 0, "q", &p->q, 0));
+    TRY(check_equal("o", &p->o, 1, "q", &p->q, 1));
+    TRY(check_equal("o", &p->o, 2, "q", &p->q, 2));
+    TRY(check_equal("o", &p->o, 3, "v", &p->v, 3));
+    if (p->heads > 0 && (p->kv_heads == 0 || p->heads % p->kv_heads != 0)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "k.shape[2] = %lld does not divide q.shape[2] = %lld",
+                         (long long)p->kv_heads, (long long)p->heads);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_row_output(const char *name, const attn_tensor *t, const attn_problem *p)
+{
+    if (!attn_tensor_present(t)) {
+        return ATTN_OK;
+    }
+    TRY(attn_check_tensor(name, t, ATTN_WIDE_TYPES, true));
+    for (int a = 0; a < 3; a++) {
+        TRY(check_equal(name, t, a, "q", &p->q, a));
+    }
+    return t->shape[3] == 1 ? ATTN_OK : invalid_shape(name, t, "a last axis of 1");
+}
+
+/* ---- lengths ------------------------------------------------------------------------------------------------- */
+
+static int64_t index_at(const attn_tensor *t, int64_t i)
+{
+    const char *e = attn_at(t, i, 0, 0, 0);
+    return t->dtype == ATTN_I32 ? (int64_t) * (const int32_t *)e : *(const int64_t *)e;
+}
+
+static attn_status check_index(const char *name, const attn_tensor *t, int64_t count)
+{
+    TRY(attn_check_tensor(name, t, INDEX_TYPES, false));
+    if (t->shape[0] != count || t->shape[1] != 1 || t->shape[2] != 1 || t->shape[3] != 1) {
+        char want[64];
+        (void)snprintf(want, sizeof want, "(%lld, 1, 1, 1)", (long long)count);
+        return invalid_shape(name, t, want);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_cu_seqlens(const char *name, const attn_tensor *t, int64_t batch, int64_t total)
+{
+    TRY(check_index(name, t, batch + 1));
+    int64_t before = 0;
+    for (int64_t b = 0; b <= batch; b++) {
+        int64_t at = index_at(t, b);
+        if (at < before || at > total) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]", name, (long long)b,
+                             (long long)at, (long long)before, (long long)total);
+        }
+        before = at;
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_varlen(attn_problem *p)
+{
+    if (attn_tensor_present(&p->cu_q) != attn_tensor_present(&p->cu_k)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "cu_seqlens_q and cu_seqlens_k must be given together");
+    }
+    p->varlen = attn_tensor_present(&p->cu_q);
+    if (!p->varlen) {
+        return ATTN_OK;
+    }
+    if (p->q.shape[0] != 1) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "q.shape[0] = %lld, must be 1 with cu_seqlens_q",
+                         (long long)p->q.shape[0]);
+    }
+    if (p->cu_q.shape[0] < 1) {
+        return invalid_shape("cu_seqlens_q", &p->cu_q, "(B + 1, 1, 1, 1)");
+    }
+    p->batch = p->cu_q.shape[0] - 1;
+    TRY(check_cu_seqlens("cu_seqlens_q", &p->cu_q, p->batch, p->q.shape[1]));
+    return check_cu_seqlens("cu_seqlens_k", &p->cu_k, p->batch, p->k.shape[1]);
+}
+
+static int64_t declared_length(const attn_tensor *cu, const attn_tensor *rows, int64_t b)
+{
+    return attn_tensor_present(cu) ? index_at(cu, b + 1) - index_at(cu, b) : rows->shape[1];
+}
+
+static attn_status check_seqused(const char *name, const attn_tensor *used, const attn_tensor *cu,
+                                 const attn_tensor *rows, int64_t batch)
+{
+    if (!attn_tensor_present(used)) {
+        return ATTN_OK;
+    }
+    TRY(check_index(name, used, batch));
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t n = index_at(used, b), length = declared_length(cu, rows, b);
+        if (n < 0 || n > length) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [0, %lld]", name, (long long)b,
+                             (long long)n, (long long)length);
+        }
+    }
+    return ATTN_OK;
+}
+
+/* ---- what changes scores -------------------------------------------------------------------------------------- */
+
+static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_tensor *rows)
+{
+    if (!p->varlen) {
+        return rows->shape[1];
+    }
+    int64_t n = 0;
+    for (int64_t b = 0; b < p->batch; b++) {
+        int64_t length = declared_length(cu, rows, b);
+        n = length > n ? length : n;
+    }
+    return n;
+}
+
+/* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be longer. */
+static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p, int types,
+                                   int64_t nq, int64_t nk)
+{
+    if (!attn_tensor_present(t)) {
+        return ATTN_OK;
+    }
+    TRY(attn_check_tensor(name, t, types, false));
+    const int64_t full[4] = {p->batch, p->heads, nq, nk};
+    for (int a = 0; a < 4; a++) {
+        bool longer = p->varlen && a >= 2 && t->shape[a] > full[a];
+        if (t->shape[a] != 1 && t->shape[a] != full[a] && !longer) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld", name, a,
+                             (long long)t->shape[a], (long long)full[a]);
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_score_tensors(const attn_problem *p)
+{
+    int64_t nq = longest(p, &p->cu_q, &p->q), nk = longest(p, &p->cu_k, &p->k);
+    TRY(check_broadcast("mask", &p->mask, p, BOOL_TYPE, nq, nk));
+    TRY(check_broadcast("bias", &p->bias, p, ATTN_FLOAT_TYPES, nq, nk));
+    TRY(check_broadcast("alibi_slopes", &p->alibi, p, ATTN_WIDE_TYPES, 1, 1));
+    return check_broadcast("sinks", &p->sinks, p, ATTN_WIDE_TYPES, 1, 1);
+}
+
+/* Beyond any length, so that a position plus a bound cannot overflow, is the same as unbounded. */
+static int64_t window_bound(int64_t n)
+{
+    return n < 0 || n > INT64_MAX / 4 ? ATTN_UNBOUNDED : n;
+}
+
+static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
+{
+    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE;
+    if (args->flags & ~known) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits", (unsigned long long)args->flags);
+    }
+    p->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
+    bool window = (args->flags & ATTN_WINDOW) != 0;
+    p->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;
+    p->window_right = window ? window_bound(args->window_right) : ATTN_UNBOUNDED;
+    if (args->flags & ATTN_CAUSAL) {
+        p->window_right = 0;
+    }
+    p->scale = args->flags & ATTN_SCALE ? args->softmax_scale : p->d == 0 ? 1.0 : 1.0 / sqrt((double)p->d);
+    if (!(fabs(p->scale) <= 1e38)) { /* times log2(e) it must be a finite f32 */
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "softmax_scale = %g must be finite and at most 1e38", p->scale);
+    }
+    p->softcap = args->softcap;
+    if (!(p->softcap >= 0.0 && p->softcap <= (double)FLT_MAX) || (p->softcap > 0.0 && p->softcap < (double)FLT_MIN)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "softcap = %g must be 0 or a positive normal f32", p->softcap);
+    }
+    return ATTN_OK;
+}
+
+/* An empty view may have no memory: no address in it may differ from data. */
+static void flatten_empty(attn_tensor *t)
+{
+    if (t->data == NULL) {
+        memset(t->stride, 0, sizeof t->stride);
+    }
+}
+
+attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
+{
+    *p = (attn_problem){
+        .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse, .row_max = args->row_max,
+        .mask = args->mask, .bias = args->bias, .alibi = args->alibi_slopes, .sinks = args->sinks,
+        .cu_q = args->cu_seqlens_q, .cu_k = args->cu_seqlens_k, .used_q = args->seqused_q, .used_k = args->seqused_k,
+        .batch = args->q.shape[0], .heads = args->q.shape[2], .kv_heads = args->k.shape[2],
+        .d = args->q.shape[3], .dv = args->v.shape[3],
+    };
+    TRY(check_qkvo(p));
+    p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
+    TRY(check_row_output("lse", &p->lse, p));
+    TRY(check_row_output("row_max", &p->row_max, p));
+    TRY(check_scalars(p, args));
+    TRY(check_varlen(p));
+    TRY(check_seqused("seqused_q", &p->used_q, &p->cu_q, &p->q, p->batch));
+    TRY(check_seqused("seqused_k", &p->used_k, &p->cu_k, &p->k, p->batch));
+    TRY(check_score_tensors(p));
+    flatten_empty(&p->q);
+    flatten_empty(&p->k);
+    flatten_empty(&p->v);
+    flatten_empty(&p->o);
+    return ATTN_OK;
+}
+
+attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+{
+    if (index >= p->batch) { /* the rows outside every sequence */
+        int64_t first = index_at(&p->cu_q, 0), last = index_at(&p->cu_q, p->batch);
+        bool before = index == p->batch;
+        return (attn_sequence){.q_first = before ? 0 : last, .nq = before ? first : p->q.shape[1] - last,
+                               .outside = true};
+    }
+    attn_sequence s = {.index = index, .tensor = p->varlen ? 0 : index};
+    s.q_first = p->varlen ? index_at(&p->cu_q, index) : 0;
+    s.k_first = p->varlen ? index_at(&p->cu_k, index) : 0;
+    s.nq = declared_length(&p->cu_q, &p->q, index);
+    s.nq_used = attn_tensor_present(&p->used_q) ? index_at(&p->used_q, index) : s.nq;
+    s.nk = attn_tensor_present(&p->used_k) ? index_at(&p->used_k, index) : declared_length(&p->cu_k, &p->k, index);
+    s.diagonal = p->top_left ? 0 : s.nk - s.nq_used;
+    return s;
+}

@@ -1,0 +1,54 @@
+/*
+ * schedule.h: work item <-> (sequence, KV head, block of rows).
+ *
+ * The rows of a KV head are its queries with the heads of the group folded in, query-major: row r is query r / group of
+ * head r % group, so a GQA group shares one pass over K and V, and neighbouring rows see nearly the same keys. An item
+ * is a block of `block_rows` of them. No result depends on how rows are cut into items or which thread runs them.
+ */
+#ifndef ATTN_CORE_SCHEDULE_H
+#define ATTN_CORE_SCHEDULE_H
+
+#include "core/problem.h"
+
+typedef struct attn_schedule {
+    int64_t block_rows;
+    int64_t items;
+    int64_t sequences;
+    const int64_t *first_item; /* [sequences + 1] when lengths differ, else NULL: every sequence has the same number */
+} attn_schedule;
+
+typedef struct attn_item {
+    int64_t sequence, kv_head;
+    int64_t first_row, last_row; /* last exclusive; not yet cut to the sequence's rows */
+} attn_item;
+
+static inline int64_t attn_schedule_blocks(const attn_problem *p, const attn_sequence *s, int64_t block_rows)
+{
+    int64_t rows = s->nq * p->group;
+    return rows / block_rows + (rows % block_rows != 0);
+}
+
+/* Later blocks first: under a causal mask they are the heaviest. */
+static inline attn_item attn_schedule_item(const attn_schedule *s, const attn_problem *p, int64_t index)
+{
+    int64_t sequence, within, blocks;
+    if (s->first_item == NULL) {
+        int64_t columns = s->sequences * p->kv_heads;
+        blocks = s->items / columns;
+        sequence = index % columns / p->kv_heads;
+        within = index / columns * p->kv_heads + index % p->kv_heads;
+    } else {
+        int64_t lo = 0, hi = s->sequences; /* first_item[lo] <= index < first_item[hi] */
+        while (hi - lo > 1) {
+            int64_t mid = lo + (hi - lo) / 2;
+            *(s->first_item[mid] <= index ? &lo : &hi) = mid;
+        }
+        sequence = lo;
+        within = index - s->first_item[lo];
+        blocks = (s->first_item[lo + 1] - s->first_item[lo]) / p->kv_heads;
+    }
+    int64_t block = blocks - 1 - within / p->kv_heads;
+    return (attn_item){sequence, within % p->kv_heads, block * s->block_rows, (block + 1) * s->block_rows};
+}
+
+#endif

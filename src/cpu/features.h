@@ -1,0 +1,29 @@
+/*
+ * features.h: what this CPU can do, as bundles that match the kernel tables, and the sizes of its caches.
+ */
+#ifndef ATTN_CPU_FEATURES_H
+#define ATTN_CPU_FEATURES_H
+
+#include <stdint.h>
+
+enum {
+    ATTN_CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C, and an operating system that saves ymm */
+    ATTN_CPU_AVX512 = 1 << 1, /* the above and AVX-512 F, BW, DQ, VL, and an operating system that saves zmm */
+    ATTN_CPU_NEON = 1 << 2
+};
+
+uint32_t attn_cpu_features(void);
+
+/* "avx2 avx512" and so on: the bundles of a feature mask, in a static string per mask (there are few). */
+const char *attn_cpu_feature_names(uint32_t features);
+
+typedef struct attn_caches {
+    int64_t l1d, l2, l3; /* bytes; 0 = unknown */
+} attn_caches;
+
+attn_caches attn_cpu_caches(void);
+
+/* Cores this process may run on, at least 1. */
+int32_t attn_cpu_count(void);
+
+#endif

@@ -1,0 +1,352 @@
+/*
+ * forward.c: the tile loop of the forward pass on the CPU (FlashAttention-2, algorithm 1).
+ *
+ * A work item is a block of query rows of one KV head. Its rows are cut into strips as wide as the kernels' tiles; the
+ * loop over key blocks is outside, the loop over strips inside, so each block of K and V is widened once per item and
+ * then used from the cache by all strips, whose running state (m, l, OT) waits in the scratch meanwhile:
+ *
+ *     pack Q of every strip
+ *     for each block of 128 keys:        (mask.h: only blocks that some row sees)
+ *         pack K, V
+ *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
+ *             S = K QT;  score step if there is one;  mask if PARTIAL;  softmax;  OT = OT alpha + V^T P
+ *     for each strip: O = OT / l, LSE
+ *
+ * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had masked tiles and ends
+ * with a non-finite value is therefore done again, carefully: products with masked keys are left out.
+ * Not here: instruction sets (ukernel.h), what a mask is (core/mask.h), who runs which item (executor).
+ */
+#include "cpu/forward.h"
+#include "core/half.h"
+#include "core/mask.h"
+#include "cpu/ukernel.h"
+#include <math.h>
+#include <string.h>
+
+/* One item on one thread. */
+typedef struct item_run {
+    const attn_cpu_plan *plan;
+    const attn_problem *p;
+    const attn_ukernel *uk;
+    attn_sequence seq;
+    int64_t kv_head, first_row, last_row;
+    int strips;
+    char *k, *v, *s, *bias, *lo, *hi, *slope, *distance, *strip;
+    unsigned char *visible;
+    attn_rows_mask mask[ATTN_MAX_STRIPS];
+} item_run;
+
+typedef struct lane_row {
+    int64_t query, head;
+} lane_row;
+
+static void set_real(const attn_ukernel *uk, void *array, int64_t i, double x)
+{
+    if (uk->real_size == 4) {
+        ((float *)array)[i] = (float)x;
+    } else {
+        ((double *)array)[i] = x;
+    }
+}
+
+static double get_real(const attn_ukernel *uk, const void *array, int64_t i)
+{
+    return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- strips ---------------------------------------------------------------------------------------------------- */
+
+static char *strip_qt(const item_run *r, int strip)
+{
+    return r->strip + (uint64_t)strip * r->plan->scratch.strip_bytes;
+}
+
+static char *strip_ot(const item_run *r, int strip)
+{
+    return strip_qt(r, strip) + r->plan->scratch.strip_ot;
+}
+
+/* which = 0: m, 1: l, 2: alpha */
+static char *strip_state(const item_run *r, int strip, int which)
+{
+    return strip_qt(r, strip) + r->plan->scratch.strip_state + which * r->uk->strip * r->uk->real_size;
+}
+
+static int strip_lanes(const item_run *r, int strip)
+{
+    int64_t left = r->last_row - r->first_row - (int64_t)strip * r->uk->strip;
+    return (int)min64(left, r->uk->strip);
+}
+
+static lane_row strip_row(const item_run *r, int strip, int lane)
+{
+    int64_t row = r->first_row + (int64_t)strip * r->uk->strip + lane;
+    return (lane_row){row / r->p->group, r->kv_head * r->p->group + row % r->p->group};
+}
+
+static void reset_strip(const item_run *r, int strip)
+{
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        set_real(r->uk, strip_state(r, strip, 0), lane, -INFINITY);
+        set_real(r->uk, strip_state(r, strip, 1), lane, 0);
+    }
+    memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+}
+
+static void start_strip(item_run *r, int strip)
+{
+    const void *rows[ATTN_MAX_STRIP] = {NULL};
+    int lanes = strip_lanes(r, strip);
+    attn_rows_mask mask = attn_mask_none();
+    for (int lane = 0; lane < lanes; lane++) {
+        lane_row row = strip_row(r, strip, lane);
+        rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
+        attn_mask_add(&mask, attn_mask_row(r->p, &r->seq, row.query));
+    }
+    r->mask[strip] = mask;
+    reset_strip(r, strip);
+    if (mask.hull.lo < mask.hull.hi) {
+        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->factor);
+    }
+}
+
+/* ---- one tile: keys keys.lo .. keys.hi-1 of a strip -------------------------------------------------------------- */
+
+static void lane_bounds(const item_run *r, int strip, attn_interval keys)
+{
+    int lanes = strip_lanes(r, strip);
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
+        attn_interval see = attn_mask_row(r->p, &r->seq, row.query);
+        set_real(r->uk, r->lo, lane, (double)(max64(see.lo, keys.lo) - keys.lo));
+        set_real(r->uk, r->hi, lane, (double)(max64(min64(see.hi, keys.hi), keys.lo) - keys.lo));
+    }
+}
+
+static void lane_slopes(const item_run *r, int strip, attn_interval keys)
+{
+    int lanes = strip_lanes(r, strip);
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
+        const char *slope = attn_at_broadcast(&r->p->alibi, r->seq.index, row.head, 0, 0);
+        set_real(r->uk, r->slope, lane, attn_element_to_f64(slope, r->p->alibi.dtype));
+        set_real(r->uk, r->distance, lane, (double)(row.query + r->seq.diagonal - keys.lo));
+    }
+}
+
+static void bias_tile(const item_run *r, int strip, attn_interval keys)
+{
+    const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
+    int lanes = strip_lanes(r, strip);
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
+        const char *b = NULL, *m = NULL;
+        if (bias->data) {
+            b = attn_at_broadcast(bias, r->seq.index, row.head, row.query, keys.lo);
+        }
+        if (mask->data) {
+            m = attn_at_broadcast(mask, r->seq.index, row.head, row.query, keys.lo);
+        }
+        r->uk->bias_lane(r->bias, lane, keys.hi - keys.lo, b, bias->shape[3] == 1 ? 0 : bias->stride[3], bias->dtype,
+                         (const unsigned char *)m, mask->shape[3] == 1 ? 0 : mask->stride[3]);
+    }
+}
+
+static void score_step(const item_run *r, int strip, attn_interval keys)
+{
+    bool tensors = r->p->bias.data || r->p->mask.data, alibi = r->p->alibi.data;
+    if (alibi) {
+        lane_slopes(r, strip, keys);
+    }
+    if (tensors) {
+        bias_tile(r, strip, keys);
+    }
+    const attn_score_tile tile = {
+        .scale = r->plan->scale,
+        .softcap = r->p->softcap,
+        .slope = alibi ? r->slope : NULL,
+        .distance = r->distance,
+        .bias = tensors ? r->bias : NULL,
+    };
+    r->uk->score(r->s, keys.hi - keys.lo, &tile);
+}
+
+static void note_visible(const item_run *r, int64_t n)
+{
+    for (int64_t i = 0; i < n * r->uk->strip; i++) {
+        r->visible[i] = (unsigned char)(get_real(r->uk, r->s, i) != -INFINITY);
+    }
+}
+
+static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile kind, int64_t block, bool careful)
+{
+    const attn_ukernel *uk = r->uk;
+    const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
+    const char *k = r->k + at * r->p->d * uk->real_size, *v = r->v + at * r->plan->dv_pad * uk->real_size;
+    char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *alpha = strip_state(r, strip, 2);
+    uk->qk(r->s, k, strip_qt(r, strip), r->p->d, n);
+    if (r->plan->score_step) {
+        score_step(r, strip, keys);
+    }
+    if (kind == ATTN_TILE_PARTIAL) {
+        lane_bounds(r, strip, keys);
+        uk->mask(r->s, n, r->lo, r->hi);
+    }
+    if (careful) {
+        note_visible(r, n);
+    }
+    uk->softmax(r->s, n, r->plan->exponent, m, l, alpha);
+    if (careful) {
+        uk->pv_careful(strip_ot(r, strip), v, r->s, r->plan->dv_pad, n, alpha, r->visible);
+    } else {
+        uk->pv(strip_ot(r, strip), v, r->s, r->plan->dv_pad, n, alpha);
+    }
+}
+
+/* ---- all key blocks for strips first .. last-1 ------------------------------------------------------------------- */
+
+static void pack_block(const item_run *r, attn_interval keys, int64_t block)
+{
+    const attn_tensor *k = &r->p->k, *v = &r->p->v;
+    int64_t at = keys.lo - block, row = r->seq.k_first + keys.lo, n = keys.hi - keys.lo;
+    r->uk->pack_rows(r->k + at * r->p->d * r->uk->real_size, r->p->d, attn_at(k, r->seq.tensor, row, r->kv_head, 0),
+                     k->stride[1], k->stride[3], k->dtype, n, r->p->d);
+    r->uk->pack_rows(r->v + at * r->plan->dv_pad * r->uk->real_size, r->plan->dv_pad,
+                     attn_at(v, r->seq.tensor, row, r->kv_head, 0), v->stride[1], v->stride[3], v->dtype, n, r->p->dv);
+}
+
+/* Notes in masked[] which strips had a tile with masked positions. */
+static void run_blocks(const item_run *r, int first, int last, bool careful, bool *masked)
+{
+    attn_interval hull = {INT64_MAX, 0};
+    for (int i = first; i < last; i++) {
+        hull.lo = min64(hull.lo, r->mask[i].hull.lo);
+        hull.hi = max64(hull.hi, r->mask[i].hull.hi);
+    }
+    if (hull.lo >= hull.hi) {
+        return;
+    }
+    for (int64_t block = hull.lo / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK; block < hull.hi; block += ATTN_KEY_BLOCK) {
+        attn_interval all = {max64(block, hull.lo), min64(block + ATTN_KEY_BLOCK, hull.hi)}, keys;
+        pack_block(r, all, block);
+        for (int i = first; i < last; i++) {
+            attn_tile kind = attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys);
+            if (kind != ATTN_TILE_SKIP) {
+                masked[i] |= kind == ATTN_TILE_PARTIAL;
+                run_tile(r, i, keys, kind, block, careful);
+            }
+        }
+    }
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* The row's divisor; writes LSE and row maximum. A sink adds exp(sink) to the sum. */
+static double finish_row(const item_run *r, lane_row row, double m, double l)
+{
+    const attn_problem *p = r->p;
+    double max = r->plan->score_step ? m : m * r->plan->scale, sink = -INFINITY;
+    if (p->sinks.data && !r->seq.outside) {
+        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
+    }
+    double top = sink > max ? sink : max, lse = -INFINITY, divisor = l;
+    if (sink > -INFINITY) {
+        lse = top + log(l * exp(max - top) + exp(sink - top));
+        divisor = l + exp(sink - max);
+    } else if (l != 0) {
+        lse = max + log(l);
+    }
+    int64_t i = r->seq.q_first + row.query;
+    if (p->lse.data) {
+        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, lse);
+    }
+    if (p->row_max.data) {
+        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, max);
+    }
+    return divisor;
+}
+
+static void finish_strip(const item_run *r, int strip)
+{
+    void *rows[ATTN_MAX_STRIP];
+    char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *divisor = strip_state(r, strip, 2);
+    int lanes = strip_lanes(r, strip);
+    for (int lane = 0; lane < lanes; lane++) {
+        lane_row row = strip_row(r, strip, lane);
+        rows[lane] = attn_at(&r->p->o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
+        set_real(r->uk, divisor, lane, finish_row(r, row, get_real(r->uk, m, lane), get_real(r->uk, l, lane)));
+    }
+    r->uk->store(rows, r->p->o.stride[3], r->p->o.dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
+}
+
+static void run_item(item_run *r)
+{
+    bool masked[ATTN_MAX_STRIPS] = {false}, tensors = r->p->bias.data || r->p->mask.data;
+    for (int i = 0; i < r->strips; i++) {
+        start_strip(r, i);
+    }
+    run_blocks(r, 0, r->strips, false, masked);
+    for (int i = 0; i < r->strips; i++) {
+        if ((masked[i] || tensors) && !r->uk->finite(strip_ot(r, i), r->p->dv, strip_lanes(r, i))) {
+            reset_strip(r, i);
+            run_blocks(r, i, i + 1, true, masked);
+        }
+        finish_strip(r, i);
+    }
+}
+
+/* ---- the parallel loop --------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    const attn_cpu_plan *plan;
+    const attn_problem *p;
+    attn_schedule schedule;
+    char *scratch;
+} job;
+
+static void task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_scratch_map *map = &j->plan->scratch;
+    const attn_ukernel *uk = j->plan->uk;
+    char *base = j->scratch + (uint64_t)thread * map->total;
+    int64_t lane_bytes = uk->strip * uk->real_size;
+    attn_item item = attn_schedule_item(&j->schedule, j->p, index);
+    item_run r = {
+        .plan = j->plan, .p = j->p, .uk = uk, .kv_head = item.kv_head, .first_row = item.first_row,
+        .seq = attn_problem_sequence(j->p, item.sequence),
+        .k = base + map->k, .v = base + map->v, .s = base + map->s, .bias = base + map->bias,
+        .visible = (unsigned char *)base + map->visible, .strip = base + map->strips,
+        .lo = base + map->lanes, .hi = base + map->lanes + lane_bytes,
+        .slope = base + map->lanes + 2 * lane_bytes, .distance = base + map->lanes + 3 * lane_bytes,
+    };
+    r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
+    r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
+    run_item(&r);
+}
+
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace)
+{
+    job j = {plan, p, plan->schedule, (char *)workspace + plan->table_bytes};
+    if (plan->table_bytes) {
+        int64_t *first_item = workspace, items = 0;
+        for (int64_t b = 0; b < plan->schedule.sequences; b++) {
+            attn_sequence s = attn_problem_sequence(p, b);
+            first_item[b] = items;
+            items += attn_schedule_blocks(p, &s, plan->schedule.block_rows) * p->kv_heads;
+        }
+        first_item[plan->schedule.sequences] = items;
+        j.schedule.first_item = first_item;
+    }
+    executor->parallel_for(executor->user, plan->schedule.items, task, &j);
+}

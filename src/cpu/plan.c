@@ -1,0 +1,147 @@
+/*
+ * plan.c: problem x machine -> plan of the forward pass: kernel table, rows per item, threads, workspace map. Pure.
+ *
+ * One thread's scratch (every region a multiple of 64 bytes):
+ *
+ *     k        [key_block][d]            a block of keys, widened
+ *     v        [key_block][dv_pad]
+ *     s        [key_block][strip]        scores, then probabilities
+ *     bias     [key_block][strip]        only with a mask or bias tensor
+ *     visible  [key_block][strip] bytes  for the careful path (cpu/forward.c)
+ *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
+ *     strips   per strip of the item: QT [d][strip], OT [dv_pad][strip], m [strip], l [strip], alpha [strip]
+ */
+#include "core/error.h"
+#include "core/mask.h"
+#include "cpu/forward.h"
+#include <math.h>
+
+static uint64_t align64(uint64_t n)
+{
+    return (n + 63) & ~(uint64_t)63;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Rows per item. K and V are widened anew for each item, so more rows cost less; but the strips of an item should stay
+ * in half of the L2 cache, and there should be a few items per thread. */
+static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, const attn_machine *machine)
+{
+    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
+    int64_t strip_bytes = (p->d + p->dv + 1) * uk->strip * uk->real_size;
+    int64_t strips = l2 / 2 / strip_bytes;
+    int64_t most = ATTN_MAX_STRIPS * 8 / uk->strip;
+    strips = strips > most ? most : strips;
+    int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads, share = rows / machine->threads / 4 / uk->strip;
+    strips = strips > share ? share : strips;
+    return strips < 1 ? 1 : strips;
+}
+
+static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_scratch_map *m = &plan->scratch;
+    uint64_t real = (uint64_t)plan->uk->real_size, strip = (uint64_t)plan->uk->strip, block = ATTN_KEY_BLOCK;
+    uint64_t d = (uint64_t)p->d, dv = (uint64_t)plan->dv_pad;
+    bool tensors = p->mask.data || p->bias.data;
+    m->k = 0;
+    m->v = m->k + align64((block + ATTN_MAX_GRANULE) * d * real); /* qk rounds its keys up */
+    m->s = m->v + align64(block * dv * real);
+    m->bias = m->s + align64(block * strip * real);
+    m->visible = m->bias + (tensors ? align64(block * strip * real) : 0);
+    m->lanes = m->visible + align64(block * strip);
+    m->strips = m->lanes + align64(4 * strip * real);
+    m->strip_ot = align64(d * strip * real);
+    m->strip_state = m->strip_ot + align64(dv * strip * real);
+    m->strip_bytes = m->strip_state + align64(3 * strip * real);
+    m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
+}
+
+static void plan_scores(attn_cpu_plan *plan, const attn_problem *p)
+{
+    const double log2e = 1.4426950408889634;
+    plan->score_step = p->softcap > 0 || p->mask.data || p->bias.data || p->alibi.data;
+    double size = fabs(p->scale);
+    bool tiny = (plan->uk->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
+    plan->factor = tiny ? 0 : p->scale < 0 ? -1 : 1;
+    plan->scale = tiny ? 1 : size;
+    plan->exponent = plan->score_step ? log2e : plan->scale * log2e;
+}
+
+static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_schedule *s = &plan->schedule;
+    s->sequences = attn_problem_sequences(p);
+    s->block_rows = plan->strips * plan->uk->strip;
+    int64_t different = p->varlen ? s->sequences : s->sequences > 0 ? 1 : 0;
+    for (int64_t b = 0; b < different; b++) {
+        attn_sequence sequence = attn_problem_sequence(p, b);
+        s->items += attn_schedule_blocks(p, &sequence, s->block_rows) * p->kv_heads;
+    }
+    if (!p->varlen) {
+        s->items *= s->sequences;
+    }
+    plan->table_bytes = p->varlen ? align64((uint64_t)(s->sequences + 1) * sizeof(int64_t)) : 0;
+}
+
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
+{
+    const int64_t most = INT64_C(1) << 40;
+    int64_t rows;
+    if (p->d > most || p->dv > most || __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) ||
+        __builtin_mul_overflow(rows, p->heads, &rows) || rows > INT64_MAX / 4) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape = (%lld, %lld, %lld, %lld) or d_v = %lld is too large to count",
+                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
+                         (long long)p->dv);
+    }
+    *plan = (attn_cpu_plan){.uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->f32};
+    plan->strips = strips_per_item(p, plan->uk, machine);
+    plan->dv_pad = round_up(p->dv, plan->uk->granule);
+    plan_scores(plan, p);
+    plan_schedule(plan, p);
+    plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
+    plan->threads = plan->threads < 1 ? 1 : plan->threads;
+    map_scratch(plan, p);
+    /* the executor may use any of the machine's thread numbers */
+    if (__builtin_mul_overflow(plan->scratch.total, (uint64_t)machine->threads, &plan->workspace_bytes) ||
+        __builtin_add_overflow(plan->workspace_bytes, plan->table_bytes + 63, &plan->workspace_bytes)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
+    }
+    return ATTN_OK;
+}
+
+static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end)
+{
+    attn_rows_mask mask = attn_mask_none();
+    for (; row < end; row++) {
+        attn_interval keys = attn_mask_row(p, s, row / p->group);
+        attn_mask_add(&mask, keys);
+        count->scores += (double)(keys.hi - keys.lo);
+    }
+    for (int64_t j = 0; j < s->nk; j += ATTN_KEY_BLOCK) {
+        attn_interval keys;
+        int64_t last = j + ATTN_KEY_BLOCK < s->nk ? j + ATTN_KEY_BLOCK : s->nk;
+        attn_tile kind = attn_mask_tile(&mask, j, last, &keys);
+        *(kind == ATTN_TILE_SKIP ? &count->skipped : kind == ATTN_TILE_FULL ? &count->full : &count->partial) += 1;
+    }
+}
+
+attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_tile_count total = {0};
+    for (int64_t b = 0; b < plan->schedule.sequences; b++) {
+        attn_sequence s = attn_problem_sequence(p, b);
+        int64_t rows = s.nq * p->group;
+        attn_tile_count one = {0};
+        for (int64_t row = 0; row < rows; row += plan->uk->strip) {
+            count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows);
+        }
+        total.full += one.full * p->kv_heads;
+        total.partial += one.partial * p->kv_heads;
+        total.skipped += one.skipped * p->kv_heads;
+        total.scores += one.scores * (double)p->kv_heads;
+    }
+    return total;
+}

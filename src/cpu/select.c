@@ -1,0 +1,35 @@
+/*
+ * select.c: the choice of a kernel table, from the list in ukernels.inc.
+ */
+#include "cpu/select.h"
+#include "cpu/features.h"
+#include <string.h>
+
+#define ATTN_UKERNELS(isa, ISA, features) {#isa, features, &attn_ukernel_##isa##_f32, &attn_ukernel_##isa##_f64},
+static const attn_isa isas[] = {
+#include "cpu/ukernels.inc"
+};
+#undef ATTN_UKERNELS
+
+enum { COUNT = sizeof isas / sizeof isas[0] };
+
+const attn_isa *attn_isas(int *count)
+{
+    *count = COUNT;
+    return isas;
+}
+
+const attn_isa *attn_select(uint32_t features, const char *cap)
+{
+    const attn_isa *best = NULL;
+    for (int i = 0; i < COUNT; i++) {
+        bool usable = (isas[i].needs & ~features) == 0;
+        if (usable) {
+            best = &isas[i];
+        }
+        if (cap && strcmp(cap, isas[i].name) == 0) {
+            return usable ? best : NULL;
+        }
+    }
+    return cap && *cap ? NULL : best;
+}

@@ -1,0 +1,22 @@
+/*
+ * select.h: from features and a cap to a table.
+ */
+#ifndef ATTN_CPU_SELECT_H
+#define ATTN_CPU_SELECT_H
+
+#include "cpu/ukernel.h"
+
+typedef struct attn_isa {
+    const char *name;
+    uint32_t needs;
+    const attn_ukernel *f32, *f64;
+} attn_isa;
+
+/* The instruction sets of this build, worst first; *count of them. */
+const attn_isa *attn_isas(int *count);
+
+/* The best whose needs the features meet; cap (may be NULL or "") = the best allowed. NULL if the cap names nothing
+ * that this build and machine have. */
+const attn_isa *attn_select(uint32_t features, const char *cap);
+
+#endif

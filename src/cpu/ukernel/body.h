@@ -1,0 +1,360 @@
+/*
+ * body.h: every microkernel once, for any vector width and for f32 or f64. A "template" by inclusion: an instruction
+ * set's file defines the parameters, includes this once per type, and gets one static const table.
+ *
+ *   ISA         avx2 ...                        name of the table
+ *   VEC_HEADER  "vec_avx2.h"                    the vector operations, below
+ *   REAL_BITS   32 | 64                         arithmetic type: real = float | double
+ *
+ * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by side; strip =
+ * NV VL; MR NV accumulators + NV + 1 must fit the registers), and
+ *
+ *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
+ *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
+ *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
+ *   v_round(a)                         to the nearest integer, ties to even
+ *   v_scale2(a,n) = a 2^n              n integral, a 2^n normal; other n may give anything
+ *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
+ *
+ * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per block of rows.
+ * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
+ */
+#include "core/compiler.h"
+#include "core/half.h"
+#include "cpu/exp2.h"
+#include "cpu/ukernel.h"
+#include <math.h>
+
+#include VEC_HEADER
+
+#if REAL_BITS == 32
+#define real float
+#define TYPE f32
+#define REAL_MAX 3.402823466e38f
+#define FUSED fmaf
+#define EXP2_MIN ATTN_EXP2_MIN_F32
+#define EXP2_POLY ATTN_EXP2_F32
+#else
+#define real double
+#define TYPE f64
+#define REAL_MAX 1.7976931348623157e308
+#define FUSED fma
+#define EXP2_MIN ATTN_EXP2_MIN_F64
+#define EXP2_POLY ATTN_EXP2_F64
+#endif
+#define FN(name) ATTN_CAT(name##_, TYPE)
+#define STRIP (NV * VL)
+
+/* ---- products ------------------------------------------------------------------------------------------------ */
+
+static void FN(qk)(void *s_, const void *k_, const void *qt_, int64_t d, int64_t n)
+{
+    real *s = s_;
+    const real *qt = qt_;
+    for (int64_t key = 0; key < n; key += MR) {
+        const real *k = (const real *)k_ + key * d;
+        vec acc[MR][NV];
+        ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
+        for (int64_t c = 0; c < d; c++) {
+            vec q[NV];
+            ATTN_UNROLL for (int v = 0; v < NV; v++) q[v] = v_load(qt + c * STRIP + v * VL);
+            ATTN_UNROLL for (int r = 0; r < MR; r++) {
+                vec b = v_set1(k[r * d + c]);
+                ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, q[v], acc[r][v]);
+            }
+        }
+        ATTN_UNROLL for (int r = 0; r < MR; r++) {
+            ATTN_UNROLL for (int v = 0; v < NV; v++) v_store(s + (key + r) * STRIP + v * VL, acc[r][v]);
+        }
+    }
+}
+
+static void FN(pv)(void *ot_, const void *v_, const void *p_, int64_t dv_pad, int64_t n, const void *alpha_)
+{
+    const real *p = p_, *alpha = alpha_;
+    for (int64_t c = 0; c < dv_pad; c += MR) {
+        const real *x = (const real *)v_ + c;
+        real *ot = (real *)ot_ + c * STRIP;
+        vec acc[MR][NV];
+        ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
+        for (int64_t key = 0; key < n; key++) {
+            vec w[NV];
+            ATTN_UNROLL for (int v = 0; v < NV; v++) w[v] = v_load(p + key * STRIP + v * VL);
+            ATTN_UNROLL for (int r = 0; r < MR; r++) {
+                vec b = v_set1(x[key * dv_pad + r]);
+                ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, w[v], acc[r][v]);
+            }
+        }
+        ATTN_UNROLL for (int r = 0; r < MR; r++) {
+            ATTN_UNROLL for (int v = 0; v < NV; v++) {
+                real *o = ot + r * STRIP + v * VL;
+                v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
+            }
+        }
+    }
+}
+
+static void FN(pv_careful)(void *ot_, const void *v_, const void *p_, int64_t dv_pad, int64_t n, const void *alpha_,
+                           const unsigned char *visible)
+{
+    const real *x = v_, *p = p_, *alpha = alpha_;
+    for (int64_t c = 0; c < dv_pad; c++) {
+        for (int lane = 0; lane < STRIP; lane++) {
+            real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
+            for (int64_t key = 0; key < n; key++) {
+                if (visible[key * STRIP + lane]) {
+                    sum = FUSED(x[key * dv_pad + c], p[key * STRIP + lane], sum);
+                }
+            }
+            *o = FUSED(*o, alpha[lane], sum);
+        }
+    }
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------------------- */
+
+/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial. d c is never rounded but for choosing n. */
+#define COEFF(x) y = v_fma(y, f, v_set1(x));
+#define EXP2_SPLIT(d, c)                                                    \
+    vec z = v_mul(d, c), n = v_round(z), f = v_fms(d, c, n), y = v_set1(0); \
+    EXP2_POLY(COEFF)
+
+/* 2^(d c) for d <= 0, c >= 0; 0 below 2^EXP2_MIN, NaN for NaN. */
+ATTN_INLINE vec FN(exp2)(vec d, vec c)
+{
+    EXP2_SPLIT(d, c)
+    return v_select_lt(z, v_set1(EXP2_MIN), v_set1(0), v_scale2(v_fma(y, f, v_set1(1)), n));
+}
+
+/* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
+ATTN_INLINE vec FN(tanh)(vec x)
+{
+    const vec most = v_set1(20), one = v_set1(1), log2e = v_set1((real)1.4426950408889634);
+    vec size = v_abs(x), d = v_mul(v_set1(-2), v_select_lt(most, size, most, size));
+    EXP2_SPLIT(d, log2e)
+    (void)z;
+    vec power = v_scale2(one, n), e = v_fma(power, v_mul(y, f), v_sub(power, one));
+    vec t = v_div(e, v_add(e, v_set1(2))); /* -tanh|x| */
+    return v_select_lt(x, v_set1(0), t, v_sub(v_set1(0), t));
+}
+#undef EXP2_SPLIT
+#undef COEFF
+
+static void FN(softmax)(void *s_, int64_t n, double c_, void *m_, void *l_, void *alpha_)
+{
+    real *s = s_, *m = m_, *l = l_, *alpha = alpha_;
+    const vec c = v_set1((real)c_), zero = v_set1(0);
+    vec old[NV], top[NV], used[NV], sum[NV];
+    ATTN_UNROLL for (int v = 0; v < NV; v++) top[v] = old[v] = v_load(m + v * VL);
+    for (int64_t key = 0; key < n; key++) {
+        ATTN_UNROLL for (int v = 0; v < NV; v++) top[v] = v_max(top[v], v_load(s + key * STRIP + v * VL));
+    }
+    ATTN_UNROLL for (int v = 0; v < NV; v++) {
+        used[v] = v_select_lt(top[v], v_set1(-REAL_MAX), zero, top[v]); /* nothing seen yet: any finite reference */
+        sum[v] = zero;
+    }
+    for (int64_t key = 0; key < n; key++) {
+        ATTN_UNROLL for (int v = 0; v < NV; v++) {
+            real *e = s + key * STRIP + v * VL;
+            vec p = FN(exp2)(v_sub(v_load(e), used[v]), c);
+            v_store(e, p);
+            sum[v] = v_add(sum[v], p);
+        }
+    }
+    ATTN_UNROLL for (int v = 0; v < NV; v++) {
+        vec a = FN(exp2)(v_sub(old[v], used[v]), c);
+        v_store(m + v * VL, top[v]);
+        v_store(l + v * VL, v_fma(v_load(l + v * VL), a, sum[v]));
+        v_store(alpha + v * VL, a);
+    }
+}
+
+/* ---- scores --------------------------------------------------------------------------------------------------- */
+
+static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
+{
+    real *s = s_;
+    const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
+    const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
+    for (int64_t key = 0; key < n; key++) {
+        for (int v = 0; v < STRIP; v += VL) {
+            vec x = v_mul(v_load(s + key * STRIP + v), scale);
+            if (tile->softcap > 0) {
+                x = v_mul(cap, FN(tanh)(v_div(x, cap)));
+            }
+            if (slope) {
+                vec away = v_abs(v_sub(v_load(distance + v), v_set1((real)key)));
+                x = v_sub(x, v_mul(v_load(slope + v), away));
+            }
+            if (bias) {
+                vec b = v_load(bias + key * STRIP + v);
+                x = v_select_lt(b, least, v_set1((real)-INFINITY), v_add(x, b));
+            }
+            v_store(s + key * STRIP + v, x);
+        }
+    }
+}
+
+static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
+{
+    real *s = s_;
+    const real *lo = lo_, *hi = hi_;
+    const vec none = v_set1((real)-INFINITY);
+    for (int64_t key = 0; key < n; key++) {
+        vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
+        for (int v = 0; v < STRIP; v += VL) {
+            vec x = v_load(s + key * STRIP + v);
+            x = v_select_lt(v_load(lo + v), past, x, none);
+            v_store(s + key * STRIP + v, v_select_lt(first, v_load(hi + v), x, none));
+        }
+    }
+}
+
+static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
+{
+    const real *ot = ot_;
+    real bad = 0;
+    for (int64_t c = 0; c < dv; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            bad += ot[c * STRIP + lane] * 0; /* NaN for NaN and Inf */
+        }
+    }
+    return !(bad != bad);
+}
+
+/* ---- in and out ------------------------------------------------------------------------------------------------ */
+
+/* dst[0 .. n-1] = src widened. */
+static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
+{
+    int64_t i = 0;
+#if REAL_BITS == 32
+    const uint16_t *h = src;
+    if (stride == 1 && dtype == ATTN_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store(dst + i, v_load_f16(h + i));
+    for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store(dst + i, v_load_bf16(h + i));
+#endif
+    const char *at = (const char *)src;
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (; i < n; i++) {
+        dst[i] = (real)attn_element_to_f64(at + i * step, dtype);
+    }
+}
+
+/* dst = src[0 .. n-1] narrowed. */
+static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src, int64_t n)
+{
+    int64_t i = 0;
+#if REAL_BITS == 32
+    uint16_t *h = dst;
+    if (stride == 1 && dtype == ATTN_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *src);
+        return;
+    }
+    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store_f16(h + i, v_load(src + i));
+    for (; stride == 1 && dtype == ATTN_BF16 && i < n; i++) h[i] = attn_f32_to_bf16(src[i]);
+#endif
+    char *at = (char *)dst;
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (; i < n; i++) {
+        attn_element_from_f64(at + i * step, dtype, (double)src[i]);
+    }
+}
+
+static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
+                          const unsigned char *mask, int64_t mask_stride)
+{
+    real value[ATTN_KEY_BLOCK] = {0};
+    if (bias) {
+        FN(widen)(value, bias, bias_stride, dtype, n);
+    }
+    for (int64_t key = 0; key < n; key++) {
+        bool hidden = mask && !mask[key * mask_stride];
+        ((real *)tile)[key * STRIP + lane] = hidden ? (real)-INFINITY : value[key];
+    }
+}
+
+static void FN(pack_rows)(void *dst_, int64_t cols_pad, const void *src, int64_t row_stride, int64_t col_stride,
+                          int32_t dtype, int64_t rows, int64_t cols)
+{
+    int64_t step = row_stride * (int64_t)attn_dtype_size(dtype);
+    for (int64_t row = 0; row < rows; row++) {
+        real *dst = (real *)dst_ + row * cols_pad;
+        FN(widen)(dst, (const char *)src + row * step, col_stride, dtype, cols);
+        for (int64_t c = cols; c < cols_pad; c++) {
+            dst[c] = 0;
+        }
+    }
+}
+
+enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
+
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
+{
+    real chunk[FN(CHUNK)];
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
+        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+        real *to = (real *)qt + c0 * STRIP;
+        for (int lane = 0; lane < STRIP; lane++) {
+            if (row[lane]) {
+                FN(widen)(chunk, (const char *)row[lane] + c0 * step, stride, dtype, n);
+            } else {
+                memset(chunk, 0, sizeof chunk);
+            }
+            for (int64_t c = 0; c < n; c++) {
+                to[c * STRIP + lane] = chunk[c] * (real)factor;
+            }
+        }
+    }
+}
+
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor_,
+                      int lanes)
+{
+    const real *divisor = divisor_;
+    real chunk[FN(CHUNK)];
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int64_t c0 = 0; c0 < dv; c0 += FN(CHUNK)) {
+        int64_t n = dv - c0 < FN(CHUNK) ? dv - c0 : FN(CHUNK);
+        const real *from = (const real *)ot + c0 * STRIP;
+        for (int lane = 0; lane < lanes; lane++) {
+            for (int64_t c = 0; c < n; c++) {
+                /* + 0: a zero is positive however many empty tiles were skipped */
+                chunk[c] = divisor[lane] == 0 ? 0 : from[c * STRIP + lane] / divisor[lane] + 0;
+            }
+            FN(narrow)((char *)row[lane] + c0 * step, stride, dtype, chunk, n);
+        }
+    }
+}
+
+const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
+    .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
+    .strip = STRIP,
+    .granule = MR,
+    .real_size = (int)sizeof(real),
+    .pack_rows = FN(pack_rows),
+    .pack_q = FN(pack_q),
+    .qk = FN(qk),
+    .bias_lane = FN(bias_lane),
+    .score = FN(score),
+    .mask = FN(mask),
+    .softmax = FN(softmax),
+    .pv = FN(pv),
+    .pv_careful = FN(pv_careful),
+    .finite = FN(finite),
+    .store = FN(store),
+};
+
+#undef real
+#undef TYPE
+#undef REAL_MAX
+#undef FUSED
+#undef EXP2_MIN
+#undef EXP2_POLY
+#undef FN
+#undef STRIP
+#include "vec_undef.h"

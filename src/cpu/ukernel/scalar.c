@@ -1,0 +1,27 @@
+/*
+ * scalar.c: the reference tables, for any machine. Plain loops in scalar.h, which shares nothing with body.h but the
+ * exp2 coefficients; every other table must give the same bits (tests/checkattn).
+ */
+#include "core/compiler.h"
+#include "core/half.h"
+#include "cpu/exp2.h"
+#include "cpu/ukernel.h"
+#include <math.h>
+
+#define real float
+#define FN(name) name##_f32
+#define FMA fmaf
+#define ROUND rintf
+#define SCALE2 ldexpf
+#define EXP2_MIN ATTN_EXP2_MIN_F32
+#define EXP2_POLY ATTN_EXP2_F32
+#include "scalar.h"
+
+#define real double
+#define FN(name) name##_f64
+#define FMA fma
+#define ROUND rint
+#define SCALE2 ldexp
+#define EXP2_MIN ATTN_EXP2_MIN_F64
+#define EXP2_POLY ATTN_EXP2_F64
+#include "scalar.h"

@@ -1,0 +1,216 @@
+/*
+ * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read beside the contract
+ * of each member in ukernel.h. Parameters: real, FN, FMA, ROUND, SCALE2, EXP2_MIN, EXP2_POLY (undefined at the end).
+ */
+
+enum { FN(STRIP) = 8 };
+
+static void FN(pack_rows)(void *dst, int64_t cols_pad, const void *src, int64_t row_stride, int64_t col_stride,
+                          int32_t dtype, int64_t rows, int64_t cols)
+{
+    int64_t size = (int64_t)attn_dtype_size(dtype);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t c = 0; c < cols_pad; c++) {
+            const char *from = (const char *)src + (row * row_stride + c * col_stride) * size;
+            ((real *)dst)[row * cols_pad + c] = c < cols ? (real)attn_element_to_f64(from, dtype) : 0;
+        }
+    }
+}
+
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
+{
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int lane = 0; lane < FN(STRIP); lane++) {
+        for (int64_t c = 0; c < d; c++) {
+            double x = row[lane] ? attn_element_to_f64((const char *)row[lane] + c * step, dtype) : 0;
+            ((real *)qt)[c * FN(STRIP) + lane] = (real)(x * factor);
+        }
+    }
+}
+
+static void FN(qk)(void *s, const void *k, const void *qt, int64_t d, int64_t n)
+{
+    const real *key = k, *q = qt;
+    for (int64_t j = 0; j < n; j++) {
+        for (int lane = 0; lane < FN(STRIP); lane++) {
+            real sum = 0;
+            for (int64_t c = 0; c < d; c++) {
+                sum = FMA(key[j * d + c], q[c * FN(STRIP) + lane], sum);
+            }
+            ((real *)s)[j * FN(STRIP) + lane] = sum;
+        }
+    }
+}
+
+/* 2^n and y with 2^(d c) = 2^n + 2^n f y, f = d c - n. */
+static real FN(exp2_split)(real d, real c, real *n, real *f)
+{
+    *n = ROUND(d * c);
+    *f = FMA(d, c, -*n);
+    real y = 0;
+#define COEFF(x) y = FMA(y, *f, x);
+    EXP2_POLY(COEFF)
+#undef COEFF
+    return y;
+}
+
+static real FN(exp2)(real d, real c)
+{
+    if (d * c < EXP2_MIN) {
+        return 0;
+    }
+    if (d != d) {
+        return d;
+    }
+    real n, f, y = FN(exp2_split)(d, c, &n, &f);
+    return SCALE2(FMA(y, f, 1), (int)n);
+}
+
+static real FN(tanh)(real x)
+{
+    if (x != x) {
+        return x;
+    }
+    real size = x < 0 ? -x : x, n, f;
+    real y = FN(exp2_split)(-2 * (size < 20 ? size : 20), (real)1.4426950408889634, &n, &f);
+    real power = SCALE2(1, (int)n), e = FMA(power, y * f, power - 1), t = e / (e + 2);
+    return x < 0 ? t : 0 - t;
+}
+
+static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
+                          const unsigned char *mask, int64_t mask_stride)
+{
+    for (int64_t key = 0; key < n; key++) {
+        const char *at = (const char *)bias + key * bias_stride * (int64_t)attn_dtype_size(dtype);
+        real b = bias ? (real)attn_element_to_f64(at, dtype) : 0;
+        ((real *)tile)[key * FN(STRIP) + lane] = mask && !mask[key * mask_stride] ? (real)-INFINITY : b;
+    }
+}
+
+static void FN(score)(void *s, int64_t n, const attn_score_tile *tile)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int lane = 0; lane < FN(STRIP); lane++) {
+            int64_t at = key * FN(STRIP) + lane;
+            real x = ((real *)s)[at] * (real)tile->scale;
+            if (tile->softcap > 0) {
+                x = (real)tile->softcap * FN(tanh)(x / (real)tile->softcap);
+            }
+            if (tile->slope) {
+                real away = ((const real *)tile->distance)[lane] - (real)key;
+                x = x - ((const real *)tile->slope)[lane] * (away < 0 ? -away : away);
+            }
+            if (tile->bias) {
+                real b = ((const real *)tile->bias)[at];
+                x = b == (real)-INFINITY ? b : x + b;
+            }
+            ((real *)s)[at] = x;
+        }
+    }
+}
+
+static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int lane = 0; lane < FN(STRIP); lane++) {
+            if ((real)key < ((const real *)lo)[lane] || (real)key >= ((const real *)hi)[lane]) {
+                ((real *)s)[key * FN(STRIP) + lane] = (real)-INFINITY;
+            }
+        }
+    }
+}
+
+static void FN(softmax)(void *s, int64_t n, double c, void *m, void *l, void *alpha)
+{
+    for (int lane = 0; lane < FN(STRIP); lane++) {
+        real *score = (real *)s + lane, *max = (real *)m + lane, *sum = (real *)l + lane;
+        real top = *max, block = 0;
+        for (int64_t key = 0; key < n; key++) {
+            top = score[key * FN(STRIP)] > top ? score[key * FN(STRIP)] : top;
+        }
+        real used = top == (real)-INFINITY ? 0 : top; /* nothing seen yet: any finite reference */
+        for (int64_t key = 0; key < n; key++) {
+            real p = FN(exp2)(score[key * FN(STRIP)] - used, (real)c);
+            score[key * FN(STRIP)] = p;
+            block += p;
+        }
+        real a = FN(exp2)(*max - used, (real)c);
+        *max = top;
+        *sum = FMA(*sum, a, block);
+        ((real *)alpha)[lane] = a;
+    }
+}
+
+static void FN(pv_careful)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                           const unsigned char *visible)
+{
+    for (int64_t c = 0; c < dv_pad; c++) {
+        for (int lane = 0; lane < FN(STRIP); lane++) {
+            real sum = 0, *o = (real *)ot + c * FN(STRIP) + lane;
+            for (int64_t key = 0; key < n; key++) {
+                if (!visible || visible[key * FN(STRIP) + lane]) {
+                    sum = FMA(((const real *)v)[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
+                }
+            }
+            *o = FMA(*o, ((const real *)alpha)[lane], sum);
+        }
+    }
+}
+
+static void FN(pv)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+{
+    FN(pv_careful)(ot, v, p, dv_pad, n, alpha, NULL);
+}
+
+static bool FN(finite)(const void *ot, int64_t dv, int lanes)
+{
+    for (int64_t c = 0; c < dv; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            real x = ((const real *)ot)[c * FN(STRIP) + lane];
+            if (x - x != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
+                      int lanes)
+{
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int lane = 0; lane < lanes; lane++) {
+        real by = ((const real *)divisor)[lane];
+        for (int64_t c = 0; c < dv; c++) {
+            real x = by == 0 ? 0 : ((const real *)ot)[c * FN(STRIP) + lane] / by;
+            /* + 0: a zero is positive however many empty tiles were skipped */
+            attn_element_from_f64((char *)row[lane] + c * step, dtype, (double)(x + 0));
+        }
+    }
+}
+
+const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
+    .name = ATTN_STRING(FN(scalar)),
+    .strip = FN(STRIP),
+    .granule = 1,
+    .real_size = (int)sizeof(real),
+    .pack_rows = FN(pack_rows),
+    .pack_q = FN(pack_q),
+    .qk = FN(qk),
+    .bias_lane = FN(bias_lane),
+    .score = FN(score),
+    .mask = FN(mask),
+    .softmax = FN(softmax),
+    .pv = FN(pv),
+    .pv_careful = FN(pv_careful),
+    .finite = FN(finite),
+    .store = FN(store),
+};
+
+#undef real
+#undef FN
+#undef FMA
+#undef ROUND
+#undef SCALE2
+#undef EXP2_MIN
+#undef EXP2_POLY

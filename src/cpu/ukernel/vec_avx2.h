@@ -1,0 +1,57 @@
+/*
+ * vec_avx2.h: the vector operations of body.h for AVX2 + FMA + F16C, in f32 or f64 (REAL_BITS). No include guard:
+ * body.h includes it once per type and undefines the names at its end. The list with what each must do is in body.h.
+ */
+#include <immintrin.h>
+
+#if REAL_BITS == 32
+
+#define vec __m256
+#define VL 8
+#define MR 4
+#define NV 3
+#define v_load _mm256_loadu_ps
+#define v_store _mm256_storeu_ps
+#define v_set1 _mm256_set1_ps
+#define v_add _mm256_add_ps
+#define v_sub _mm256_sub_ps
+#define v_mul _mm256_mul_ps
+#define v_div _mm256_div_ps
+#define v_fma _mm256_fmadd_ps
+#define v_fms _mm256_fmsub_ps
+#define v_max(m, s) _mm256_max_ps(s, m)
+#define v_abs(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
+#define v_round(a) _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define v_select_lt(a, b, x, y) _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
+#define v_scale2(a, n) \
+    _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32( \
+                         _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)))
+#define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
+#define v_load_bf16(p) \
+    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define v_store_f16(p, a) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+
+#else
+
+#define vec __m256d
+#define VL 4
+#define MR 4
+#define NV 3
+#define v_load _mm256_loadu_pd
+#define v_store _mm256_storeu_pd
+#define v_set1 _mm256_set1_pd
+#define v_add _mm256_add_pd
+#define v_sub _mm256_sub_pd
+#define v_mul _mm256_mul_pd
+#define v_div _mm256_div_pd
+#define v_fma _mm256_fmadd_pd
+#define v_fms _mm256_fmsub_pd
+#define v_max(m, s) _mm256_max_pd(s, m)
+#define v_abs(a) _mm256_andnot_pd(_mm256_set1_pd(-0.0), a)
+#define v_round(a) _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define v_select_lt(a, b, x, y) _mm256_blendv_pd(y, x, _mm256_cmp_pd(a, b, _CMP_LT_OQ))
+#define v_scale2(a, n) \
+    _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_slli_epi64( \
+                         _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(n)), _mm256_set1_epi64x(1023)), 52)))
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * vec_avx512.h: the vector operations of body.h for AVX-512 F/BW/DQ/VL, in f32 or f64 (REAL_BITS). No include guard,
+ * see vec_avx2.h.
+ */
+#include <immintrin.h>
+
+#if REAL_BITS == 32
+
+#define vec __m512
+#define VL 16
+#define MR 8
+#define NV 2
+#define v_load _mm512_loadu_ps
+#define v_store _mm512_storeu_ps
+#define v_set1 _mm512_set1_ps
+#define v_add _mm512_add_ps
+#define v_sub _mm512_sub_ps
+#define v_mul _mm512_mul_ps
+#define v_div _mm512_div_ps
+#define v_fma _mm512_fmadd_ps
+#define v_fms _mm512_fmsub_ps
+#define v_max(m, s) _mm512_max_ps(s, m)
+#define v_abs _mm512_abs_ps
+#define v_round(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define v_select_lt(a, b, x, y) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x)
+#define v_scale2 _mm512_scalef_ps
+#define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define v_load_bf16(p) \
+    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define v_store_f16(p, a) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+
+#else
+
+#define vec __m512d
+#define VL 8
+#define MR 8
+#define NV 2
+#define v_load _mm512_loadu_pd
+#define v_store _mm512_storeu_pd
+#define v_set1 _mm512_set1_pd
+#define v_add _mm512_add_pd
+#define v_sub _mm512_sub_pd
+#define v_mul _mm512_mul_pd
+#define v_div _mm512_div_pd
+#define v_fma _mm512_fmadd_pd
+#define v_fms _mm512_fmsub_pd
+#define v_max(m, s) _mm512_max_pd(s, m)
+#define v_abs _mm512_abs_pd
+#define v_round(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define v_select_lt(a, b, x, y) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), y, x)
+#define v_scale2 _mm512_scalef_pd
+
+#endif

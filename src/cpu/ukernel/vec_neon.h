@@ -1,0 +1,54 @@
+/*
+ * vec_neon.h: the vector operations of body.h for AArch64 Advanced SIMD, in f32 or f64 (REAL_BITS). No include guard,
+ * see vec_avx2.h.
+ */
+#include <arm_neon.h>
+
+#if REAL_BITS == 32
+
+#define vec float32x4_t
+#define VL 4
+#define MR 8
+#define NV 2
+#define v_load vld1q_f32
+#define v_store vst1q_f32
+#define v_set1 vdupq_n_f32
+#define v_add vaddq_f32
+#define v_sub vsubq_f32
+#define v_mul vmulq_f32
+#define v_div vdivq_f32
+#define v_fma(a, b, c) vfmaq_f32(c, a, b)
+#define v_fms(a, b, c) vfmaq_f32(vnegq_f32(c), a, b)
+#define v_max(m, s) v_select_lt(m, s, s, m)
+#define v_abs vabsq_f32
+#define v_round vrndnq_f32
+#define v_select_lt(a, b, x, y) vbslq_f32(vcltq_f32(a, b), x, y)
+#define v_scale2(a, n) \
+    vmulq_f32(a, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23)))
+#define v_load_f16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
+#define v_load_bf16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
+#define v_store_f16(p, a) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)))
+
+#else
+
+#define vec float64x2_t
+#define VL 2
+#define MR 8
+#define NV 2
+#define v_load vld1q_f64
+#define v_store vst1q_f64
+#define v_set1 vdupq_n_f64
+#define v_add vaddq_f64
+#define v_sub vsubq_f64
+#define v_mul vmulq_f64
+#define v_div vdivq_f64
+#define v_fma(a, b, c) vfmaq_f64(c, a, b)
+#define v_fms(a, b, c) vfmaq_f64(vnegq_f64(c), a, b)
+#define v_max(m, s) v_select_lt(m, s, s, m)
+#define v_abs vabsq_f64
+#define v_round vrndnq_f64
+#define v_select_lt(a, b, x, y) vbslq_f64(vcltq_f64(a, b), x, y)
+#define v_scale2(a, n) \
+    vmulq_f64(a, vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtq_s64_f64(n), vdupq_n_s64(1023)), 52)))
+
+#endif

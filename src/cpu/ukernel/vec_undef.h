@@ -1,0 +1,24 @@
+/*
+ * vec_undef.h: the end of what a vec_<isa>.h defines, so that the next type can define it anew.
+ */
+#undef vec
+#undef VL
+#undef MR
+#undef NV
+#undef v_load
+#undef v_store
+#undef v_set1
+#undef v_add
+#undef v_sub
+#undef v_mul
+#undef v_div
+#undef v_fma
+#undef v_fms
+#undef v_max
+#undef v_abs
+#undef v_round
+#undef v_select_lt
+#undef v_scale2
+#undef v_load_f16
+#undef v_load_bf16
+#undef v_store_f16
