@@ -11,10 +11,10 @@
 
 /* Dense results for the declared shape, index ((b*Nq + i)*Hq + h) (*d_v + c). Any of them may be NULL. */
 typedef struct oracle_result {
-    double *o;        /* exact output */
-    double *o_abs;    /* sum_j p_j |v_j|, the scale of O's error */
-    double *lse;      /* natural logarithm, -inf for an empty row */
-    double *row_max;  /* -inf for an empty row */
+    double *o;         /* exact output */
+    double *o_abs;     /* sum_j p_j |v_j|, the scale of O's error */
+    double *lse;       /* natural logarithm, -inf for an empty row */
+    double *row_max;   /* -inf for an empty row */
     double *score_abs; /* per row (no c): max over visible j of |scale| * sum_c |q_c k_jc| plus |bias| and |ALiBi| */
 } oracle_result;
 

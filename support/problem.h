@@ -8,8 +8,8 @@
  *   b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d    n=N sets nq and nk, h=H sets hq and hkv
  *   dtype=f32|f64|f16|bf16   o_dtype=dtype|f32
  *   layout=bshd|bhsd|qkv|gap|strided   qkv: interleaved packed QKV (needs hq=hkv nq=nk dv=d); gap: unused elements
- *                                      between rows and heads; strided: K and V heads broadcast where possible, q
- *                                      reversed along the sequence
+ *                                      between rows and heads; strided: K and V heads broadcast (stride 0),
+ *                                      q reversed along the sequence, every second element of V and O unused
  *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
  *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for none: mask=bk bias=f16:hqk
  *   alibi=AXES sinks=AXES          of b h: alibi=h
@@ -34,7 +34,7 @@ typedef struct problem {
     bool has_window, has_scale;
     int64_t window_left, window_right;
     double scale, softcap;
-    char mask[5], bias[5], alibi[3], sinks[3]; /* axes, "" = absent, "1" = one element */
+    char mask[5], bias[5], alibi[3], sinks[3];                  /* axes, "" = absent, "1" = one element */
     int64_t lens_q[PROBLEM_MAX_SEQS], lens_k[PROBLEM_MAX_SEQS]; /* varlen if has_lens */
     int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
     bool has_lens, has_used_q, has_used_k;
@@ -50,7 +50,8 @@ enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARG
 /* Reads one line. On error returns false and writes one sentence that names the word into error[size]. */
 bool problem_parse(const char *line, problem *p, char *error, size_t size);
 
-/* Writes the shortest line that parses back to the same problem; returns its length as snprintf does. */
+/* Writes the line that parses back to the same problem: b hq nq d dtype (or hq d dtype after lens_q), and the other
+ * words where they differ from their default. Returns its length as snprintf does. */
 int problem_print(const problem *p, char *line, size_t size);
 
 /* Calls visit for each problem of a suite file: one line each, '#' starts a comment, blank lines are skipped, and
@@ -58,10 +59,12 @@ int problem_print(const problem *p, char *line, size_t size);
  * returns false on the first error (with file:line in error) or when visit returns false. */
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
 
-/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; or starting right after one. */
-enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE };
+/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting right after one;
+ * or nowhere: addresses that trap, for calls that read shapes and lengths only, of any size (lengths are there). */
+enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE, PLACE_NOWHERE };
 
-/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs poisoned with 0xFF bytes. */
+/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all gaps between elements
+ * poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max are f64 if dtype is f64, else f32. */
 typedef struct problem_tensors {
     attn_forward_args args;
     struct tensor_memory *memory; /* private: the allocations */
@@ -80,7 +83,8 @@ bool problem_tensors_intact(const problem_tensors *t);
 /* A context as the problem asks (threads, cpu). */
 attn_status problem_context(const problem *p, attn_context **context);
 
-/* 2 (d + d_v) Nq Nk Hq summed over sequences; causal counts half, as the field does. */
+/* 2 (d + d_v) Nq Nk Hq summed over sequences; causal counts half, as the field does; with a window, the scores inside
+ * it are counted one by one. */
 double problem_flops(const problem *p);
 
 #endif

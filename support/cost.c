@@ -1,0 +1,54 @@
+/*
+ * cost.c: what a problem asks of the machine: its operations, and the context to run it on.
+ */
+#include "problem.h"
+
+#include <string.h>
+
+/* Keys in the window of row i, for lengths nq and nk. */
+static double keys_in_window(const problem *p, int64_t i, int64_t nq, int64_t nk)
+{
+    int64_t at = i + (p->top_left ? 0 : nk - nq), lo = 0, hi = nk;
+    int64_t right = p->causal ? 0 : p->window_right;
+    if (p->window_left >= 0 && p->window_left < at) {
+        lo = at - p->window_left;
+    }
+    if (right >= 0 && right < nk - 1 - at) {
+        hi = at + right + 1;
+    }
+    return hi > lo ? (double)(hi - lo) : 0;
+}
+
+static double scores(const problem *p, int64_t nq, int64_t nk)
+{
+    if (!p->has_window) {
+        return (double)nq * (double)nk * (p->causal ? 0.5 : 1.0);
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < nq; i++) {
+        sum += keys_in_window(p, i, nq, nk);
+    }
+    return sum;
+}
+
+double problem_flops(const problem *p)
+{
+    double sum = 0;
+    bool varied = p->has_lens || p->has_used_q || p->has_used_k;
+    for (int64_t b = 0; b < (varied ? p->b : 1); b++) {
+        int64_t nq = p->has_used_q ? p->used_q[b] : p->has_lens ? p->lens_q[b] : p->nq;
+        int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
+        sum += scores(p, nq, nk) * (varied ? 1.0 : (double)p->b);
+    }
+    return 2.0 * (double)(p->d + p->dv) * (double)p->hq * sum;
+}
+
+attn_status problem_context(const problem *p, attn_context **context)
+{
+    attn_context_config config;
+    memset(&config, 0, sizeof config);
+    config.struct_size = sizeof config;
+    config.threads = p->threads;
+    config.cpu = p->cpu[0] != '\0' ? p->cpu : NULL;
+    return attn_context_create(&config, context);
+}

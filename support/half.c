@@ -1,0 +1,65 @@
+/*
+ * half.c: one encoder and one decoder for any 16-bit float with a sign, e exponent bits and m mantissa bits.
+ */
+#include "half.h"
+
+#include <math.h>
+
+static double decode(uint16_t bits, int e_bits, int m_bits)
+{
+    int all_ones = (1 << e_bits) - 1, bias = all_ones >> 1;
+    int exponent = (bits >> m_bits) & all_ones;
+    int mantissa = bits & ((1 << m_bits) - 1);
+    double sign = bits & 0x8000 ? -1.0 : 1.0;
+    if (exponent == all_ones) {
+        return mantissa ? (double)NAN : sign * (double)INFINITY;
+    }
+    if (exponent == 0) {
+        return sign * ldexp(mantissa, 1 - bias - m_bits);
+    }
+    return sign * ldexp(mantissa + (1 << m_bits), exponent - bias - m_bits);
+}
+
+static uint16_t encode(double x, int e_bits, int m_bits)
+{
+    int all_ones = (1 << e_bits) - 1, bias = all_ones >> 1;
+    int sign = signbit(x) ? 0x8000 : 0, infinity = all_ones << m_bits, exponent;
+    if (isnan(x)) {
+        return (uint16_t)(sign | infinity | 1 << (m_bits - 1));
+    }
+    if (isinf(x)) {
+        return (uint16_t)(sign | infinity);
+    }
+    frexp(x, &exponent);
+    int unit = exponent - 1 - m_bits; /* the exponent of one unit in the last place, as a normal number */
+    if (x == 0 || unit < 1 - bias - m_bits) {
+        unit = 1 - bias - m_bits;
+    }
+    /* In units: below 2^m for a subnormal, else in [2^m, 2^(m+1)]. Carries run into the exponent by themselves. */
+    double units = nearbyint(ldexp(fabs(x), -unit));
+    if (unit + bias + m_bits > all_ones) {
+        return (uint16_t)(sign | infinity);
+    }
+    int bits = ((unit + bias + m_bits - 1) << m_bits) + (int)units;
+    return (uint16_t)(sign | (bits < infinity ? bits : infinity));
+}
+
+double half_f16_to_double(uint16_t bits)
+{
+    return decode(bits, 5, 10);
+}
+
+double half_bf16_to_double(uint16_t bits)
+{
+    return decode(bits, 8, 7);
+}
+
+uint16_t half_f16_from_double(double x)
+{
+    return encode(x, 5, 10);
+}
+
+uint16_t half_bf16_from_double(double x)
+{
+    return encode(x, 8, 7);
+}

@@ -1,0 +1,115 @@
+/*
+ * inputs.c: counter-based random values: SplitMix64's finaliser over (seed, tensor, index), then Box-Muller.
+ */
+#include "inputs.h"
+#include "half.h"
+#include "problem.h"
+
+#include <math.h>
+
+static uint64_t mix(uint64_t x) /* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 */
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t inputs_bits(uint64_t seed, int tensor, int64_t index)
+{
+    return mix(mix(mix(seed) + (uint64_t)tensor) ^ (uint64_t)index);
+}
+
+double inputs_normal(uint64_t bits)
+{
+    double u = ((double)(bits >> 32) + 0.5) * 0x1p-32, v = (double)(bits & 0xFFFFFFFFu) * 0x1p-32;
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586477 * v);
+}
+
+double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
+{
+    uint64_t bits = inputs_bits(seed, tensor, index);
+    switch (kind) {
+    case INPUTS_UNIFORM:
+        return (double)(bits >> 11) * 0x1p-52 - 1.0;
+    case INPUTS_LARGE:
+        return inputs_normal(bits) * (tensor == INPUTS_V ? 1.0 : 20.0);
+    case INPUTS_EQUAL:
+        return tensor == INPUTS_V ? inputs_normal(bits) : 0.5;
+    case INPUTS_OUTLIER: {
+        uint64_t more = mix(bits);
+        bool outlier = (double)(more >> 11) * 0x1p-53 < 0.001;
+        return inputs_normal(bits) + (outlier ? 10.0 * inputs_normal(mix(more)) : 0.0);
+    }
+    default:
+        return inputs_normal(bits);
+    }
+}
+
+void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double value)
+{
+    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
+    switch (t->dtype) {
+    case ATTN_F64:
+        ((double *)t->data)[at] = value;
+        break;
+    case ATTN_F32:
+        ((float *)t->data)[at] = (float)value;
+        break;
+    case ATTN_F16:
+        ((uint16_t *)t->data)[at] = half_f16_from_double(value);
+        break;
+    case ATTN_BF16:
+        ((uint16_t *)t->data)[at] = half_bf16_from_double(value);
+        break;
+    case ATTN_BOOL:
+        ((uint8_t *)t->data)[at] = value != 0;
+        break;
+    case ATTN_I32:
+        ((int32_t *)t->data)[at] = (int32_t)value;
+        break;
+    case ATTN_I64:
+        ((int64_t *)t->data)[at] = (int64_t)value;
+        break;
+    default:
+        break;
+    }
+}
+
+static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_t row, int64_t index)
+{
+    uint64_t bits = inputs_bits(seed, tensor, index);
+    switch (tensor) {
+    case INPUTS_BIAS:
+        return bits % 16 == 0 ? -(double)INFINITY : inputs_normal(mix(bits));
+    case INPUTS_MASK:
+        return bits % 4 != 0 && !(t->shape[2] > 1 && inputs_bits(~seed, tensor, row) % 16 == 0);
+    case INPUTS_SLOPES: {
+        int64_t h = index % t->shape[1], b = index / t->shape[1];
+        return exp2(-8.0 * (double)(h + 1) / (double)t->shape[1]) * (double)(b + 1);
+    }
+    default: /* INPUTS_SINKS */
+        return inputs_normal(bits);
+    }
+}
+
+void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor)
+{
+    int64_t n[4];
+    for (int a = 0; a < 4; a++) {
+        n[a] = t->stride[a] == 0 && t->shape[a] > 1 ? 1 : t->shape[a];
+    }
+    for (int64_t i0 = 0; i0 < n[0]; i0++) {
+        for (int64_t i1 = 0; i1 < n[1]; i1++) {
+            for (int64_t i2 = 0; i2 < n[2]; i2++) {
+                int64_t row = (i0 * t->shape[1] + i1) * t->shape[2] + i2;
+                for (int64_t i3 = 0; i3 < n[3]; i3++) {
+                    int64_t index = row * t->shape[3] + i3;
+                    inputs_store(t, i0, i1, i2, i3,
+                                 tensor <= INPUTS_V ? inputs_value(kind, seed, tensor, index)
+                                                    : side_value(t, seed, tensor, row, index));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+/*
+ * inputs.h: deterministic values for the tensors of a problem. Every element is a function of (kind, seed, tensor,
+ * index) alone, so values do not depend on layout, order or threads. Who calls it: tensors.c and tests.
+ */
+#ifndef SUPPORT_INPUTS_H
+#define SUPPORT_INPUTS_H
+
+#include <attn/attn.h>
+
+/* Which tensor: part of the counter, and for the last four the kind of value as well. */
+enum inputs_tensor { INPUTS_Q, INPUTS_K, INPUTS_V, INPUTS_BIAS, INPUTS_MASK, INPUTS_SLOPES, INPUTS_SINKS };
+
+/* 64 random bits; the same arguments always give the same bits. */
+uint64_t inputs_bits(uint64_t seed, int tensor, int64_t index);
+
+/* N(0, 1) from 64 random bits; never beyond 6.8. */
+double inputs_normal(uint64_t bits);
+
+/* Element `index` of Q, K or V for an enum problem_inputs:
+ *   normal   N(0, 1)
+ *   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001), variance 100 (FlashAttention-3, arXiv 2407.08608, table 3)
+ *   uniform  [-1, 1)
+ *   large    Q and K 20 N(0, 1), so that scores reach the thousands with the default scale; V N(0, 1)
+ *   equal    Q and K 0.5 everywhere, so that all scores are equal; V N(0, 1) */
+double inputs_value(int kind, uint64_t seed, int tensor, int64_t index);
+
+/* Writes one element, rounded to the tensor's dtype. */
+void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double value);
+
+/* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask: three in four
+ * true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1) / H) (b + 1). Sinks: N(0, 1).
+ * On an axis of stride 0 the elements of index 0 count. */
+void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor);
+
+#endif

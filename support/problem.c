@@ -1,0 +1,262 @@
+/*
+ * problem.c: reads problem lines. The words are a table (words.c); problem_print.c is the way back.
+ */
+#include "words.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t max_size = (int64_t)1 << 48; /* so that sums and differences of sizes are safe */
+
+/* ---- Values ---------------------------------------------------------------------------------------------------- */
+
+/* The parsers of values return NULL, or what is wrong. */
+
+static const char *parse_integer(const char *text, int64_t least, int64_t most, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (end == text || *end != '\0') {
+        return "is not a whole number";
+    }
+    if (errno != 0 || x < least || x > most) {
+        return "is out of range";
+    }
+    *value = x;
+    return NULL;
+}
+
+static const char *parse_seed(const char *text, uint64_t *value)
+{
+    char *end;
+    errno = 0;
+    unsigned long long x = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || *text == '-' || errno != 0) {
+        return "is not a number from 0 to 2^64 - 1";
+    }
+    *value = x;
+    return NULL;
+}
+
+static const char *parse_real(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end == text || *end != '\0' ? "is not a number" : NULL;
+}
+
+static const char *parse_name(const char *text, const struct name *names, int32_t *value)
+{
+    for (; names->name != NULL; names++) {
+        if (strcmp(names->name, text) == 0) {
+            *value = names->value;
+            return NULL;
+        }
+    }
+    return "is not one of the choices";
+}
+
+/* Letters in their own order, each at most once; or "1". */
+static const char *parse_axes(const char *text, const char *letters, char *axes)
+{
+    char *out = axes;
+    for (const char *l = letters; *l != '\0'; l++) {
+        if (strchr(text, *l) != NULL) {
+            *out++ = *l;
+        }
+    }
+    *out = '\0';
+    if (strcmp(text, "1") == 0) {
+        strcpy(axes, "1");
+    } else if (strlen(text) == 0 || strlen(axes) != strlen(text)) {
+        return "is not a set of axes";
+    }
+    return NULL;
+}
+
+static const char *parse_bias(const char *text, const char *letters, problem *p)
+{
+    const char *colon = strchr(text, ':'), *wrong = NULL;
+    p->bias_dtype = ATTN_F32;
+    if (colon != NULL) {
+        char dtype[8];
+        snprintf(dtype, sizeof dtype, "%.*s", (int)(colon - text), text);
+        wrong = parse_name(dtype, problem_floats, &p->bias_dtype);
+        text = colon + 1;
+    }
+    return wrong != NULL ? wrong : parse_axes(text, letters, p->bias);
+}
+
+/* values[PROBLEM_MAX_SEQS], their number in *count */
+static const char *parse_list(const char *text, int64_t *values, int *count)
+{
+    char copy[PROBLEM_MAX_LINE], *rest = copy, *item;
+    snprintf(copy, sizeof copy, "%s", text);
+    for (*count = 0; (item = strsep(&rest, ",")) != NULL; ++*count) {
+        if (*count == PROBLEM_MAX_SEQS) {
+            return "has too many items";
+        }
+        const char *wrong = parse_integer(item, 0, max_size, &values[*count]);
+        if (wrong != NULL) {
+            return wrong;
+        }
+    }
+    return NULL;
+}
+
+static const char *parse_cpu(const char *text, char *cpu, size_t size)
+{
+    if (text[0] == '\0' || strlen(text) >= size ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(text)) {
+        return "is not the name of an instruction set";
+    }
+    strcpy(cpu, text);
+    return NULL;
+}
+
+/* ---- Lines ------------------------------------------------------------------------------------------------------ */
+
+/* Items in each list word, by offset of the member. */
+struct counts {
+    int lens_q, lens_k, used_q, used_k;
+};
+
+static const char *parse_value(const struct word *w, const char *text, problem *p, struct counts *n)
+{
+    char *at = (char *)p + w->at;
+    int64_t integer = 0;
+    const char *wrong = NULL;
+    switch (w->kind) {
+    case SIZE:
+        return parse_integer(text, 0, max_size, (int64_t *)(void *)at);
+    case INTEGER:
+        return parse_integer(text, INT64_MIN, INT64_MAX, (int64_t *)(void *)at);
+    case THREADS:
+        wrong = parse_integer(text, 0, 1 << 20, &integer);
+        p->threads = (int32_t)integer;
+        return wrong;
+    case SEED:
+        return parse_seed(text, &p->seed);
+    case REAL:
+        return parse_real(text, (double *)(void *)at);
+    case BOOLEAN:
+        wrong = parse_integer(text, 0, 1, &integer);
+        *(bool *)at = integer != 0;
+        return wrong == NULL ? NULL : "is neither 0 nor 1";
+    case NAME:
+        return parse_name(text, w->names, (int32_t *)(void *)at);
+    case AXES:
+        return parse_axes(text, w->axes, at);
+    case BIAS:
+        return parse_bias(text, w->axes, p);
+    case CPU:
+        return parse_cpu(text, p->cpu, sizeof p->cpu);
+    default: /* LIST */
+        return parse_list(text, (int64_t *)(void *)at,
+                          w->at == offsetof(problem, lens_q)   ? &n->lens_q
+                          : w->at == offsetof(problem, lens_k) ? &n->lens_k
+                          : w->at == offsetof(problem, used_q) ? &n->used_q
+                                                               : &n->used_k);
+    }
+}
+
+static const char *parse_word(char *text, problem *p, struct counts *n)
+{
+    char *value = strchr(text, '=');
+    if (value == NULL) {
+        return "is not of the form key=value";
+    }
+    *value = '\0'; /* put back below: the caller names the word in its sentence */
+    const char *wrong = "has a key that is unknown", *key = text;
+    bool both_n = strcmp(key, "n") == 0, both_h = strcmp(key, "h") == 0;
+    for (int i = 0; i < problem_words_count; i++) {
+        const struct word *w = &problem_words[i];
+        if (strcmp(w->name, both_n ? "nq" : both_h ? "hq" : key) == 0) {
+            wrong = parse_value(w, value + 1, p, n);
+            if (w->has != 0) {
+                *((bool *)p + w->has) = true;
+            }
+        }
+    }
+    p->nk = both_n ? p->nq : p->nk;
+    p->hkv = both_h ? p->hq : p->hkv;
+    *value = '=';
+    return wrong;
+}
+
+void problem_defaults(problem *p)
+{
+    memset(p, 0, sizeof *p);
+    p->hq = 8, p->d = 64;
+    p->b = p->hkv = p->nq = p->nk = p->dv = -1; /* not given */
+    p->dtype = ATTN_F32, p->o_dtype = 0, p->index_dtype = ATTN_I32, p->bias_dtype = ATTN_F32;
+    p->window_left = p->window_right = -1;
+}
+
+static bool settle(int64_t *member, int64_t value)
+{
+    bool agrees = *member == -1 || *member == value;
+    *member = value;
+    return agrees;
+}
+
+/* What was not given follows from what was; NULL or what does not fit together. */
+static const char *fill_in(problem *p, const struct counts *n)
+{
+    if (p->has_lens) {
+        if (n->lens_q == 0 || (n->lens_k != 0 && n->lens_k != n->lens_q)) {
+            return n->lens_q == 0 ? "lens_k needs lens_q" : "lens_q and lens_k differ in length";
+        }
+        if (n->lens_k == 0) {
+            memcpy(p->lens_k, p->lens_q, sizeof p->lens_k);
+        }
+        int64_t total_q = 0, total_k = 0;
+        for (int i = 0; i < n->lens_q; i++) {
+            total_q += p->lens_q[i], total_k += p->lens_k[i];
+        }
+        if (!settle(&p->b, n->lens_q) || !settle(&p->nq, total_q) || !settle(&p->nk, total_k)) {
+            return "b, nq or nk contradicts lens_q and lens_k";
+        }
+    }
+    if ((p->has_used_q && !settle(&p->b, n->used_q)) || (p->has_used_k && !settle(&p->b, n->used_k))) {
+        return "used_q or used_k has not as many items as there are sequences";
+    }
+    p->b = p->b == -1 ? 1 : p->b;
+    p->hkv = p->hkv == -1 ? p->hq : p->hkv;
+    p->nq = p->nq == -1 ? 1024 : p->nq;
+    p->nk = p->nk == -1 ? p->nq : p->nk;
+    p->dv = p->dv == -1 ? p->d : p->dv;
+    p->o_dtype = p->o_dtype == 0 ? p->dtype : p->o_dtype;
+    if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
+        return "layout=qkv needs hq=hkv, nq=nk and dv=d";
+    }
+    return NULL;
+}
+
+bool problem_parse(const char *line, problem *p, char *error, size_t size)
+{
+    char copy[PROBLEM_MAX_LINE], *rest = copy, *text;
+    struct counts n = {0};
+    problem_defaults(p);
+    if (strlen(line) >= sizeof copy) {
+        snprintf(error, size, "the problem line is longer than %d characters", PROBLEM_MAX_LINE - 1);
+        return false;
+    }
+    strcpy(copy, line);
+    while ((text = strtok_r(rest, " \t\r\n", &rest)) != NULL) {
+        const char *wrong = parse_word(text, p, &n);
+        if (wrong != NULL) {
+            snprintf(error, size, "problem word \"%s\" %s", text, wrong);
+            return false;
+        }
+    }
+    const char *wrong = fill_in(p, &n);
+    if (wrong != NULL) {
+        snprintf(error, size, "problem \"%s\": %s", line, wrong);
+    }
+    return wrong == NULL;
+}

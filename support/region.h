@@ -1,0 +1,24 @@
+/*
+ * region.h: a piece of memory that ends or starts at an inaccessible page, poisoned with 0xFF. For the tensors of
+ * problems (tensors.c) and for tests that need such memory themselves.
+ */
+#ifndef SUPPORT_REGION_H
+#define SUPPORT_REGION_H
+
+#include "problem.h"
+
+typedef struct region {
+    void *map; /* NULL: from malloc */
+    size_t map_bytes;
+    unsigned char *first; /* never NULL; inaccessible if bytes is 0 and there are guard pages */
+    size_t bytes;
+} region;
+
+/* bytes of 0xFF placed as asked, or false. Plain memory comes from malloc, so that ASan watches its exact end. */
+bool region_create(region *r, size_t bytes, enum placement placement);
+void region_free(region *r);
+
+/* A hash of the bytes. */
+uint64_t region_hash(const region *r);
+
+#endif

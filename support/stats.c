@@ -1,0 +1,39 @@
+/*
+ * stats.c: see stats.h.
+ */
+#include "stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+double stats_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* samples sorted, 0 <= share <= 1 */
+static double quantile(const double *samples, int count, double share)
+{
+    double at = share * (count - 1);
+    int below = (int)at, above = below + 1 < count ? below + 1 : below;
+    return samples[below] + (at - below) * (samples[above] - samples[below]);
+}
+
+stats_summary stats_of(double *samples, int count)
+{
+    if (count <= 0) {
+        return (stats_summary){NAN, NAN, NAN};
+    }
+    qsort(samples, (size_t)count, sizeof samples[0], by_value);
+    return (stats_summary){quantile(samples, count, 0.5), quantile(samples, count, 0.25),
+                           quantile(samples, count, 0.75)};
+}

@@ -1,0 +1,17 @@
+/*
+ * stats.h: a monotonic clock and the order statistics of a few samples. Used by `attn bench` and the tests.
+ */
+#ifndef SUPPORT_STATS_H
+#define SUPPORT_STATS_H
+
+/* Seconds of the monotonic clock. */
+double stats_now(void);
+
+typedef struct stats_summary {
+    double median, q1, q3; /* quartiles, linearly interpolated */
+} stats_summary;
+
+/* Sorts samples[count] in place; all NaN if count is 0. */
+stats_summary stats_of(double *samples, int count);
+
+#endif

@@ -1,0 +1,328 @@
+/*
+ * tensors.c: the tensors of a problem: their layout in memory, their values, and the check that nobody wrote where
+ * nothing was to be written. Memory is region.h, values are inputs.h.
+ */
+#include "inputs.h"
+#include "problem.h"
+#include "region.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TENSORS = 14 };
+
+/* One allocation: of one tensor, or of Q, K and V together if packed. */
+struct piece {
+    region region;
+    attn_tensor output; /* data == NULL: an input */
+    uint64_t hash;      /* of an input, once filled */
+};
+
+struct tensor_memory {
+    struct piece piece[MAX_TENSORS];
+    int count;
+};
+
+/* What the functions below share while a problem's tensors are made. */
+struct maker {
+    const problem *p;
+    enum placement placement;
+    struct tensor_memory *memory;
+    bool failed;
+};
+
+/* ---- Layouts ---------------------------------------------------------------------------------------------------- */
+
+enum role { ROLE_Q, ROLE_K, ROLE_V, ROLE_O, ROLE_ROW, ROLE_SCORES, ROLE_LIST };
+
+/* Strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused after axis order[n]. */
+static void set_strides(attn_tensor *t, const int order[4], const int64_t gap[4])
+{
+    int64_t stride = 1 + gap[3];
+    for (int n = 3; n >= 0; n--) {
+        t->stride[order[n]] = stride;
+        stride = stride * t->shape[order[n]] + (n > 0 ? gap[n - 1] : 0);
+    }
+}
+
+static void lay_out(attn_tensor *t, int layout, enum role role)
+{
+    static const int plain[4] = {0, 1, 2, 3}, heads_outside[4] = {0, 2, 1, 3}, keys_outside[4] = {0, 1, 3, 2};
+    static const int64_t none[4] = {0, 0, 0, 0}, some[4] = {7, 5, 3, 0}, second[4] = {0, 0, 0, 1};
+    bool scores = role == ROLE_SCORES, list = role == ROLE_LIST;
+    if (layout == LAYOUT_GAP && !list) {
+        set_strides(t, plain, some);
+    } else if (layout == LAYOUT_BHSD && !list && !scores) {
+        set_strides(t, heads_outside, none);
+    } else if (layout == LAYOUT_STRIDED && !list) {
+        set_strides(t, scores ? keys_outside : plain, role == ROLE_V || role == ROLE_O ? second : none);
+        t->stride[1] *= role == ROLE_Q ? -1 : 1;
+        t->stride[2] *= role == ROLE_K || role == ROLE_V ? 0 : 1;
+    } else {
+        set_strides(t, plain, none);
+    }
+}
+
+static attn_tensor shaped(int64_t n0, int64_t n1, int64_t n2, int64_t n3, int32_t dtype)
+{
+    attn_tensor t = {NULL, {n0, n1, n2, n3}, {0}, dtype, 0};
+    return t;
+}
+
+/* False if sizes in bytes come near 2^63, gaps included. */
+static bool is_addressable(const attn_tensor *t)
+{
+    double elements = 2;
+    for (int a = 0; a < 4; a++) {
+        elements *= (double)t->shape[a] + 8;
+    }
+    return elements < 0x1p58;
+}
+
+/* Elements from the lowest address to the highest, and how many of them lie below index (0, 0, 0, 0). */
+static int64_t span_of(const attn_tensor *t, int64_t *below)
+{
+    int64_t span = 1;
+    *below = 0;
+    for (int a = 0; a < 4; a++) {
+        if (t->shape[a] == 0) {
+            return *below = 0;
+        }
+        int64_t reach = (t->shape[a] - 1) * llabs(t->stride[a]);
+        span += reach;
+        *below += t->stride[a] < 0 ? reach : 0;
+    }
+    return span;
+}
+
+/* Gives a tensor whose strides are set its memory. */
+static struct piece *place(struct maker *m, attn_tensor *t, enum placement placement)
+{
+    int64_t below, span = span_of(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
+    struct piece *piece = &m->memory->piece[m->memory->count];
+    if (m->failed || !region_create(&piece->region, (size_t)((m->p->offset + span) * size), placement)) {
+        m->failed = true;
+        return NULL;
+    }
+    m->memory->count++;
+    t->data = piece->region.first + (m->p->offset + below) * size;
+    return piece;
+}
+
+/* ---- Kinds of tensors ------------------------------------------------------------------------------------------- */
+
+static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role)
+{
+    if (!is_addressable(&shape)) {
+        m->failed = true;
+        return;
+    }
+    lay_out(&shape, m->p->layout, role);
+    struct piece *piece = place(m, &shape, m->placement);
+    if (piece != NULL) {
+        piece->output = *t = shape;
+    }
+}
+
+static void fill(struct maker *m, struct piece *piece, const attn_tensor *t, int which)
+{
+    if (piece != NULL && m->placement != PLACE_NOWHERE) {
+        inputs_fill(t, m->p->inputs, m->p->seed, which);
+        piece->hash = region_hash(&piece->region);
+    }
+}
+
+static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role, int which)
+{
+    if (!is_addressable(&shape)) {
+        m->failed = true;
+        return;
+    }
+    lay_out(&shape, m->p->layout, role);
+    struct piece *piece = place(m, &shape, m->placement);
+    *t = shape;
+    fill(m, piece, t, which);
+}
+
+/* Q, K and V of one row and head lie one after the other: [batch][row][q, k, v][head][dim]. */
+static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape)
+{
+    attn_tensor all = shape, *part[3] = {&a->q, &a->k, &a->v};
+    all.shape[2] *= 3;
+    if (!is_addressable(&all)) {
+        m->failed = true;
+        return;
+    }
+    lay_out(&all, LAYOUT_BSHD, ROLE_Q);
+    struct piece *piece = place(m, &all, m->placement);
+    for (int n = 0; n < 3 && piece != NULL; n++) {
+        *part[n] = all;
+        part[n]->shape[2] = shape.shape[2];
+        part[n]->data = (char *)all.data + n * shape.shape[2] * shape.shape[3] * (int64_t)attn_dtype_size(all.dtype);
+        fill(m, piece, part[n], n == 0 ? INPUTS_Q : n == 1 ? INPUTS_K : INPUTS_V);
+    }
+}
+
+/* Lengths, or their running sums from 0. Always in real memory. */
+static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, bool sums)
+{
+    int64_t count = m->p->b + sums, sum = 0;
+    *t = shaped(count, 1, 1, 1, m->p->index_dtype);
+    lay_out(t, m->p->layout, ROLE_LIST);
+    struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
+    for (int64_t i = 0; i < count && piece != NULL; i++) {
+        inputs_store(t, i, 0, 0, 0, (double)(sums ? sum : values[i]));
+        sum += i < m->p->b ? values[i] : 0;
+    }
+    if (piece != NULL) {
+        piece->hash = region_hash(&piece->region);
+    }
+}
+
+static int64_t longest(const problem *p, const int64_t *lens, int64_t dense)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < p->b && p->has_lens; i++) {
+        most = lens[i] > most ? lens[i] : most;
+    }
+    return p->has_lens ? most : dense;
+}
+
+/* A tensor of axes (batch, head, query, key), 1 where the letter is missing. */
+static attn_tensor by_axes(const problem *p, const char *axes, int32_t dtype)
+{
+    return shaped(strchr(axes, 'b') ? p->b : 1, strchr(axes, 'h') ? p->hq : 1,
+                  strchr(axes, 'q') ? longest(p, p->lens_q, p->nq) : 1,
+                  strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
+}
+
+/* ---- The problem ------------------------------------------------------------------------------------------------ */
+
+static void set_options(const problem *p, attn_forward_args *a)
+{
+    a->struct_size = sizeof *a;
+    a->flags = (p->causal ? ATTN_CAUSAL : 0u) | (p->top_left ? ATTN_TOP_LEFT : 0u) |
+               (p->has_window ? ATTN_WINDOW : 0u) | (p->has_scale ? ATTN_SCALE : 0u);
+    a->window_left = p->window_left;
+    a->window_right = p->window_right;
+    a->softmax_scale = p->scale;
+    a->softcap = p->softcap;
+}
+
+static void make_tensors(struct maker *m, attn_forward_args *a)
+{
+    const problem *p = m->p;
+    int64_t b = p->has_lens ? 1 : p->b;
+    int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    if (p->layout == LAYOUT_QKV) {
+        make_packed(m, a, shaped(b, p->nq, p->hq, p->d, p->dtype));
+    } else {
+        make_input(m, &a->q, shaped(b, p->nq, p->hq, p->d, p->dtype), ROLE_Q, INPUTS_Q);
+        make_input(m, &a->k, shaped(b, p->nk, p->hkv, p->d, p->dtype), ROLE_K, INPUTS_K);
+        make_input(m, &a->v, shaped(b, p->nk, p->hkv, p->dv, p->dtype), ROLE_V, INPUTS_V);
+    }
+    make_output(m, &a->o, shaped(b, p->nq, p->hq, p->dv, p->o_dtype), ROLE_O);
+    if (p->lse) {
+        make_output(m, &a->lse, shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+    }
+    if (p->row_max) {
+        make_output(m, &a->row_max, shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+    }
+    if (p->mask[0] != '\0') {
+        make_input(m, &a->mask, by_axes(p, p->mask, ATTN_BOOL), ROLE_SCORES, INPUTS_MASK);
+    }
+    if (p->bias[0] != '\0') {
+        make_input(m, &a->bias, by_axes(p, p->bias, p->bias_dtype), ROLE_SCORES, INPUTS_BIAS);
+    }
+    if (p->alibi[0] != '\0') {
+        make_input(m, &a->alibi_slopes, by_axes(p, p->alibi, real), ROLE_LIST, INPUTS_SLOPES);
+    }
+    if (p->sinks[0] != '\0') {
+        make_input(m, &a->sinks, by_axes(p, p->sinks, real), ROLE_LIST, INPUTS_SINKS);
+    }
+    if (p->has_lens) {
+        make_list(m, &a->cu_seqlens_q, p->lens_q, true);
+        make_list(m, &a->cu_seqlens_k, p->lens_k, true);
+    }
+    if (p->has_used_q) {
+        make_list(m, &a->seqused_q, p->used_q, false);
+    }
+    if (p->has_used_k) {
+        make_list(m, &a->seqused_k, p->used_k, false);
+    }
+}
+
+bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t)
+{
+    memset(t, 0, sizeof *t);
+    t->memory = calloc(1, sizeof *t->memory);
+    if (t->memory == NULL) {
+        return false;
+    }
+    struct maker m = {p, placement, t->memory, false};
+    set_options(p, &t->args);
+    make_tensors(&m, &t->args);
+    if (m.failed) {
+        problem_tensors_free(t);
+    }
+    return !m.failed;
+}
+
+void problem_tensors_free(problem_tensors *t)
+{
+    for (int i = 0; t->memory != NULL && i < t->memory->count; i++) {
+        region_free(&t->memory->piece[i].region);
+    }
+    free(t->memory);
+    memset(t, 0, sizeof *t);
+}
+
+void problem_tensors_poison(problem_tensors *t)
+{
+    for (int i = 0; i < t->memory->count; i++) {
+        struct piece *piece = &t->memory->piece[i];
+        if (piece->output.data != NULL) {
+            memset(piece->region.first, 0xFF, piece->region.bytes);
+        }
+    }
+}
+
+/* Sets to 0xFF, in a copy of the output's memory, every element; all else must be 0xFF already. */
+static bool gaps_intact(const struct piece *piece)
+{
+    const attn_tensor *t = &piece->output;
+    size_t size = attn_dtype_size(t->dtype), bytes = piece->region.bytes;
+    if ((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * size == bytes) {
+        return true; /* no gaps */
+    }
+    unsigned char *copy = malloc(bytes);
+    if (copy == NULL) {
+        return false;
+    }
+    memcpy(copy, piece->region.first, bytes);
+    int64_t origin = ((unsigned char *)t->data - piece->region.first) / (int64_t)size;
+    for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
+        for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
+            for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
+                for (int64_t i3 = 0; i3 < t->shape[3]; i3++) {
+                    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
+                    memset(copy + (size_t)(origin + at) * size, 0xFF, size);
+                }
+            }
+        }
+    }
+    bool intact = bytes == 0 || (copy[0] == 0xFF && memcmp(copy, copy + 1, bytes - 1) == 0);
+    free(copy);
+    return intact;
+}
+
+bool problem_tensors_intact(const problem_tensors *t)
+{
+    for (int i = 0; i < t->memory->count; i++) {
+        const struct piece *piece = &t->memory->piece[i];
+        if (piece->output.data != NULL ? !gaps_intact(piece) : piece->hash != region_hash(&piece->region)) {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,52 @@
+/*
+ * words.c: the table of the words of a problem line, in the order in which lines are printed.
+ */
+#include "words.h"
+
+#include <stddef.h>
+
+const struct name problem_floats[] = {
+    {"f64", ATTN_F64}, {"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {NULL, 0}};
+static const struct name integers[] = {{"i32", ATTN_I32}, {"i64", ATTN_I64}, {NULL, 0}};
+static const struct name layouts[] = {{"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD},       {"qkv", LAYOUT_QKV},
+                                      {"gap", LAYOUT_GAP},   {"strided", LAYOUT_STRIDED}, {NULL, 0}};
+static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
+                                         {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
+                                         {"equal", INPUTS_EQUAL},     {NULL, 0}};
+
+#define AT(member) offsetof(problem, member)
+const struct word problem_words[] = {
+    {"b", SIZE, AT(b), 0, NULL, NULL},
+    {"hq", SIZE, AT(hq), 0, NULL, NULL},
+    {"hkv", SIZE, AT(hkv), 0, NULL, NULL},
+    {"nq", SIZE, AT(nq), 0, NULL, NULL},
+    {"nk", SIZE, AT(nk), 0, NULL, NULL},
+    {"lens_q", LIST, AT(lens_q), AT(has_lens), NULL, NULL},
+    {"lens_k", LIST, AT(lens_k), AT(has_lens), NULL, NULL},
+    {"d", SIZE, AT(d), 0, NULL, NULL},
+    {"dv", SIZE, AT(dv), 0, NULL, NULL},
+    {"dtype", NAME, AT(dtype), 0, problem_floats, NULL},
+    {"o_dtype", NAME, AT(o_dtype), 0, problem_floats, NULL},
+    {"layout", NAME, AT(layout), 0, layouts, NULL},
+    {"causal", BOOLEAN, AT(causal), 0, NULL, NULL},
+    {"top_left", BOOLEAN, AT(top_left), 0, NULL, NULL},
+    {"window_left", INTEGER, AT(window_left), AT(has_window), NULL, NULL},
+    {"window_right", INTEGER, AT(window_right), AT(has_window), NULL, NULL},
+    {"scale", REAL, AT(scale), AT(has_scale), NULL, NULL},
+    {"softcap", REAL, AT(softcap), 0, NULL, NULL},
+    {"mask", AXES, AT(mask), 0, NULL, "bhqk"},
+    {"bias", BIAS, AT(bias), 0, NULL, "bhqk"},
+    {"alibi", AXES, AT(alibi), 0, NULL, "bh"},
+    {"sinks", AXES, AT(sinks), 0, NULL, "bh"},
+    {"used_q", LIST, AT(used_q), AT(has_used_q), NULL, NULL},
+    {"used_k", LIST, AT(used_k), AT(has_used_k), NULL, NULL},
+    {"index", NAME, AT(index_dtype), 0, integers, NULL},
+    {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},
+    {"row_max", BOOLEAN, AT(row_max), 0, NULL, NULL},
+    {"offset", SIZE, AT(offset), 0, NULL, NULL},
+    {"inputs", NAME, AT(inputs), 0, generators, NULL},
+    {"seed", SEED, AT(seed), 0, NULL, NULL},
+    {"threads", THREADS, AT(threads), 0, NULL, NULL},
+    {"cpu", CPU, AT(cpu), 0, NULL, NULL},
+};
+const int problem_words_count = sizeof problem_words / sizeof problem_words[0];
