@@ -58,7 +58,7 @@
  *       implementation: the order of summation differs.
  *
  * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
- * summed in blocks of 128, each block fresh, then added once. There is no epsilon in the row sum and the running
+ * summed in blocks of 64, each block fresh, then added once. There is no epsilon in the row sum and the running
  * maximum is over all blocks so far.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------

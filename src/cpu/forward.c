@@ -6,7 +6,7 @@
  * then used from the cache by all strips, whose running state (m, l, OT) waits in the scratch meanwhile:
  *
  *     pack Q of every strip
- *     for each block of 128 keys:        (mask.h: only blocks that some row sees)
+ *     for each block of 64 keys:         (mask.h: only blocks that some row sees)
  *         pack K, V
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
  *             S = K QT;  score step if there is one;  mask if PARTIAL;  softmax;  OT = OT alpha + V^T P

@@ -19,8 +19,8 @@
  *          |                 |              |                 |      vertical: no horizontal reductions
  *          +-----------------+              +-----------------+
  *
- * Each score is one chain of fused multiply-adds over c = 0 .. d-1, each block's part of an output one chain over its
- * keys in order, and exp2 is one formula (exp2.h), so every table gives the same bits as scalar.
+ * Each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each block's part of an output one chain over
+ * its keys in order, and exp2 is one formula (exp2.h), so every table gives the same bits as scalar.
  * `real` below means the table's arithmetic type.
  */
 #ifndef ATTN_CPU_UKERNEL_H
@@ -28,8 +28,13 @@
 
 #include "core/problem.h"
 
+/* Part of the numerics (docs/numerics.md): changing one changes bits and error. */
 enum {
-    ATTN_KEY_BLOCK = 128, /* keys per tile: summed fresh, then added once. Part of the numerics: do not tune */
+    ATTN_KEY_BLOCK = 64, /* keys per tile, aligned in the sequence: summed fresh, then added once */
+    ATTN_DOT_CHUNK = 32  /* products of a score: summed fresh, then added once */
+};
+
+enum {
     ATTN_MAX_STRIP = 64,
     ATTN_MAX_GRANULE = 16
 };

@@ -12,8 +12,8 @@
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
  *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
- *   v_round(a)                         to the nearest integer, ties to even
- *   v_scale2(a,n) = a 2^n              n integral, a 2^n normal; other n may give anything
+ *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
+ *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *
  * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per block of rows.
@@ -33,38 +33,55 @@
 #define REAL_MAX 3.402823466e38f
 #define FUSED fmaf
 #define EXP2_MIN ATTN_EXP2_MIN_F32
-#define EXP2_POLY ATTN_EXP2_F32
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
+#define EXP2_FIRST ATTN_EXP2_FIRST_F32
+#define EXP2_REST ATTN_EXP2_REST_F32
 #else
 #define real double
 #define TYPE f64
 #define REAL_MAX 1.7976931348623157e308
 #define FUSED fma
 #define EXP2_MIN ATTN_EXP2_MIN_F64
-#define EXP2_POLY ATTN_EXP2_F64
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
+#define EXP2_FIRST ATTN_EXP2_FIRST_F64
+#define EXP2_REST ATTN_EXP2_REST_F64
 #endif
 #define FN(name) ATTN_CAT(name##_, TYPE)
 #define STRIP (NV * VL)
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
-static void FN(qk)(void *s_, const void *k_, const void *qt_, int64_t d, int64_t n)
+/* The chunk c .. c+n-1 of d: fresh sums, stored or added to S. */
+ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first)
 {
-    real *s = s_;
+    vec acc[MR][NV];
+    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
+    for (int64_t c = 0; c < n; c++) {
+        vec q[NV];
+        ATTN_UNROLL for (int v = 0; v < NV; v++) q[v] = v_load(qt + c * STRIP + v * VL);
+        ATTN_UNROLL for (int r = 0; r < MR; r++) {
+            vec b = v_set1(k[r * d + c]);
+            ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, q[v], acc[r][v]);
+        }
+    }
+    ATTN_UNROLL for (int r = 0; r < MR; r++) {
+        ATTN_UNROLL for (int v = 0; v < NV; v++) {
+            real *to = s + r * STRIP + v * VL;
+            v_store(to, first ? acc[r][v] : v_add(v_load(to), acc[r][v]));
+        }
+    }
+}
+
+static void FN(qk)(void *s, const void *k_, const void *qt_, int64_t d, int64_t n)
+{
     const real *qt = qt_;
     for (int64_t key = 0; key < n; key += MR) {
         const real *k = (const real *)k_ + key * d;
-        vec acc[MR][NV];
-        ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
-        for (int64_t c = 0; c < d; c++) {
-            vec q[NV];
-            ATTN_UNROLL for (int v = 0; v < NV; v++) q[v] = v_load(qt + c * STRIP + v * VL);
-            ATTN_UNROLL for (int r = 0; r < MR; r++) {
-                vec b = v_set1(k[r * d + c]);
-                ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, q[v], acc[r][v]);
-            }
-        }
-        ATTN_UNROLL for (int r = 0; r < MR; r++) {
-            ATTN_UNROLL for (int v = 0; v < NV; v++) v_store(s + (key + r) * STRIP + v * VL, acc[r][v]);
+        real *to = (real *)s + key * STRIP;
+        FN(qk_chunk)(to, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true);
+        for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
+            int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+            FN(qk_chunk)(to, k + c, qt + c * STRIP, d, left, false);
         }
     }
 }
@@ -113,17 +130,20 @@ static void FN(pv_careful)(void *ot_, const void *v_, const void *p_, int64_t dv
 
 /* ---- softmax ------------------------------------------------------------------------------------------------- */
 
-/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial. d c is never rounded but for choosing n. */
+/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic` leaves n in the low
+ * bits of t. */
 #define COEFF(x) y = v_fma(y, f, v_set1(x));
-#define EXP2_SPLIT(d, c)                                                    \
-    vec z = v_mul(d, c), n = v_round(z), f = v_fms(d, c, n), y = v_set1(0); \
-    EXP2_POLY(COEFF)
+#define EXP2_SPLIT(d, c)                                    \
+    const vec magic = v_set1(EXP2_MAGIC);                   \
+    vec t = v_fma(d, c, magic), n = v_sub(t, magic);        \
+    vec f = v_fms(d, c, n), y = v_set1(EXP2_FIRST);         \
+    EXP2_REST(COEFF)
 
-/* 2^(d c) for d <= 0, c >= 0; 0 below 2^EXP2_MIN, NaN for NaN. */
-ATTN_INLINE vec FN(exp2)(vec d, vec c)
+/* 2^(d c), or 0 where d < least = EXP2_MIN / c, for d <= 0 and c > 0; NaN for NaN. */
+ATTN_INLINE vec FN(exp2)(vec d, vec c, vec least)
 {
     EXP2_SPLIT(d, c)
-    return v_select_lt(z, v_set1(EXP2_MIN), v_set1(0), v_scale2(v_fma(y, f, v_set1(1)), n));
+    return v_zero_lt(d, least, v_ldexp(v_fma(y, f, v_set1(1)), t, n));
 }
 
 /* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
@@ -132,40 +152,33 @@ ATTN_INLINE vec FN(tanh)(vec x)
     const vec most = v_set1(20), one = v_set1(1), log2e = v_set1((real)1.4426950408889634);
     vec size = v_abs(x), d = v_mul(v_set1(-2), v_select_lt(most, size, most, size));
     EXP2_SPLIT(d, log2e)
-    (void)z;
-    vec power = v_scale2(one, n), e = v_fma(power, v_mul(y, f), v_sub(power, one));
-    vec t = v_div(e, v_add(e, v_set1(2))); /* -tanh|x| */
-    return v_select_lt(x, v_set1(0), t, v_sub(v_set1(0), t));
+    vec power = v_ldexp(one, t, n), e = v_fma(power, v_mul(y, f), v_sub(power, one));
+    vec minus = v_div(e, v_add(e, v_set1(2))); /* -tanh|x| */
+    return v_select_lt(x, v_set1(0), minus, v_sub(v_set1(0), minus));
 }
 #undef EXP2_SPLIT
 #undef COEFF
 
+/* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
 static void FN(softmax)(void *s_, int64_t n, double c_, void *m_, void *l_, void *alpha_)
 {
-    real *s = s_, *m = m_, *l = l_, *alpha = alpha_;
-    const vec c = v_set1((real)c_), zero = v_set1(0);
-    vec old[NV], top[NV], used[NV], sum[NV];
-    ATTN_UNROLL for (int v = 0; v < NV; v++) top[v] = old[v] = v_load(m + v * VL);
-    for (int64_t key = 0; key < n; key++) {
-        ATTN_UNROLL for (int v = 0; v < NV; v++) top[v] = v_max(top[v], v_load(s + key * STRIP + v * VL));
-    }
-    ATTN_UNROLL for (int v = 0; v < NV; v++) {
-        used[v] = v_select_lt(top[v], v_set1(-REAL_MAX), zero, top[v]); /* nothing seen yet: any finite reference */
-        sum[v] = zero;
-    }
-    for (int64_t key = 0; key < n; key++) {
-        ATTN_UNROLL for (int v = 0; v < NV; v++) {
-            real *e = s + key * STRIP + v * VL;
-            vec p = FN(exp2)(v_sub(v_load(e), used[v]), c);
-            v_store(e, p);
-            sum[v] = v_add(sum[v], p);
+    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        real *s = (real *)s_ + lane, *m = (real *)m_ + lane, *l = (real *)l_ + lane, *alpha = (real *)alpha_ + lane;
+        vec old = v_load(m), top = old, sum = v_set1(0);
+        for (int64_t key = 0; key < n; key++) {
+            top = v_max(top, v_load(s + key * STRIP));
         }
-    }
-    ATTN_UNROLL for (int v = 0; v < NV; v++) {
-        vec a = FN(exp2)(v_sub(old[v], used[v]), c);
-        v_store(m + v * VL, top[v]);
-        v_store(l + v * VL, v_fma(v_load(l + v * VL), a, sum[v]));
-        v_store(alpha + v * VL, a);
+        vec used = v_zero_lt(top, v_set1(-REAL_MAX), top); /* nothing seen yet: any finite reference */
+        for (int64_t key = 0; key < n; key++) {
+            vec p = FN(exp2)(v_sub(v_load(s + key * STRIP), used), c, least);
+            v_store(s + key * STRIP, p);
+            sum = v_add(sum, p);
+        }
+        vec a = FN(exp2)(v_sub(old, used), c, least);
+        v_store(m, top);
+        v_store(l, v_fma(v_load(l), a, sum));
+        v_store(alpha, a);
     }
 }
 
@@ -354,7 +367,9 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
 #undef REAL_MAX
 #undef FUSED
 #undef EXP2_MIN
-#undef EXP2_POLY
+#undef EXP2_MAGIC
+#undef EXP2_FIRST
+#undef EXP2_REST
 #undef FN
 #undef STRIP
 #include "vec_undef.h"

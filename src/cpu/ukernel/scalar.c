@@ -11,17 +11,19 @@
 #define real float
 #define FN(name) name##_f32
 #define FMA fmaf
-#define ROUND rintf
-#define SCALE2 ldexpf
+#define LDEXP ldexpf
 #define EXP2_MIN ATTN_EXP2_MIN_F32
-#define EXP2_POLY ATTN_EXP2_F32
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
+#define EXP2_FIRST ATTN_EXP2_FIRST_F32
+#define EXP2_REST ATTN_EXP2_REST_F32
 #include "scalar.h"
 
 #define real double
 #define FN(name) name##_f64
 #define FMA fma
-#define ROUND rint
-#define SCALE2 ldexp
+#define LDEXP ldexp
 #define EXP2_MIN ATTN_EXP2_MIN_F64
-#define EXP2_POLY ATTN_EXP2_F64
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
+#define EXP2_FIRST ATTN_EXP2_FIRST_F64
+#define EXP2_REST ATTN_EXP2_REST_F64
 #include "scalar.h"

@@ -1,6 +1,6 @@
 /*
  * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read beside the contract
- * of each member in ukernel.h. Parameters: real, FN, FMA, ROUND, SCALE2, EXP2_MIN, EXP2_POLY (undefined at the end).
+ * of each member in ukernel.h. Parameters: real, FN, FMA, LDEXP and EXP2_* (undefined at the end).
  */
 
 enum { FN(STRIP) = 8 };
@@ -33,37 +33,41 @@ static void FN(qk)(void *s, const void *k, const void *qt, int64_t d, int64_t n)
     const real *key = k, *q = qt;
     for (int64_t j = 0; j < n; j++) {
         for (int lane = 0; lane < FN(STRIP); lane++) {
-            real sum = 0;
+            real sum = 0, chunk = 0;
             for (int64_t c = 0; c < d; c++) {
-                sum = FMA(key[j * d + c], q[c * FN(STRIP) + lane], sum);
+                chunk = FMA(key[j * d + c], q[c * FN(STRIP) + lane], chunk);
+                if (c % ATTN_DOT_CHUNK == ATTN_DOT_CHUNK - 1 || c == d - 1) {
+                    sum = c < ATTN_DOT_CHUNK ? chunk : sum + chunk;
+                    chunk = 0;
+                }
             }
             ((real *)s)[j * FN(STRIP) + lane] = sum;
         }
     }
 }
 
-/* 2^n and y with 2^(d c) = 2^n + 2^n f y, f = d c - n. */
+/* y with 2^(d c) = 2^n + 2^n f y, n = round(d c) and f = d c - n (exp2.h). */
 static real FN(exp2_split)(real d, real c, real *n, real *f)
 {
-    *n = ROUND(d * c);
+    *n = FMA(d, c, EXP2_MAGIC) - EXP2_MAGIC;
     *f = FMA(d, c, -*n);
-    real y = 0;
+    real y = EXP2_FIRST;
 #define COEFF(x) y = FMA(y, *f, x);
-    EXP2_POLY(COEFF)
+    EXP2_REST(COEFF)
 #undef COEFF
     return y;
 }
 
-static real FN(exp2)(real d, real c)
+static real FN(exp2)(real d, real c, real least)
 {
-    if (d * c < EXP2_MIN) {
+    if (d < least) {
         return 0;
     }
     if (d != d) {
         return d;
     }
     real n, f, y = FN(exp2_split)(d, c, &n, &f);
-    return SCALE2(FMA(y, f, 1), (int)n);
+    return LDEXP(FMA(y, f, 1), (int)n);
 }
 
 static real FN(tanh)(real x)
@@ -73,7 +77,7 @@ static real FN(tanh)(real x)
     }
     real size = x < 0 ? -x : x, n, f;
     real y = FN(exp2_split)(-2 * (size < 20 ? size : 20), (real)1.4426950408889634, &n, &f);
-    real power = SCALE2(1, (int)n), e = FMA(power, y * f, power - 1), t = e / (e + 2);
+    real power = LDEXP(1, (int)n), e = FMA(power, y * f, power - 1), t = e / (e + 2);
     return x < 0 ? t : 0 - t;
 }
 
@@ -124,17 +128,17 @@ static void FN(softmax)(void *s, int64_t n, double c, void *m, void *l, void *al
 {
     for (int lane = 0; lane < FN(STRIP); lane++) {
         real *score = (real *)s + lane, *max = (real *)m + lane, *sum = (real *)l + lane;
-        real top = *max, block = 0;
+        real top = *max, block = 0, least = (real)(EXP2_MIN / c);
         for (int64_t key = 0; key < n; key++) {
             top = score[key * FN(STRIP)] > top ? score[key * FN(STRIP)] : top;
         }
         real used = top == (real)-INFINITY ? 0 : top; /* nothing seen yet: any finite reference */
         for (int64_t key = 0; key < n; key++) {
-            real p = FN(exp2)(score[key * FN(STRIP)] - used, (real)c);
+            real p = FN(exp2)(score[key * FN(STRIP)] - used, (real)c, least);
             score[key * FN(STRIP)] = p;
             block += p;
         }
-        real a = FN(exp2)(*max - used, (real)c);
+        real a = FN(exp2)(*max - used, (real)c, least);
         *max = top;
         *sum = FMA(*sum, a, block);
         ((real *)alpha)[lane] = a;
@@ -210,7 +214,8 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
 #undef real
 #undef FN
 #undef FMA
-#undef ROUND
-#undef SCALE2
+#undef LDEXP
 #undef EXP2_MIN
-#undef EXP2_POLY
+#undef EXP2_MAGIC
+#undef EXP2_FIRST
+#undef EXP2_REST

@@ -21,11 +21,11 @@
 #define v_fms _mm256_fmsub_ps
 #define v_max(m, s) _mm256_max_ps(s, m)
 #define v_abs(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
-#define v_round(a) _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_select_lt(a, b, x, y) _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
-#define v_scale2(a, n) \
-    _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32( \
-                         _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)))
+#define v_zero_lt(a, b, y) _mm256_andnot_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), y)
+#define v_ldexp(a, t, n) \
+    _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), \
+                                                          _mm256_set1_epi32(127 << 23))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
@@ -48,10 +48,10 @@
 #define v_fms _mm256_fmsub_pd
 #define v_max(m, s) _mm256_max_pd(s, m)
 #define v_abs(a) _mm256_andnot_pd(_mm256_set1_pd(-0.0), a)
-#define v_round(a) _mm256_round_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_select_lt(a, b, x, y) _mm256_blendv_pd(y, x, _mm256_cmp_pd(a, b, _CMP_LT_OQ))
-#define v_scale2(a, n) \
-    _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_slli_epi64( \
-                         _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_cvtpd_epi32(n)), _mm256_set1_epi64x(1023)), 52)))
+#define v_zero_lt(a, b, y) _mm256_andnot_pd(_mm256_cmp_pd(a, b, _CMP_LT_OQ), y)
+#define v_ldexp(a, t, n) \
+    _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(t), 52), \
+                                                          _mm256_set1_epi64x(INT64_C(1023) << 52))))
 
 #endif

@@ -21,9 +21,9 @@
 #define v_fms _mm512_fmsub_ps
 #define v_max(m, s) _mm512_max_ps(s, m)
 #define v_abs _mm512_abs_ps
-#define v_round(a) _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_select_lt(a, b, x, y) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x)
-#define v_scale2 _mm512_scalef_ps
+#define v_zero_lt(a, b, y) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), y)
+#define v_ldexp(a, t, n) _mm512_scalef_ps(a, n)
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p) \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
@@ -46,8 +46,8 @@
 #define v_fms _mm512_fmsub_pd
 #define v_max(m, s) _mm512_max_pd(s, m)
 #define v_abs _mm512_abs_pd
-#define v_round(a) _mm512_roundscale_pd(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define v_select_lt(a, b, x, y) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), y, x)
-#define v_scale2 _mm512_scalef_pd
+#define v_zero_lt(a, b, y) _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(a, b, _CMP_NLT_UQ), y)
+#define v_ldexp(a, t, n) _mm512_scalef_pd(a, n)
 
 #endif

@@ -21,10 +21,11 @@
 #define v_fms(a, b, c) vfmaq_f32(vnegq_f32(c), a, b)
 #define v_max(m, s) v_select_lt(m, s, s, m)
 #define v_abs vabsq_f32
-#define v_round vrndnq_f32
 #define v_select_lt(a, b, x, y) vbslq_f32(vcltq_f32(a, b), x, y)
-#define v_scale2(a, n) \
-    vmulq_f32(a, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23)))
+#define v_zero_lt(a, b, y) v_select_lt(a, b, v_set1(0), y)
+#define v_ldexp(a, t, n) \
+    vmulq_f32(a, vreinterpretq_f32_s32( \
+                     vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23), vdupq_n_s32(127 << 23))))
 #define v_load_f16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define v_load_bf16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define v_store_f16(p, a) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)))
@@ -46,9 +47,10 @@
 #define v_fms(a, b, c) vfmaq_f64(vnegq_f64(c), a, b)
 #define v_max(m, s) v_select_lt(m, s, s, m)
 #define v_abs vabsq_f64
-#define v_round vrndnq_f64
 #define v_select_lt(a, b, x, y) vbslq_f64(vcltq_f64(a, b), x, y)
-#define v_scale2(a, n) \
-    vmulq_f64(a, vreinterpretq_f64_s64(vshlq_n_s64(vaddq_s64(vcvtq_s64_f64(n), vdupq_n_s64(1023)), 52)))
+#define v_zero_lt(a, b, y) v_select_lt(a, b, v_set1(0), y)
+#define v_ldexp(a, t, n) \
+    vmulq_f64(a, vreinterpretq_f64_s64( \
+                     vaddq_s64(vshlq_n_s64(vreinterpretq_s64_f64(t), 52), vdupq_n_s64(INT64_C(1023) << 52))))
 
 #endif

@@ -16,9 +16,9 @@
 #undef v_fms
 #undef v_max
 #undef v_abs
-#undef v_round
 #undef v_select_lt
-#undef v_scale2
+#undef v_zero_lt
+#undef v_ldexp
 #undef v_load_f16
 #undef v_load_bf16
 #undef v_store_f16
