@@ -126,6 +126,7 @@ static void test_offsets(void **state)
     refuse("{" A("F32", "[6]", "[0,1e999]") "}", "not [begin, end]");
     refuse("{" A("F32", "[6]", "null") "}", "not an object");
     refuse("{" A("F32", "[6]", "[0,20]") "}", "do not fit");
+    refuse("{" A("F32", "[5]", "[0,24]") "}", "do not fit");
     refuse("{" A("F32", "[4]", "[8,24]") "}", "begins at byte 8, expected 0");
     refuse("{" A("F32", "[4]", "[0,16]") "}", "fill 16 bytes, the file has 24");
     refuse("{" A("F32", "[7]", "[0,28]") "}", "fill 28 bytes, the file has 24");
@@ -186,7 +187,7 @@ static void test_nesting(void **state)
     free(json);
     refuse("{" A("F32", "[[6]]", "[0,24]") "}", "nests deeper");
     array_file f;
-    put("{\"__metadata__\":{\"[[[[\":\"{{{{\\\"\"}," A("F32", "[6]", "[0,24]") "}", six, sizeof six);
+    put("{\"__metadata__\":{\"[[[[\":\"\\\"{{{{\"}," A("F32", "[6]", "[0,24]") "}", six, sizeof six);
     open_a(&f); /* brackets in strings do not count */
     array_file_close(&f);
 }
@@ -250,6 +251,9 @@ static void test_write(void **state)
     array_file f;
     (void)state;
     assert_true(safetensors_write(scratch_path, 3, names, tensors, error, sizeof error));
+    assert_true(safetensors_open(scratch_path, "flags", &f, error, sizeof error));
+    assert_int_equal((uintptr_t)f.data % 8, 0); /* the header is padded */
+    array_file_close(&f);
     open_a(&f);
     assert_int_equal((uintptr_t)f.data % 4, 0);
     assert_int_equal(f.shape[1], 3);

@@ -261,7 +261,7 @@ static bool affordable(const call *c)
     const attn_tensor *q = c->tensor[Q], *v = c->tensor[V];
     double rows = (double)q->shape[0] * (double)q->shape[1] * (double)q->shape[2];
     double width = (double)q->shape[3] + (double)v->shape[3] + 1;
-    return rows * (1 + (double)v->shape[1]) * width < 1e6 && rows * width < 1e5 && (double)v->shape[1] * width < 1e5;
+    return rows * (1 + (double)v->shape[1]) * width < 2e5 && rows * width < 2e4 && (double)v->shape[1] * width < 2e4;
 }
 
 static void check_forward(call *c, attn_context *context)
