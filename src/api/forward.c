@@ -128,7 +128,7 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .kernel = c.plan.uk->name,
         .threads = c.plan.threads,
         .strip = c.plan.uk->strip,
-        .key_block = ATTN_KEY_BLOCK,
+        .key_block = c.plan.uk->key_block,
         .rows_per_item = c.plan.schedule.block_rows,
         .items = c.plan.schedule.items,
         .tiles_full = tiles.full,

@@ -6,7 +6,7 @@
  * then used from the cache by all strips, whose running state (m, l, OT) waits in the scratch meanwhile:
  *
  *     pack Q of every strip
- *     for each block of 64 keys:         (mask.h: only blocks that some row sees)
+ *     for each block of keys:            (mask.h: only blocks that some row sees)
  *         pack K, V
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
  *             S = K QT;  score step if there is one;  mask if PARTIAL;  softmax;  OT = OT alpha + V^T P
@@ -31,7 +31,7 @@ typedef struct item_run {
     attn_sequence seq;
     int64_t kv_head, first_row, last_row;
     int strips;
-    char *k, *v, *s, *bias, *lo, *hi, *slope, *distance, *strip;
+    char *k, *v, *s, *prob, *bias, *lo, *hi, *slope, *distance, *strip;
     unsigned char *visible;
     attn_rows_mask mask[ATTN_MAX_STRIPS];
 } item_run;
@@ -192,9 +192,8 @@ static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    const char *k = r->k + at * r->p->d * uk->real_size, *v = r->v + at * r->plan->dv_pad * uk->real_size;
     char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *alpha = strip_state(r, strip, 2);
-    uk->qk(r->s, k, strip_qt(r, strip), r->p->d, n);
+    uk->qk(r->s, r->k, at, strip_qt(r, strip), r->p->d, n);
     if (r->plan->score_step) {
         score_step(r, strip, keys);
     }
@@ -205,24 +204,28 @@ static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile
     if (careful) {
         note_visible(r, n);
     }
-    uk->softmax(r->s, n, r->plan->exponent, m, l, alpha);
+    uk->softmax(r->prob, r->s, n, r->plan->exponent, m, l, alpha);
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), v, r->s, r->plan->dv_pad, n, alpha, r->visible);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible);
     } else {
-        uk->pv(strip_ot(r, strip), v, r->s, r->plan->dv_pad, n, alpha);
+        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha);
     }
 }
 
 /* ---- all key blocks for strips first .. last-1 ------------------------------------------------------------------- */
 
+static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
+{
+    const char *first = attn_at(t, r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
+    return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
+}
+
 static void pack_block(const item_run *r, attn_interval keys, int64_t block)
 {
-    const attn_tensor *k = &r->p->k, *v = &r->p->v;
-    int64_t at = keys.lo - block, row = r->seq.k_first + keys.lo, n = keys.hi - keys.lo;
-    r->uk->pack_rows(r->k + at * r->p->d * r->uk->real_size, r->p->d, attn_at(k, r->seq.tensor, row, r->kv_head, 0),
-                     k->stride[1], k->stride[3], k->dtype, n, r->p->d);
-    r->uk->pack_rows(r->v + at * r->plan->dv_pad * r->uk->real_size, r->plan->dv_pad,
-                     attn_at(v, r->seq.tensor, row, r->kv_head, 0), v->stride[1], v->stride[3], v->dtype, n, r->p->dv);
+    attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
+    int64_t at = keys.lo - block, n = keys.hi - keys.lo;
+    r->uk->pack_k(r->k, at, &k, n, r->p->d);
+    r->uk->pack_v(r->v, at, &v, n, r->p->dv, r->plan->dv_pad);
 }
 
 /* Notes in masked[] which strips had a tile with masked positions. */
@@ -236,8 +239,9 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
     if (hull.lo >= hull.hi) {
         return;
     }
-    for (int64_t block = hull.lo / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK; block < hull.hi; block += ATTN_KEY_BLOCK) {
-        attn_interval all = {max64(block, hull.lo), min64(block + ATTN_KEY_BLOCK, hull.hi)}, keys;
+    const int64_t size = r->uk->key_block;
+    for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
+        attn_interval all = {max64(block, hull.lo), min64(block + size, hull.hi)}, keys;
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {
             attn_tile kind = attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys);
@@ -325,7 +329,7 @@ static void task(void *arg, int64_t index, int32_t thread)
     item_run r = {
         .plan = j->plan, .p = j->p, .uk = uk, .kv_head = item.kv_head, .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k = base + map->k, .v = base + map->v, .s = base + map->s, .bias = base + map->bias,
+        .k = base + map->k, .v = base + map->v, .s = base + map->s, .prob = base + map->p, .bias = base + map->bias,
         .visible = (unsigned char *)base + map->visible, .strip = base + map->strips,
         .lo = base + map->lanes, .hi = base + map->lanes + lane_bytes,
         .slope = base + map->lanes + 2 * lane_bytes, .distance = base + map->lanes + 3 * lane_bytes,

@@ -19,7 +19,7 @@ typedef struct attn_machine {
 
 /* Offsets in bytes into one thread's scratch; see cpu/plan.c for the map. */
 typedef struct attn_scratch_map {
-    uint64_t k, v, s, bias, visible, lanes, strips; /* regions */
+    uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
     uint64_t strip_bytes, strip_ot, strip_state;    /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t total;
 } attn_scratch_map;

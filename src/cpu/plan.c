@@ -3,13 +3,14 @@
  *
  * One thread's scratch (every region a multiple of 64 bytes):
  *
- *     k        [key_block][d]            a block of keys, widened
- *     v        [key_block][dv_pad]
- *     s        [key_block][strip]        scores, then probabilities
+ *     k        a block of keys, packed   (the table's k_bytes)
+ *     v        a block of values, packed (v_bytes)
+ *     s        [key_block][strip]        scores
+ *     p        probabilities             (p_bytes; none if they are in place of the scores)
  *     bias     [key_block][strip]        only with a mask or bias tensor
  *     visible  [key_block][strip] bytes  for the careful path (cpu/forward.c)
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
- *     strips   per strip of the item: QT [d][strip], OT [dv_pad][strip], m [strip], l [strip], alpha [strip]
+ *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], m [strip], l [strip], alpha [strip]
  */
 #include "core/error.h"
 #include "core/mask.h"
@@ -43,18 +44,20 @@ static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, co
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_scratch_map *m = &plan->scratch;
-    uint64_t real = (uint64_t)plan->uk->real_size, strip = (uint64_t)plan->uk->strip, block = ATTN_KEY_BLOCK;
-    uint64_t d = (uint64_t)p->d, dv = (uint64_t)plan->dv_pad;
+    const attn_ukernel *uk = plan->uk;
+    uint64_t real = (uint64_t)uk->real_size, strip = (uint64_t)uk->strip, block = (uint64_t)uk->key_block;
+    uint64_t p_bytes = align64(uk->p_bytes());
     bool tensors = p->mask.data || p->bias.data;
     m->k = 0;
-    m->v = m->k + align64((block + ATTN_MAX_GRANULE) * d * real); /* qk rounds its keys up */
-    m->s = m->v + align64(block * dv * real);
-    m->bias = m->s + align64(block * strip * real);
+    m->v = m->k + align64(uk->k_bytes(p->d));
+    m->s = m->v + align64(uk->v_bytes(plan->dv_pad));
+    m->p = p_bytes ? m->s + align64(block * strip * real) : m->s;
+    m->bias = m->s + align64(block * strip * real) + p_bytes;
     m->visible = m->bias + (tensors ? align64(block * strip * real) : 0);
     m->lanes = m->visible + align64(block * strip);
     m->strips = m->lanes + align64(4 * strip * real);
-    m->strip_ot = align64(d * strip * real);
-    m->strip_state = m->strip_ot + align64(dv * strip * real);
+    m->strip_ot = align64(uk->q_bytes(p->d));
+    m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * strip * real);
     m->strip_bytes = m->strip_state + align64(3 * strip * real);
     m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
 }
@@ -112,7 +115,8 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     return ATTN_OK;
 }
 
-static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end)
+static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
+                        int64_t key_block)
 {
     attn_rows_mask mask = attn_mask_none();
     for (; row < end; row++) {
@@ -120,9 +124,9 @@ static void count_strip(attn_tile_count *count, const attn_problem *p, const att
         attn_mask_add(&mask, keys);
         count->scores += (double)(keys.hi - keys.lo);
     }
-    for (int64_t j = 0; j < s->nk; j += ATTN_KEY_BLOCK) {
+    for (int64_t j = 0; j < s->nk; j += key_block) {
         attn_interval keys;
-        int64_t last = j + ATTN_KEY_BLOCK < s->nk ? j + ATTN_KEY_BLOCK : s->nk;
+        int64_t last = j + key_block < s->nk ? j + key_block : s->nk;
         attn_tile kind = attn_mask_tile(&mask, j, last, &keys);
         *(kind == ATTN_TILE_SKIP ? &count->skipped : kind == ATTN_TILE_FULL ? &count->full : &count->partial) += 1;
     }
@@ -136,7 +140,8 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
         int64_t rows = s.nq * p->group;
         attn_tile_count one = {0};
         for (int64_t row = 0; row < rows; row += plan->uk->strip) {
-            count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows);
+            count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
+                        plan->uk->key_block);
         }
         total.full += one.full * p->kv_heads;
         total.partial += one.partial * p->kv_heads;

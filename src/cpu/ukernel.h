@@ -1,17 +1,19 @@
 /*
- * ukernel.h: THE table of microkernels. One table per instruction set and arithmetic type (f32, f64); the tile loop
- * (cpu/forward.c) calls nothing else and never mentions an instruction set. All members are pure: no allocation, no
- * threads, no state but their arguments.
+ * ukernel.h: THE table of microkernels. One table per instruction set and arithmetic; the tile loop (cpu/forward.c) calls
+ * nothing else and never mentions an instruction set. All members are pure: no allocation, no threads, no state but
+ * their arguments.
  *
  * Queries lie along the vector lanes (docs/decisions/001-queries-along-lanes.md). A strip is `strip` query rows; all
- * tiles of a strip have that width:
+ * tiles of a strip have that width. `real` is the type of sums and running state (f32 or f64); panels of inputs are the
+ * table's own business. Those of body.h and scalar:
  *
  *     QT  [d][strip]          Q transposed, packed once per strip
- *     K   [key][d]            rows of a key block, widened to the arithmetic type, contiguous
- *     S   [key][strip]        scores; the softmax turns them into probabilities in place
+ *     K   [key][d]            rows of a key block, widened to real
+ *     S   [key][strip]        scores (every table)
+ *     P   = S                 probabilities, in place
  *     V   [key][dv_pad]       dv_pad = d_v rounded up to a multiple of `granule`, padding zero
- *     OT  [dv_pad][strip]     O transposed, not yet divided by the row sum
- *     m, l, alpha  [strip]    running maximum, running sum, rescale factor
+ *     OT  [dv_pad][strip]     O transposed, not yet divided by the row sum (every table)
+ *     m, l, alpha  [strip]    running maximum, running sum, rescale factor (every table)
  *
  *            lanes = queries
  *          +-----------------+              +-----------------+
@@ -19,9 +21,8 @@
  *          |                 |              |                 |      vertical: no horizontal reductions
  *          +-----------------+              +-----------------+
  *
- * Each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each block's part of an output one chain over
- * its keys in order, and exp2 is one formula (exp2.h), so every table gives the same bits as scalar.
- * `real` below means the table's arithmetic type.
+ * In those tables each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each block's part of an output
+ * one chain over its keys in order, and exp2 is one formula (exp2.h), so every one of them gives the same bits as scalar.
  */
 #ifndef ATTN_CPU_UKERNEL_H
 #define ATTN_CPU_UKERNEL_H
@@ -34,10 +35,18 @@ enum {
     ATTN_DOT_CHUNK = 32  /* products of a score: summed fresh, then added once */
 };
 
+/* Limits of all tables. */
 enum {
     ATTN_MAX_STRIP = 64,
-    ATTN_MAX_GRANULE = 16
+    ATTN_MAX_KEY_BLOCK = 512
 };
+
+/* Rows of a tensor for packing. Strides in elements of dtype. */
+typedef struct attn_rows {
+    const void *data;
+    int64_t row_stride, col_stride;
+    int32_t dtype;
+} attn_rows;
 
 /* What happens to a tile of scores besides the scale. Absent members are 0 or NULL. */
 typedef struct attn_score_tile {
@@ -49,20 +58,27 @@ typedef struct attn_score_tile {
 } attn_score_tile;
 
 typedef struct attn_ukernel {
-    const char *name; /* "avx2_f32" */
-    int strip;        /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
-    int granule;      /* keys that qk and columns of V that pv handle at once */
-    int real_size;    /* sizeof(real) */
+    const char *name;  /* "avx2_f32" */
+    int strip;         /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int granule;       /* OT has d_v rounded up to a multiple of this many rows */
+    int key_block;     /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int real_size;     /* sizeof(real) */
 
-    /* dst[row][0 .. cols_pad-1] = src rows widened, columns from cols on zero. Strides in elements of dtype. */
-    void (*pack_rows)(void *dst, int64_t cols_pad, const void *src, int64_t row_stride, int64_t col_stride,
-                      int32_t dtype, int64_t rows, int64_t cols);
+    /* Bytes of the panels: K and V of a key block, QT of a strip, and P of a tile (0: P is in place of S). */
+    uint64_t (*k_bytes)(int64_t d);
+    uint64_t (*v_bytes)(int64_t dv_pad);
+    uint64_t (*q_bytes)(int64_t d);
+    uint64_t (*p_bytes)(void);
+
+    /* Keys at .. at+n-1 of the K panel, of the V panel. */
+    void (*pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d);
+    void (*pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad);
 
     /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. */
     void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor);
 
-    /* S[key][lane] = sum_c K[key][c] QT[c][lane] for n keys, rounded up to the granule (K and S have those rows). */
-    void (*qk)(void *s, const void *k, const void *qt, int64_t d, int64_t n);
+    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_block. */
+    void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n);
 
     /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0. bias
      * and mask may be NULL; strides in elements. */
@@ -75,16 +91,16 @@ typedef struct attn_ukernel {
     /* S = -inf where the key (0 .. n-1) is outside lo[lane] <= key < hi[lane]; lo, hi real [strip]. */
     void (*mask)(void *s, int64_t n, const void *lo, const void *hi);
 
-    /* One step of the online softmax over n keys: m' = max(m, max S), alpha = 2^((m - m') c), P = 2^((S - m') c) in
-     * place, l = l alpha + sum P. c > 0. Lanes that have seen no key keep m = -inf and P = 0. */
-    void (*softmax)(void *s, int64_t n, double c, void *m, void *l, void *alpha);
+    /* One step of the online softmax over n keys: m' = max(m, max S), alpha = 2^((m - m') c), P = 2^((S - m') c),
+     * l = l alpha + sum P. c > 0. Lanes that have seen no key keep m = -inf and P = 0. p = s if p_bytes is 0. */
+    void (*softmax)(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha);
 
-    /* OT = OT alpha + V^T P over n keys, the products summed fresh first. dv_pad is a multiple of the granule. */
-    void (*pv)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha);
+    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
+    void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha);
 
     /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane] bytes. */
-    void (*pv_careful)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                       const unsigned char *visible);
+    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                       const void *alpha, const unsigned char *visible);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);

@@ -72,11 +72,11 @@ ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d,
     }
 }
 
-static void FN(qk)(void *s, const void *k_, const void *qt_, int64_t d, int64_t n)
+static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt_, int64_t d, int64_t n)
 {
     const real *qt = qt_;
     for (int64_t key = 0; key < n; key += MR) {
-        const real *k = (const real *)k_ + key * d;
+        const real *k = (const real *)k_ + (at + key) * d;
         real *to = (real *)s + key * STRIP;
         FN(qk_chunk)(to, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true);
         for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
@@ -86,11 +86,12 @@ static void FN(qk)(void *s, const void *k_, const void *qt_, int64_t d, int64_t 
     }
 }
 
-static void FN(pv)(void *ot_, const void *v_, const void *p_, int64_t dv_pad, int64_t n, const void *alpha_)
+static void FN(pv)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
+                   const void *alpha_)
 {
     const real *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c += MR) {
-        const real *x = (const real *)v_ + c;
+        const real *x = (const real *)v_ + at * dv_pad + c;
         real *ot = (real *)ot_ + c * STRIP;
         vec acc[MR][NV];
         ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
@@ -111,10 +112,10 @@ static void FN(pv)(void *ot_, const void *v_, const void *p_, int64_t dv_pad, in
     }
 }
 
-static void FN(pv_careful)(void *ot_, const void *v_, const void *p_, int64_t dv_pad, int64_t n, const void *alpha_,
-                           const unsigned char *visible)
+static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
+                           const void *alpha_, const unsigned char *visible)
 {
-    const real *x = v_, *p = p_, *alpha = alpha_;
+    const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c++) {
         for (int lane = 0; lane < STRIP; lane++) {
             real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
@@ -160,9 +161,10 @@ ATTN_INLINE vec FN(tanh)(vec x)
 #undef COEFF
 
 /* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
-static void FN(softmax)(void *s_, int64_t n, double c_, void *m_, void *l_, void *alpha_)
+static void FN(softmax)(void *p_, void *s_, int64_t n, double c_, void *m_, void *l_, void *alpha_)
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
+    (void)p_; /* in place */
     for (int lane = 0; lane < STRIP; lane += VL) {
         real *s = (real *)s_ + lane, *m = (real *)m_ + lane, *l = (real *)l_ + lane, *alpha = (real *)alpha_ + lane;
         vec old = v_load(m), top = old, sum = v_set1(0);
@@ -290,17 +292,45 @@ static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int
     }
 }
 
-static void FN(pack_rows)(void *dst_, int64_t cols_pad, const void *src, int64_t row_stride, int64_t col_stride,
-                          int32_t dtype, int64_t rows, int64_t cols)
+static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
 {
-    int64_t step = row_stride * (int64_t)attn_dtype_size(dtype);
-    for (int64_t row = 0; row < rows; row++) {
-        real *dst = (real *)dst_ + row * cols_pad;
-        FN(widen)(dst, (const char *)src + row * step, col_stride, dtype, cols);
+    int64_t step = src->row_stride * (int64_t)attn_dtype_size(src->dtype);
+    for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
+        FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
         for (int64_t c = cols; c < cols_pad; c++) {
             dst[c] = 0;
         }
     }
+}
+
+static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
+{
+    FN(pack_rows)((real *)k + at * d, d, src, n, d);
+}
+
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+{
+    FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
+}
+
+static uint64_t FN(k_bytes)(int64_t d)
+{
+    return (uint64_t)(ATTN_KEY_BLOCK + MR) * (uint64_t)d * sizeof(real); /* qk reads keys in multiples of MR */
+}
+
+static uint64_t FN(v_bytes)(int64_t dv_pad)
+{
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)dv_pad * sizeof(real);
+}
+
+static uint64_t FN(q_bytes)(int64_t d)
+{
+    return (uint64_t)d * STRIP * sizeof(real);
+}
+
+static uint64_t FN(p_bytes)(void)
+{
+    return 0;
 }
 
 enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
@@ -348,8 +378,14 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
     .strip = STRIP,
     .granule = MR,
+    .key_block = ATTN_KEY_BLOCK,
     .real_size = (int)sizeof(real),
-    .pack_rows = FN(pack_rows),
+    .k_bytes = FN(k_bytes),
+    .v_bytes = FN(v_bytes),
+    .q_bytes = FN(q_bytes),
+    .p_bytes = FN(p_bytes),
+    .pack_k = FN(pack_k),
+    .pack_v = FN(pack_v),
     .pack_q = FN(pack_q),
     .qk = FN(qk),
     .bias_lane = FN(bias_lane),

@@ -5,16 +5,35 @@
 
 enum { FN(STRIP) = 8 };
 
-static void FN(pack_rows)(void *dst, int64_t cols_pad, const void *src, int64_t row_stride, int64_t col_stride,
-                          int32_t dtype, int64_t rows, int64_t cols)
+static uint64_t FN(k_bytes)(int64_t d)
 {
-    int64_t size = (int64_t)attn_dtype_size(dtype);
-    for (int64_t row = 0; row < rows; row++) {
-        for (int64_t c = 0; c < cols_pad; c++) {
-            const char *from = (const char *)src + (row * row_stride + c * col_stride) * size;
-            ((real *)dst)[row * cols_pad + c] = c < cols ? (real)attn_element_to_f64(from, dtype) : 0;
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
+}
+
+static uint64_t FN(q_bytes)(int64_t d)
+{
+    return FN(STRIP) * (uint64_t)d * sizeof(real);
+}
+
+static uint64_t FN(p_bytes)(void)
+{
+    return 0;
+}
+
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+{
+    int64_t size = (int64_t)attn_dtype_size(src->dtype);
+    for (int64_t key = 0; key < n; key++) {
+        for (int64_t c = 0; c < dv_pad; c++) {
+            const char *from = (const char *)src->data + (key * src->row_stride + c * src->col_stride) * size;
+            ((real *)v)[(at + key) * dv_pad + c] = c < dv ? (real)attn_element_to_f64(from, src->dtype) : 0;
         }
     }
+}
+
+static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
+{
+    FN(pack_v)(k, at, src, n, d, d);
 }
 
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
@@ -28,9 +47,9 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     }
 }
 
-static void FN(qk)(void *s, const void *k, const void *qt, int64_t d, int64_t n)
+static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
 {
-    const real *key = k, *q = qt;
+    const real *key = (const real *)k + at * d, *q = qt;
     for (int64_t j = 0; j < n; j++) {
         for (int lane = 0; lane < FN(STRIP); lane++) {
             real sum = 0, chunk = 0;
@@ -124,8 +143,9 @@ static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi)
     }
 }
 
-static void FN(softmax)(void *s, int64_t n, double c, void *m, void *l, void *alpha)
+static void FN(softmax)(void *p_, void *s, int64_t n, double c, void *m, void *l, void *alpha)
 {
+    (void)p_; /* in place */
     for (int lane = 0; lane < FN(STRIP); lane++) {
         real *score = (real *)s + lane, *max = (real *)m + lane, *sum = (real *)l + lane;
         real top = *max, block = 0, least = (real)(EXP2_MIN / c);
@@ -145,15 +165,16 @@ static void FN(softmax)(void *s, int64_t n, double c, void *m, void *l, void *al
     }
 }
 
-static void FN(pv_careful)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                           const unsigned char *visible)
+static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                           const void *alpha, const unsigned char *visible)
 {
+    const real *x = (const real *)v + at * dv_pad;
     for (int64_t c = 0; c < dv_pad; c++) {
         for (int lane = 0; lane < FN(STRIP); lane++) {
             real sum = 0, *o = (real *)ot + c * FN(STRIP) + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (!visible || visible[key * FN(STRIP) + lane]) {
-                    sum = FMA(((const real *)v)[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
+                    sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
                 }
             }
             *o = FMA(*o, ((const real *)alpha)[lane], sum);
@@ -161,9 +182,9 @@ static void FN(pv_careful)(void *ot, const void *v, const void *p, int64_t dv_pa
     }
 }
 
-static void FN(pv)(void *ot, const void *v, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
 {
-    FN(pv_careful)(ot, v, p, dv_pad, n, alpha, NULL);
+    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL);
 }
 
 static bool FN(finite)(const void *ot, int64_t dv, int lanes)
@@ -197,8 +218,14 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .name = ATTN_STRING(FN(scalar)),
     .strip = FN(STRIP),
     .granule = 1,
+    .key_block = ATTN_KEY_BLOCK,
     .real_size = (int)sizeof(real),
-    .pack_rows = FN(pack_rows),
+    .k_bytes = FN(k_bytes),
+    .v_bytes = FN(k_bytes),
+    .q_bytes = FN(q_bytes),
+    .p_bytes = FN(p_bytes),
+    .pack_k = FN(pack_k),
+    .pack_v = FN(pack_v),
     .pack_q = FN(pack_q),
     .qk = FN(qk),
     .bias_lane = FN(bias_lane),
