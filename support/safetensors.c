@@ -155,8 +155,8 @@ static bool is_shallow(const char *text, size_t length)
     bool string = false;
     for (size_t i = 0; i < length; i++) {
         if (string) {
-            i += text[i] == '\\';
-            string = i < length && text[i] != '"';
+            string = text[i] != '"';
+            i += text[i] == '\\'; /* whatever follows is not a closing quote */
         } else if (text[i] == '"') {
             string = true;
         } else if (text[i] == '{' || text[i] == '[') {
