@@ -57,29 +57,40 @@ static attn_status check_type(const char *name, const attn_tensor *t, int types)
     return ATTN_OK;
 }
 
-static attn_status check_axis(const char *name, const attn_tensor *t, int axis, bool output)
+static attn_status check_extents(const char *name, const attn_tensor *t, bool *empty)
 {
-    if (t->shape[axis] < 0) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld is negative", name, axis,
-                         (long long)t->shape[axis]);
+    *empty = false;
+    for (int a = 0; a < 4; a++) {
+        if (t->shape[a] < 0) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld is negative", name, a,
+                             (long long)t->shape[a]);
+        }
+        *empty |= t->shape[a] == 0;
     }
-    if (output && t->shape[axis] > 1 && t->stride[axis] == 0) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.stride[%d] = 0 would write %lld elements to one place", name,
-                         axis, (long long)t->shape[axis]);
+    return ATTN_OK;
+}
+
+static attn_status check_output(const char *name, const attn_tensor *t)
+{
+    for (int a = 0; a < 4; a++) {
+        if (t->shape[a] > 1 && t->stride[a] == 0) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.stride[%d] = 0 would write %lld elements to one place",
+                             name, a, (long long)t->shape[a]);
+        }
     }
     return ATTN_OK;
 }
 
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output)
 {
+    bool empty;
     TRY(check_type(name, t, types));
-    bool empty = false;
-    for (int a = 0; a < 4; a++) {
-        TRY(check_axis(name, t, a, output));
-        empty |= t->shape[a] == 0;
-    }
+    TRY(check_extents(name, t, &empty));
     if (empty) {
         return ATTN_OK;
+    }
+    if (output) {
+        TRY(check_output(name, t));
     }
     if (t->data == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
