@@ -1,0 +1,21 @@
+/*
+ * runs.h: one set of arguments run in every way that must not matter: each kernel table, 1, 2, 3 and 7 threads,
+ * workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an inaccessible page.
+ */
+#ifndef TESTS_OP_RUNS_H
+#define TESTS_OP_RUNS_H
+
+#include <attn/attn.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
+
+/* One run. Outputs are poisoned first. False with a sentence if the call fails. */
+bool runs_once(const attn_forward_args *args, const char *table, int threads, enum runs_poison poison, char *sentence,
+               size_t size);
+
+/* All of them. False with a sentence unless all calls succeed with the same bits; the last run's outputs stay. */
+bool runs_agree(const attn_forward_args *args, char *sentence, size_t size);
+
+#endif

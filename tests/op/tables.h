@@ -1,0 +1,16 @@
+/*
+ * tables.h: the kernel tables that tests run on, and contexts for them. Contexts are kept until the program ends, so
+ * later calls find whatever earlier ones left behind.
+ */
+#ifndef TESTS_OP_TABLES_H
+#define TESTS_OP_TABLES_H
+
+#include <attn/attn.h>
+
+/* Names of the tables that this build has and this machine runs, scalar first. Others are printed as skipped, once. */
+const char *const *tables_names(int *count);
+
+/* A context with this table (NULL: the best) and this many threads. Ends the program if there is none. */
+attn_context *tables_context(const char *table, int threads);
+
+#endif

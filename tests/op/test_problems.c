@@ -1,0 +1,110 @@
+/*
+ * test_problems.c: whole forward passes over files of problem lines, against the oracle: test_problems FILE...
+ *
+ * Each problem runs with its tensors ending right before an inaccessible page and starting right after one, in every
+ * way of runs.h; all bits must be equal, nothing but the outputs' elements written, and the error within the bound of
+ * the contract (A1 with c = 4, A3). No cmocka: this runs under emulators of other processors as well.
+ */
+#include "outputs.h"
+#include "problem.h"
+#include "runs.h"
+#include "tables.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct tally {
+    int problems, failures;
+    double worst;
+    char worst_line[1024];
+};
+
+static char current[16384]; /* the problem at hand, for the signal handler */
+
+static void on_signal(int number)
+{
+    static const char text[] = "\nFAIL memory fault in: ";
+    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
+    n = write(STDOUT_FILENO, current, strlen(current));
+    n = write(STDOUT_FILENO, "\n", 1);
+    (void)n;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* Both placements; the second must give the bits of the first. Judged once. */
+static bool run_problem(const problem *p, double *error, char *sentence, size_t size)
+{
+    unsigned char *first = NULL;
+    bool ok = true;
+    for (int n = 0; ok && n < 2; n++) {
+        problem_tensors t;
+        if (!problem_tensors_create(p, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE, &t)) {
+            snprintf(sentence, size, "no memory for its tensors");
+            ok = false;
+            break;
+        }
+        ok = runs_agree(&t.args, sentence, size);
+        if (ok && !problem_tensors_intact(&t)) {
+            snprintf(sentence, size, "an input or a gap of an output was written");
+            ok = false;
+        }
+        size_t bytes;
+        unsigned char *bits = outputs_copy(&t.args, &bytes);
+        if (ok && first == NULL) {
+            *error = outputs_judge(&t.args, 4, sentence, size);
+            ok = *error <= 1;
+            first = bits;
+        } else {
+            if (ok && memcmp(first, bits, bytes) != 0) {
+                snprintf(sentence, size, "other bits when tensors start after a page than when they end before one");
+                ok = false;
+            }
+            free(bits);
+        }
+        problem_tensors_free(&t);
+    }
+    free(first);
+    return ok;
+}
+
+static bool visit(void *user, const problem *p)
+{
+    struct tally *tally = user;
+    char sentence[512] = "";
+    double error = 0;
+    problem_print(p, current, sizeof current);
+    tally->problems++;
+    if (!run_problem(p, &error, sentence, sizeof sentence)) {
+        printf("FAIL %s\n     %s\n", current, sentence);
+        tally->failures++;
+    } else if (error > tally->worst) {
+        tally->worst = error;
+        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", current);
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    int tables, failures = argc < 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGSEGV, on_signal);
+    signal(SIGBUS, on_signal);
+    (void)tables_names(&tables);
+    for (int i = 1; i < argc; i++) {
+        struct tally tally = {0};
+        char error[512];
+        if (!problem_suite(argv[i], visit, &tally, error, sizeof error)) {
+            printf("FAIL %s\n", error);
+            tally.failures++;
+        }
+        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n", argv[i], tally.problems,
+               tables, tally.failures, tally.worst, tally.worst_line[0] ? " in " : "", tally.worst_line);
+        failures += tally.failures + (tally.problems == 0);
+    }
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
