@@ -1,6 +1,16 @@
 /*
- * vec_undef.h: the end of what a vec_<isa>.h defines, so that the next type can define it anew.
+ * body_end.h: undefines what body_rows.h and a vec_<isa>.h define, so that the next type can define it anew.
  */
+#undef real
+#undef TYPE
+#undef REAL_MAX
+#undef FUSED
+#undef EXP2_MIN
+#undef EXP2_MAGIC
+#undef EXP2_FIRST
+#undef EXP2_REST
+#undef FN
+#undef STRIP
 #undef vec
 #undef VL
 #undef MR

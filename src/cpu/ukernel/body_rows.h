@@ -1,0 +1,196 @@
+/*
+ * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh, scores and masks, rows in
+ * and out. Included by body.h, and alone by tables with products of their own (amx.c). Same parameters as body.h, where
+ * they are listed; body_end.h undefines them.
+ *
+ * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per block of rows.
+ */
+#include "core/compiler.h"
+#include "core/half.h"
+#include "cpu/exp2.h"
+#include "cpu/ukernel.h"
+#include <math.h>
+
+#include VEC_HEADER
+
+#if REAL_BITS == 32
+#define real float
+#define TYPE f32
+#define REAL_MAX 3.402823466e38f
+#define FUSED fmaf
+#define EXP2_MIN ATTN_EXP2_MIN_F32
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
+#define EXP2_FIRST ATTN_EXP2_FIRST_F32
+#define EXP2_REST ATTN_EXP2_REST_F32
+#else
+#define real double
+#define TYPE f64
+#define REAL_MAX 1.7976931348623157e308
+#define FUSED fma
+#define EXP2_MIN ATTN_EXP2_MIN_F64
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
+#define EXP2_FIRST ATTN_EXP2_FIRST_F64
+#define EXP2_REST ATTN_EXP2_REST_F64
+#endif
+#define FN(name) ATTN_CAT(name##_, TYPE)
+#define STRIP (NV * VL)
+
+/* ---- exp2 and tanh ------------------------------------------------------------------------------------------- */
+
+/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic` leaves n in the low
+ * bits of t. */
+#define COEFF(x) y = v_fma(y, f, v_set1(x));
+#define EXP2_SPLIT(d, c)                                    \
+    const vec magic = v_set1(EXP2_MAGIC);                   \
+    vec t = v_fma(d, c, magic), n = v_sub(t, magic);        \
+    vec f = v_fms(d, c, n), y = v_set1(EXP2_FIRST);         \
+    EXP2_REST(COEFF)
+
+/* 2^(d c), or 0 where d < least = EXP2_MIN / c, for d <= 0 and c > 0; NaN for NaN. */
+ATTN_INLINE vec FN(exp2)(vec d, vec c, vec least)
+{
+    EXP2_SPLIT(d, c)
+    return v_zero_lt(d, least, v_ldexp(v_fma(y, f, v_set1(1)), t, n));
+}
+
+/* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
+ATTN_INLINE vec FN(tanh)(vec x)
+{
+    const vec most = v_set1(20), one = v_set1(1), log2e = v_set1((real)1.4426950408889634);
+    vec size = v_abs(x), d = v_mul(v_set1(-2), v_select_lt(most, size, most, size));
+    EXP2_SPLIT(d, log2e)
+    vec power = v_ldexp(one, t, n), e = v_fma(power, v_mul(y, f), v_sub(power, one));
+    vec minus = v_div(e, v_add(e, v_set1(2))); /* -tanh|x| */
+    return v_select_lt(x, v_set1(0), minus, v_sub(v_set1(0), minus));
+}
+#undef EXP2_SPLIT
+#undef COEFF
+
+/* ---- scores --------------------------------------------------------------------------------------------------- */
+
+static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
+{
+    real *s = s_;
+    const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
+    const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
+    for (int64_t key = 0; key < n; key++) {
+        for (int v = 0; v < STRIP; v += VL) {
+            vec x = v_mul(v_load(s + key * STRIP + v), scale);
+            if (tile->softcap > 0) {
+                x = v_mul(cap, FN(tanh)(v_div(x, cap)));
+            }
+            if (slope) {
+                vec away = v_abs(v_sub(v_load(distance + v), v_set1((real)key)));
+                x = v_sub(x, v_mul(v_load(slope + v), away));
+            }
+            if (bias) {
+                vec b = v_load(bias + key * STRIP + v);
+                x = v_select_lt(b, least, v_set1((real)-INFINITY), v_add(x, b));
+            }
+            v_store(s + key * STRIP + v, x);
+        }
+    }
+}
+
+static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
+{
+    real *s = s_;
+    const real *lo = lo_, *hi = hi_;
+    const vec none = v_set1((real)-INFINITY);
+    for (int64_t key = 0; key < n; key++) {
+        vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
+        for (int v = 0; v < STRIP; v += VL) {
+            vec x = v_load(s + key * STRIP + v);
+            x = v_select_lt(v_load(lo + v), past, x, none);
+            v_store(s + key * STRIP + v, v_select_lt(first, v_load(hi + v), x, none));
+        }
+    }
+}
+
+static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
+{
+    const real *ot = ot_;
+    real bad = 0;
+    for (int64_t c = 0; c < dv; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            bad += ot[c * STRIP + lane] * 0; /* NaN for NaN and Inf */
+        }
+    }
+    return !(bad != bad);
+}
+
+/* ---- in and out ------------------------------------------------------------------------------------------------ */
+
+/* dst[0 .. n-1] = src widened. */
+static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
+{
+    int64_t i = 0;
+#if REAL_BITS == 32
+    const uint16_t *h = src;
+    if (stride == 1 && dtype == ATTN_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *dst);
+        return;
+    }
+    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store(dst + i, v_load_f16(h + i));
+    for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store(dst + i, v_load_bf16(h + i));
+#endif
+    const char *at = (const char *)src;
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (; i < n; i++) {
+        dst[i] = (real)attn_element_to_f64(at + i * step, dtype);
+    }
+}
+
+/* dst = src[0 .. n-1] narrowed. */
+static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src, int64_t n)
+{
+    int64_t i = 0;
+#if REAL_BITS == 32
+    uint16_t *h = dst;
+    if (stride == 1 && dtype == ATTN_F32) {
+        memcpy(dst, src, (size_t)n * sizeof *src);
+        return;
+    }
+    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store_f16(h + i, v_load(src + i));
+    for (; stride == 1 && dtype == ATTN_BF16 && i < n; i++) h[i] = attn_f32_to_bf16(src[i]);
+#endif
+    char *at = (char *)dst;
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (; i < n; i++) {
+        attn_element_from_f64(at + i * step, dtype, (double)src[i]);
+    }
+}
+
+static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
+                          const unsigned char *mask, int64_t mask_stride)
+{
+    real value[ATTN_KEY_BLOCK] = {0};
+    if (bias) {
+        FN(widen)(value, bias, bias_stride, dtype, n);
+    }
+    for (int64_t key = 0; key < n; key++) {
+        bool hidden = mask && !mask[key * mask_stride];
+        ((real *)tile)[key * STRIP + lane] = hidden ? (real)-INFINITY : value[key];
+    }
+}
+
+enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
+
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor_,
+                      int lanes)
+{
+    const real *divisor = divisor_;
+    real chunk[FN(CHUNK)];
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int64_t c0 = 0; c0 < dv; c0 += FN(CHUNK)) {
+        int64_t n = dv - c0 < FN(CHUNK) ? dv - c0 : FN(CHUNK);
+        const real *from = (const real *)ot + c0 * STRIP;
+        for (int lane = 0; lane < lanes; lane++) {
+            for (int64_t c = 0; c < n; c++) {
+                /* + 0: a zero is positive however many empty tiles were skipped */
+                chunk[c] = divisor[lane] == 0 ? 0 : from[c * STRIP + lane] / divisor[lane] + 0;
+            }
+            FN(narrow)((char *)row[lane] + c0 * step, stride, dtype, chunk, n);
+        }
+    }
+}
