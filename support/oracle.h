@@ -1,8 +1,8 @@
 /*
  * oracle.h: attention in float64 by two passes over each row, straight from the formula in attn.h.
  *
- * Shares nothing with src/: its own reading of strided tensors, its own masks, its own exp. It is the judge of every
- * test, so it is kept plain. Scores use long double sums where the compiler's long double is wider than double.
+ * Shares nothing with src/: its own reading of strided tensors, its own masks, the C library's exp. It is the
+ * judge of every test, so it is kept plain. f64 inputs are computed in long double, the others in double.
  */
 #ifndef SUPPORT_ORACLE_H
 #define SUPPORT_ORACLE_H
@@ -16,6 +16,7 @@ typedef struct oracle_result {
     double *lse;       /* natural logarithm, -inf for an empty row */
     double *row_max;   /* -inf for an empty row */
     double *score_abs; /* per row (no c): max over visible j of |scale| * sum_c |q_c k_jc| plus |bias| and |ALiBi| */
+    double *score_max; /* per row: max over visible j of |s| */
 } oracle_result;
 
 /* All rows if rows == NULL, else rows[count] as flat (b, i, h) indices; the others are left alone (for long N). */

@@ -17,7 +17,7 @@ static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
     }
 }
 
-/* First pass: s[j] = the score, or -inf if row i does not see key j; the largest s and the largest sum of |terms|. */
+/* First pass: s[j] = the score, or -inf if row i does not see key j. top: the largest s, |s| and sum of |terms|. */
 static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms, REAL *max,
                          REAL *max_terms)
 {
@@ -33,7 +33,7 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
             terms[j] += fabs(qc * k[c * q->nk + j]);
         }
     }
-    *max = -INFINITY, *max_terms = 0;
+    top[0] = -INFINITY, top[1] = top[2] = 0;
     for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
         REAL bias = (REAL)broadcast(&x->bias, 0, q->index, h, i, j), alibi = slope * (REAL)llabs(i + q->diagonal - j);
         s[j] = (cap > 0 ? cap * tanh(scale * s[j] / cap) : scale * s[j]) + bias - alibi;
@@ -41,8 +41,9 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
             s[j] = -INFINITY;
             continue;
         }
-        *max = isnan(*max) || s[j] <= *max ? *max : s[j];
-        *max_terms = fmax(*max_terms, fabs(scale) * terms[j] + fabs(bias) + fabs(alibi));
+        top[0] = isnan(top[0]) || s[j] <= top[0] ? top[0] : s[j];
+        top[1] = fmax(top[1], fabs(s[j]));
+        top[2] = fmax(top[2], fabs(scale) * terms[j] + fabs(bias) + fabs(alibi));
     }
 }
 
@@ -50,10 +51,10 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
 static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at, REAL *panel)
 {
     const oracle_result *out = q->result;
-    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *o = s + 2 * q->nk, *o_abs = o + q->dv, max, max_terms;
-    NAME(scores)(q, i, h, panel, s, s + q->nk, &max, &max_terms);
+    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *o = s + 2 * q->nk, *o_abs = o + q->dv, top[3];
+    NAME(scores)(q, i, h, panel, s, s + q->nk, top);
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
-    REAL base = sink > max ? sink : max; /* so that no exponent is positive */
+    REAL base = sink > top[0] ? sink : top[0]; /* so that no exponent is positive */
     bool empty = base == -(REAL)INFINITY;
     REAL sum = empty ? 1 : exp(sink - base);
     memset(o, 0, 2 * (size_t)q->dv * sizeof *o);
@@ -73,6 +74,7 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
         put(out->o_abs, at * q->dv + c, (double)(o_abs[c] / sum));
     }
     put(out->lse, at, (double)(base + log(sum)));
-    put(out->row_max, at, (double)max);
-    put(out->score_abs, at, (double)max_terms);
+    put(out->row_max, at, (double)top[0]);
+    put(out->score_max, at, (double)top[1]);
+    put(out->score_abs, at, (double)top[2]);
 }

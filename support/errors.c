@@ -1,0 +1,105 @@
+/*
+ * errors.c: see errors.h.
+ */
+#include "errors.h"
+#include "half.h"
+#include "inputs.h"
+#include "oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double distance(double x, double exact)
+{
+    if (x == exact || (isnan(x) && isnan(exact))) {
+        return 0;
+    }
+    return isfinite(x) && isfinite(exact) ? fabs(x - exact) : (double)INFINITY;
+}
+
+/* error / unit, where 0 / 0 is 0 */
+static double in_units(double error, double unit)
+{
+    return error == 0 ? 0 : error / unit;
+}
+
+static double rounded(int32_t dtype, double x)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return (double)(float)x;
+    case ATTN_F16:
+        return half_f16_to_double(half_f16_from_double(x));
+    case ATTN_BF16:
+        return half_bf16_to_double(half_bf16_from_double(x));
+    default:
+        return x;
+    }
+}
+
+/* Row `at` of the flat order (b, i, h) into *e; rmse members are sums of squares here. */
+static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at, errors *e)
+{
+    int64_t heads = a->o.shape[2], rows = a->o.shape[1], dv = a->o.shape[3];
+    int64_t h = at % heads, i = at / heads % rows, b = at / heads / rows;
+    double u = a->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    for (int64_t c = 0; c < dv; c++) {
+        double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
+        double error = distance(oracle_element(&a->o, b, i, h, c), o);
+        double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
+        e->relative = fmax(e->relative, in_units(error, o_abs));
+        e->c = fmax(e->c, in_units(fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
+        e->rmse += error * error;
+        e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
+    }
+    if (a->lse.data != NULL) {
+        double error = distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]);
+        e->lse = fmax(e->lse, in_units(error, u * (1 + exact->score_max[at])));
+    }
+    if (a->row_max.data != NULL) {
+        double error = distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
+        e->row_max = fmax(e->row_max, in_units(error, u * (1 + exact->score_max[at])));
+    }
+}
+
+static int64_t row_of_sample(int64_t n, int64_t count, int64_t all)
+{
+    if (count == all) {
+        return n;
+    }
+    return n == 0 ? 0 : n == 1 ? all - 1 : (int64_t)(inputs_bits(0, 0, n) % (uint64_t)all);
+}
+
+static int64_t rows_in_a_second(const attn_forward_args *a, int64_t all)
+{
+    double row = ((double)a->k.shape[1] + 1) * ((double)(a->k.shape[3] + a->v.shape[3]) + 16);
+    double rows = 2e9 / row / (a->q.dtype == ATTN_F64 ? 8 : 1);
+    return rows < 64 ? 64 : rows < (double)all ? (int64_t)rows : all;
+}
+
+void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
+{
+    int64_t all = a->o.shape[0] * a->o.shape[1] * a->o.shape[2], dv = a->o.shape[3];
+    int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(a, all), count = wanted < all ? wanted : all;
+    size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
+    double *row = calloc((size_t)all * 4 + 1, size), *o = calloc(elements, size), *o_abs = calloc(elements, size);
+    int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
+    if (row == NULL || o == NULL || o_abs == NULL || rows == NULL) {
+        abort(); /* the oracle needs more than this; without it there is no answer */
+    }
+    oracle_result exact = {o, o_abs, row, row + all, row + 2 * all, row + 3 * all};
+    for (int64_t n = 0; n < count; n++) {
+        rows[n] = row_of_sample(n, count, all);
+    }
+    oracle_forward(a, &exact, rows, count);
+    *e = (errors){.rows = count};
+    for (int64_t n = 0; n < count; n++) {
+        compare_row(a, &exact, rows[n], e);
+    }
+    e->rmse = count * dv > 0 ? sqrt(e->rmse / (double)(count * dv)) : 0;
+    e->rmse_once = count * dv > 0 ? sqrt(e->rmse_once / (double)(count * dv)) : 0;
+    free(row);
+    free(o);
+    free(o_abs);
+    free(rows);
+}

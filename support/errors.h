@@ -1,0 +1,25 @@
+/*
+ * errors.h: how far the outputs of a call are from the oracle's, in the units of the contract. Used by `attn run
+ * --check`, `attn bench` and `attn check`.
+ */
+#ifndef SUPPORT_ERRORS_H
+#define SUPPORT_ERRORS_H
+
+#include <attn/attn.h>
+
+/* A NaN or an infinity where the oracle has none, or the reverse, counts as an infinite error. */
+typedef struct errors {
+    int64_t rows;     /* compared: all, or a sample */
+    double relative;  /* largest |O - O64| / sum_j p_j |v_j| */
+    double c;         /* the smallest c with which A1 (oracle_bound) holds for every element */
+    double lse;       /* largest |LSE - LSE64| / (u (1 + max |s|)): A3 wants at most 8; 0 without LSE */
+    double row_max;   /* the same for the row maximum */
+    double rmse;      /* of O */
+    double rmse_once; /* of rounding the exact O once to its type */
+} errors;
+
+/* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a fixed hash.
+ * max_rows = 0: as many as the oracle does in a second or so, at least 64. */
+void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
+
+#endif
