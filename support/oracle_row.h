@@ -18,8 +18,8 @@ static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
 }
 
 /* First pass: s[j] = the score, or -inf if row i does not see key j. top: the largest s, |s| and sum of |terms|. */
-static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms, REAL *max,
-                         REAL *max_terms)
+static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms,
+                         REAL top[3])
 {
     const attn_forward_args *x = q->args;
     REAL scale = (REAL)q->scale, cap = (REAL)x->softcap,
