@@ -25,9 +25,12 @@
 #define ATTN_PRINTF(string, first)
 #endif
 
+/* ATTN_CORE: a function of core/ that kernels on a GPU use as well. */
 #if defined(__CUDACC__)
+#define ATTN_CORE static inline __host__ __device__
 #define ATTN_RESTRICT __restrict__
 #else
+#define ATTN_CORE static inline
 #define ATTN_RESTRICT restrict
 #endif
 

@@ -13,7 +13,7 @@ typedef struct attn_interval {
     int64_t lo, hi;
 } attn_interval;
 
-static inline attn_interval attn_mask_row(const attn_problem *p, const attn_sequence *s, int64_t i)
+ATTN_CORE attn_interval attn_mask_row(const attn_problem *p, const attn_sequence *s, int64_t i)
 {
     attn_interval v = {0, s->nk};
     if (i >= s->nq_used) {
@@ -38,12 +38,12 @@ typedef struct attn_rows_mask {
     attn_interval hull, common;
 } attn_rows_mask;
 
-static inline attn_rows_mask attn_mask_none(void)
+ATTN_CORE attn_rows_mask attn_mask_none(void)
 {
     return (attn_rows_mask){{INT64_MAX, 0}, {0, INT64_MAX}};
 }
 
-static inline void attn_mask_add(attn_rows_mask *m, attn_interval row)
+ATTN_CORE void attn_mask_add(attn_rows_mask *m, attn_interval row)
 {
     if (row.lo < row.hi) {
         m->hull.lo = row.lo < m->hull.lo ? row.lo : m->hull.lo;
@@ -56,7 +56,7 @@ static inline void attn_mask_add(attn_rows_mask *m, attn_interval row)
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */
-static inline attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last, attn_interval *keys)
+ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last, attn_interval *keys)
 {
     keys->lo = first > m->hull.lo ? first : m->hull.lo;
     keys->hi = last < m->hull.hi ? last : m->hull.hi;

@@ -156,12 +156,6 @@ static attn_status check_row_output(const char *name, const attn_tensor *t, cons
 
 /* ---- lengths ------------------------------------------------------------------------------------------------- */
 
-static int64_t index_at(const attn_tensor *t, int64_t i)
-{
-    const char *e = attn_at(t, i, 0, 0, 0);
-    return t->dtype == ATTN_I32 ? (int64_t) * (const int32_t *)e : *(const int64_t *)e;
-}
-
 static attn_status check_index(const char *name, const attn_tensor *t, int64_t count)
 {
     TRY(attn_check_tensor(name, t, INDEX_TYPES, false));
@@ -173,12 +167,12 @@ static attn_status check_index(const char *name, const attn_tensor *t, int64_t c
     return ATTN_OK;
 }
 
-static attn_status check_cu_seqlens(const char *name, const attn_tensor *t, int64_t batch, int64_t total)
+static attn_status check_cu_seqlens(const char *name, const attn_problem *p, const attn_tensor *t, int64_t total)
 {
-    TRY(check_index(name, t, batch + 1));
+    TRY(check_index(name, t, p->batch + 1));
     int64_t before = 0;
-    for (int64_t b = 0; b <= batch; b++) {
-        int64_t at = index_at(t, b);
+    for (int64_t b = 0; b <= p->batch && !p->device; b++) {
+        int64_t at = attn_index_at(t, b);
         if (at < before || at > total) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]", name, (long long)b,
                              (long long)at, (long long)before, (long long)total);
@@ -205,24 +199,19 @@ static attn_status check_varlen(attn_problem *p)
         return invalid_shape("cu_seqlens_q", &p->cu_q, "(B + 1, 1, 1, 1)");
     }
     p->batch = p->cu_q.shape[0] - 1;
-    TRY(check_cu_seqlens("cu_seqlens_q", &p->cu_q, p->batch, p->q.shape[1]));
-    return check_cu_seqlens("cu_seqlens_k", &p->cu_k, p->batch, p->k.shape[1]);
+    TRY(check_cu_seqlens("cu_seqlens_q", p, &p->cu_q, p->q.shape[1]));
+    return check_cu_seqlens("cu_seqlens_k", p, &p->cu_k, p->k.shape[1]);
 }
 
-static int64_t declared_length(const attn_tensor *cu, const attn_tensor *rows, int64_t b)
-{
-    return attn_tensor_present(cu) ? index_at(cu, b + 1) - index_at(cu, b) : rows->shape[1];
-}
-
-static attn_status check_seqused(const char *name, const attn_tensor *used, const attn_tensor *cu,
-                                 const attn_tensor *rows, int64_t batch)
+static attn_status check_seqused(const char *name, const attn_problem *p, const attn_tensor *used,
+                                 const attn_tensor *cu, const attn_tensor *rows)
 {
     if (!attn_tensor_present(used)) {
         return ATTN_OK;
     }
-    TRY(check_index(name, used, batch));
-    for (int64_t b = 0; b < batch; b++) {
-        int64_t n = index_at(used, b), length = declared_length(cu, rows, b);
+    TRY(check_index(name, used, p->batch));
+    for (int64_t b = 0; b < p->batch && !p->device; b++) {
+        int64_t n = attn_index_at(used, b), length = attn_declared_length(cu, rows, b);
         if (n < 0 || n > length) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [0, %lld]", name, (long long)b,
                              (long long)n, (long long)length);
@@ -239,8 +228,8 @@ static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_
         return rows->shape[1];
     }
     int64_t n = 0;
-    for (int64_t b = 0; b < p->batch; b++) {
-        int64_t length = declared_length(cu, rows, b);
+    for (int64_t b = 0; b < p->batch && !p->device; b++) {
+        int64_t length = attn_declared_length(cu, rows, b);
         n = length > n ? length : n;
     }
     return n;
@@ -282,10 +271,11 @@ static int64_t window_bound(int64_t n)
 
 static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
 {
-    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE;
+    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE;
     if (args->flags & ~known) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits", (unsigned long long)args->flags);
     }
+    p->precise = (args->flags & ATTN_PRECISE) != 0;
     p->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
     bool window = (args->flags & ATTN_WINDOW) != 0;
     p->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;
@@ -312,14 +302,14 @@ static void flatten_empty(attn_tensor *t)
     }
 }
 
-attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
+static attn_status init(attn_problem *p, const attn_forward_args *args, bool device)
 {
     *p = (attn_problem){
         .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse, .row_max = args->row_max,
         .mask = args->mask, .bias = args->bias, .alibi = args->alibi_slopes, .sinks = args->sinks,
         .cu_q = args->cu_seqlens_q, .cu_k = args->cu_seqlens_k, .used_q = args->seqused_q, .used_k = args->seqused_k,
         .batch = args->q.shape[0], .heads = args->q.shape[2], .kv_heads = args->k.shape[2],
-        .d = args->q.shape[3], .dv = args->v.shape[3],
+        .d = args->q.shape[3], .dv = args->v.shape[3], .device = device,
     };
     TRY(check_qkvo(p));
     p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
@@ -327,8 +317,8 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
     TRY(check_row_output("row_max", &p->row_max, p));
     TRY(check_scalars(p, args));
     TRY(check_varlen(p));
-    TRY(check_seqused("seqused_q", &p->used_q, &p->cu_q, &p->q, p->batch));
-    TRY(check_seqused("seqused_k", &p->used_k, &p->cu_k, &p->k, p->batch));
+    TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
+    TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
     TRY(check_score_tensors(p));
     flatten_empty(&p->q);
     flatten_empty(&p->k);
@@ -337,20 +327,12 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
     return ATTN_OK;
 }
 
-attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
 {
-    if (index >= p->batch) { /* the rows outside every sequence */
-        int64_t first = index_at(&p->cu_q, 0), last = index_at(&p->cu_q, p->batch);
-        bool before = index == p->batch;
-        return (attn_sequence){.q_first = before ? 0 : last, .nq = before ? first : p->q.shape[1] - last,
-                               .outside = true};
-    }
-    attn_sequence s = {.index = index, .tensor = p->varlen ? 0 : index};
-    s.q_first = p->varlen ? index_at(&p->cu_q, index) : 0;
-    s.k_first = p->varlen ? index_at(&p->cu_k, index) : 0;
-    s.nq = declared_length(&p->cu_q, &p->q, index);
-    s.nq_used = attn_tensor_present(&p->used_q) ? index_at(&p->used_q, index) : s.nq;
-    s.nk = attn_tensor_present(&p->used_k) ? index_at(&p->used_k, index) : declared_length(&p->cu_k, &p->k, index);
-    s.diagonal = p->top_left ? 0 : s.nk - s.nq_used;
-    return s;
+    return init(p, args, false);
+}
+
+attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args)
+{
+    return init(p, args, true);
 }

@@ -5,6 +5,7 @@
 #ifndef ATTN_CORE_PROBLEM_H
 #define ATTN_CORE_PROBLEM_H
 
+#include "core/compiler.h"
 #include <attn/attn.h>
 #include <stdbool.h>
 
@@ -14,7 +15,8 @@ typedef struct attn_problem {
     attn_tensor q, k, v, o, lse, row_max, mask, bias, alibi, sinks;
     attn_tensor cu_q, cu_k, used_q, used_k;
     int64_t batch, heads, kv_heads, group, d, dv;
-    bool varlen, top_left;
+    bool varlen, top_left, precise;
+    bool device; /* data, lengths too, is a GPU's: not to be read here */
     int64_t window_left, window_right; /* ATTN_UNBOUNDED or >= 0; causal is window_right = 0 */
     double scale, softcap;             /* softcap 0 = off */
 } attn_problem;
@@ -33,13 +35,14 @@ typedef struct attn_sequence {
 /* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k, v. */
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args);
 
+/* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their values. */
+attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args);
+
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last sequence. */
-static inline int64_t attn_problem_sequences(const attn_problem *p)
+ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
 {
     return p->varlen ? p->batch + 2 : p->batch;
 }
-
-attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index);
 
 /* Sets of dtypes for attn_check_tensor. */
 enum {
@@ -47,7 +50,7 @@ enum {
     ATTN_WIDE_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32
 };
 
-static inline bool attn_tensor_present(const attn_tensor *t)
+ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
 {
     return t->dtype != 0 || t->data != NULL;
 }
@@ -57,7 +60,7 @@ static inline bool attn_tensor_present(const attn_tensor *t)
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
 
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its index. */
-static inline char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     static const unsigned char size[] = {0, 8, 4, 2, 2, 1, 4, 8};
     int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
@@ -65,10 +68,65 @@ static inline char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_
 }
 
 /* The same with axes of extent 1 broadcast. */
-static inline char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     return attn_at(t, t->shape[0] == 1 ? 0 : i0, t->shape[1] == 1 ? 0 : i1, t->shape[2] == 1 ? 0 : i2,
                    t->shape[3] == 1 ? 0 : i3);
+}
+
+/* ---- lengths: on a GPU their values were not checked, hence the clamps ----------------------------------------- */
+
+ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
+{
+    return n < lo ? lo : n > hi ? hi : n;
+}
+
+ATTN_CORE int64_t attn_index_at(const attn_tensor *t, int64_t i)
+{
+    const char *e = attn_at(t, i, 0, 0, 0);
+    return t->dtype == ATTN_I32 ? (int64_t) * (const int32_t *)e : *(const int64_t *)e;
+}
+
+/* Where sequence b begins among `rows`, and how many rows it has. */
+ATTN_CORE int64_t attn_first_row(const attn_tensor *cu, const attn_tensor *rows, int64_t b)
+{
+    return attn_tensor_present(cu) ? attn_clamp(attn_index_at(cu, b), 0, rows->shape[1]) : 0;
+}
+
+ATTN_CORE int64_t attn_declared_length(const attn_tensor *cu, const attn_tensor *rows, int64_t b)
+{
+    if (!attn_tensor_present(cu)) {
+        return rows->shape[1];
+    }
+    int64_t first = attn_first_row(cu, rows, b);
+    return attn_clamp(attn_index_at(cu, b + 1), first, rows->shape[1]) - first;
+}
+
+ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, int64_t b)
+{
+    return attn_tensor_present(used) ? attn_clamp(attn_index_at(used, b), 0, declared) : declared;
+}
+
+ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+{
+    attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, false};
+    if (index >= p->batch) { /* the rows outside every sequence */
+        int64_t first = attn_first_row(&p->cu_q, &p->q, 0), last = attn_first_row(&p->cu_q, &p->q, p->batch);
+        bool before = index == p->batch;
+        s.q_first = before ? 0 : last;
+        s.nq = before ? first : p->q.shape[1] - last;
+        s.outside = true;
+        return s;
+    }
+    s.index = index;
+    s.tensor = p->varlen ? 0 : index;
+    s.q_first = attn_first_row(&p->cu_q, &p->q, index);
+    s.k_first = attn_first_row(&p->cu_k, &p->k, index);
+    s.nq = attn_declared_length(&p->cu_q, &p->q, index);
+    s.nq_used = attn_used_length(&p->used_q, s.nq, index);
+    s.nk = attn_used_length(&p->used_k, attn_declared_length(&p->cu_k, &p->k, index), index);
+    s.diagonal = p->top_left ? 0 : s.nk - s.nq_used;
+    return s;
 }
 
 #endif
