@@ -2,11 +2,10 @@
  * outputs.c: see outputs.h.
  */
 #include "outputs.h"
-#include "oracle.h"
+#include "errors.h"
 #include "region.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,76 +70,14 @@ unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes)
     return copy;
 }
 
-/* ---- the oracle -------------------------------------------------------------------------------------------------- */
-
-/* How much of the bound beyond the part `rounding` that no implementation can avoid is used up. */
-static double share_of_bound(double got, double exact, double rounding, double bound)
+double outputs_judge(const attn_forward_args *args, char *sentence, size_t size)
 {
-    if (got == exact || (isnan(got) && isnan(exact)) || fabs(got - exact) <= rounding) {
-        return 0;
-    }
-    bool finite = isfinite(got) && isfinite(exact) && bound > rounding;
-    return finite ? (fabs(got - exact) - rounding) / (bound - rounding) : (double)INFINITY;
-}
-
-struct verdict {
-    double worst;
-    char *sentence;
-    size_t size;
-};
-
-static void note(struct verdict *v, const char *what, const int64_t index[4], double got, double exact, double rounding,
-                 double bound)
-{
-    double error = share_of_bound(got, exact, rounding, bound);
-    if (error > v->worst) {
-        v->worst = error;
-        snprintf(v->sentence, v->size, "%s[%lld,%lld,%lld,%lld] = %.9g, exact %.17g, bound %.3g: %.3g of it", what,
-                 (long long)index[0], (long long)index[1], (long long)index[2], (long long)index[3], got, exact, bound,
-                 error);
-    }
-}
-
-static void judge_row(struct verdict *v, const attn_forward_args *a, const oracle_result *exact, int64_t row, double c)
-{
-    int64_t dv = a->v.shape[3], heads = a->q.shape[2], nq = a->q.shape[1];
-    int64_t index[4] = {row / heads / nq, row / heads % nq, row % heads, 0};
-    double u = a->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24, bound = 8 * u * (1 + exact->score_abs[row]);
-    const attn_tensor *sums[] = {&a->lse, &a->row_max};
-    const double *values[] = {exact->lse, exact->row_max};
-    for (int i = 0; i < 2; i++) {
-        if (sums[i]->data != NULL) {
-            double got = oracle_element(sums[i], index[0], index[1], index[2], 0);
-            note(v, i == 0 ? "lse" : "row_max", index, got, values[i][row], 0, bound);
-        }
-    }
-    for (; index[3] < dv; index[3]++) {
-        int64_t at = row * dv + index[3];
-        double got = oracle_element(&a->o, index[0], index[1], index[2], index[3]);
-        bound = oracle_bound(a->q.dtype, a->o.dtype, c, exact->o[at], exact->o_abs[at], exact->score_abs[row]);
-        double rounding = oracle_bound(a->q.dtype, a->o.dtype, 0, exact->o[at], 0, 0);
-        note(v, "o", index, got, exact->o[at], rounding, bound);
-    }
-}
-
-double outputs_judge(const attn_forward_args *args, double c, char *sentence, size_t size)
-{
-    int64_t rows = args->q.shape[0] * args->q.shape[1] * args->q.shape[2], dv = args->v.shape[3];
-    double *room = calloc((size_t)(rows * (2 * dv + 3) + 1), sizeof *room);
-    struct verdict v = {0, sentence, size};
-    if (room == NULL) {
-        snprintf(sentence, size, "no memory for the oracle");
-        return (double)INFINITY;
-    }
-    double *o_abs = room + rows * dv, *lse = o_abs + rows * dv;
-    oracle_result exact = {room, o_abs, lse, lse + rows, lse + 2 * rows};
-    sentence[0] = '\0';
-    oracle_forward(args, &exact, NULL, 0);
-    for (int64_t row = 0; row < rows; row++) {
-        judge_row(&v, args, &exact, row, c);
-    }
-    free(room);
-    return v.worst;
+    errors e;
+    errors_measure(args, INT64_MAX, &e);
+    double worst = fmax(e.c / 4, fmax(e.lse, e.row_max) / 8);
+    snprintf(sentence, size, "c = %.3g (at most 4), lse %.3g and row_max %.3g u (1 + max|s|) (at most 8)", e.c, e.lse,
+             e.row_max);
+    return worst;
 }
 
 /* ---- inputs ------------------------------------------------------------------------------------------------------ */

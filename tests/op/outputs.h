@@ -13,10 +13,9 @@ void outputs_poison(const attn_forward_args *args);
 /* The elements of o, lse and row_max one after the other, whatever their strides; free() it. */
 unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes);
 
-/* The largest share of the bound that an error of o, lse or row_max uses: for o of oracle_bound with this c, where half
- * an ulp of the output type is taken off both; for the others of 8 u (1 + max|score|) (contract A1, A3). Infinite where
- * one is NaN or infinite and the exact value is not, or the reverse. sentence: where that is. */
-double outputs_judge(const attn_forward_args *args, double c, char *sentence, size_t size);
+/* The largest share that an error of o, lse or row_max has of its bound in the contract (A1 with c = 4, A3); infinite
+ * where one is NaN or infinite and the exact value is not, or the reverse. The sentence has the numbers. */
+double outputs_judge(const attn_forward_args *args, char *sentence, size_t size);
 
 /* A hash of all memory from the lowest to the highest element of each input. */
 uint64_t outputs_inputs_hash(const attn_forward_args *args);
