@@ -50,15 +50,17 @@
  *       Rows beyond a sequence's length count as rows without a visible key. Inputs are never written.
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on the layout or
  *       alignment of the tensors, or on earlier calls; dense, padded and varlen forms of a sequence agree. On the
- *       CPU the f32, f16, bf16 and f64 kernels of all instruction sets give the same bits as well.
+ *       CPU all instruction sets give the same bits as well, but for bf16 on AMX (see Accuracy).
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The default scale
  *       1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative scale is legal.
  *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to another
  *       implementation: the order of summation differs.
  *
- * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
- * summed in blocks of 64, each block fresh, then added once. There is no epsilon in the row sum and the running
+ * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64, except that
+ * bf16 on AMX tiles rounds probabilities to bf16 for the second product unless ATTN_PRECISE is set (its own class of
+ * bits, RMSE at most 1.45 instead of 1.02 times that of rounding the exact result). Keys are summed in blocks of 64 (128
+ * on AMX), each block fresh, then added once. There is no epsilon in the row sum and the running
  * maximum is over all blocks so far.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ typedef struct attn_context_config {
     int32_t device_ordinal;  /* which GPU */
     int32_t threads;         /* size of the context's own pool; 0 = one per core this process may use */
     int32_t reserved;        /* 0 */
-    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "neon"; NULL = the environment
+    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "amx", "neon"; NULL = the environment
                                 variable ATTN_CPU, or else the best there is */
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
@@ -227,7 +229,8 @@ enum {
     ATTN_CAUSAL = 1 << 0,   /* C3 */
     ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
     ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
-    ATTN_SCALE = 1 << 3     /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
+    ATTN_SCALE = 1 << 3,    /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
+    ATTN_PRECISE = 1 << 4   /* probabilities keep f32 in the second product: see Accuracy above */
 };
 
 typedef struct attn_forward_args {

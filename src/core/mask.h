@@ -53,6 +53,26 @@ ATTN_CORE void attn_mask_add(attn_rows_mask *m, attn_interval row)
     m->common.hi = row.hi < m->common.hi ? row.hi : m->common.hi;
 }
 
+/* Rows first .. last-1 of one sequence at once: both bounds grow with the row. */
+ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_sequence *s, int64_t first, int64_t last)
+{
+    attn_rows_mask m = {{0, s->nk}, {0, s->nk}};
+    last = last < s->nq_used ? last : s->nq_used;
+    if (first >= last) {
+        return attn_mask_none();
+    }
+    int64_t low = first + s->diagonal, high = last - 1 + s->diagonal;
+    if (p->window_left != ATTN_UNBOUNDED) {
+        m.hull.lo = attn_clamp(low - p->window_left, 0, s->nk);
+        m.common.lo = attn_clamp(high - p->window_left, 0, s->nk);
+    }
+    if (p->window_right != ATTN_UNBOUNDED) {
+        m.hull.hi = attn_clamp(high + p->window_right + 1, 0, s->nk);
+        m.common.hi = attn_clamp(low + p->window_right + 1, 0, s->nk);
+    }
+    return m;
+}
+
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */

@@ -9,12 +9,13 @@
 enum {
     ATTN_CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C, and an operating system that saves ymm */
     ATTN_CPU_AVX512 = 1 << 1, /* the above and AVX-512 F, BW, DQ, VL, and an operating system that saves zmm */
-    ATTN_CPU_NEON = 1 << 2
+    ATTN_CPU_NEON = 1 << 2,
+    ATTN_CPU_AMX = 1 << 3 /* AMX tiles with bf16, and an operating system that lets this process use them */
 };
 
 uint32_t attn_cpu_features(void);
 
-/* "avx2 avx512" and so on: the bundles of a feature mask, in a static string per mask (there are few). */
+/* "avx2 avx512" and so on: the bundles of a feature mask, static. */
 const char *attn_cpu_feature_names(uint32_t features);
 
 typedef struct attn_caches {

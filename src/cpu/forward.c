@@ -246,7 +246,7 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
         for (int i = first; i < last; i++) {
             attn_tile kind = attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys);
             if (kind != ATTN_TILE_SKIP) {
-                masked[i] |= kind == ATTN_TILE_PARTIAL;
+                masked[i] |= kind == ATTN_TILE_PARTIAL || (keys.hi - keys.lo) % r->uk->key_step != 0;
                 run_tile(r, i, keys, kind, block, careful);
             }
         }

@@ -41,6 +41,11 @@ static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, co
     return strips < 1 ? 1 : strips;
 }
 
+static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
+{
+    return p->q.dtype == ATTN_F64 ? isa->f64 : p->q.dtype == ATTN_BF16 && !p->precise ? isa->bf16 : isa->f32;
+}
+
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_scratch_map *m = &plan->scratch;
@@ -99,7 +104,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
                          (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
                          (long long)p->dv);
     }
-    *plan = (attn_cpu_plan){.uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->f32};
+    *plan = (attn_cpu_plan){.uk = table(machine->isa, p)};
     plan->strips = strips_per_item(p, plan->uk, machine);
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
     plan_scores(plan, p);

@@ -9,7 +9,7 @@
 typedef struct attn_isa {
     const char *name;
     uint32_t needs;
-    const attn_ukernel *f32, *f64;
+    const attn_ukernel *f32, *f64, *bf16; /* f32 also serves f16, and bf16 when asked to be precise */
 } attn_isa;
 
 /* The instruction sets of this build, worst first; *count of them. */

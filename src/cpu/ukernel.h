@@ -62,6 +62,7 @@ typedef struct attn_ukernel {
     int strip;         /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int granule;       /* OT has d_v rounded up to a multiple of this many rows */
     int key_block;     /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_step;      /* pv reads keys in multiples of this, those beyond n times probability 0 */
     int real_size;     /* sizeof(real) */
 
     /* Bytes of the panels: K and V of a key block, QT of a strip, and P of a tile (0: P is in place of S). */
@@ -110,9 +111,8 @@ typedef struct attn_ukernel {
                   int lanes);
 } attn_ukernel;
 
-/* The tables: attn_ukernel_<isa>_f32 and _f64. ukernels.inc has one line per instruction set. */
-#define ATTN_UKERNELS(isa, ISA, features) \
-    extern const attn_ukernel attn_ukernel_##isa##_f32, attn_ukernel_##isa##_f64;
+/* The tables; ukernels.inc has one line per instruction set. */
+#define ATTN_UKERNELS(isa, needs, f32, f64, bf16) extern const attn_ukernel f32, f64, bf16;
 #include "cpu/ukernels.inc"
 #undef ATTN_UKERNELS
 

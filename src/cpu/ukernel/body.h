@@ -194,6 +194,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .strip = STRIP,
     .granule = MR,
     .key_block = ATTN_KEY_BLOCK,
+    .key_step = 1,
     .real_size = (int)sizeof(real),
     .k_bytes = FN(k_bytes),
     .v_bytes = FN(v_bytes),

@@ -219,6 +219,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .strip = FN(STRIP),
     .granule = 1,
     .key_block = ATTN_KEY_BLOCK,
+    .key_step = 1,
     .real_size = (int)sizeof(real),
     .k_bytes = FN(k_bytes),
     .v_bytes = FN(k_bytes),

@@ -1,0 +1,63 @@
+/*
+ * schedule.cuh: work item -> (sequence, query head, block of rows), on the device; core/schedule.h is the CPU's.
+ *
+ * Dense: columns are the query heads of all sequences. They are cut into sections whose K and V fit in the L2 cache
+ * together; within a section the blocks of rows run from last to first (under a causal mask the heaviest come first),
+ * and the columns side by side.
+ *
+ * Varlen: only the GPU knows the lengths. Sequence b of length n starting at c gets the slots c / rows + b up to
+ * (c + n) / rows + b, enough for its blocks and monotone in b, so that a slot finds its sequence by bisection and
+ * nothing needs to be counted beforehand. Slots that turn out empty are skipped.
+ */
+#pragma once
+#include "core/mask.h"
+#include "cuda/params.h"
+
+struct Item {
+    attn_sequence sequence;
+    int head;
+    int64_t first_row;
+    bool empty; /* nothing to write */
+};
+
+/* Start of the v-th segment of the packed rows: before the first sequence, the sequences, after the last. */
+__device__ __forceinline__ int64_t segment_start(const attn_problem &p, int64_t v)
+{
+    return v == 0 ? 0 : v > p.batch + 1 ? p.q.shape[1] : attn_first_row(&p.cu_q, &p.q, v - 1);
+}
+
+__device__ __forceinline__ Item varlen_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index)
+{
+    int64_t slot = index / p.heads, lo = 0, hi = p.batch + 2;
+    while (hi - lo > 1) {
+        int64_t middle = (lo + hi) / 2;
+        if (segment_start(p, middle) / s.rows + middle <= slot) {
+            lo = middle;
+        } else {
+            hi = middle;
+        }
+    }
+    Item item;
+    item.sequence = attn_problem_sequence(&p, lo == 0 ? p.batch : lo <= p.batch ? lo - 1 : p.batch + 1);
+    item.head = (int)(index % p.heads);
+    item.first_row = (slot - segment_start(p, lo) / s.rows - lo) * s.rows;
+    item.empty = item.first_row >= item.sequence.nq;
+    return item;
+}
+
+__device__ __forceinline__ Item schedule_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index)
+{
+    if (p.varlen) {
+        return varlen_item(p, s, index);
+    }
+    uint32_t i = (uint32_t)index, per_section = (uint32_t)s.section * (uint32_t)s.blocks;
+    uint32_t section = i / per_section, within = i % per_section, first = section * (uint32_t)s.section;
+    uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
+    uint32_t column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
+    Item item;
+    item.sequence = attn_problem_sequence(&p, column / (uint32_t)p.heads);
+    item.head = (int)(column % (uint32_t)p.heads);
+    item.first_row = (int64_t)block * s.rows;
+    item.empty = false;
+    return item;
+}

@@ -1,0 +1,42 @@
+/*
+ * params.h: what the host hands to a kernel, by value. C and CUDA.
+ */
+#ifndef ATTN_CUDA_PARAMS_H
+#define ATTN_CUDA_PARAMS_H
+
+#include "core/problem.h"
+
+/* CUtensorMap of the driver: opaque, made by cuTensorMapEncodeTiled. */
+typedef struct attn_tensor_map {
+#ifdef __cplusplus
+    alignas(64) uint64_t opaque[16];
+#else
+    _Alignas(64) uint64_t opaque[16];
+#endif
+} attn_tensor_map;
+
+/* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
+typedef struct attn_cuda_schedule {
+    int64_t items;
+    int32_t rows;    /* query rows per item */
+    int32_t blocks;  /* items of one head of one sequence (dense) */
+    int32_t columns; /* batch x query heads (dense) */
+    int32_t section; /* columns that share the L2 cache */
+} attn_cuda_schedule;
+
+typedef struct attn_cuda_forward_params {
+    attn_tensor_map q_map, k_map, v_map; /* used if `tma` */
+    attn_problem problem;
+    attn_cuda_schedule schedule;
+    float scale_log2; /* scale x log2(e), > 0 (forward_sm90) */
+    int32_t tma;      /* Q, K, V arrive by TMA; else through the producer's registers */
+    int32_t columns;  /* value columns of an item (forward_generic) */
+} attn_cuda_forward_params;
+
+#ifdef __cplusplus
+static_assert(sizeof(attn_cuda_forward_params) <= 4096, "kernel parameters");
+#else
+_Static_assert(sizeof(attn_cuda_forward_params) <= 4096, "kernel parameters");
+#endif
+
+#endif
