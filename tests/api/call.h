@@ -7,6 +7,7 @@
 
 #include "outputs.h"
 #include "problem.h"
+#include "region.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 #include <cmocka.h>
 
 /* A line for which the answer does not matter, with enough work for a few threads. */
-#define CALL_LINE "b=2 hq=4 hkv=2 nq=70 nk=90 d=16 dtype=f32 causal=1 row_max=1"
+#define CALL_LINE "b=2 hq=4 hkv=2 nq=70 nk=90 d=16 dtype=f32 causal=1 lse=1 row_max=1"
 
 typedef struct call {
     problem_tensors tensors;

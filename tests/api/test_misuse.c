@@ -7,10 +7,11 @@
 #include <math.h>
 
 /* All optional tensors, dense and with lengths. */
-#define DENSE                                                                                                       \
-    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=f32 row_max=1 mask=bhqk bias=bhqk alibi=bh sinks=bh used_q=5,4 used_k=7,3 " \
+#define DENSE                                                                                                  \
+    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=f32 lse=1 row_max=1 mask=bhqk bias=bhqk alibi=bh sinks=bh used_q=5,4 " \
+    "used_k=7,3 "                                                                                              \
     "index=i64"
-#define VARLEN "lens_q=2,3 lens_k=4,3 hq=4 hkv=2 d=8 dtype=f32 row_max=1 mask=qk bias=f16:k"
+#define VARLEN "lens_q=2,3 lens_k=4,3 hq=4 hkv=2 d=8 dtype=f32 lse=1 row_max=1 mask=qk bias=f16:k"
 
 /* What to put where, and what must come of it. */
 typedef struct misuse {

@@ -1,0 +1,183 @@
+/*
+ * test_executor.c: the caller's threads instead of the library's. The results' bits must not depend on the order of
+ * tasks, on which thread runs which, or on how many there are.
+ */
+#include "call.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* What the executors below have in common; user points to one of these. */
+typedef struct team {
+    int32_t threads;
+    int64_t loops, tasks; /* run so far */
+} team;
+
+static int32_t team_threads(void *user)
+{
+    return ((team *)user)->threads;
+}
+
+typedef void task_function(void *arg, int64_t i, int32_t thread);
+typedef void loop_function(void *user, int64_t n, task_function *task, void *arg);
+
+static void count(team *t, int64_t n)
+{
+    t->loops++;
+    t->tasks += n;
+}
+
+static void in_order(void *user, int64_t n, task_function *task, void *arg)
+{
+    count(user, n);
+    for (int64_t i = 0; i < n; i++) {
+        task(arg, i, 0);
+    }
+}
+
+static void backwards_on_the_last_thread(void *user, int64_t n, task_function *task, void *arg)
+{
+    count(user, n);
+    for (int64_t i = n; i-- > 0;) {
+        task(arg, i, team_threads(user) - 1);
+    }
+}
+
+static void in_turn(void *user, int64_t n, task_function *task, void *arg)
+{
+    count(user, n);
+    for (int64_t i = 0; i < n; i++) {
+        task(arg, i, (int32_t)(i * 7 % team_threads(user)));
+    }
+}
+
+/* As OpenMP's static schedule: each thread has a contiguous part. */
+typedef struct part {
+    int64_t first, last;
+    int32_t thread;
+    task_function *task;
+    void *arg;
+} part;
+
+static void *run_part(void *arg)
+{
+    part *p = arg;
+    for (int64_t i = p->first; i < p->last; i++) {
+        p->task(p->arg, i, p->thread);
+    }
+    return NULL;
+}
+
+static void on_threads(void *user, int64_t n, task_function *task, void *arg)
+{
+    enum { MOST = 8 };
+    pthread_t id[MOST];
+    part parts[MOST];
+    int32_t threads = team_threads(user);
+    count(user, n);
+    for (int32_t t = 0; t < threads; t++) {
+        parts[t] = (part){n * t / threads, n * (t + 1) / threads, t, task, arg};
+        assert_int_equal(pthread_create(&id[t], NULL, run_part, &parts[t]), 0);
+    }
+    for (int32_t t = 0; t < threads; t++) {
+        assert_int_equal(pthread_join(id[t], NULL), 0);
+    }
+}
+
+static attn_context *context_on(team *t, loop_function *loop)
+{
+    attn_context_config config = {.struct_size = sizeof config};
+    attn_context *context;
+    config.executor = (attn_executor){t, team_threads, loop};
+    assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+    return context;
+}
+
+static void test_any_executor_gives_the_same_bits(void **state)
+{
+    static loop_function *const loops[] = {in_order, backwards_on_the_last_thread, in_turn, on_threads};
+    call dense, varlen;
+    (void)state;
+    call_open(&dense, CALL_LINE);
+    call_open(&varlen, "lens_q=3,70,1,40 lens_k=30,80,0,40 hq=4 hkv=2 d=16 dtype=f16 causal=1 lse=1 row_max=1");
+    for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
+        for (int32_t threads = 1; threads <= 5; threads += 2) {
+            team t = {.threads = threads};
+            attn_context *context = context_on(&t, loops[i]);
+            assert_int_equal(attn_forward(context, dense.args), ATTN_OK);
+            assert_true(call_is_right(&dense));
+            assert_int_equal(attn_forward(context, varlen.args), ATTN_OK);
+            assert_true(call_is_right(&varlen));
+            assert_int_equal(t.loops, 2);
+            attn_context_destroy(context);
+        }
+    }
+    call_close(&varlen);
+    call_close(&dense);
+}
+
+/* The number of threads is asked for at each call. */
+static void test_threads_that_change(void **state)
+{
+    team t = {.threads = 1};
+    attn_context *context = context_on(&t, in_turn);
+    attn_info info = {.struct_size = sizeof info};
+    call c;
+    (void)state;
+    call_open(&c, CALL_LINE);
+    for (t.threads = 6; t.threads > 0; t.threads--) {
+        assert_int_equal(attn_get_info(context, &info), ATTN_OK);
+        assert_int_equal(info.threads, t.threads);
+        assert_int_equal(attn_forward(context, c.args), ATTN_OK);
+        assert_true(call_is_right(&c));
+    }
+    attn_context_destroy(context);
+    call_close(&c);
+}
+
+static void test_no_threads(void **state)
+{
+    team t = {.threads = 0};
+    attn_context *context = context_on(&t, in_order);
+    uint64_t bytes;
+    call c;
+    (void)state;
+    call_open(&c, CALL_LINE);
+    for (; t.threads > -3; t.threads--) {
+        assert_int_equal(attn_forward(context, c.args), ATTN_ERR_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_last_error(), "executor.num_threads returned "));
+        assert_int_equal(attn_forward_workspace(context, c.args, &bytes), ATTN_ERR_INVALID_ARGUMENT);
+    }
+    assert_int_equal(t.loops, 0);
+    assert_true(call_is_untouched(&c));
+    attn_context_destroy(context);
+    call_close(&c);
+}
+
+/* attn_merge runs on it as well. */
+static void test_merge(void **state)
+{
+    team t = {.threads = 3};
+    attn_context *context = context_on(&t, backwards_on_the_last_thread);
+    float o[6] = {1, 2, 3, 4, 5, 6}, lse[6] = {0}, to[6] = {0};
+    attn_tensor part_o = attn_tensor_bshd(o, ATTN_F32, 2, 3, 1, 1),
+                part_lse = attn_tensor_bshd(lse, ATTN_F32, 2, 3, 1, 1);
+    attn_merge_args a = {.struct_size = sizeof a, .parts = 1, .part_o = &part_o, .part_lse = &part_lse};
+    (void)state;
+    a.o = attn_tensor_bshd(to, ATTN_F32, 2, 3, 1, 1);
+    assert_int_equal(attn_merge(context, &a), ATTN_OK);
+    assert_memory_equal(to, o, sizeof o);
+    assert_int_equal(t.loops, 1);
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_executor_gives_the_same_bits),
+        cmocka_unit_test(test_threads_that_change),
+        cmocka_unit_test(test_no_threads),
+        cmocka_unit_test(test_merge),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

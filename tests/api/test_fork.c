@@ -1,0 +1,135 @@
+/*
+ * test_fork.c: a child of fork() may use every context, whatever the parent's threads were doing (contract P2). A
+ * child that hangs is ended by its alarm after 10 seconds, and the test fails.
+ */
+#include "call.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static attn_context *new_context(int threads)
+{
+    attn_context_config config = {.struct_size = sizeof config, .threads = threads};
+    attn_context *context;
+    assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+    return context;
+}
+
+/* In the child: two right calls, then the end of the context. Exit status 0 if all is well. */
+static void child(attn_context *context, call *c)
+{
+    alarm(10);
+    for (int i = 0; i < 2; i++) {
+        if (attn_forward(context, c->args) != ATTN_OK || !call_is_right(c)) {
+            _exit(1);
+        }
+    }
+    attn_context_destroy(context);
+    _exit(0);
+}
+
+static void assert_child_works(attn_context *context, call *c)
+{
+    pid_t pid = fork();
+    int status;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        child(context, c);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (WIFSIGNALED(status)) {
+        fail_msg("the child was ended by signal %d", WTERMSIG(status));
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static void fork_while_idle(attn_context *context)
+{
+    call c;
+    call_open(&c, CALL_LINE);
+    assert_child_works(context, &c); /* no thread started yet */
+    assert_int_equal(attn_forward(context, c.args), ATTN_OK);
+    assert_true(call_is_right(&c));
+    assert_child_works(context, &c); /* the parent's pool sleeps */
+    assert_int_equal(attn_forward(context, c.args), ATTN_OK);
+    assert_true(call_is_right(&c));
+    call_close(&c);
+}
+
+static void test_fork_while_idle(void **state)
+{
+    attn_context *context = new_context(3);
+    (void)state;
+    fork_while_idle(context);
+    fork_while_idle(NULL);
+    attn_context_destroy(context);
+}
+
+/* A thread that calls without pause until told to stop. */
+typedef struct busy {
+    attn_context *context;
+    call own;
+    atomic_bool stop;
+    atomic_int calls;
+} busy;
+
+static void *run_busy(void *arg)
+{
+    busy *b = arg;
+    while (!atomic_load(&b->stop)) {
+        if (attn_forward(b->context, b->own.args) != ATTN_OK) {
+            return arg;
+        }
+        atomic_fetch_add(&b->calls, 1);
+    }
+    return NULL;
+}
+
+static void fork_during_calls(attn_context *context)
+{
+    busy b = {.context = context};
+    call c;
+    pthread_t id;
+    void *wrong;
+    call_open(&c, CALL_LINE);
+    call_open(&b.own, "b=1 hq=1 n=7 d=8 dtype=f32"); /* short, so that forks hit every moment of a call */
+    assert_int_equal(pthread_create(&id, NULL, run_busy, &b), 0);
+    while (atomic_load(&b.calls) < 10) {
+    }
+    for (int i = 0; i < 50; i++) {
+        assert_child_works(context, &c);
+    }
+    atomic_store(&b.stop, true);
+    pthread_join(id, &wrong);
+    assert_null(wrong);
+    assert_true(call_is_right(&b.own));
+    call_close(&b.own);
+    call_close(&c);
+}
+
+static void test_fork_during_calls(void **state)
+{
+    attn_context *context = new_context(3);
+    (void)state;
+    fork_during_calls(context);
+    attn_context_destroy(context);
+}
+
+static void test_fork_during_calls_on_the_default_context(void **state)
+{
+    (void)state;
+    fork_during_calls(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fork_while_idle),
+        cmocka_unit_test(test_fork_during_calls),
+        cmocka_unit_test(test_fork_during_calls_on_the_default_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
