@@ -115,6 +115,9 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     if (status == ATTN_OK) {
         status = check(&a);
     }
+    if (status == ATTN_OK && (a.o.shape[2] == 0 || (a.o.shape[3] == 0 && !a.lse.data))) {
+        return ATTN_OK; /* nothing to write, however many rows */
+    }
     int64_t rows;
     if (status == ATTN_OK && __builtin_mul_overflow(a.o.shape[0], a.o.shape[1], &rows)) {
         status = attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
