@@ -57,11 +57,11 @@
  *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to another
  *       implementation: the order of summation differs.
  *
- * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64, except that
- * bf16 on AMX tiles rounds probabilities to bf16 for the second product unless ATTN_PRECISE is set (its own class of
- * bits, RMSE at most 1.45 instead of 1.02 times that of rounding the exact result). Keys are summed in blocks of 64 (128
- * on AMX), each block fresh, then added once. There is no epsilon in the row sum and the running
- * maximum is over all blocks so far.
+ * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
+ * summed in blocks of 64, each block fresh, then added once. There is no epsilon in the row sum and the running
+ * maximum is over all blocks so far. One table is of another class and taken only on request: bf16 on AMX tiles rounds
+ * probabilities to bf16 for the second product (unless ATTN_PRECISE is set), with an RMSE of at most 1.45 instead of
+ * 1.02 times that of rounding the exact result, and bits of its own.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
  *
@@ -205,8 +205,8 @@ typedef struct attn_context_config {
     int32_t device_ordinal;  /* which GPU */
     int32_t threads;         /* size of the context's own pool; 0 = one per core this process may use */
     int32_t reserved;        /* 0 */
-    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "amx", "neon"; NULL = the environment
-                                variable ATTN_CPU, or else the best there is */
+    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "neon", or "amx" (bf16 on AMX tiles, only
+                                on request); NULL = the environment variable ATTN_CPU, or else the best there is */
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
 } attn_context_config;

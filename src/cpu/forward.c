@@ -336,7 +336,9 @@ static void task(void *arg, int64_t index, int32_t thread)
     };
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
+    uk->begin();
     run_item(&r);
+    uk->end();
 }
 
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace)

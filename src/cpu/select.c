@@ -23,12 +23,11 @@ const attn_isa *attn_select(uint32_t features, const char *cap)
 {
     const attn_isa *best = NULL;
     for (int i = 0; i < COUNT; i++) {
-        bool usable = (isas[i].needs & ~features) == 0;
-        if (usable) {
-            best = &isas[i];
-        }
         if (cap && strcmp(cap, isas[i].name) == 0) {
-            return usable ? best : NULL;
+            return (isas[i].needs & ~(features | ATTN_CPU_REQUESTED)) == 0 ? &isas[i] : NULL;
+        }
+        if ((isas[i].needs & ~features) == 0) {
+            best = &isas[i];
         }
     }
     return cap && *cap ? NULL : best;

@@ -65,6 +65,10 @@ typedef struct attn_ukernel {
     int key_step;      /* pv reads keys in multiples of this, those beyond n times probability 0 */
     int real_size;     /* sizeof(real) */
 
+    /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
+    void (*begin)(void);
+    void (*end)(void);
+
     /* Bytes of the panels: K and V of a key block, QT of a strip, and P of a tile (0: P is in place of S). */
     uint64_t (*k_bytes)(int64_t d);
     uint64_t (*v_bytes)(int64_t dv_pad);

@@ -12,8 +12,8 @@
  *     V   [dv_pad][KEY_BLOCK + 32]  bf16, transposed; keys from the last packed one to a multiple of 32 are zero
  *     P   [key / 2][32][2]          bf16, in place of S: 128 bytes per pair of keys where S has 128 per key
  *
- * Denormal bf16 inputs count as zero (the instruction's definition). Tile state is configured at the start of each
- * product and released at its end: nothing outlives a call.
+ * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin and released by end,
+ * on the thread that runs an item: no tile state outlives a call.
  */
 #include "core/half.h"
 
@@ -21,7 +21,7 @@
 #define REAL_BITS 32
 #include "body_rows.h"
 
-enum { KEY_BLOCK = 128, KEY_STEP = 32, PANEL_KEYS = KEY_BLOCK + KEY_STEP, TILE = 16, S_STRIDE = STRIP * 4 };
+enum { KEY_BLOCK = ATTN_KEY_BLOCK, KEY_STEP = 32, PANEL_KEYS = KEY_BLOCK + KEY_STEP, TILE = 16, S_STRIDE = STRIP * 4 };
 
 _Static_assert(STRIP == 32, "two tiles of queries side by side");
 
@@ -34,7 +34,7 @@ _Static_assert(STRIP == 32, "two tiles of queries side by side");
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define TILE_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
-static void tiles_begin(void)
+static void begin(void)
 {
     static const struct {
         uint8_t palette, start_row, reserved[14];
@@ -44,7 +44,7 @@ static void tiles_begin(void)
     __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 
-static void tiles_end(void)
+static void end(void)
 {
     __asm__ volatile("tilerelease" ::: "memory");
 }
@@ -105,6 +105,10 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     for (int64_t key = 0; key < n; key++) {
         uint16_t *to = (uint16_t *)k + (at + key) * d_pad;
         const uint16_t *row = (const uint16_t *)src->data + key * src->row_stride;
+        if (src->col_stride == 1 && d == d_pad) {
+            memcpy(to, row, (size_t)d * sizeof *to);
+            continue;
+        }
         for (int64_t c = 0; c < d_pad; c += 32) {
             _mm512_storeu_si512(to + c, load_columns(row, src->col_stride, c, d));
         }
@@ -227,9 +231,7 @@ static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, in
         memset(s, 0, (size_t)n * S_STRIDE);
         return;
     }
-    tiles_begin();
     (d_pad <= 64 ? qk_narrow : qk_wide)(s, (const uint16_t *)k + at * d_pad, qt, d_pad, n);
-    tiles_end();
 }
 
 /* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
@@ -245,7 +247,6 @@ static void add_rows(float *ot, const float *sum, const float *alpha)
 static void pv(void *ot_, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
 {
     float sum[2 * TILE * STRIP] __attribute__((aligned(64)));
-    tiles_begin();
     for (int64_t c = 0; c < dv_pad; c += 2 * TILE) {
         const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
         const char *pair = p;
@@ -275,7 +276,6 @@ static void pv(void *ot_, const void *v_, int64_t at, const void *p, int64_t dv_
             add_rows((float *)ot_ + (c + TILE) * STRIP, sum + TILE * STRIP, alpha);
         }
     }
-    tiles_end();
 }
 
 static void pv_careful(void *ot, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
@@ -299,12 +299,14 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p_, int
 
 /* ---- softmax ------------------------------------------------------------------------------------------------------- */
 
-/* 2^z for z <= 0, relative error 1.1e-4 (bf16 rounds at 2e-3), exact at 0, 0 below 2^-126, NaN for NaN. */
-ATTN_INLINE vec exp2_bf16(vec z)
+/* 2^z for z <= 0, exact at 0, 0 below 2^-126, NaN for NaN. On [0, 1), the polynomial is within 8.2e-8 of 2^f: enough for
+ * LSE; for bf16 probabilities alone, degree 3 would do. */
+ATTN_INLINE vec exp2_floor(vec z)
 {
     vec f = _mm512_reduce_ps(z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* z - floor(z) */
-    vec y = v_fma(v_set1(0.0776919487f), f, v_set1(0.2272080513f));
-    y = v_fma(v_fma(y, f, v_set1(0.6951f)), f, v_set1(1));
+    vec y = v_fma(v_set1(0.001867130212f), f, v_set1(0.009017029963f));
+    y = v_fma(v_fma(y, f, v_set1(0.05579991343f)), f, v_set1(0.24016445f));
+    y = v_fma(v_fma(y, f, v_set1(0.6931513118f)), f, v_set1(1));
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(z, v_set1(-126), _CMP_NLT_UQ), y, z);
 }
 
@@ -345,14 +347,14 @@ static void softmax(void *p_, void *s_, int64_t n, double c_, void *m_, void *l_
         vec used = v_zero_lt(top, least, top); /* nothing seen yet: any finite reference */
         shift[g] = v_mul(used, c);
         v_store(m + g * VL, top);
-        v_store(alpha + g * VL, exp2_bf16(v_mul(v_sub(old, used), c)));
+        v_store(alpha + g * VL, exp2_floor(v_mul(v_sub(old, used), c)));
         sum[g][0] = sum[g][1] = zero;
     }
     for (int64_t key = 0; key < n; key += 2) {
         __m512i pair[2];
         ATTN_UNROLL for (int g = 0; g < 2; g++) {
-            vec a = exp2_bf16(v_fms(v_load(s + key * STRIP + g * VL), c, shift[g]));
-            vec b = exp2_bf16(v_fms(v_load(s + (key + 1) * STRIP + g * VL), c, shift[g]));
+            vec a = exp2_floor(v_fms(v_load(s + key * STRIP + g * VL), c, shift[g]));
+            vec b = exp2_floor(v_fms(v_load(s + (key + 1) * STRIP + g * VL), c, shift[g]));
             sum[g][0] = v_add(sum[g][0], a);
             sum[g][1] = v_add(sum[g][1], b);
             pair[g] = pair_bf16(a, b);
@@ -396,6 +398,8 @@ const attn_ukernel attn_ukernel_amx_bf16 = {
     .key_block = KEY_BLOCK,
     .key_step = KEY_STEP,
     .real_size = 4,
+    .begin = begin,
+    .end = end,
     .k_bytes = k_bytes,
     .v_bytes = v_bytes,
     .q_bytes = q_bytes,

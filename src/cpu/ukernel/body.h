@@ -149,6 +149,11 @@ static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int
     FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
 }
 
+/* No state beyond the ordinary registers: begin and end. */
+static void FN(no_state)(void)
+{
+}
+
 static uint64_t FN(k_bytes)(int64_t d)
 {
     return (uint64_t)(ATTN_KEY_BLOCK + MR) * (uint64_t)d * sizeof(real); /* qk reads keys in multiples of MR */
@@ -196,6 +201,8 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .key_block = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .begin = FN(no_state),
+    .end = FN(no_state),
     .k_bytes = FN(k_bytes),
     .v_bytes = FN(v_bytes),
     .q_bytes = FN(q_bytes),

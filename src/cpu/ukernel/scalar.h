@@ -5,6 +5,11 @@
 
 enum { FN(STRIP) = 8 };
 
+/* No state beyond the ordinary registers: begin and end. */
+static void FN(no_state)(void)
+{
+}
+
 static uint64_t FN(k_bytes)(int64_t d)
 {
     return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
@@ -221,6 +226,8 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .key_block = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .begin = FN(no_state),
+    .end = FN(no_state),
     .k_bytes = FN(k_bytes),
     .v_bytes = FN(k_bytes),
     .q_bytes = FN(q_bytes),

@@ -1,0 +1,184 @@
+/*
+ * epilogue.cuh: O = o / l, LSE and row maximum from the accumulators of a warpgroup, and the careful path for rows that
+ * the products could not do: where 0 x V met a V that is not finite, or where exponents left the range of f32.
+ */
+#pragma once
+#include "core/mask.h"
+#include "cuda/params.h"
+#include "softmax.cuh"
+
+template <bool BF16>
+__device__ __forceinline__ float half_to_float(uint16_t bits)
+{
+    float x;
+    if (BF16) {
+        return __uint_as_float((uint32_t)bits << 16);
+    }
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+__device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row, int64_t head, float x)
+{
+    if (t.data != NULL) {
+        void *to = attn_at(&t, batch, row, head, 0);
+        if (t.dtype == ATTN_F64) {
+            *(double *)to = x;
+        } else {
+            *(float *)to = x;
+        }
+    }
+}
+
+template <bool BF16>
+__device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
+{
+    if (t.dtype == ATTN_F32) {
+        *(float *)to = x;
+    } else {
+        *(uint16_t *)to = (uint16_t)ptx::pack_half<BF16>(x, 0);
+    }
+}
+
+/* One output row: where it is, and its statistics in natural units. Returns what to multiply the accumulators with. */
+struct OutputRow {
+    attn_sequence s;
+    int head;
+    int64_t row; /* within the sequence */
+    bool seen;   /* any key visible */
+};
+
+__device__ __forceinline__ float finish_row(const attn_problem &p, const OutputRow &w, float max, float l, bool write)
+{
+    float sink = -INFINITY, lse = -INFINITY, divisor = l;
+    if (p.sinks.data != NULL && !w.s.outside) {
+        const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
+        sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
+    }
+    max = w.seen ? max : -INFINITY;
+    if (sink > -INFINITY) {
+        float top = fmaxf(sink, max);
+        lse = top + logf((w.seen ? l * expf(max - top) : 0) + expf(sink - top));
+        divisor = l + expf(sink - max);
+    } else if (w.seen) {
+        lse = max + logf(l);
+    }
+    if (write) {
+        store_wide(p.lse, w.s.tensor, w.s.q_first + w.row, w.head, lse);
+        store_wide(p.row_max, w.s.tensor, w.s.q_first + w.row, w.head, max);
+    }
+    return w.seen ? 1 / divisor : 0;
+}
+
+/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for rows
+ * whose data or exponents are out of the ordinary. */
+template <bool BF16, int D>
+__device__ __forceinline__ void careful_row(const attn_problem &p, const OutputRow &w)
+{
+    const int lane = threadIdx.x % 32;
+    const int64_t kv_head = w.head / p.group;
+    const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
+    const float scale = (float)p.scale, log2e = 1.44269504f;
+    float q[D / 32], o[D / 32], m = -INFINITY, l = 0;
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        int c = lane + 32 * i;
+        const char *at = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, c);
+        q[i] = c < p.d ? half_to_float<BF16>(*(const uint16_t *)at) : 0;
+        o[i] = 0;
+    }
+#pragma unroll 1
+    for (int64_t j = keys.lo; j < keys.hi; j++) {
+        float dot = 0;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int c = lane + 32 * i;
+            const char *at = attn_at(&p.k, w.s.tensor, w.s.k_first + j, kv_head, c);
+            dot += c < p.d ? q[i] * half_to_float<BF16>(*(const uint16_t *)at) : 0;
+        }
+#pragma unroll
+        for (int x = 16; x > 0; x /= 2) {
+            dot += __shfl_xor_sync(~0u, dot, x);
+        }
+        float s = dot * scale, top = fmaxf(m, s), alpha = ptx::exp2((m - top) * log2e);
+        float e = ptx::exp2((s - top) * log2e);
+        m = top;
+        l = l * alpha + e;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int c = lane + 32 * i;
+            const char *at = attn_at(&p.v, w.s.tensor, w.s.k_first + j, kv_head, c);
+            o[i] = o[i] * alpha + (c < p.dv ? e * half_to_float<BF16>(*(const uint16_t *)at) : 0);
+        }
+    }
+    float factor = finish_row(p, w, m, l, lane == 0);
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        int c = lane + 32 * i;
+        if (c < p.dv) {
+            store_element<BF16>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), o[i] * factor);
+        }
+    }
+}
+
+/* 4 x 4 words across a quad: word i of lane t becomes word t of lane i. */
+__device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
+{
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        uint32_t got = __shfl_xor_sync(~0u, odd ? x[i] : x[i + 1], 1);
+        x[i] = odd ? got : x[i];
+        x[i + 1] = odd ? x[i + 1] : got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t got = __shfl_xor_sync(~0u, high ? x[i] : x[i + 2], 2);
+        x[i] = high ? got : x[i];
+        x[i + 2] = high ? x[i + 2] : got;
+    }
+}
+
+/* Row r (0, 1) of the accumulators, times factor. `to` = its first element. All lanes must call; `write` = this row is
+ * to be written. 16-bit outputs are gathered into 16-byte pieces within the quad. */
+template <bool BF16, int N>
+__device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
+                                          bool write)
+{
+    const int t = threadIdx.x % 4, dv = (int)p.dv;
+    const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
+    const bool vector = p.o.dtype != ATTN_F32 && p.o.stride[3] == 1 && ((uintptr_t)to & 15) == 0;
+#pragma unroll
+    for (int g = 0; g < N / 16; g++) {
+        uint32_t x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = 4 * (4 * g + i) + 2 * r;
+            x[i] = ptx::pack_half<BF16>(o[at] * factor, o[at + 1] * factor);
+        }
+        transpose_quad(x);
+        int column = 32 * g + 8 * t;
+        if (write && vector && column + 8 <= dv) {
+            *(uint4 *)(to + 2 * column) = make_uint4(x[0], x[1], x[2], x[3]);
+        } else if (write && p.o.dtype != ATTN_F32) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                if (column + i < dv) {
+                    *(uint16_t *)(to + (column + i) * step) = (uint16_t)(x[i / 2] >> (16 * (i % 2)));
+                }
+            }
+        }
+    }
+    if (write && p.o.dtype == ATTN_F32) {
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int column = 8 * i + 2 * t + e;
+                if (column < dv) {
+                    *(float *)(to + column * step) = o[4 * i + 2 * r + e] * factor;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+/*
+ * softmax.cuh: masking and the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two
+ * rows; a row lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them
+ * into exponents of 2.
+ */
+#pragma once
+#include "ptx.cuh"
+#include <math.h>
+
+struct RowState {
+    float m; /* largest score so far; -inf if none was visible */
+    float l; /* sum of 2^(s c - m c) over this thread's columns */
+};
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* Keys first .. first + 2N - 1 by 2 rows; row r sees keys lo[r] .. hi[r] - 1. */
+template <int N>
+__device__ __forceinline__ void mask_scores(float (&s)[N], int first, const int (&lo)[2], const int (&hi)[2])
+{
+    int column = first + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int key = column + i / 4 * 8 + i % 2, r = i / 2 % 2;
+        s[i] = key >= lo[r] && key < hi[r] ? s[i] : -INFINITY;
+    }
+}
+
+/* Scores -> probabilities relative to the new maximum; alpha[r] = what earlier sums and outputs shrink by. Four chains
+ * for each maximum and sum, so that latencies overlap. */
+template <int N>
+__device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState (&state)[2], float (&alpha)[2])
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float top[4] = {s[2 * r], s[2 * r + 1], s[2 * r + 4], s[2 * r + 5]};
+#pragma unroll
+        for (int i = 8 + 2 * r; i < N; i += 4) {
+            top[i / 4 % 2 * 2] = fmaxf(top[i / 4 % 2 * 2], s[i]);
+            top[i / 4 % 2 * 2 + 1] = fmaxf(top[i / 4 % 2 * 2 + 1], s[i + 1]);
+        }
+        float m = quad_max(fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3])));
+        m = fmaxf(m, state[r].m);
+        float base = m == -INFINITY ? 0 : m * c;
+        alpha[r] = ptx::exp2(state[r].m * c - base);
+        state[r].m = m;
+        float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int i = 2 * r; i < N; i += 4) {
+            s[i] = ptx::exp2(fmaf(s[i], c, -base));
+            s[i + 1] = ptx::exp2(fmaf(s[i + 1], c, -base));
+            sum[i / 4 % 2 * 2] += s[i];
+            sum[i / 4 % 2 * 2 + 1] += s[i + 1];
+        }
+        state[r].l = state[r].l * alpha[r] + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+}
+
+/* Probabilities as the A operand of P V. */
+template <bool BF16, int N>
+__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[N / 2])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        p[i] = ptx::pack_half<BF16>(s[2 * i], s[2 * i + 1]);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        o[i] *= alpha[i / 2 % 2];
+    }
+}
