@@ -1,0 +1,279 @@
+/*
+ * check.c: `attn check`: every kernel table that this machine can run, on problems of every kind, against the float64
+ * oracle, and against each other bit by bit. Every tensor ends at an inaccessible page, so a read or a write beyond it
+ * ends the program with a signal.
+ */
+#include "cli.h"
+#include "errors.h"
+#include "oracle.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TABLES = 8 };
+static const double max_c = 4, max_lse = 8; /* contract A1 and A3 */
+
+static const char *const standard_problems[] = {
+    "nq=1 nk=1 d=1 hq=1",
+    "hq=2 nq=33 nk=65 d=7 dv=5",
+    "hq=3 nq=17 nk=129 d=31 dv=33",
+    "hq=2 nq=256 d=64",
+    "hq=2 nq=130 nk=257 d=128 causal=1",
+    "hq=1 nq=64 nk=500 d=264 dv=40",
+    "hq=4 hkv=2 nq=257 nk=130 d=64 causal=1",
+    "hq=7 hkv=1 nq=65 d=80 causal=1 top_left=1 nk=100",
+    "hq=28 hkv=4 nq=1 nk=1000 d=64",
+    "hq=2 nq=200 d=64 window_left=40 window_right=0",
+    "hq=2 nq=150 nk=300 d=48 window_left=7 window_right=90",
+    "hq=2 nq=129 d=64 dtype=f16 causal=1",
+    "hq=2 nq=129 d=64 dtype=bf16 causal=1",
+    "hq=2 nq=129 nk=260 d=96 dtype=bf16 o_dtype=f32",
+    "hq=2 nq=129 d=64 dtype=f64 causal=1",
+    "b=2 hq=2 nq=70 nk=140 d=32 mask=bhqk",
+    "b=2 hq=4 hkv=2 nq=70 nk=140 d=32 mask=bk bias=f16:hqk",
+    "b=2 hq=4 nq=70 d=32 bias=1 alibi=h",
+    "b=2 hq=4 hkv=2 nq=90 d=40 alibi=bh sinks=h causal=1",
+    "hq=2 nq=100 d=64 softcap=5",
+    "hq=2 nq=100 d=64 softcap=5 sinks=1 bias=bf16:qk scale=0.3",
+    "hq=2 nq=100 d=64 scale=-0.2",
+    "hq=4 hkv=2 lens_q=5,0,130,1 lens_k=70,3,130,0 d=64 causal=1",
+    "hq=2 lens_q=40,9 lens_k=33,200 used_k=30,0 used_q=40,3 d=24 index=i64 sinks=h",
+    "b=3 hq=2 nq=50 nk=80 d=64 used_k=80,0,33 used_q=50,50,1 dtype=bf16",
+    "b=2 hq=4 nq=66 d=40 layout=qkv causal=1",
+    "b=2 hq=4 hkv=2 nq=66 nk=99 d=40 layout=gap offset=1 mask=q",
+    "b=2 hq=4 hkv=2 nq=66 nk=99 d=40 layout=strided offset=3 dtype=f16",
+    "b=2 hq=4 nq=66 d=40 layout=bhsd",
+    "hq=2 nq=256 nk=1500 d=64 inputs=outlier",
+    "hq=2 nq=129 d=64 inputs=large",
+    "hq=2 nq=129 d=64 inputs=equal dtype=f16",
+    "hq=2 nq=33 nk=0 d=16 sinks=h",
+    "hq=2 nq=33 nk=64 d=0 dv=3",
+};
+
+struct check {
+    cli_list list;
+    int64_t seeds;
+    bool json;
+    const char *tables[MAX_TABLES]; /* best first */
+    int count;
+    int status;
+    double worst_c, worst_lse;
+    int64_t calls;
+};
+
+/* One call of one table. */
+struct outcome {
+    errors errors;
+    bool intact, equal; /* nothing written beside the outputs; the bits of the best table */
+    uint64_t hash;
+    bool ok;
+};
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t hash_tensor(const attn_tensor *t, uint64_t hash)
+{
+    int64_t all = t->data == NULL ? 0 : t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    for (int64_t n = 0; n < all; n++) {
+        int64_t i3 = n % t->shape[3], i2 = n / t->shape[3] % t->shape[2];
+        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1], i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
+        double x = oracle_element(t, i0, i1, i2, i3);
+        uint64_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        hash = (hash ^ (isnan(x) ? 1 : bits)) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+static void run_one(const problem *p, struct outcome *out)
+{
+    attn_context *context = NULL;
+    problem_tensors t;
+    attn_status status = problem_context(p, &context);
+    if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    if (status == ATTN_OK) {
+        status = attn_forward(context, &t.args);
+    }
+    if (status != ATTN_OK) {
+        exit(cli_status_error(status));
+    }
+    errors_measure(&t.args, 0, &out->errors);
+    out->intact = problem_tensors_intact(&t);
+    out->hash = hash_tensor(&t.args.row_max, hash_tensor(&t.args.lse, hash_tensor(&t.args.o, 1)));
+    problem_tensors_free(&t);
+    attn_context_destroy(context);
+}
+
+static void judge(struct check *c, struct outcome *out, uint64_t best_hash)
+{
+    out->equal = out->hash == best_hash;
+    out->ok = out->intact && out->equal && out->errors.c <= max_c && out->errors.lse <= max_lse;
+    c->worst_c = fmax(c->worst_c, out->errors.c);
+    c->worst_lse = fmax(c->worst_lse, out->errors.lse);
+    c->calls++;
+    c->status = out->ok ? c->status : CLI_CHECK_FAILED;
+}
+
+/* ---- Telling ---------------------------------------------------------------------------------------------------- */
+
+static void tell_json(const problem *p, const char *line, const char *table, const struct outcome *out)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "problem", line);
+    cJSON_AddStringToObject(o, "table", table);
+    cJSON_AddNumberToObject(o, "seed", (double)p->seed);
+    cJSON_AddNumberToObject(o, "error_c", out->errors.c);
+    cJSON_AddNumberToObject(o, "error_lse", out->errors.lse);
+    cJSON_AddNumberToObject(o, "max_error", out->errors.relative);
+    cJSON_AddNumberToObject(o, "rows", (double)out->errors.rows);
+    cJSON_AddBoolToObject(o, "same_bits", out->equal);
+    cJSON_AddBoolToObject(o, "memory_intact", out->intact);
+    cJSON_AddBoolToObject(o, "ok", out->ok);
+    cli_print_json(o);
+}
+
+static void tell_head(const struct check *c)
+{
+    for (int t = 0; t < c->count; t++) {
+        printf("%12s  ", c->tables[t]);
+    }
+    putchar('\n');
+    for (int t = 0; t < c->count; t++) {
+        printf("     c   LSE  ");
+    }
+    putchar('\n');
+}
+
+static void tell_text(const struct check *c, const char *line, const struct outcome *worst)
+{
+    for (int t = 0; t < c->count; t++) {
+        printf("%6.2f %5.2f  ", worst[t].errors.c, worst[t].errors.lse);
+    }
+    printf("%s\n", line);
+    for (int t = 0; t < c->count; t++) {
+        if (!worst[t].ok) {
+            printf("  FAILED with %s:%s%s%s%s\n", c->tables[t], worst[t].errors.c <= max_c ? "" : " O is too far off;",
+                   worst[t].errors.lse <= max_lse ? "" : " LSE is too far off;",
+                   worst[t].equal ? "" : " other bits than the first table;",
+                   worst[t].intact ? "" : " wrote to an input or between the elements of an output;");
+        }
+    }
+}
+
+static void check_problem(struct check *c, const problem *given)
+{
+    char line[4096];
+    struct outcome worst[MAX_TABLES];
+    problem p = *given;
+    p.lse = p.row_max = true;
+    for (int64_t s = 0; s < c->seeds; s++) {
+        uint64_t best_hash = 0;
+        p.seed = given->seed + (uint64_t)s;
+        for (int t = 0; t < c->count; t++) {
+            struct outcome out;
+            snprintf(p.cpu, sizeof p.cpu, "%s", c->tables[t]);
+            problem_print(&p, line, sizeof line);
+            cli_progress("%s", line);
+            run_one(&p, &out);
+            best_hash = t == 0 ? out.hash : best_hash;
+            judge(c, &out, best_hash);
+            if (c->json) {
+                tell_json(&p, line, c->tables[t], &out);
+            }
+            if (s == 0 || !out.ok || (worst[t].ok && out.errors.c > worst[t].errors.c)) {
+                worst[t] = out;
+            }
+        }
+    }
+    cli_progress(NULL);
+    if (!c->json) {
+        problem_print(given, line, sizeof line);
+        tell_text(c, line, worst);
+    }
+}
+
+/* ---- The command line ------------------------------------------------------------------------------------------- */
+
+static const struct argp_option options[] = {
+    {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},
+    {"json", 'j', NULL, 0, "one JSON object per problem, table and seed", 0},
+    {0},
+};
+
+static const char doc[] =
+    "Compares every kernel table that this machine can run with attention in float64, on problems of every kind, and "
+    "the tables with each other, which must give the same bits.\v"
+    "Printed per table: the worst error of O as the smallest c for which\n"
+    "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
+    "(at most 4 passes) and the worst error of LSE in units of u (1 + max |score|) (at most 8), with u = 2^-24, for "
+    "f64 2^-53. The exit status is 1 if anything fails.\n"
+    "\n"
+    "Examples:\n"
+    "  attn check\n"
+    "  attn check \"hq=4 nq=500 nk=1000 d=72 dtype=bf16 causal=1\" --seeds 10\n"
+    "  attn check tests/op/smoke.txt";
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    struct check *c = state->input;
+    switch (key) {
+    case 's':
+        c->seeds = cli_integer("seeds", text, 1, 1000000);
+        return 0;
+    case 'j':
+        c->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        cli_add_problems(&c->list, text);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* names: blank-separated, modified */
+static void list_tables(struct check *c, char *names)
+{
+    char *name;
+    while ((name = strsep(&names, " ")) != NULL && c->count < MAX_TABLES) {
+        if (name[0] != '\0') {
+            c->tables[c->count++] = name;
+        }
+    }
+}
+
+int cli_check(int argc, char **argv)
+{
+    static const struct argp argp = {options, parse, "[PROBLEM or FILE]...", doc, NULL, NULL, NULL};
+    struct check c = {.seeds = 1};
+    attn_info info = {.struct_size = sizeof info};
+    char names[256];
+    cli_parse(&argp, argc, argv, &c);
+    bool given = c.list.count > 0;
+    for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
+        cli_add_problems(&c.list, standard_problems[i]);
+    }
+    attn_status status = attn_get_info(NULL, &info);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    snprintf(names, sizeof names, "%s", info.cpu_tables);
+    list_tables(&c, names);
+    if (!c.json) {
+        tell_head(&c);
+    }
+    for (int i = 0; i < c.list.count; i++) {
+        check_problem(&c, &c.list.problems[i]);
+    }
+    if (!c.json) {
+        printf("%s: %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f\n", c.status == CLI_OK ? "OK" : "FAILED",
+               (long long)c.calls, c.worst_c, max_c, c.worst_lse, max_lse);
+    }
+    free(c.list.problems);
+    return c.status;
+}

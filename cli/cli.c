@@ -1,0 +1,123 @@
+/*
+ * cli.c: see cli.h.
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cli_error(int status, const char *format, ...)
+{
+    va_list list;
+    cli_progress(NULL);
+    fflush(stdout);
+    va_start(list, format);
+    fputs("attn: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return status;
+}
+
+int cli_status_error(attn_status status)
+{
+    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED || status == ATTN_ERR_OVERFLOW;
+    return cli_error(blame ? CLI_USAGE : CLI_INTERNAL, "%s: %s", attn_status_string(status), attn_last_error());
+}
+
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
+{
+    int index = 0;
+    /* argp's own messages have two lines: its errors are silenced, and told in one. */
+    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, &index, input) != 0) {
+        const char *word = index > 0 ? argv[index - 1] : "";
+        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)", word, argv[0]));
+    }
+}
+
+int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || value < least || value > most) {
+        exit(cli_error(CLI_USAGE, "--%s=%s is not a whole number from %lld to %lld", option, text, (long long)least,
+                       (long long)most));
+    }
+    return value;
+}
+
+double cli_real(const char *option, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0') {
+        exit(cli_error(CLI_USAGE, "--%s=%s is not a number", option, text));
+    }
+    return value;
+}
+
+const char *cli_bytes(cli_text text, double bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int u = 0;
+    while (fabs(bytes) >= 1024 && u < 5) {
+        bytes /= 1024, u++;
+    }
+    snprintf(text, sizeof(cli_text), u == 0 ? "%.0f %s" : "%.3g %s", bytes, unit[u]);
+    if (u > 0 && bytes >= 1000) {
+        snprintf(text, sizeof(cli_text), "%.0f %s", bytes, unit[u]);
+    }
+    return text;
+}
+
+const char *cli_seconds(cli_text text, double seconds)
+{
+    double scale = seconds >= 1 ? 1 : seconds >= 1e-3 ? 1e3 : 1e6;
+    snprintf(text, sizeof(cli_text), seconds >= 100 ? "%.0f %s" : "%.3g %s", seconds * scale,
+             scale == 1     ? "s"
+             : scale == 1e3 ? "ms"
+                            : "us");
+    return text;
+}
+
+void cli_print_json(cJSON *object)
+{
+    char *line = cJSON_PrintUnformatted(object);
+    if (line == NULL) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    puts(line);
+    fflush(stdout);
+    free(line);
+    cJSON_Delete(object);
+}
+
+static bool add_problem(void *user, const problem *p)
+{
+    cli_list *list = user;
+    problem *more = realloc(list->problems, (size_t)(list->count + 1) * sizeof *more);
+    if (more == NULL) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    list->problems = more;
+    list->problems[list->count++] = *p;
+    return true;
+}
+
+void cli_add_problems(cli_list *list, const char *argument)
+{
+    char error[1024];
+    problem p;
+    if (strchr(argument, '=') == NULL ? !problem_suite(argument, add_problem, list, error, sizeof error)
+                                      : !problem_parse(argument, &p, error, sizeof error)) {
+        exit(cli_error(CLI_USAGE, "%s", error));
+    }
+    if (strchr(argument, '=') != NULL) {
+        add_problem(list, &p);
+    }
+}

@@ -1,0 +1,61 @@
+/*
+ * cli.h: what the sub-commands of `attn` share: exit statuses, one-line errors, option parsing, words for quantities.
+ * Each command is one file with the function of its name below; main.c calls them.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <argp.h>
+#include <attn/attn.h>
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+#include "problem.h"
+
+enum { CLI_OK = 0, CLI_CHECK_FAILED = 1, CLI_USAGE = 2, CLI_INTERNAL = 3 };
+
+int cli_run(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_check(int argc, char **argv);
+int cli_plan(int argc, char **argv);
+int cli_info(int argc, char **argv);
+
+/* Writes "attn: sentence" to stderr; returns status, so that it can be returned or given to exit. */
+int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else CLI_INTERNAL. */
+int cli_status_error(attn_status status);
+
+/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make no sense. */
+void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+
+/* Numbers in options; on nonsense exits with a sentence that names the option. */
+int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most);
+double cli_real(const char *option, const char *text);
+
+/* "12.3 MiB", "4.56 ms": static per call site through the caller's buffer, which they return. */
+typedef char cli_text[24];
+const char *cli_bytes(cli_text text, double bytes);
+const char *cli_seconds(cli_text text, double seconds);
+
+/* Prints the object on one line of stdout, flushes, and frees it. */
+void cli_print_json(cJSON *object);
+
+/* Problems in the order of the command line. */
+typedef struct cli_list {
+    problem *problems;
+    int count;
+} cli_list;
+
+/* Adds what an argument stands for: a word with '=' is a problem line, any other the name of a file of such lines.
+ * Exits with CLI_USAGE if it cannot be read. */
+void cli_add_problems(cli_list *list, const char *argument);
+
+/* A line on stderr that is overwritten by the next one, if stderr is a terminal; format = NULL clears it. */
+void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* From two seconds after the start on: "what, 12 s" as such a line, until the stop. what is kept. */
+void cli_watch_start(const char *what);
+void cli_watch_stop(void);
+
+#endif

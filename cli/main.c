@@ -1,0 +1,58 @@
+/*
+ * main.c: the program `attn`: finds the sub-command and calls it.
+ */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    char *full_name;
+    const char *help;
+} commands[] = {
+    {"run", cli_run, "attn run", "attention of Q, K, V in .npy or .safetensors files"},
+    {"bench", cli_bench, "attn bench", "time, memory and error beside standard attention"},
+    {"check", cli_check, "attn check", "this machine's kernels against float64"},
+    {"plan", cli_plan, "attn plan", "what would run, why, and what it costs"},
+    {"info", cli_info, "attn info", "version, CPU features, kernels, caches"},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static int help(FILE *out)
+{
+    fputs("attn: exact attention, tile by tile (FlashAttention), on this CPU\n\nUsage: attn COMMAND [...]\n\n", out);
+    for (int i = 0; i < COMMANDS; i++) {
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+    }
+    fputs("\nTry:\n"
+          "  attn bench \"b=1 hq=8 nq=2048 d=64 dtype=f32\"\n"
+          "  attn plan \"hq=16 nq=4096 causal=1\"\n"
+          "  attn COMMAND --help\n"
+          "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went wrong.\n",
+          out);
+    return CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        return help(stdout);
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100, attn_version() % 100);
+        return CLI_OK;
+    }
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            argv[1] = commands[i].full_name;
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (argc < 2) {
+        return cli_error(CLI_USAGE, "no command given: run, bench, check, plan or info (see attn --help)");
+    }
+    return cli_error(CLI_USAGE, "\"%s\" is not a command: run, bench, check, plan or info (see attn --help)", name);
+}

@@ -1,0 +1,188 @@
+/*
+ * peak.c: see peak.h. A loop of twelve independent chains per instruction set and type, enough to cover the latency
+ * of the multiply-add units of current cores (4 cycles x 2 units), and few enough for 16 registers.
+ */
+#include "peak.h"
+#include "stats.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TARGET(names) __attribute__((target(names)))
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define TARGET(names)
+#else
+#define TARGET(names)
+#endif
+
+enum { CHAINS = 12, MAX_THREADS = 256 };
+
+static volatile double factor = 0.999, summand = 0.001; /* so that nothing is known at compile time */
+static volatile double sink;
+
+/* void name(long n): n rounds of CHAINS multiply-adds. The chains start apart, or the compiler would make them one. */
+#define DEFINE_LOOP(name, target, vector, element, set1, fma, first)                                            \
+    TARGET(target) static void name(long n)                                                                     \
+    {                                                                                                           \
+        vector a = set1((element)factor), b = set1((element)summand);                                           \
+        vector x0 = set1((element)0), x1 = set1((element)1), x2 = set1((element)2), x3 = set1((element)3);      \
+        vector x4 = set1((element)4), x5 = set1((element)5), x6 = set1((element)6), x7 = set1((element)7);      \
+        vector x8 = set1((element)8), x9 = set1((element)9), x10 = set1((element)10), x11 = set1((element)11);  \
+        for (long i = 0; i < n; i++) {                                                                          \
+            x0 = fma(x0, a, b), x1 = fma(x1, a, b), x2 = fma(x2, a, b), x3 = fma(x3, a, b), x4 = fma(x4, a, b); \
+            x5 = fma(x5, a, b), x6 = fma(x6, a, b), x7 = fma(x7, a, b), x8 = fma(x8, a, b), x9 = fma(x9, a, b); \
+            x10 = fma(x10, a, b), x11 = fma(x11, a, b);                                                         \
+        }                                                                                                       \
+        x0 = fma(fma(x0, x1, x2), fma(x3, x4, x5), fma(fma(x6, x7, x8), x9, fma(x10, x11, b)));                 \
+        sink = (double)first(x0);                                                                               \
+    }
+
+#define SAME(x) (x)
+
+#if defined(__x86_64__)
+DEFINE_LOOP(scalar_f32, "fma", float, float, SAME, fmaf, SAME)
+DEFINE_LOOP(scalar_f64, "fma", double, double, SAME, fma, SAME)
+DEFINE_LOOP(avx2_f32, "avx2,fma", __m256, float, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32)
+DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_pd, _mm256_cvtsd_f64)
+DEFINE_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
+DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd, _mm512_cvtsd_f64)
+#elif defined(__aarch64__)
+#define NEON_FMA_F32(x, a, b) vfmaq_f32(b, x, a)
+#define NEON_FMA_F64(x, a, b) vfmaq_f64(b, x, a)
+#define NEON_FIRST_F32(x) vgetq_lane_f32(x, 0)
+#define NEON_FIRST_F64(x) vgetq_lane_f64(x, 0)
+DEFINE_LOOP(scalar_f32, , float, float, SAME, fmaf, SAME)
+DEFINE_LOOP(scalar_f64, , double, double, SAME, fma, SAME)
+DEFINE_LOOP(neon_f32, , float32x4_t, float, vdupq_n_f32, NEON_FMA_F32, NEON_FIRST_F32)
+DEFINE_LOOP(neon_f64, , float64x2_t, double, vdupq_n_f64, NEON_FMA_F64, NEON_FIRST_F64)
+#else
+DEFINE_LOOP(scalar_f32, , float, float, SAME, fmaf, SAME)
+DEFINE_LOOP(scalar_f64, , double, double, SAME, fma, SAME)
+#endif
+
+static const struct loop {
+    const char *kernel;
+    int lanes;
+    void (*run)(long n);
+} loops[] = {
+#if defined(__x86_64__)
+    {"avx2_f32", 8, avx2_f32},      {"avx2_f64", 4, avx2_f64},
+    {"avx512_f32", 16, avx512_f32}, {"avx512_f64", 8, avx512_f64},
+#elif defined(__aarch64__)
+    {"neon_f32", 4, neon_f32},     {"neon_f64", 2, neon_f64},
+#endif
+    {"scalar_f32", 1, scalar_f32},  {"scalar_f64", 1, scalar_f64},
+};
+
+static bool has_fma(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+/* ---- Threads at once -------------------------------------------------------------------------------------------- */
+
+struct share {
+    const struct loop *loop; /* FMAs, or NULL: reading */
+    const uint64_t *buffer;
+    size_t words;
+    double seconds;
+    double rate; /* out: operations or bytes per second */
+    pthread_barrier_t *start;
+};
+
+static uint64_t read_words(const uint64_t *p, size_t n)
+{
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        for (size_t l = 0; l < 8; l++) {
+            sum[l] += p[i + l];
+        }
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+static void *run_share(void *argument)
+{
+    struct share *s = argument;
+    const long rounds = 100000;
+    double work = 0;
+    pthread_barrier_wait(s->start);
+    double begin = stats_now(), now = begin;
+    while (now - begin < s->seconds || work == 0) {
+        if (s->loop != NULL) {
+            s->loop->run(rounds);
+            work += 2.0 * CHAINS * (double)(rounds * s->loop->lanes);
+        } else {
+            sink = (double)read_words(s->buffer, s->words);
+            work += (double)(s->words * sizeof(uint64_t));
+        }
+        now = stats_now();
+    }
+    s->rate = work / (now - begin);
+    return NULL;
+}
+
+/* The sum of the threads' rates. */
+static double run_threads(const struct share *shares, int threads)
+{
+    pthread_t id[MAX_THREADS];
+    struct share share[MAX_THREADS];
+    pthread_barrier_t start;
+    double rate = 0;
+    threads = threads > MAX_THREADS ? MAX_THREADS : threads;
+    pthread_barrier_init(&start, NULL, (unsigned)threads);
+    for (int t = 0; t < threads; t++) {
+        share[t] = *shares;
+        share[t].start = &start;
+        share[t].buffer += (size_t)t * share[t].words;
+        if (t > 0 && pthread_create(&id[t], NULL, run_share, &share[t]) != 0) {
+            abort(); /* the others wait at the barrier */
+        }
+    }
+    run_share(&share[0]);
+    for (int t = 0; t < threads; t++) {
+        if (t > 0) {
+            pthread_join(id[t], NULL);
+        }
+        rate += share[t].rate;
+    }
+    pthread_barrier_destroy(&start);
+    return rate;
+}
+
+double peak_fma(const char *kernel, int threads, double seconds)
+{
+    for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
+        if (strcmp(loops[i].kernel, kernel) == 0 && has_fma()) {
+            struct share share = {.loop = &loops[i], .seconds = seconds};
+            return run_threads(&share, threads) * 1e-9;
+        }
+    }
+    return 0;
+}
+
+double peak_read(int threads, double seconds)
+{
+    size_t bytes = (size_t)256 << 20;
+    uint64_t *buffer = malloc(bytes);
+    if (buffer == NULL) {
+        return 0;
+    }
+    memset(buffer, 1, bytes);
+    struct share share = {.buffer = buffer, .seconds = seconds};
+    share.words = bytes / sizeof *buffer / (size_t)threads;
+    double rate = run_threads(&share, threads) * 1e-9;
+    free(buffer);
+    return rate;
+}

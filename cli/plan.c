@@ -1,0 +1,200 @@
+/*
+ * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, beside this machine's measured
+ * roofline. No tensor is made.
+ */
+#include "cli.h"
+#include "peak.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct argp_option options[] = {
+    {"json", 'j', NULL, 0, "one JSON object per problem", 0},
+    {"no-measure", 'n', NULL, 0, "leave the roofline out", 0},
+    {0},
+};
+
+struct choice {
+    bool json, measure;
+    cli_list list;
+};
+
+/* What there is to tell about one problem. */
+struct story {
+    const problem *problem;
+    char line[4096];
+    attn_plan plan;
+    double scores_bytes; /* of the matrix that standard attention stores: one head's, and all of them */
+    double heads;
+    double fma, read; /* GFLOP/s and GB/s; 0: not measured */
+};
+
+static void tell_kernel(const struct story *s)
+{
+    const attn_plan *p = &s->plan;
+    printf("  kernel      %s: %s\n", p->kernel, p->why);
+    printf("  tiles       %d query rows x %d keys; %lld rows of a head's queries per work item\n", p->strip,
+           p->key_block, (long long)p->rows_per_item);
+    printf("  work        %lld items on %d thread%s\n", (long long)p->items, p->threads, p->threads == 1 ? "" : "s");
+}
+
+static void tell_tiles(const struct story *s)
+{
+    double all = (double)(s->plan.tiles_full + s->plan.tiles_partial + s->plan.tiles_skipped);
+    double percent = all > 0 ? 100 / all : 0;
+    printf("  visited     %lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped (%.1f %%)\n",
+           (long long)s->plan.tiles_full, percent * (double)s->plan.tiles_full, (long long)s->plan.tiles_partial,
+           percent * (double)s->plan.tiles_partial, (long long)s->plan.tiles_skipped,
+           percent * (double)s->plan.tiles_skipped);
+}
+
+static void tell_costs(const struct story *s)
+{
+    const attn_plan *p = &s->plan;
+    cli_text tiled, standard, workspace, one, all;
+    printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
+    printf("  memory      %s read and written by tiles; standard attention: %s (%.1f times as much)\n",
+           cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
+           p->bytes_standard / p->bytes_tiled);
+    printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
+           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(one, s->scores_bytes / s->heads),
+           cli_bytes(all, s->scores_bytes), s->heads);
+}
+
+static void tell_roofline(const struct story *s)
+{
+    const attn_plan *p = &s->plan;
+    double tiled = p->flops / p->bytes_tiled, standard = p->flops / p->bytes_standard, ridge = s->fma / s->read;
+    double best = fmax(p->flops / s->fma, p->bytes_tiled / s->read) * 1e-9;
+    cli_text time;
+    printf("  intensity   %.1f FLOP per byte tiled, %.1f standard\n", tiled, standard);
+    if (s->fma > 0 && s->read > 0) {
+        printf("  roofline    %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads (measured now, %d thread%s):\n", s->fma,
+               s->read, p->threads, p->threads == 1 ? "" : "s");
+        printf("              compute-bound above %.1f FLOP per byte: tiled %s, standard %s\n", ridge,
+               tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
+        printf("              no tiled attention can take less than %s here\n", cli_seconds(time, best));
+    }
+}
+
+static void tell_json(const struct story *s)
+{
+    const attn_plan *p = &s->plan;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "problem", s->line);
+    cJSON_AddStringToObject(o, "kernel", p->kernel);
+    cJSON_AddStringToObject(o, "why", p->why);
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"threads", p->threads},
+        {"strip", p->strip},
+        {"key_block", p->key_block},
+        {"rows_per_item", (double)p->rows_per_item},
+        {"items", (double)p->items},
+        {"tiles_full", (double)p->tiles_full},
+        {"tiles_partial", (double)p->tiles_partial},
+        {"tiles_skipped", (double)p->tiles_skipped},
+        {"flops", p->flops},
+        {"bytes_tiled", p->bytes_tiled},
+        {"bytes_standard", p->bytes_standard},
+        {"workspace_bytes", (double)p->workspace_bytes},
+        {"scores_bytes", s->scores_bytes},
+        {"peak_gflops", s->fma},
+        {"read_gbytes", s->read},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        cJSON_AddNumberToObject(o, numbers[i].name, numbers[i].value);
+    }
+    cli_print_json(o);
+}
+
+static double score_bytes(const problem *p)
+{
+    double sum = 0, size = p->dtype == ATTN_F64 ? 8 : 4;
+    for (int64_t b = 0; b < p->b && p->has_lens; b++) {
+        sum += (double)p->lens_q[b] * (double)p->lens_k[b];
+    }
+    return size * (double)p->hq * (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
+}
+
+static int tell(const struct choice *c, const problem *p)
+{
+    struct story s = {.problem = p, .plan = {.struct_size = sizeof s.plan}, .heads = (double)p->hq * (double)p->b};
+    attn_context *context = NULL;
+    problem_tensors tensors;
+    problem_print(p, s.line, sizeof s.line);
+    if (!problem_tensors_create(p, PLACE_NOWHERE, &tensors)) {
+        return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space", s.line);
+    }
+    attn_status status = problem_context(p, &context);
+    if (status == ATTN_OK) {
+        status = attn_forward_plan(context, &tensors.args, &s.plan);
+    }
+    problem_tensors_free(&tensors);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    s.scores_bytes = score_bytes(p);
+    if (c->measure) {
+        s.fma = peak_fma(s.plan.kernel, s.plan.threads, 0.1);
+        s.read = peak_read(s.plan.threads, 0.2);
+    }
+    if (c->json) {
+        tell_json(&s);
+    } else {
+        puts(s.line);
+        tell_kernel(&s);
+        tell_tiles(&s);
+        tell_costs(&s);
+        tell_roofline(&s);
+    }
+    attn_context_destroy(context);
+    return CLI_OK;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    struct choice *c = state->input;
+    switch (key) {
+    case 'j':
+        c->json = true;
+        return 0;
+    case 'n':
+        c->measure = false;
+        return 0;
+    case ARGP_KEY_ARG:
+        cli_add_problems(&c->list, text);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cli_plan(int argc, char **argv)
+{
+    static const char doc[] =
+        "Prints what attn_forward would do with a problem, why, and what it costs, beside this machine's multiply-add "
+        "rate and memory bandwidth, measured in 0.3 seconds. Makes no tensors: problems may be of any size.\v"
+        "A PROBLEM is a line of words as for attn bench (see attn bench --help), or the name of a file of such lines.\n"
+        "\n"
+        "Examples:\n"
+        "  attn plan \"hq=16 nq=4096 d=64 causal=1\"\n"
+        "  attn plan \"b=4 hq=32 hkv=8 nq=1 nk=100000 d=128 dtype=bf16\"\n"
+        "  attn plan \"n=131072 window_left=1023 window_right=0 threads=1\"";
+    static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
+    struct choice c = {.measure = true};
+    int status = CLI_OK;
+    cli_parse(&argp, argc, argv, &c);
+    if (c.list.count == 0) {
+        return cli_error(CLI_USAGE, "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
+    }
+    for (int i = 0; i < c.list.count && status == CLI_OK; i++) {
+        status = tell(&c, &c.list.problems[i]);
+    }
+    free(c.list.problems);
+    return status;
+}

@@ -1,0 +1,351 @@
+/*
+ * run.c: `attn run`: attention of arrays in files. The command line, and the steps; files are run_files.h, words are
+ * run_report.c.
+ */
+#include "run.h"
+#include "cli.h"
+#include "run_files.h"
+#include "standard.h"
+#include "stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum input { Q, K, V, MASK, BIAS, ALIBI, SINKS, CU_Q, CU_K, USED_Q, USED_K, INPUTS };
+enum output { OUT, LSE, ROW_MAX, OUTPUTS };
+
+static const char *const input_names[INPUTS] = {
+    "q", "k", "v", "mask", "bias", "alibi", "sinks", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"};
+
+struct run {
+    const char *input[INPUTS]; /* specs */
+    array_file file[INPUTS];
+    run_output output[OUTPUTS];
+    attn_forward_args args;
+    attn_context_config config;
+    int32_t out_dtype; /* 0: that of q */
+    bool bhsd, check, compare, json;
+    run_result result;
+};
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------ */
+
+/* q.safetensors alone means all of q, k and v. */
+static void find_inputs(struct run *r)
+{
+    if (r->input[Q] == NULL || r->output[OUT].spec == NULL) {
+        exit(cli_error(CLI_USAGE, "--q and --out are needed (see attn run --help)"));
+    }
+    for (int i = K; i <= V; i++) {
+        if (r->input[i] == NULL && !run_is_bundle(r->input[Q])) {
+            exit(cli_error(CLI_USAGE, "--%s is needed, unless --q is a .safetensors file with q, k and v",
+                           input_names[i]));
+        }
+        r->input[i] = r->input[i] == NULL ? r->input[Q] : r->input[i];
+    }
+    run_check_outputs(r->output, OUTPUTS);
+}
+
+static void open_inputs(struct run *r)
+{
+    attn_forward_args *a = &r->args;
+    attn_tensor *tensor[INPUTS] = {&a->q,
+                                   &a->k,
+                                   &a->v,
+                                   &a->mask,
+                                   &a->bias,
+                                   &a->alibi_slopes,
+                                   &a->sinks,
+                                   &a->cu_seqlens_q,
+                                   &a->cu_seqlens_k,
+                                   &a->seqused_q,
+                                   &a->seqused_k};
+    for (int i = 0; i < INPUTS; i++) {
+        if (r->input[i] == NULL) {
+            continue;
+        }
+        run_open(r->input[i], input_names[i], &r->file[i]);
+        *tensor[i] = i <= V       ? run_sequences(&r->file[i], r->bhsd, input_names[i])
+                     : i <= BIAS  ? run_scores(&r->file[i], &a->q, input_names[i])
+                     : i <= SINKS ? run_heads(&r->file[i], input_names[i])
+                                  : run_list(&r->file[i], input_names[i]);
+    }
+}
+
+static void make_outputs(struct run *r)
+{
+    attn_forward_args *a = &r->args;
+    attn_tensor *tensor[OUTPUTS] = {&a->o, &a->lse, &a->row_max};
+    int32_t real = a->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (r->output[i].spec != NULL) {
+            int32_t dtype = i != OUT ? real : r->out_dtype != 0 ? r->out_dtype : a->q.dtype;
+            *tensor[i] = run_make_output(&r->output[i], &r->file[Q], r->bhsd, i == OUT ? a->v.shape[3] : -1, dtype);
+        }
+    }
+}
+
+static attn_status compute(struct run *r, attn_context *context)
+{
+    r->result.plan.struct_size = sizeof r->result.plan;
+    attn_status status = attn_forward_plan(context, &r->args, &r->result.plan);
+    if (status == ATTN_OK) {
+        cli_watch_start("computing attention");
+        double start = stats_now();
+        status = attn_forward(context, &r->args);
+        r->result.seconds = stats_now() - start;
+        cli_watch_stop();
+    }
+    return status;
+}
+
+/* Standard attention on the same tensors, in f32, into memory of its own. The second call counts: of ours too. */
+static attn_status compare(struct run *r, attn_context *context)
+{
+    run_result *result = &r->result;
+    attn_forward_args a = r->args, own;
+    void *scores = NULL, *copies = NULL;
+    attn_status status = ATTN_OK;
+    result->compared = true;
+    a.lse.data = a.row_max.data = NULL;
+    result->standard_workspace = standard_workspace(&a);
+    result->refused = standard_refuses(&a);
+    if (result->standard_workspace > (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)) {
+        result->refused = "its matrix of scores does not fit into memory";
+    }
+    cli_watch_start("computing standard attention");
+    if (result->refused == NULL) {
+        scores = malloc((size_t)result->standard_workspace);
+        a.o.data = malloc(r->output[OUT].array.bytes + 1); /* O itself is done */
+        result->refused = "there is no memory for it";
+        if (scores != NULL && a.o.data != NULL && standard_adopt(&a, &own, &copies)) {
+            result->refused = NULL;
+            for (int i = 0; i < 2; i++) {
+                double start = stats_now();
+                standard_forward(&own, result->plan.threads, scores);
+                result->standard_seconds = stats_now() - start;
+            }
+            double start = stats_now();
+            status = attn_forward(context, &a);
+            result->seconds = stats_now() - start;
+        }
+        free(a.o.data);
+    }
+    cli_watch_stop();
+    free(copies);
+    free(scores);
+    return status;
+}
+
+static void check(struct run *r)
+{
+    cli_watch_start("comparing with float64");
+    errors_measure(&r->args, 0, &r->result.errors);
+    r->result.checked = true;
+    cli_watch_stop();
+}
+
+static int run_all(struct run *r)
+{
+    attn_context *context = NULL;
+    find_inputs(r);
+    attn_status status = attn_context_create(&r->config, &context);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    open_inputs(r);
+    make_outputs(r);
+    status = compute(r, context);
+    if (status == ATTN_OK && r->compare) {
+        status = compare(r, context);
+    }
+    attn_context_destroy(context);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    if (r->check) {
+        check(r);
+    }
+    int written = run_write_outputs(r->output, OUTPUTS);
+    if (written != CLI_OK) {
+        return written;
+    }
+    r->result.args = &r->args;
+    r->json ? run_print_json(&r->result) : run_print_text(&r->result);
+    return r->check && !(r->result.errors.c <= 4 && r->result.errors.lse <= 8) ? CLI_CHECK_FAILED : CLI_OK;
+}
+
+/* ---- The command line ------------------------------------------------------------------------------------------- */
+
+/* Keys of options: inputs and outputs by their number, others from OTHER on. */
+enum { INPUT_KEY = 256, OUTPUT_KEY = INPUT_KEY + INPUTS, OTHER = OUTPUT_KEY + OUTPUTS };
+enum {
+    CAUSAL = OTHER,
+    TOP_LEFT,
+    WINDOW_LEFT,
+    WINDOW_RIGHT,
+    SCALE,
+    SOFTCAP,
+    LAYOUT,
+    DTYPE,
+    THREADS,
+    CPU,
+    CHECK,
+    COMPARE,
+    JSON
+};
+
+static const struct argp_option options[] = {
+    {NULL, 0, NULL, 0, "Files: PATH.npy, PATH.safetensors or PATH.safetensors:NAME", 1},
+    {"q", INPUT_KEY + Q, "FILE", 0, "queries; a .safetensors file with q, k, v stands for all three", 1},
+    {"k", INPUT_KEY + K, "FILE", 0, "keys", 1},
+    {"v", INPUT_KEY + V, "FILE", 0, "values", 1},
+    {"out", OUTPUT_KEY + OUT, "FILE", 0, "where O goes", 1},
+    {"lse", OUTPUT_KEY + LSE, "FILE", 0, "where the logarithms of the rows' sums go", 1},
+    {"row-max", OUTPUT_KEY + ROW_MAX, "FILE", 0, "where the rows' largest scores go", 1},
+    {"layout", LAYOUT, "bshd|bhsd", 0, "axes of q, k, v and o (default bshd)", 1},
+    {"out-dtype", DTYPE, "TYPE", 0, "f64, f32, f16 or bf16 (default: that of q)", 1},
+    {NULL, 0, NULL, 0, "Scores", 2},
+    {"causal", CAUSAL, NULL, 0, "key j is visible to query i if j <= i + Nk - Nq", 2},
+    {"top-left", TOP_LEFT, NULL, 0, "if j <= i instead (also for windows and ALiBi)", 2},
+    {"window-left", WINDOW_LEFT, "L", 0, "keys from i + Nk - Nq - L on (negative: all)", 2},
+    {"window-right", WINDOW_RIGHT, "R", 0, "keys up to i + Nk - Nq + R (negative: all)", 2},
+    {"scale", SCALE, "X", 0, "instead of 1/sqrt(d)", 2},
+    {"softcap", SOFTCAP, "X", 0, "s = X tanh(s / X)", 2},
+    {"mask", INPUT_KEY + MASK, "FILE", 0, "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
+    {"bias", INPUT_KEY + BIAS, "FILE", 0, "added to the scores, same axes; -inf masks", 2},
+    {"alibi", INPUT_KEY + ALIBI, "FILE", 0, "slopes (h) or (b, h)", 2},
+    {"sinks", INPUT_KEY + SINKS, "FILE", 0, "scores of one more key without a value, (h) or (b, h)", 2},
+    {NULL, 0, NULL, 0, "Lengths: i32 or i64", 3},
+    {"cu-seqlens-q", INPUT_KEY + CU_Q, "FILE", 0, "sequences as (total, h, d): where each begins, and the end", 3},
+    {"cu-seqlens-k", INPUT_KEY + CU_K, "FILE", 0, "the same for k and v", 3},
+    {"seqused-q", INPUT_KEY + USED_Q, "FILE", 0, "rows in use of each sequence", 3},
+    {"seqused-k", INPUT_KEY + USED_K, "FILE", 0, "keys in use of each sequence", 3},
+    {NULL, 0, NULL, 0, "Running", 4},
+    {"threads", THREADS, "T", 0, "default: one per core", 4},
+    {"cpu", CPU, "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon", 4},
+    {"check", CHECK, NULL, 0, "compare with float64; exit status 1 beyond the error bound", 4},
+    {"compare", COMPARE, NULL, 0, "also time standard attention with OpenBLAS", 4},
+    {"json", JSON, NULL, 0, "tell as a JSON object", 4},
+    {0},
+};
+
+static const char doc[] =
+    "Computes O = softmax(scale Q K^T + mask) V tile by tile, without the matrix of scores, from arrays in files.\v"
+    "Arrays of q, k and v have axes (b, s, h, d), (s, h, d) or (s, d), with --layout bhsd (b, h, s, d) or (h, s, d), "
+    "in "
+    "f64, f32, f16 or bf16. o gets the axes of q. Masks and biases with fewer than four axes broadcast as NumPy's. An "
+    "output file appears whole or not at all; outputs may share a .safetensors file.\n"
+    "\n"
+    "Examples:\n"
+    "  attn run --q samples/minilm.safetensors --out o.npy --check\n"
+    "  attn run --q q.npy --k k.npy --v v.npy --out o.npy --causal --layout bhsd\n"
+    "  attn run --q x.safetensors:layers.0.q --k x.safetensors:layers.0.k \\\n"
+    "    --v x.safetensors:layers.0.v --out y.safetensors --lse y.safetensors";
+
+static int32_t parse_dtype(const char *text)
+{
+    static const char *const names[] = {"f64", "f32", "f16", "bf16"};
+    static const int32_t dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            return dtypes[i];
+        }
+    }
+    exit(cli_error(CLI_USAGE, "--out-dtype=%s is none of f64, f32, f16, bf16", text));
+}
+
+static bool parse_layout(const char *text)
+{
+    if (strcmp(text, "bshd") != 0 && strcmp(text, "bhsd") != 0) {
+        exit(cli_error(CLI_USAGE, "--layout=%s is neither bshd nor bhsd", text));
+    }
+    return strcmp(text, "bhsd") == 0;
+}
+
+static error_t parse_scores(int key, const char *text, attn_forward_args *a)
+{
+    switch (key) {
+    case CAUSAL:
+        a->flags |= ATTN_CAUSAL;
+        return 0;
+    case TOP_LEFT:
+        a->flags |= ATTN_TOP_LEFT;
+        return 0;
+    case WINDOW_LEFT:
+        a->flags |= ATTN_WINDOW;
+        a->window_left = cli_integer("window-left", text, INT64_MIN, INT64_MAX);
+        return 0;
+    case WINDOW_RIGHT:
+        a->flags |= ATTN_WINDOW;
+        a->window_right = cli_integer("window-right", text, INT64_MIN, INT64_MAX);
+        return 0;
+    case SCALE:
+        a->flags |= ATTN_SCALE;
+        a->softmax_scale = cli_real("scale", text);
+        return 0;
+    case SOFTCAP:
+        a->softcap = cli_real("softcap", text);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    struct run *r = state->input;
+    if (key >= INPUT_KEY && key < INPUT_KEY + INPUTS) {
+        r->input[key - INPUT_KEY] = text;
+        return 0;
+    }
+    if (key >= OUTPUT_KEY && key < OUTPUT_KEY + OUTPUTS) {
+        r->output[key - OUTPUT_KEY].spec = text;
+        return 0;
+    }
+    switch (key) {
+    case LAYOUT:
+        r->bhsd = parse_layout(text);
+        return 0;
+    case DTYPE:
+        r->out_dtype = parse_dtype(text);
+        return 0;
+    case THREADS:
+        r->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
+        return 0;
+    case CPU:
+        r->config.cpu = text;
+        return 0;
+    case CHECK:
+        r->check = true;
+        return 0;
+    case COMPARE:
+        r->compare = true;
+        return 0;
+    case JSON:
+        r->json = true;
+        return 0;
+    default:
+        return parse_scores(key, text, &r->args);
+    }
+}
+
+int cli_run(int argc, char **argv)
+{
+    static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
+    struct run r = {.output = {{.name = "o"}, {.name = "lse"}, {.name = "row_max"}}};
+    r.args.struct_size = sizeof r.args;
+    r.args.window_left = r.args.window_right = -1;
+    r.config.struct_size = sizeof r.config;
+    cli_parse(&argp, argc, argv, &r);
+    int status = run_all(&r);
+    for (int i = 0; i < INPUTS; i++) {
+        array_file_close(&r.file[i]);
+    }
+    for (int i = 0; i < OUTPUTS; i++) {
+        free(r.output[i].memory);
+    }
+    return status;
+}

@@ -1,0 +1,232 @@
+/*
+ * run_files.c: see run_files.h.
+ */
+#include "run_files.h"
+#include "cli.h"
+#include "npy.h"
+#include "safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PATH = 4096, MAX_OUTPUTS = 3 };
+
+/* ---- Names ------------------------------------------------------------------------------------------------------ */
+
+/* A spec taken apart. */
+struct place {
+    char path[MAX_PATH];
+    const char *name; /* of the tensor, inside the spec; NULL: not named */
+    bool safetensors;
+};
+
+static bool ends_in(const char *text, size_t length, const char *ending)
+{
+    size_t n = strlen(ending);
+    return length >= n && memcmp(text + length - n, ending, n) == 0;
+}
+
+static struct place find_place(const char *spec)
+{
+    static const char ending[] = ".safetensors";
+    struct place p = {.name = NULL};
+    size_t length = strlen(spec);
+    for (const char *at = strstr(spec, ending); at != NULL; at = strstr(at + 1, ending)) {
+        const char *end = at + strlen(ending);
+        if (*end == ':' || *end == '\0') {
+            p.safetensors = true;
+            p.name = *end == ':' ? end + 1 : NULL;
+            length = (size_t)(end - spec);
+            break;
+        }
+    }
+    if ((!p.safetensors && !ends_in(spec, length, ".npy")) || length >= sizeof p.path) {
+        exit(cli_error(CLI_USAGE, "\"%s\" is neither a .npy nor a .safetensors file", spec));
+    }
+    memcpy(p.path, spec, length);
+    p.path[length] = '\0';
+    return p;
+}
+
+bool run_is_bundle(const char *spec)
+{
+    struct place p = find_place(spec);
+    return p.safetensors && p.name == NULL;
+}
+
+void run_open(const char *spec, const char *name, array_file *f)
+{
+    struct place p = find_place(spec);
+    char error[1024];
+    if (p.safetensors ? !safetensors_open(p.path, p.name != NULL ? p.name : name, f, error, sizeof error)
+                      : !npy_open(p.path, f, error, sizeof error)) {
+        exit(cli_error(CLI_USAGE, "%s", error));
+    }
+}
+
+/* ---- Axes ------------------------------------------------------------------------------------------------------- */
+
+/* Axis axes[n] of the tensor is axis n of the array; the others have extent 1. */
+static attn_tensor view(const array_file *f, const int axes[])
+{
+    attn_tensor t = {(void *)(uintptr_t)f->data, {1, 1, 1, 1}, {0}, f->dtype, 0};
+    for (int n = 0; n < f->ndim; n++) {
+        t.shape[axes[n]] = f->shape[n];
+        t.stride[axes[n]] = f->stride[n];
+    }
+    return t;
+}
+
+attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name)
+{
+    static const int orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}}, pair[2] = {1, 3};
+    if (f->ndim < 2 || f->ndim > 4) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected %s", name, f->ndim,
+                       bhsd ? "(b, h, s, d), (h, s, d) or (s, d)" : "(b, s, h, d), (s, h, d) or (s, d)"));
+    }
+    return view(f, f->ndim == 2 ? pair : orders[bhsd] + (4 - f->ndim));
+}
+
+attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name)
+{
+    static const int order[4] = {0, 1, 2, 3};
+    int64_t batch = q->shape[0], heads = q->shape[2];
+    if (f->ndim > 4) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected at most (b, h, q, k)", name, f->ndim));
+    }
+    if (f->ndim == 3 && batch > 1 && f->shape[0] == batch && (heads == batch || heads == 1)) {
+        exit(cli_error(CLI_USAGE,
+                       "%s has 3 axes, and the first, %lld, could be the batch or the heads; give it 4 axes "
+                       "(b, h, q, k)",
+                       name, (long long)batch));
+    }
+    return view(f, order + (4 - f->ndim));
+}
+
+attn_tensor run_heads(const array_file *f, const char *name)
+{
+    static const int order[2] = {0, 1};
+    if (f->ndim != 1 && f->ndim != 2) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected (h) or (b, h)", name, f->ndim));
+    }
+    return view(f, order + (2 - f->ndim));
+}
+
+attn_tensor run_list(const array_file *f, const char *name)
+{
+    static const int order[1] = {0};
+    if (f->ndim != 1) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected 1", name, f->ndim));
+    }
+    return view(f, order);
+}
+
+/* ---- Outputs ---------------------------------------------------------------------------------------------------- */
+
+static void check_directory(const char *spec)
+{
+    struct place p = find_place(spec);
+    char *slash = strrchr(p.path, '/');
+    const char *directory = slash == NULL ? "." : slash == p.path ? "/" : p.path;
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    if (access(directory, W_OK) != 0) {
+        exit(cli_error(CLI_USAGE, "cannot write \"%s\": no such directory, or not allowed", spec));
+    }
+}
+
+/* The axes of rows, without the last one. */
+static attn_tensor rows(const array_file *f, bool bhsd)
+{
+    static const int orders[2][3] = {{0, 1, 2}, {0, 2, 1}}, one[1] = {1};
+    return view(f, f->ndim == 1 ? one : orders[bhsd] + (3 - f->ndim));
+}
+
+attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim, int32_t dtype)
+{
+    array_file *a = &out->array;
+    uint64_t bytes;
+    *a = (array_file){.ndim = dim >= 0 ? q->ndim : q->ndim - 1, .dtype = dtype};
+    memcpy(a->shape, q->shape, sizeof a->shape);
+    if (dim >= 0) {
+        a->shape[a->ndim - 1] = dim;
+    }
+    if (!array_file_size(a->ndim, a->shape, 8 * (int64_t)attn_dtype_size(dtype), &bytes)) {
+        exit(cli_error(CLI_USAGE, "the output \"%s\" would not fit in 63 bits", out->name));
+    }
+    int64_t stride = 1;
+    for (int n = a->ndim - 1; n >= 0; n--) {
+        a->stride[n] = stride;
+        stride *= a->shape[n];
+    }
+    a->bytes = (size_t)bytes;
+    out->memory = calloc(1, a->bytes + 1); /* untouched until the call writes it */
+    a->data = out->memory;
+    if (out->memory == NULL) {
+        exit(cli_error(CLI_USAGE, "no memory for the %llu bytes of the output \"%s\"", (unsigned long long)bytes,
+                       out->name));
+    }
+    return dim >= 0 ? run_sequences(a, bhsd, out->name) : rows(a, bhsd);
+}
+
+/* True if both go to the same file; *same_name if also under the same name there, or if it has room for one only. */
+static bool share_file(const run_output *a, const run_output *b, bool *same_name)
+{
+    struct place x = find_place(a->spec), y = find_place(b->spec);
+    const char *x_name = x.name != NULL ? x.name : a->name, *y_name = y.name != NULL ? y.name : b->name;
+    *same_name = !x.safetensors || strcmp(x_name, y_name) == 0;
+    return strcmp(x.path, y.path) == 0;
+}
+
+void run_check_outputs(const run_output *outputs, int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            bool same_name;
+            if (outputs[i].spec && outputs[j].spec && share_file(&outputs[i], &outputs[j], &same_name) && same_name) {
+                exit(cli_error(CLI_USAGE, "two outputs would overwrite each other in \"%s\"", outputs[i].spec));
+            }
+        }
+        if (outputs[i].spec != NULL) {
+            check_directory(outputs[i].spec);
+        }
+    }
+}
+
+/* Output `first`, and the later ones that share its file. */
+static int write_file(const run_output *outputs, int first, int count)
+{
+    struct place p = find_place(outputs[first].spec);
+    const array_file *a = &outputs[first].array;
+    const char *names[MAX_OUTPUTS];
+    array_file arrays[MAX_OUTPUTS];
+    char error[1024];
+    int together = 0;
+    for (int i = first; i < count; i++) {
+        bool same_name;
+        if (outputs[i].spec != NULL && share_file(&outputs[first], &outputs[i], &same_name)) {
+            const char *name = find_place(outputs[i].spec).name;
+            names[together] = name != NULL ? name : outputs[i].name;
+            arrays[together++] = outputs[i].array;
+        }
+    }
+    bool ok = p.safetensors ? safetensors_write(p.path, together, names, arrays, error, sizeof error)
+                            : npy_write(p.path, a->dtype, a->ndim, a->shape, a->data, error, sizeof error);
+    return ok ? CLI_OK : cli_error(CLI_INTERNAL, "%s", error);
+}
+
+int run_write_outputs(const run_output *outputs, int count)
+{
+    int status = CLI_OK;
+    for (int i = 0; i < count && status == CLI_OK; i++) {
+        bool same_name, written = outputs[i].spec == NULL;
+        for (int j = 0; j < i && !written; j++) {
+            written = outputs[j].spec != NULL && share_file(&outputs[i], &outputs[j], &same_name);
+        }
+        status = written ? CLI_OK : write_file(outputs, i, count);
+    }
+    return status;
+}

@@ -1,0 +1,129 @@
+/*
+ * run_report.c: what `attn run` tells, in words or as a JSON object.
+ */
+#include "cli.h"
+#include "run.h"
+
+#include <stdio.h>
+
+static const char *dtype_name(int32_t dtype)
+{
+    static const char *const names[] = {"?", "f64", "f32", "f16", "bf16"};
+    return dtype >= ATTN_F64 && dtype <= ATTN_BF16 ? names[dtype] : names[0];
+}
+
+static void print_shape(const char *name, const attn_tensor *t)
+{
+    printf("%s (%lld, %lld, %lld, %lld)", name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
+           (long long)t->shape[3]);
+}
+
+/* The matrix of scores that standard attention stores: all heads. */
+static double scores_bytes(const run_result *r)
+{
+    const attn_tensor *q = &r->args->q, *k = &r->args->k;
+    return (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1] *
+           (q->dtype == ATTN_F64 ? 8 : 4);
+}
+
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_errors(const run_result *r)
+{
+    const errors *e = &r->errors;
+    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at most 4)",
+           (long long)e->rows, e->relative, e->c);
+    if (r->args->lse.data != NULL) {
+        printf("; LSE %.2f (at most 8)", e->lse);
+    }
+    putchar('\n');
+    if (r->args->o.dtype == ATTN_F16 || r->args->o.dtype == ATTN_BF16) {
+        printf("            RMSE %.3g, %.4f times that of rounding the exact O to %s\n", e->rmse,
+               e->rmse / e->rmse_once, dtype_name(r->args->o.dtype));
+    }
+}
+
+static void print_comparison(const run_result *r)
+{
+    cli_text time, matrix;
+    if (r->refused != NULL) {
+        printf("standard    not run: %s\n", r->refused);
+        return;
+    }
+    printf(
+        "standard    %s with OpenBLAS in f32, and %s for the scores of one head: %.2f times the time, %.0f times the "
+        "workspace\n",
+        cli_seconds(time, r->standard_seconds), cli_bytes(matrix, r->standard_workspace),
+        r->standard_seconds / r->seconds, r->standard_workspace / (double)r->plan.workspace_bytes);
+}
+
+void run_print_text(const run_result *r)
+{
+    const attn_plan *p = &r->plan;
+    double tiles = (double)(p->tiles_full + p->tiles_partial + p->tiles_skipped);
+    cli_text time, workspace, matrix;
+    printf("attention   ");
+    print_shape("q", &r->args->q);
+    print_shape("  k", &r->args->k);
+    print_shape("  v", &r->args->v);
+    printf("  %s -> %s, as (batch, sequence, head, dim)\n", dtype_name(r->args->q.dtype), dtype_name(r->args->o.dtype));
+    printf("kernel      %s on %d thread%s; %s\n", p->kernel, p->threads, p->threads == 1 ? "" : "s", p->why);
+    printf("time        %s, %.4g GFLOP/s\n", cli_seconds(time, r->seconds), p->flops / r->seconds * 1e-9);
+    printf("tiles       %d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)\n", p->strip,
+           p->key_block, (long long)(p->tiles_full + p->tiles_partial), (long long)p->tiles_partial,
+           (long long)p->tiles_skipped, percent((double)p->tiles_skipped, tiles));
+    printf("workspace   %s; the matrices of scores that standard attention stores have %s\n",
+           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(matrix, scores_bytes(r)));
+    if (r->checked) {
+        print_errors(r);
+    }
+    if (r->compared) {
+        print_comparison(r);
+    }
+}
+
+static void add_shape(cJSON *object, const char *name, const attn_tensor *t)
+{
+    cJSON *shape = cJSON_AddArrayToObject(object, name);
+    for (int a = 0; a < 4; a++) {
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[a]));
+    }
+}
+
+void run_print_json(const run_result *r)
+{
+    const attn_plan *p = &r->plan;
+    cJSON *o = cJSON_CreateObject();
+    add_shape(o, "q_shape", &r->args->q);
+    add_shape(o, "k_shape", &r->args->k);
+    add_shape(o, "v_shape", &r->args->v);
+    cJSON_AddStringToObject(o, "dtype", dtype_name(r->args->q.dtype));
+    cJSON_AddStringToObject(o, "o_dtype", dtype_name(r->args->o.dtype));
+    cJSON_AddStringToObject(o, "kernel", p->kernel);
+    cJSON_AddNumberToObject(o, "threads", p->threads);
+    cJSON_AddNumberToObject(o, "seconds", r->seconds);
+    cJSON_AddNumberToObject(o, "gflops", p->flops / r->seconds * 1e-9);
+    cJSON_AddNumberToObject(o, "tiles_full", (double)p->tiles_full);
+    cJSON_AddNumberToObject(o, "tiles_partial", (double)p->tiles_partial);
+    cJSON_AddNumberToObject(o, "tiles_skipped", (double)p->tiles_skipped);
+    cJSON_AddNumberToObject(o, "workspace_bytes", (double)p->workspace_bytes);
+    cJSON_AddNumberToObject(o, "scores_bytes", scores_bytes(r));
+    if (r->checked) {
+        cJSON_AddNumberToObject(o, "max_error", r->errors.relative);
+        cJSON_AddNumberToObject(o, "error_c", r->errors.c);
+        cJSON_AddNumberToObject(o, "error_lse", r->errors.lse);
+        cJSON_AddNumberToObject(o, "rmse", r->errors.rmse);
+        cJSON_AddNumberToObject(o, "rmse_once", r->errors.rmse_once);
+        cJSON_AddNumberToObject(o, "error_rows", (double)r->errors.rows);
+    }
+    if (r->compared && r->refused != NULL) {
+        cJSON_AddStringToObject(o, "standard_skipped", r->refused);
+    } else if (r->compared) {
+        cJSON_AddNumberToObject(o, "standard_seconds", r->standard_seconds);
+        cJSON_AddNumberToObject(o, "standard_workspace_bytes", r->standard_workspace);
+    }
+    cli_print_json(o);
+}

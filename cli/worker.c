@@ -1,0 +1,277 @@
+/*
+ * worker.c: see worker.h. Parent and child talk in fixed structs over two pipes: one request, one reply.
+ */
+#include "worker.h"
+#include "errors.h"
+#include "peak.h"
+#include "standard.h"
+#include "stats.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum operation { SAMPLE, PEAK, FINISH };
+
+struct request {
+    enum operation operation;
+    int64_t repeats;
+    double seconds;
+};
+
+struct reply {
+    enum worker_failure failure;
+    char why[512];
+    double value;
+    worker_report report;
+};
+
+static bool read_all(int file, void *data, size_t size)
+{
+    for (char *p = data; size > 0;) {
+        ssize_t n = read(file, p, size);
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
+            return false;
+        }
+        p += n > 0 ? n : 0, size -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+static bool write_all(int file, const void *data, size_t size)
+{
+    for (const char *p = data; size > 0;) {
+        ssize_t n = write(file, p, size);
+        if (n < 0 && errno != EINTR) {
+            return false;
+        }
+        p += n > 0 ? n : 0, size -= n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
+
+/* ---- The child -------------------------------------------------------------------------------------------------- */
+
+struct child {
+    bool is_standard;
+    problem_tensors tensors;
+    attn_forward_args args; /* on the tensors, or for standard attention on f32 copies */
+    attn_context *context;
+    attn_plan plan;
+    void *workspace;
+    double workspace_bytes;
+};
+
+__attribute__((format(printf, 3, 4))) static bool fail(struct reply *r, enum worker_failure failure, const char *format,
+                                                       ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(r->why, sizeof r->why, format, list);
+    va_end(list);
+    r->failure = failure;
+    return false;
+}
+
+static bool fail_status(struct reply *r, attn_status status)
+{
+    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED || status == ATTN_ERR_OVERFLOW;
+    return fail(r, blame ? WORKER_BAD_PROBLEM : WORKER_FAILED, "%s: %s", attn_status_string(status), attn_last_error());
+}
+
+static bool call(struct child *c, struct reply *r)
+{
+    if (c->is_standard) {
+        standard_forward(&c->args, c->plan.threads, c->workspace);
+        return true;
+    }
+    attn_status status = attn_forward(c->context, &c->args);
+    return status == ATTN_OK || fail_status(r, status);
+}
+
+static bool has_memory(double bytes)
+{
+    double pages = (double)sysconf(_SC_AVPHYS_PAGES), page = (double)sysconf(_SC_PAGESIZE);
+    return bytes < pages * page;
+}
+
+/* Without touching Q, K, V: can it be done? */
+static bool plan(struct child *c, const problem *p, struct reply *r)
+{
+    problem_tensors shapes;
+    if (!problem_tensors_create(p, PLACE_NOWHERE, &shapes)) {
+        return fail(r, WORKER_FAILED, "out of memory: the tensors do not fit into the address space");
+    }
+    attn_status status = problem_context(p, &c->context);
+    c->plan.struct_size = sizeof c->plan;
+    if (status == ATTN_OK) {
+        status = attn_forward_plan(c->context, &shapes.args, &c->plan);
+    }
+    c->workspace_bytes = c->is_standard ? standard_workspace(&shapes.args) : (double)c->plan.workspace_bytes;
+    const char *refuses = c->is_standard && status == ATTN_OK ? standard_refuses(&shapes.args) : NULL;
+    problem_tensors_free(&shapes);
+    if (status != ATTN_OK) {
+        return fail_status(r, status);
+    }
+    if (refuses == NULL && !has_memory(c->workspace_bytes)) {
+        return fail(r, c->is_standard ? WORKER_REFUSED : WORKER_FAILED,
+                    "its workspace of %.3g GiB does not fit into this machine's free memory",
+                    c->workspace_bytes * 0x1p-30);
+    }
+    return refuses == NULL || fail(r, WORKER_REFUSED, "%s", refuses);
+}
+
+static bool prepare(struct child *c, const problem *p, struct reply *r)
+{
+    if (!plan(c, p, r)) {
+        return false;
+    }
+    size_t bytes = ((size_t)c->workspace_bytes + 64) / 64 * 64;
+    c->workspace = aligned_alloc(64, bytes);
+    if (c->workspace == NULL || !problem_tensors_create(p, PLACE_PLAIN, &c->tensors)) {
+        return fail(r, WORKER_FAILED, "out of memory for the tensors");
+    }
+    c->args = c->tensors.args;
+    c->args.workspace = c->workspace;
+    c->args.workspace_bytes = bytes;
+    void *copies;
+    if (c->is_standard && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
+        return fail(r, WORKER_FAILED, "out of memory for copies of the tensors in f32");
+    }
+    return call(c, r);
+}
+
+static bool serve(struct child *c, const struct request *q, struct reply *r)
+{
+    struct rusage usage;
+    errors e;
+    switch (q->operation) {
+    case SAMPLE:
+        r->value = stats_now();
+        for (int64_t i = 0; i < q->repeats; i++) {
+            if (!call(c, r)) {
+                return false;
+            }
+        }
+        r->value = (stats_now() - r->value) / (double)q->repeats;
+        return true;
+    case PEAK:
+        r->value = peak_fma(c->plan.kernel, c->plan.threads, q->seconds);
+        return true;
+    default:
+        getrusage(RUSAGE_SELF, &usage);
+        errors_measure(&c->args, 0, &e);
+        snprintf(r->report.kernel, sizeof r->report.kernel, "%s", c->is_standard ? "openblas" : c->plan.kernel);
+        r->report.threads = c->plan.threads;
+        r->report.workspace_bytes = c->workspace_bytes;
+        r->report.peak_rss_bytes = (double)usage.ru_maxrss * 1024;
+        r->report.max_error = e.relative, r->report.c = e.c, r->report.rows = e.rows;
+        return true;
+    }
+}
+
+static void run_child(const char *implementation, const problem *p, int in, int out)
+{
+    struct child c = {.is_standard = strcmp(implementation, "standard") == 0};
+    struct reply reply = {0};
+    struct request request;
+    bool go_on = prepare(&c, p, &reply);
+    while (write_all(out, &reply, sizeof reply) && go_on && read_all(in, &request, sizeof request)) {
+        memset(&reply, 0, sizeof reply);
+        go_on = serve(&c, &request, &reply) && request.operation != FINISH;
+        /* Let threads that still spin go to sleep before another implementation has its turn. */
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    _exit(0);
+}
+
+/* ---- The parent ------------------------------------------------------------------------------------------------- */
+
+void worker_stop(worker *w)
+{
+    if (w->pid != 0) {
+        kill(w->pid, SIGKILL);
+        close(w->to);
+        close(w->from);
+        waitpid(w->pid, NULL, 0);
+        w->pid = 0;
+    }
+}
+
+static bool receive(worker *w, struct reply *r)
+{
+    if (!read_all(w->from, r, sizeof *r)) {
+        snprintf(w->why, sizeof w->why, "%s died, perhaps for want of memory", w->implementation);
+        w->failure = WORKER_FAILED;
+        worker_stop(w);
+        return false;
+    }
+    if (r->failure != WORKER_FINE) {
+        snprintf(w->why, sizeof w->why, "%s", r->why);
+        w->failure = r->failure;
+        worker_stop(w);
+    }
+    return r->failure == WORKER_FINE;
+}
+
+static bool ask(worker *w, struct request request, struct reply *r)
+{
+    write_all(w->to, &request, sizeof request); /* if nobody is there any more, the reply will be missing too */
+    return receive(w, r);
+}
+
+bool worker_start(worker *w, const char *implementation, const problem *p)
+{
+    int down[2] = {-1, -1}, up[2] = {-1, -1};
+    struct reply r;
+    *w = (worker){.implementation = implementation};
+    signal(SIGPIPE, SIG_IGN);
+    fflush(NULL);
+    if (pipe(down) != 0 || pipe(up) != 0 || (w->pid = fork()) < 0) {
+        snprintf(w->why, sizeof w->why, "cannot start a process: %s", strerror(errno));
+        w->pid = 0;
+        w->failure = WORKER_FAILED;
+        return false;
+    }
+    if (w->pid == 0) {
+        close(down[1]);
+        close(up[0]);
+        run_child(implementation, p, down[0], up[1]);
+    }
+    close(down[0]);
+    close(up[1]);
+    w->to = down[1], w->from = up[0];
+    return receive(w, &r);
+}
+
+bool worker_sample(worker *w, int64_t repeats, double *seconds)
+{
+    struct reply r;
+    bool ok = ask(w, (struct request){.operation = SAMPLE, .repeats = repeats}, &r);
+    *seconds = r.value;
+    return ok;
+}
+
+bool worker_peak(worker *w, double seconds, double *gflops)
+{
+    struct reply r;
+    bool ok = ask(w, (struct request){.operation = PEAK, .seconds = seconds}, &r);
+    *gflops = r.value;
+    return ok;
+}
+
+bool worker_finish(worker *w, worker_report *report)
+{
+    struct reply r;
+    bool ok = ask(w, (struct request){.operation = FINISH}, &r);
+    *report = r.report;
+    worker_stop(w);
+    return ok;
+}

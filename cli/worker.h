@@ -1,0 +1,49 @@
+/*
+ * worker.h: one implementation of attention at work on one problem, in a process of its own, so that its peak memory
+ * is its own and a crash or the kernel's out-of-memory killer ends only it. The parent asks for samples in turn, hence
+ * several workers can be measured alternately.
+ */
+#ifndef CLI_WORKER_H
+#define CLI_WORKER_H
+
+#include "problem.h"
+
+#include <sys/types.h>
+
+/* A refusal is no error: this implementation cannot do the problem, another may. */
+enum worker_failure { WORKER_FINE, WORKER_REFUSED, WORKER_BAD_PROBLEM, WORKER_FAILED };
+
+typedef struct worker {
+    const char *implementation; /* "libattn" or "standard" */
+    pid_t pid;                  /* 0: not running */
+    int to, from;
+    enum worker_failure failure;
+    char why[1024]; /* one sentence, once something returned false */
+} worker;
+
+typedef struct worker_report {
+    char kernel[32];
+    int32_t threads;
+    double workspace_bytes; /* beside Q, K, V and O */
+    double peak_rss_bytes;  /* of the process, before the error was measured */
+    double max_error;       /* errors.relative */
+    double c;               /* errors.c */
+    int64_t rows;           /* errors.rows */
+} worker_report;
+
+/* Starts the process, makes the tensors and calls the implementation once. False: see why. */
+bool worker_start(worker *w, const char *implementation, const problem *p);
+
+/* Mean seconds of `repeats` calls in a row. */
+bool worker_sample(worker *w, int64_t repeats, double *seconds);
+
+/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem. */
+bool worker_peak(worker *w, double seconds, double *gflops);
+
+/* Measures the error and ends the process. */
+bool worker_finish(worker *w, worker_report *report);
+
+/* Ends the process at once; harmless if it has ended. */
+void worker_stop(worker *w);
+
+#endif
