@@ -15,7 +15,11 @@ enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
 bool runs_once(const attn_forward_args *args, const char *table, int threads, enum runs_poison poison, char *sentence,
                size_t size);
 
-/* All of them. False with a sentence unless all calls succeed with the same bits; the last run's outputs stay. */
+/* All of them, with ATTN_PRECISE if the inputs are bf16. False with a sentence unless all calls succeed with the same
+ * bits; the last run's outputs stay. */
 bool runs_agree(const attn_forward_args *args, char *sentence, size_t size);
+
+/* The same on one table, with the flags as they are. */
+bool runs_agree_on(const attn_forward_args *args, const char *table, char *sentence, size_t size);
 
 #endif

@@ -53,6 +53,12 @@ static int place_of(const char *table)
     return MAX_TABLES;
 }
 
+bool tables_round_bf16(const char *table)
+{
+    const attn_isa *isa = attn_select(attn_cpu_features(), table);
+    return isa != NULL && isa->bf16 != isa->f32;
+}
+
 attn_context *tables_context(const char *table, int threads)
 {
     static int registered;

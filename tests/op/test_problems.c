@@ -5,6 +5,7 @@
  * way of runs.h; all bits must be equal, nothing but the outputs' elements written, and the error within the bound of
  * the contract (A1 with c = 4, A3). No cmocka: this runs under emulators of other processors as well.
  */
+#include "errors.h"
 #include "outputs.h"
 #include "problem.h"
 #include "runs.h"
@@ -71,6 +72,35 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
     return ok;
 }
 
+/* bf16 without ATTN_PRECISE on the tables that then round probabilities: the bits of one table are equal, and the error
+ * is at most that of rounding each p and the result to 8 bits. */
+static bool run_rounding(const problem *p, char *sentence, size_t size)
+{
+    int count;
+    const char *const *names = tables_names(&count);
+    bool ok = true;
+    for (int i = 0; ok && p->dtype == ATTN_BF16 && i < count; i++) {
+        problem_tensors t;
+        errors e;
+        if (!tables_round_bf16(names[i])) {
+            continue;
+        }
+        if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+            snprintf(sentence, size, "no memory for its tensors");
+            return false;
+        }
+        ok = runs_agree_on(&t.args, names[i], sentence, size) && problem_tensors_intact(&t);
+        errors_measure(&t.args, INT64_MAX, &e);
+        if (ok && !(e.relative <= 1.02 * 0x1p-8 && e.lse <= 8 && e.row_max <= 8)) {
+            snprintf(sentence, size, "%s without ATTN_PRECISE: error / sum p|v| %.3g, lse %.3g, row_max %.3g", names[i],
+                     e.relative, e.lse, e.row_max);
+            ok = false;
+        }
+        problem_tensors_free(&t);
+    }
+    return ok;
+}
+
 static bool visit(void *user, const problem *p)
 {
     struct tally *tally = user;
@@ -78,7 +108,7 @@ static bool visit(void *user, const problem *p)
     double error = 0;
     problem_print(p, current, sizeof current);
     tally->problems++;
-    if (!run_problem(p, &error, sentence, sizeof sentence)) {
+    if (!run_problem(p, &error, sentence, sizeof sentence) || !run_rounding(p, sentence, sizeof sentence)) {
         printf("FAIL %s\n     %s\n", current, sentence);
         tally->failures++;
     } else if (error > tally->worst) {
