@@ -294,11 +294,19 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
     return ATTN_OK;
 }
 
-/* An empty view may have no memory: no address in it may differ from data. */
-static void flatten_empty(attn_tensor *t)
+/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a required tensor
+ * without elements or memory points somewhere. */
+static void normalise(attn_tensor *t, bool required)
 {
-    if (t->data == NULL) {
-        memset(t->stride, 0, sizeof t->stride);
+    static const double nothing;
+    bool empty = t->shape[0] == 0 || t->shape[1] == 0 || t->shape[2] == 0 || t->shape[3] == 0;
+    for (int a = 0; a < 4; a++) {
+        if (empty || t->shape[a] == 1) {
+            t->stride[a] = 0;
+        }
+    }
+    if (required && t->data == NULL) {
+        t->data = (void *)(uintptr_t)&nothing;
     }
 }
 
@@ -320,10 +328,10 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
     TRY(check_score_tensors(p));
-    flatten_empty(&p->q);
-    flatten_empty(&p->k);
-    flatten_empty(&p->v);
-    flatten_empty(&p->o);
+    attn_tensor *const tensors[] = {&p->q, &p->k, &p->v, &p->o, &p->lse, &p->row_max, &p->mask, &p->bias};
+    for (int i = 0; i < 8; i++) {
+        normalise(tensors[i], i < 4);
+    }
     return ATTN_OK;
 }
 

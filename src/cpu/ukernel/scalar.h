@@ -109,7 +109,7 @@ static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int
                           const unsigned char *mask, int64_t mask_stride)
 {
     for (int64_t key = 0; key < n; key++) {
-        const char *at = (const char *)bias + key * bias_stride * (int64_t)attn_dtype_size(dtype);
+        const char *at = bias ? (const char *)bias + key * bias_stride * (int64_t)attn_dtype_size(dtype) : NULL;
         real b = bias ? (real)attn_element_to_f64(at, dtype) : 0;
         ((real *)tile)[key * FN(STRIP) + lane] = mask && !mask[key * mask_stride] ? (real)-INFINITY : b;
     }
