@@ -1,0 +1,65 @@
+/*
+ * trial.h: one problem whose values a test sets by hand, run in every way of runs.h. Includes cmocka with what that
+ * needs. Tensors end at inaccessible pages; outputs and gaps are poisoned with 0xFF, a NaN.
+ */
+#ifndef TESTS_OP_TRIAL_H
+#define TESTS_OP_TRIAL_H
+
+#include "inputs.h"
+#include "problem.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct trial {
+    problem p;
+    problem_tensors tensors;
+    attn_forward_args *args; /* of tensors */
+} trial;
+
+/* The tensors of a problem line, filled as the line says. */
+trial trial_open(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void trial_close(trial *t);
+
+/* Runs it in every way (runs_agree): all bits equal, inputs and gaps untouched. */
+void trial_run(trial *t);
+
+/* trial_run, and the oracle's judgement by the contract's bounds. */
+void trial_check(trial *t);
+
+/* For large problems: once, on the best table and this many threads; and the judgement of a sample of rows. */
+void trial_run_once(trial *t, int threads);
+void trial_check_once(trial *t, int threads, int64_t rows);
+
+/* The bits of the outputs; free() it. */
+unsigned char *trial_bits(const trial *t, size_t *bytes);
+
+/* All outputs have the same bits in the same order. */
+void assert_same_outputs(const trial *a, const trial *b);
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+void tensor_fill(const attn_tensor *t, double value);
+
+/* Every element of `to` = the element of `from` at the same index, axes of extent 1 broadcast; same shape or not. */
+void tensor_copy(const attn_tensor *to, const attn_tensor *from);
+
+/* Rows, keys or heads first .. first + n - 1 of an axis. */
+attn_tensor tensor_slice(attn_tensor t, int axis, int64_t first, int64_t n);
+
+double trial_o(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c);
+double trial_lse(const trial *t, int64_t b, int64_t i, int64_t h);
+
+void assert_near(double got, double want, double error);
+
+/* A3: 8 u (1 + max|score|) */
+double lse_bound(double largest_score);
+
+#endif
