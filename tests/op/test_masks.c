@@ -1,0 +1,229 @@
+/*
+ * test_masks.c: boolean masks, biases and rows without keys: contract, cases B22 .. B28, B40 .. B43, B49. Geometry
+ * (causal, windows, lengths) is test_geometry.c, NaN in masked places test_nonfinite.c.
+ */
+#include "trial.h"
+
+#include <float.h>
+
+static void assert_row_is_empty(const trial *t, int64_t b, int64_t i, int64_t h)
+{
+    for (int64_t c = 0; c < t->p.dv; c++) {
+        assert_true(trial_o(t, b, i, h, c) == 0 && !signbit(trial_o(t, b, i, h, c)));
+    }
+    if (t->args->lse.data) {
+        assert_true(trial_lse(t, b, i, h) == -(double)INFINITY);
+    }
+}
+
+/* Rows 4 to 7 of 8 see nothing; the bits of o do not depend on whether LSE is wanted. */
+static void b22_rows_that_are_all_false(void **state)
+{
+    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        trial t = trial_open("n=8 hq=1 d=16 dtype=%s mask=qk lse=1", dtypes[n]);
+        for (int64_t i = 0; i < 64; i++) {
+            inputs_store(&t.args->mask, 0, 0, i / 8, i % 8, i / 8 < 4);
+        }
+        trial_check(&t);
+        for (int64_t i = 4; i < 8; i++) {
+            assert_row_is_empty(&t, 0, i, 0);
+        }
+        size_t with_bytes, bytes;
+        unsigned char *with = trial_bits(&t, &with_bytes);
+        memset(&t.args->lse, 0, sizeof t.args->lse);
+        trial_run(&t);
+        unsigned char *without = trial_bits(&t, &bytes);
+        assert_true(bytes < with_bytes);
+        assert_memory_equal(with, without, bytes);
+        free(with);
+        free(without);
+        trial_close(&t);
+    }
+}
+
+/* The first 128 of 441 keys have the least finite bias: their weight is 0, as with -inf. */
+static void b23_least_finite_bias(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        const char *dtype = n ? "bf16" : "f32";
+        trial t = trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
+        trial u = trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
+        for (int64_t j = 0; j < 441; j++) {
+            inputs_store(&t.args->bias, 0, 0, 0, j, j >= 128 ? 0 : n ? -3.38953138925e38 : -(double)FLT_MAX);
+            inputs_store(&u.args->bias, 0, 0, 0, j, j >= 128 ? 0 : -(double)INFINITY);
+        }
+        trial_run(&t);
+        trial_check(&u);
+        assert_same_outputs(&t, &u);
+        trial_close(&t);
+        trial_close(&u);
+    }
+}
+
+/* All biases of a row are -FLT_MAX: what is left is any mean of V, but a number. */
+static void b24_row_of_least_finite_bias(void **state)
+{
+    trial t = trial_open("nq=3 nk=100 hq=1 d=16 dtype=f32 bias=qk lse=1");
+    (void)state;
+    tensor_fill(&t.args->bias, -(double)FLT_MAX);
+    trial_run(&t);
+    for (int64_t c = 0; c < 16; c++) {
+        double low = (double)INFINITY, high = -(double)INFINITY;
+        for (int64_t j = 0; j < 100; j++) {
+            double v = inputs_value(INPUTS_NORMAL, t.p.seed, INPUTS_V, j * 16 + c);
+            low = fmin(low, v), high = fmax(high, v);
+        }
+        assert_true(trial_o(&t, 0, 2, 0, c) >= low && trial_o(&t, 0, 2, 0, c) <= high);
+    }
+    assert_true(trial_lse(&t, 0, 2, 0) <= -3.4e38 && !isnan(trial_lse(&t, 0, 2, 0)));
+    trial_close(&t);
+}
+
+/* A band of ten keys: whole blocks before it are masked by the bias. */
+static void b25_band_by_bias(void **state)
+{
+    trial t = trial_open("n=640 hq=1 d=8 dtype=f32 bias=qk lse=1 row_max=1");
+    (void)state;
+    for (int64_t i = 0; i < 640; i++) {
+        for (int64_t j = 0; j < 640; j++) {
+            inputs_store(&t.args->bias, 0, 0, i, j, i - j >= 0 && i - j <= 9 ? 0 : -(double)INFINITY);
+        }
+    }
+    trial_check(&t);
+    for (int64_t i = 0; i < 640; i++) {
+        assert_true(isfinite(trial_o(&t, 0, i, 0, 7)) && isfinite(trial_lse(&t, 0, i, 0)));
+    }
+    trial_close(&t);
+}
+
+/* One false for everything. */
+static void b28_scalar_false(void **state)
+{
+    static const int rows[] = {1, 8, 32};
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        trial t = trial_open("b=2 nq=%d nk=300 hq=2 d=128 dtype=f16 mask=1 lse=1", rows[n]);
+        tensor_fill(&t.args->mask, 0);
+        trial_run(&t);
+        for (int64_t i = 0; i < rows[n]; i++) {
+            assert_row_is_empty(&t, 1, i, 1);
+        }
+        trial_close(&t);
+    }
+}
+
+/* A mask or bias that is broadcast gives the bits of the same one written out (B = H = 3: no axis can be taken for
+ * another). */
+static void b40_b41_broadcast(void **state)
+{
+    static const char *const axes[] = {"1", "b", "h", "q", "k", "bk", "hqk", "bhk", "bqk", "bh", "qk"};
+    (void)state;
+    for (size_t n = 0; n < sizeof axes / sizeof axes[0]; n++) {
+        for (int bias = 0; bias < 2; bias++) {
+            const char *word = bias ? "bias" : "mask";
+            trial t = trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=%s", word, axes[n]);
+            trial u = trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=bhqk", word);
+            tensor_copy(bias ? &u.args->bias : &u.args->mask, bias ? &t.args->bias : &t.args->mask);
+            trial_check(&t);
+            trial_run(&u);
+            assert_same_outputs(&t, &u);
+            trial_close(&t);
+            trial_close(&u);
+        }
+    }
+}
+
+/* Narrow biases: -inf has no influence, -65504 next to none, and what overflows to +inf gives NaN in its row only. */
+static void b42_bias_types(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16", "f64"};
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        trial t = trial_open("nq=4 nk=70 hq=1 d=8 dtype=f32 lse=1 bias=%s:qk", dtypes[n]);
+        tensor_fill(&t.args->bias, 0);
+        for (int64_t j = 0; j < 70; j += 3) {
+            inputs_store(&t.args->bias, 0, 0, 0, j, -(double)INFINITY);
+            inputs_store(&t.args->bias, 0, 0, 2, j, -65504);
+        }
+        inputs_store(&t.args->bias, 0, 0, 1, 66, n == 0 ? (double)INFINITY : 1e39); /* f64: a finite 1e39 */
+        trial_run(&t);
+        for (int64_t i = 0; i < 4; i++) {
+            assert_true(isnan(trial_o(&t, 0, i, 0, 5)) == (i == 1));
+        }
+        inputs_store(&t.args->bias, 0, 0, 1, 66, 0);
+        trial_check(&t);
+        trial_close(&t);
+    }
+}
+
+/* 600 tokens in segments 0-127, 128-255, 256-383, 543-599; the hole 384-542 sees nothing. Segments that start at a
+ * key block have the bits of separate calls, the last is within the bound. */
+static void b43_block_diagonal(void **state)
+{
+    static const int64_t start[] = {0, 128, 256, 543}, end[] = {128, 256, 384, 600};
+    trial t = trial_open("n=600 hq=1 d=16 dtype=f32 mask=qk lse=1 row_max=1");
+    (void)state;
+    tensor_fill(&t.args->mask, 0);
+    for (int s = 0; s < 4; s++) {
+        attn_tensor rows = tensor_slice(t.args->mask, 2, start[s], end[s] - start[s]);
+        rows = tensor_slice(rows, 3, start[s], end[s] - start[s]);
+        tensor_fill(&rows, 1);
+    }
+    trial_check(&t);
+    for (int64_t i = 384; i < 543; i++) {
+        assert_row_is_empty(&t, 0, i, 0);
+    }
+    for (int s = 0; s < 3; s++) {
+        trial u = trial_open("n=128 hq=1 d=16 dtype=f32 lse=1 row_max=1");
+        u.args->q = tensor_slice(t.args->q, 1, start[s], 128);
+        u.args->k = tensor_slice(t.args->k, 1, start[s], 128);
+        u.args->v = tensor_slice(t.args->v, 1, start[s], 128);
+        trial_run(&u);
+        trial part = t;
+        attn_forward_args slices = *t.args;
+        slices.o = tensor_slice(t.args->o, 1, start[s], 128);
+        slices.lse = tensor_slice(t.args->lse, 1, start[s], 128);
+        slices.row_max = tensor_slice(t.args->row_max, 1, start[s], 128);
+        part.args = &slices;
+        assert_same_outputs(&part, &u);
+        trial_close(&u);
+    }
+    trial_close(&t);
+}
+
+/* A mask of one call has no influence on the next. */
+static void b49_a_mask_is_forgotten(void **state)
+{
+    trial fresh = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3");
+    trial masked = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3 mask=bhqk bias=qk alibi=h sinks=h");
+    (void)state;
+    trial_run(&masked);
+    memset(&masked.args->mask, 0, sizeof masked.args->mask);
+    memset(&masked.args->bias, 0, sizeof masked.args->bias);
+    memset(&masked.args->alibi_slopes, 0, sizeof masked.args->alibi_slopes);
+    memset(&masked.args->sinks, 0, sizeof masked.args->sinks);
+    trial_run(&masked);
+    trial_check(&fresh);
+    assert_same_outputs(&masked, &fresh);
+    trial_close(&masked);
+    trial_close(&fresh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(b22_rows_that_are_all_false),
+        cmocka_unit_test(b23_least_finite_bias),
+        cmocka_unit_test(b24_row_of_least_finite_bias),
+        cmocka_unit_test(b25_band_by_bias),
+        cmocka_unit_test(b28_scalar_false),
+        cmocka_unit_test(b40_b41_broadcast),
+        cmocka_unit_test(b42_bias_types),
+        cmocka_unit_test(b43_block_diagonal),
+        cmocka_unit_test(b49_a_mask_is_forgotten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
