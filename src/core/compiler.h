@@ -18,6 +18,12 @@
 #endif
 
 #if defined(__GNUC__)
+#define ATTN_PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the L2 cache */
+#else
+#define ATTN_PREFETCH(p) ((void)0)
+#endif
+
+#if defined(__GNUC__)
 #define ATTN_INLINE static inline __attribute__((always_inline))
 #define ATTN_PRINTF(string, first) __attribute__((format(printf, string, first)))
 #else

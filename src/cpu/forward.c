@@ -17,6 +17,7 @@
  * Not here: instruction sets (ukernel.h), what a mask is (core/mask.h), who runs which item (executor).
  */
 #include "cpu/forward.h"
+#include "core/compiler.h"
 #include "core/half.h"
 #include "core/mask.h"
 #include "cpu/ukernel.h"
@@ -228,6 +229,18 @@ static void pack_block(const item_run *r, attn_interval keys, int64_t block)
     r->uk->pack_v(r->v, at, &v, n, r->p->dv, r->plan->dv_pad);
 }
 
+/* The part `part` of `parts` of the keys' rows, towards the cache. */
+static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval keys, int part, int parts)
+{
+    int64_t n = keys.hi - keys.lo, size = (int64_t)attn_dtype_size(t->dtype);
+    for (int64_t key = n * part / parts; key < n * (part + 1) / parts; key++) {
+        const char *row = key_rows(r, t, keys.lo + key).data;
+        for (int64_t byte = 0; byte < t->shape[3] * size; byte += 64) {
+            ATTN_PREFETCH(row + byte * t->stride[3]);
+        }
+    }
+}
+
 /* Notes in masked[] which strips had a tile with masked positions. */
 static void run_blocks(const item_run *r, int first, int last, bool careful, bool *masked)
 {
@@ -242,8 +255,11 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
     const int64_t size = r->uk->key_block;
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo), min64(block + size, hull.hi)}, keys;
+        const attn_interval next = {min64(block + size, hull.hi), min64(block + 2 * size, hull.hi)};
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {
+            prefetch_rows(r, &r->p->k, next, i - first, last - first);
+            prefetch_rows(r, &r->p->v, next, i - first, last - first);
             attn_tile kind = attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys);
             if (kind != ATTN_TILE_SKIP) {
                 masked[i] |= kind == ATTN_TILE_PARTIAL || (keys.hi - keys.lo) % r->uk->key_step != 0;

@@ -34,8 +34,7 @@ static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, co
     int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
     int64_t strip_bytes = (p->d + p->dv + 1) * uk->strip * uk->real_size;
     int64_t strips = l2 / 2 / strip_bytes;
-    int64_t most = ATTN_MAX_STRIPS * 8 / uk->strip;
-    strips = strips > most ? most : strips;
+    strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips;
     int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads, share = rows / machine->threads / 4 / uk->strip;
     strips = strips > share ? share : strips;
     return strips < 1 ? 1 : strips;

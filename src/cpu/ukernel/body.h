@@ -14,6 +14,7 @@
  *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
@@ -176,19 +177,24 @@ static uint64_t FN(p_bytes)(void)
 
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
-    real chunk[FN(CHUNK)];
+    real tile[VL][FN(CHUNK)];
+    const vec by = v_set1((real)factor);
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
         int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
-        real *to = (real *)qt + c0 * STRIP;
-        for (int lane = 0; lane < STRIP; lane++) {
-            if (row[lane]) {
-                FN(widen)(chunk, (const char *)row[lane] + c0 * step, stride, dtype, n);
-            } else {
-                memset(chunk, 0, sizeof chunk);
+        for (int lane = 0; lane < STRIP; lane += VL) {
+            memset(tile, 0, sizeof tile);
+            for (int i = 0; i < VL; i++) {
+                if (row[lane + i]) {
+                    FN(widen)(tile[i], (const char *)row[lane + i] + c0 * step, stride, dtype, n);
+                }
             }
-            for (int64_t c = 0; c < n; c++) {
-                to[c * STRIP + lane] = chunk[c] * (real)factor;
+            for (int64_t c = 0; c < n; c += VL) {
+                vec x[VL];
+                real *to = (real *)qt + (c0 + c) * STRIP + lane;
+                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
+                FN(transpose)(x);
+                for (int i = 0; i < VL && c + i < n; i++) v_store(to + i * STRIP, v_mul(x[i], by));
             }
         }
     }

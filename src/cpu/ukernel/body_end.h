@@ -4,6 +4,7 @@
 #undef real
 #undef TYPE
 #undef REAL_MAX
+#undef REAL_MIN
 #undef FUSED
 #undef EXP2_MIN
 #undef EXP2_MAGIC
@@ -32,3 +33,5 @@
 #undef v_load_f16
 #undef v_load_bf16
 #undef v_store_f16
+#undef v_zip_low
+#undef v_zip_high

@@ -17,6 +17,7 @@
 #define real float
 #define TYPE f32
 #define REAL_MAX 3.402823466e38f
+#define REAL_MIN 1.175494351e-38f
 #define FUSED fmaf
 #define EXP2_MIN ATTN_EXP2_MIN_F32
 #define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
@@ -26,6 +27,7 @@
 #define real double
 #define TYPE f64
 #define REAL_MAX 1.7976931348623157e308
+#define REAL_MIN 2.2250738585072014e-308
 #define FUSED fma
 #define EXP2_MIN ATTN_EXP2_MIN_F64
 #define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
@@ -127,10 +129,8 @@ static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype,
     int64_t i = 0;
 #if REAL_BITS == 32
     const uint16_t *h = src;
-    if (stride == 1 && dtype == ATTN_F32) {
-        memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
+    const float *f = src;
+    for (; stride == 1 && dtype == ATTN_F32 && i + VL <= n; i += VL) v_store(dst + i, v_load(f + i));
     for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store(dst + i, v_load_f16(h + i));
     for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store(dst + i, v_load_bf16(h + i));
 #endif
@@ -147,10 +147,8 @@ static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src
     int64_t i = 0;
 #if REAL_BITS == 32
     uint16_t *h = dst;
-    if (stride == 1 && dtype == ATTN_F32) {
-        memcpy(dst, src, (size_t)n * sizeof *src);
-        return;
-    }
+    float *f = dst;
+    for (; stride == 1 && dtype == ATTN_F32 && i + VL <= n; i += VL) v_store(f + i, v_load(src + i));
     for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store_f16(h + i, v_load(src + i));
     for (; stride == 1 && dtype == ATTN_BF16 && i < n; i++) h[i] = attn_f32_to_bf16(src[i]);
 #endif
@@ -176,21 +174,47 @@ static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int
 
 enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
 
-static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor_,
+/* x[i] lane j becomes x[j] lane i: log2(VL) perfect shuffles. */
+ATTN_INLINE void FN(transpose)(vec *x)
+{
+    vec y[VL];
+    ATTN_UNROLL for (int step = 1; step < VL; step *= 2) {
+        ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
+            y[2 * i] = v_zip_low(x[i], x[i + VL / 2]);
+            y[2 * i + 1] = v_zip_high(x[i], x[i + VL / 2]);
+        }
+        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = y[i];
+    }
+}
+
+/* OT / divisor for VL lanes and columns first .. first+n-1, as rows of a tile. + 0: a zero is positive however many
+ * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1. */
+ATTN_INLINE void FN(divide_to_rows)(real (*tile)[FN(CHUNK)], const real *ot, int64_t n, const real *divisor)
+{
+    const vec by = v_load(divisor), size = v_abs(by), tiny = v_set1(REAL_MIN), zero = v_set1(0);
+    for (int64_t c = 0; c < n; c += VL) {
+        vec x[VL];
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            vec o = c + i < n ? v_load(ot + (c + i) * STRIP) : zero;
+            x[i] = v_add(v_zero_lt(size, tiny, v_div(o, by)), zero);
+        }
+        FN(transpose)(x);
+        ATTN_UNROLL for (int i = 0; i < VL; i++) v_store(&tile[i][c], x[i]);
+    }
+}
+
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
                       int lanes)
 {
-    const real *divisor = divisor_;
-    real chunk[FN(CHUNK)];
+    real tile[VL][FN(CHUNK)];
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
-    for (int64_t c0 = 0; c0 < dv; c0 += FN(CHUNK)) {
-        int64_t n = dv - c0 < FN(CHUNK) ? dv - c0 : FN(CHUNK);
-        const real *from = (const real *)ot + c0 * STRIP;
-        for (int lane = 0; lane < lanes; lane++) {
-            for (int64_t c = 0; c < n; c++) {
-                /* + 0: a zero is positive however many empty tiles were skipped */
-                chunk[c] = divisor[lane] == 0 ? 0 : from[c * STRIP + lane] / divisor[lane] + 0;
+    for (int64_t c = 0; c < dv; c += FN(CHUNK)) {
+        int64_t n = dv - c < FN(CHUNK) ? dv - c : FN(CHUNK);
+        for (int lane = 0; lane < lanes; lane += VL) {
+            FN(divide_to_rows)(tile, (const real *)ot + c * STRIP + lane, n, (const real *)divisor + lane);
+            for (int i = 0; i < VL && lane + i < lanes; i++) {
+                FN(narrow)((char *)row[lane + i] + c * step, stride, dtype, tile[i], n);
             }
-            FN(narrow)((char *)row[lane] + c0 * step, stride, dtype, chunk, n);
         }
     }
 }

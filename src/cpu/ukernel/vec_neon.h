@@ -26,6 +26,8 @@
 #define v_ldexp(a, t, n) \
     vmulq_f32(a, vreinterpretq_f32_s32( \
                      vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(t), 23), vdupq_n_s32(127 << 23))))
+#define v_zip_low vzip1q_f32
+#define v_zip_high vzip2q_f32
 #define v_load_f16(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define v_load_bf16(p) vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16))
 #define v_store_f16(p, a) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a)))
@@ -52,5 +54,7 @@
 #define v_ldexp(a, t, n) \
     vmulq_f64(a, vreinterpretq_f64_s64( \
                      vaddq_s64(vshlq_n_s64(vreinterpretq_s64_f64(t), 52), vdupq_n_s64(INT64_C(1023) << 52))))
+#define v_zip_low vzip1q_f64
+#define v_zip_high vzip2q_f64
 
 #endif
