@@ -214,7 +214,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         cli_add_problems(&b->list, text);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_other(key, text, state);
     }
 }
 

@@ -31,12 +31,29 @@ int cli_status_error(attn_status status)
 
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-    int index = 0;
-    /* argp's own messages have two lines: its errors are silenced, and told in one. */
-    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, &index, input) != 0) {
-        const char *word = index > 0 ? argv[index - 1] : "";
-        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)", word, argv[0]));
+    /* argp's own messages have two lines: they are silenced, and cli_parse_other tells the error in one. That silences
+     * --help as well. */
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) {
+            argp_help(argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);
+            exit(CLI_OK);
+        }
     }
+    if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, NULL, input) != 0) {
+        exit(cli_error(CLI_USAGE, "cannot make sense of the options (see %s --help)", argv[0]));
+    }
+}
+
+error_t cli_parse_other(int key, const char *text, const struct argp_state *state)
+{
+    char *const *argv = state->argv;
+    if (key == ARGP_KEY_ARG) {
+        exit(cli_error(CLI_USAGE, "\"%s\" is not expected here (see %s --help)", text, argv[0]));
+    }
+    if (key == ARGP_KEY_ERROR && state->next > 0) {
+        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)", argv[state->next - 1], argv[0]));
+    }
+    return ARGP_ERR_UNKNOWN;
 }
 
 int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most)

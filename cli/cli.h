@@ -26,8 +26,10 @@ int cli_error(int status, const char *format, ...) __attribute__((format(printf,
 /* The same for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else CLI_INTERNAL. */
 int cli_status_error(attn_status status);
 
-/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make no sense. */
+/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make no sense, and give
+ * the keys that they do not know to cli_parse_other. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
+error_t cli_parse_other(int key, const char *text, const struct argp_state *state);
 
 /* Numbers in options; on nonsense exits with a sentence that names the option. */
 int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most);

@@ -31,7 +31,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         c->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_other(key, text, state);
     }
 }
 

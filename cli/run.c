@@ -206,7 +206,7 @@ static const struct argp_option options[] = {
     {"lse", OUTPUT_KEY + LSE, "FILE", 0, "where the logarithms of the rows' sums go", 1},
     {"row-max", OUTPUT_KEY + ROW_MAX, "FILE", 0, "where the rows' largest scores go", 1},
     {"layout", LAYOUT, "bshd|bhsd", 0, "axes of q, k, v and o (default bshd)", 1},
-    {"out-dtype", DTYPE, "TYPE", 0, "f64, f32, f16 or bf16 (default: that of q)", 1},
+    {"out-dtype", DTYPE, "TYPE", 0, "that of q (the default) or f32", 1},
     {NULL, 0, NULL, 0, "Scores", 2},
     {"causal", CAUSAL, NULL, 0, "key j is visible to query i if j <= i + Nk - Nq", 2},
     {"top-left", TOP_LEFT, NULL, 0, "if j <= i instead (also for windows and ALiBi)", 2},
@@ -328,7 +328,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         r->json = true;
         return 0;
     default:
-        return parse_scores(key, text, &r->args);
+        return parse_scores(key, text, &r->args) == 0 ? 0 : cli_parse_other(key, text, state);
     }
 }
 

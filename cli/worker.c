@@ -107,7 +107,13 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
 {
     problem_tensors shapes;
     if (!problem_tensors_create(p, PLACE_NOWHERE, &shapes)) {
-        return fail(r, WORKER_FAILED, "out of memory: the tensors do not fit into the address space");
+        return fail(r, WORKER_BAD_PROBLEM, "its tensors do not fit into the address space");
+    }
+    double bytes = problem_tensors_bytes(&shapes);
+    if (!has_memory(bytes)) {
+        problem_tensors_free(&shapes);
+        return fail(r, WORKER_BAD_PROBLEM, "its tensors of %.3g GiB do not fit into this machine's free memory",
+                    bytes * 0x1p-30);
     }
     attn_status status = problem_context(p, &c->context);
     c->plan.struct_size = sizeof c->plan;
@@ -120,7 +126,7 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     if (status != ATTN_OK) {
         return fail_status(r, status);
     }
-    if (refuses == NULL && !has_memory(c->workspace_bytes)) {
+    if (refuses == NULL && !has_memory(bytes + c->workspace_bytes)) {
         return fail(r, c->is_standard ? WORKER_REFUSED : WORKER_FAILED,
                     "its workspace of %.3g GiB does not fit into this machine's free memory",
                     c->workspace_bytes * 0x1p-30);

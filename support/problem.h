@@ -74,6 +74,9 @@ typedef struct problem_tensors {
 bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t);
 void problem_tensors_free(problem_tensors *t);
 
+/* Bytes of all tensors, gaps included. */
+double problem_tensors_bytes(const problem_tensors *t);
+
 /* 0xFF into o, lse and row_max, gaps included. */
 void problem_tensors_poison(problem_tensors *t);
 

@@ -277,6 +277,15 @@ void problem_tensors_free(problem_tensors *t)
     memset(t, 0, sizeof *t);
 }
 
+double problem_tensors_bytes(const problem_tensors *t)
+{
+    double sum = 0;
+    for (int i = 0; i < t->memory->count; i++) {
+        sum += (double)t->memory->piece[i].region.bytes;
+    }
+    return sum;
+}
+
 void problem_tensors_poison(problem_tensors *t)
 {
     for (int i = 0; i < t->memory->count; i++) {
