@@ -31,7 +31,7 @@ static void open_six(array_file *f)
 static void test_versions(void **state)
 {
     static const char dictionary[] = DICT("<f4", "False", "(2, 3)");
-    unsigned char head[256];
+    unsigned char head[256] = {0};
     array_file f;
     (void)state;
     for (int version = 1; version <= 3; version++) {
