@@ -332,7 +332,8 @@ typedef struct attn_info {
     const char *build;    /* compiler and options */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
-    const char *cpu_tables;   /* all tables in this build that this machine can run, best first */
+    const char *cpu_tables;   /* all tables that this machine can run and that give the same bits, best first;
+                               others (amx) are taken when asked for by name */
     int32_t threads;
     int32_t reserved;
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 = unknown */

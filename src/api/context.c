@@ -48,7 +48,7 @@ static void list_tables(attn_context *x)
     int count;
     const attn_isa *isas = attn_isas(&count);
     for (int i = count - 1; i >= 0; i--) {
-        if ((isas[i].needs & ~(x->features | ATTN_CPU_REQUESTED)) == 0) {
+        if ((isas[i].needs & ~x->features) == 0) {
             strncat(x->tables, x->tables[0] ? " " : "", sizeof x->tables - strlen(x->tables) - 1);
             strncat(x->tables, isas[i].name, sizeof x->tables - strlen(x->tables) - 1);
         }
