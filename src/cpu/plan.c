@@ -42,7 +42,16 @@ static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, co
 
 static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
 {
-    return p->q.dtype == ATTN_F64 ? isa->f64 : p->q.dtype == ATTN_BF16 && !p->precise ? isa->bf16 : isa->f32;
+    switch (p->q.dtype) {
+    case ATTN_F64:
+        return isa->f64;
+    case ATTN_F32:
+        return isa->f32;
+    case ATTN_BF16:
+        return p->precise ? isa->f16 : isa->bf16;
+    default:
+        return isa->f16;
+    }
 }
 
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)

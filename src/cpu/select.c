@@ -5,7 +5,7 @@
 #include "cpu/features.h"
 #include <string.h>
 
-#define ATTN_UKERNELS(isa, needs, f32, f64, bf16) {#isa, needs, &f32, &f64, &bf16},
+#define ATTN_UKERNELS(isa, needs, f32, f64, f16, bf16) {#isa, needs, &f32, &f64, &f16, &bf16},
 static const attn_isa isas[] = {
 #include "cpu/ukernels.inc"
 };

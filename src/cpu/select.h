@@ -9,7 +9,7 @@
 typedef struct attn_isa {
     const char *name;
     uint32_t needs;
-    const attn_ukernel *f32, *f64, *bf16; /* f32 also serves f16, and bf16 when asked to be precise */
+    const attn_ukernel *f32, *f64, *f16, *bf16; /* f16 also serves bf16 that asks for ATTN_PRECISE */
 } attn_isa;
 
 /* The instruction sets of this build, worst first; *count of them. */

@@ -1,0 +1,99 @@
+/*
+ * amx_tiles.h: what the tables on AMX tiles share: one macro per instruction, configuration, transposes, adding a tile of
+ * fresh sums. Included by amx_bf16.c and amx_f32.c only; everything is static.
+ *
+ * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
+ *
+ *     S  = K QT      A = 16 keys x 32 columns of K        B = QT, pairs of columns, 16 queries
+ *     OT = V^T P     A = 16 columns of V x 32 keys        B = P, pairs of keys, 16 queries
+ *
+ * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin and released by end,
+ * on the thread that runs an item: no tile state outlives a call.
+ */
+#include "core/half.h"
+
+#define VEC_HEADER "vec_avx512.h"
+#define REAL_BITS 32
+#include "body_rows.h"
+
+enum { KEY_BLOCK = ATTN_KEY_BLOCK, KEY_STEP = 32, PANEL_KEYS = KEY_BLOCK + KEY_STEP, TILE = 16, S_STRIDE = STRIP * 4 };
+
+_Static_assert(STRIP == 32, "two tiles of queries side by side");
+
+/* One instruction each; the memory clobber orders them with ordinary loads and stores. */
+
+#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
+#define TILE_LOAD(t, p, stride) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define TILE_STORE(t, p, stride) \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define TILE_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+
+static void begin(void)
+{
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
+}
+
+static void end(void)
+{
+    __asm__ volatile("tilerelease" ::: "memory");
+}
+
+static int64_t pad32(int64_t n)
+{
+    return (n + 31) / 32 * 32;
+}
+
+/* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
+static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
+{
+    __m512i a[16], b[16];
+    ATTN_UNROLL for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 16; i += 4) {
+        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
+        a[i + 8] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
+        a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
+        _mm512_storeu_si512(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
+        _mm512_storeu_si512(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
+        _mm512_storeu_si512(to + (i + 12) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
+    }
+}
+
+/* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
+static void add_rows(float *ot, const float *sum, const float *alpha)
+{
+    const vec a0 = v_load(alpha), a1 = v_load(alpha + VL);
+    for (int i = 0; i < TILE * STRIP; i += STRIP) {
+        v_store(ot + i, v_fma(v_load(ot + i), a0, v_load(sum + i)));
+        v_store(ot + i + VL, v_fma(v_load(ot + i + VL), a1, v_load(sum + i + VL)));
+    }
+}
+
+/* The largest of n rows (n even) and *m, for one vector of lanes. */
+ATTN_INLINE vec top_rows(const float *s, int64_t n, vec m)
+{
+    vec other = m;
+    for (int64_t key = 0; key < n; key += 2) {
+        m = v_max(m, v_load(s + key * STRIP));
+        other = v_max(other, v_load(s + key * STRIP + STRIP));
+    }
+    return v_max(m, other);
+}
