@@ -1,0 +1,156 @@
+/*
+ * test_large.c: problems whose counts, sizes or addresses do not fit in 16, 31 or 32 bits: contract, cases B59, B61,
+ * B62, B63 and promise M6. Each runs once or twice, on two threads, and is judged on a sample of rows. Tensors wider
+ * than memory are sparse mappings of which few pages are touched.
+ */
+#include "trial.h"
+
+#include <sys/mman.h>
+
+/* More than 65535 sequences, heads or rows; once, since it is large. */
+static void b59_many(void **state)
+{
+    static const char *const lines[] = {"b=100000 hq=1 n=10 d=16", "b=1 hq=65537 n=4 d=8", "b=1 hq=1 nq=65537 nk=3 d=8",
+                                        "b=1 hq=65537 hkv=1 n=4 d=8 causal=1"};
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        trial t = trial_open("%s dtype=f32 lse=1", lines[n]);
+        trial_check_once(&t, 2, 5000);
+        trial_close(&t);
+    }
+}
+
+static void b61_5776_tokens_of_dimension_72(void **state)
+{
+    trial t = trial_open("n=5776 hq=16 d=72 dtype=f32 lse=1");
+    (void)state;
+    trial_check_once(&t, 2, 300);
+    trial_close(&t);
+}
+
+/* A batch of 8300: the last sequence is where a 32-bit product of strides would have wrapped. */
+static void b63_large_batch(void **state)
+{
+    trial t = trial_open("b=8300 n=1 hq=16 d=128 dtype=f16 lse=1");
+    (void)state;
+    trial_check_once(&t, 2, 500);
+    for (int64_t b = 0; b < 8300; b += 8299) {
+        trial one = trial_open("b=1 n=1 hq=16 d=128 dtype=f16 lse=1");
+        one.args->q = tensor_slice(t.args->q, 0, b, 1);
+        one.args->k = tensor_slice(t.args->k, 0, b, 1);
+        one.args->v = tensor_slice(t.args->v, 0, b, 1);
+        trial_run(&one);
+        attn_tensor o = tensor_slice(t.args->o, 0, b, 1), lse = tensor_slice(t.args->lse, 0, b, 1);
+        assert_memory_equal(one.args->o.data, o.data, 16 * 128 * 2);
+        assert_memory_equal(one.args->lse.data, lse.data, 16 * 4);
+        trial_close(&one);
+    }
+    trial_close(&t);
+}
+
+/* ---- addresses beyond 2^31 and 2^32 elements --------------------------------------------------------------------- */
+
+/* Address space without memory until it is written; 0 bytes read as 0. */
+static void *sparse(size_t bytes)
+{
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) {
+        print_message("SKIPPED: no address space of %zu bytes\n", bytes);
+        skip();
+    }
+    return map;
+}
+
+/* The values of `from` in a sparse mapping with this stride along one axis. */
+static attn_tensor spread(attn_tensor from, int axis, int64_t stride, size_t *bytes)
+{
+    attn_tensor t = from;
+    t.stride[axis] = stride;
+    *bytes = (size_t)((t.shape[axis] - 1) * stride + (1 << 20)) * attn_dtype_size(t.dtype);
+    t.data = sparse(*bytes);
+    tensor_copy(&t, &from);
+    return t;
+}
+
+/* Spreads one tensor of the problem; the result must have the bits of the plain call. An output is compared through
+ * its spread view. */
+static void assert_spread_is_plain(const char *line, size_t member, int axis, int64_t stride)
+{
+    trial plain = trial_open("%s", line), t = trial_open("%s", line);
+    attn_tensor *which = (attn_tensor *)((char *)t.args + member);
+    size_t bytes;
+    assert_non_null(which->data);
+    *which = spread(*which, axis, stride, &bytes);
+    trial_check(&plain);
+    trial_run_once(&t, 2);
+    assert_same_outputs(&t, &plain);
+    munmap(which->data, bytes);
+    trial_close(&plain);
+    trial_close(&t);
+}
+
+#define SPREAD(line, member, axis, stride) \
+    assert_spread_is_plain(line, offsetof(attn_forward_args, member), axis, stride)
+
+static const int64_t beyond_31 = (INT64_C(1) << 31) + 128, beyond_32 = (INT64_C(1) << 32) + 64;
+
+/* Three rows of queries and of bias, each 2^31 + 128 elements from the last; a mask of more than 2^31 elements. */
+static void b62_rows_far_apart(void **state)
+{
+    static const char *const line = "nq=3 nk=40 hq=2 d=8 dtype=f16 bias=f16:qk mask=hqk lse=1";
+    (void)state;
+    SPREAD(line, q, 1, beyond_31);
+    SPREAD(line, bias, 2, beyond_31);
+    SPREAD(line, mask, 2, beyond_31);
+    SPREAD(line, mask, 1, beyond_32);
+}
+
+/* M6: every tensor along every axis, beyond 2^32 elements. */
+static void m6_every_tensor(void **state)
+{
+    static const char *const line = "b=2 nq=3 nk=5 hq=2 d=3 dtype=f16 bias=f16:bhqk alibi=bh sinks=bh lse=1 row_max=1";
+    (void)state;
+    for (int axis = 0; axis < 4; axis++) {
+        SPREAD(line, q, axis, beyond_32);
+        SPREAD(line, k, axis, beyond_32);
+        SPREAD(line, v, axis, beyond_32);
+        SPREAD(line, o, axis, beyond_32);
+        SPREAD(line, bias, axis, beyond_32);
+    }
+    SPREAD(line, lse, 1, beyond_32);
+    SPREAD(line, row_max, 0, beyond_32);
+    SPREAD(line, alibi_slopes, 0, beyond_32);
+    SPREAD(line, sinks, 1, beyond_32);
+}
+
+/* Backwards, too. */
+static void m6_negative(void **state)
+{
+    static const char *const line = "nq=3 nk=5 hq=2 d=8 dtype=f32";
+    trial plain = trial_open("%s", line), t = trial_open("%s", line);
+    size_t bytes;
+    (void)state;
+    attn_tensor far = spread(t.args->k, 1, beyond_31, &bytes);
+    for (int64_t j = 0; j < 5; j++) {
+        attn_tensor to = tensor_slice(far, 1, j, 1), from = tensor_slice(plain.args->k, 1, 4 - j, 1);
+        tensor_copy(&to, &from);
+    }
+    t.args->k = tensor_slice(far, 1, 4, 5);
+    t.args->k.stride[1] = -beyond_31;
+    trial_check(&plain);
+    trial_run_once(&t, 2);
+    assert_same_outputs(&t, &plain);
+    munmap(far.data, bytes);
+    trial_close(&plain);
+    trial_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(b59_many),           cmocka_unit_test(b61_5776_tokens_of_dimension_72),
+        cmocka_unit_test(b62_rows_far_apart), cmocka_unit_test(b63_large_batch),
+        cmocka_unit_test(m6_every_tensor),    cmocka_unit_test(m6_negative),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/*
+ * test_splits.c: one range of keys in several calls, merged by attn_merge: contract, cases B27, B48, B84, B96 .. B98
+ * and relation R5. (attn_merge by itself: tests/api/test_merge.c.)
+ */
+#include "oracle.h"
+#include "trial.h"
+
+/* The merged outputs take the place of t's own. */
+static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
+{
+    const attn_forward_args *whole = t->args;
+    int64_t rows = whole->q.shape[1], heads = whole->q.shape[2], dv = whole->v.shape[3], nk = whole->k.shape[1];
+    attn_tensor *part_o = calloc((size_t)splits, sizeof *part_o), *part_lse = calloc((size_t)splits, sizeof *part_lse);
+    attn_merge_args merge = {.struct_size = sizeof merge, .parts = splits, .part_o = part_o, .part_lse = part_lse};
+    for (int64_t n = 0; n < splits; n++) {
+        int64_t first = nk * n / splits, last = nk * (n + 1) / splits;
+        attn_forward_args a = *whole;
+        a.k = tensor_slice(whole->k, 1, first, last - first);
+        a.v = tensor_slice(whole->v, 1, first, last - first);
+        a.mask = whole->mask.data ? tensor_slice(whole->mask, 3, first, last - first) : whole->mask;
+        part_o[n] = a.o = attn_tensor_bshd(calloc((size_t)(rows * heads * dv), 4), ATTN_F32, 1, rows, heads, dv);
+        part_lse[n] = a.lse = attn_tensor_bshd(calloc((size_t)(rows * heads), 4), ATTN_F32, 1, rows, heads, 1);
+        if (!(sinks_in_first && n == 0)) {
+            memset(&a.sinks, 0, sizeof a.sinks);
+        }
+        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+    }
+    merge.o = whole->o;
+    merge.lse = whole->lse;
+    assert_int_equal(attn_merge(NULL, &merge), ATTN_OK);
+    for (int64_t n = 0; n < splits; n++) {
+        free(part_o[n].data);
+        free(part_lse[n].data);
+    }
+    free(part_o);
+    free(part_lse);
+}
+
+/* o within one part in 2^20 of sum p|v| (here at most the largest |v|), lse within A3 of the unsplit call. */
+static void assert_same_as_whole(const trial *split, const trial *whole)
+{
+    for (int64_t i = 0; i < whole->p.nq; i++) {
+        for (int64_t h = 0; h < whole->p.hq; h++) {
+            double lse = trial_lse(whole, 0, i, h);
+            assert_near(trial_lse(split, 0, i, h), lse, 2 * lse_bound(fabs(lse)));
+            for (int64_t c = 0; c < whole->p.dv; c++) {
+                assert_near(trial_o(split, 0, i, h, c), trial_o(whole, 0, i, h, c), 7 * 0x1p-20);
+            }
+        }
+    }
+}
+
+/* All keys masked, in 1 to 8 splits. */
+static void b27_all_parts_empty(void **state)
+{
+    trial t = trial_open("nq=3 nk=512 hq=2 d=8 dtype=f32 mask=k lse=1");
+    (void)state;
+    tensor_fill(&t.args->mask, 0);
+    for (int64_t splits = 1; splits <= 8; splits++) {
+        run_splits(&t, splits, false);
+        for (int64_t n = 0; n < 6; n++) {
+            assert_true(trial_lse(&t, 0, n / 2, n % 2) == -(double)INFINITY);
+            assert_true(trial_o(&t, 0, n / 2, n % 2, 7) == 0);
+        }
+    }
+    trial_close(&t);
+}
+
+/* A sink belongs to one part only. */
+static void b48_sink_in_splits(void **state)
+{
+    trial t = trial_open("nq=2 nk=8 hq=1 d=4 dtype=f32 sinks=1 lse=1");
+    (void)state;
+    tensor_fill(&t.args->q, 0);
+    tensor_fill(&t.args->v, 1);
+    tensor_fill(&t.args->sinks, 2);
+    for (int64_t splits = 1; splits <= 8; splits++) {
+        run_splits(&t, splits, true);
+        assert_near(trial_o(&t, 0, 1, 0, 3), 0.519850, 5e-7);
+        assert_near(trial_lse(&t, 0, 1, 0), log(8 + exp(2)), 3e-7);
+    }
+    trial_close(&t);
+}
+
+/* The merged output with gaps: they stay as they are. */
+static void b84_gaps_of_a_merged_output(void **state)
+{
+    (void)state;
+    for (int64_t splits = 1; splits <= 3; splits += 2) {
+        trial t = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1 layout=gap");
+        trial whole = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1");
+        run_splits(&t, splits, false);
+        trial_run(&whole);
+        assert_same_as_whole(&t, &whole);
+        assert_true(problem_tensors_intact(&t.tensors));
+        trial_close(&t);
+        trial_close(&whole);
+    }
+}
+
+/* LSE is a natural logarithm: 1024 scores of 0 give ln 1024. A prefix of 3072 keys and 64 more merge to the single pass. */
+static void b96_natural_logarithm(void **state)
+{
+    trial zeros = trial_open("nq=1 nk=1024 hq=1 d=8 dtype=f32 scale=0 lse=1");
+    trial whole = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
+    (void)state;
+    trial_check(&zeros);
+    assert_near(trial_lse(&zeros, 0, 0, 0), 6.93147181, 5e-7);
+    trial_close(&zeros);
+
+    trial parts[2] = {trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1"),
+                      trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1")};
+    trial merged = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
+    attn_tensor o[2], lse[2];
+    for (int n = 0; n < 2; n++) {
+        parts[n].args->k = tensor_slice(parts[n].args->k, 1, n ? 3072 : 0, n ? 64 : 3072);
+        parts[n].args->v = tensor_slice(parts[n].args->v, 1, n ? 3072 : 0, n ? 64 : 3072);
+        trial_run(&parts[n]);
+        o[n] = parts[n].args->o, lse[n] = parts[n].args->lse;
+    }
+    attn_merge_args a = {.struct_size = sizeof a, .parts = 2, .part_o = o, .part_lse = lse};
+    a.o = merged.args->o, a.lse = merged.args->lse;
+    assert_int_equal(attn_merge(NULL, &a), ATTN_OK);
+    trial_check(&whole);
+    assert_same_as_whole(&merged, &whole);
+    trial_close(&parts[0]);
+    trial_close(&parts[1]);
+    trial_close(&merged);
+    trial_close(&whole);
+}
+
+/* Any number of splits, more than there are keys too; R5. */
+static void b97_b98_split_counts(void **state)
+{
+    static const int64_t splits[] = {1, 2, 3, 5, 17, 32, 55, 97, 133};
+    static const char *const lines[] = {"nq=2 nk=8192 hq=2 hkv=1 d=16 dtype=f32 lse=1",
+                                        "nq=3 nk=5 hq=2 d=16 dtype=f32 lse=1",
+                                        "nq=2 nk=500 hq=2 d=16 dtype=f32 mask=qk lse=1 inputs=large"};
+    (void)state;
+    for (int line = 0; line < 3; line++) {
+        trial whole = trial_open("%s", lines[line]), t = trial_open("%s", lines[line]);
+        trial_check(&whole);
+        for (size_t n = 0; n < sizeof splits / sizeof splits[0]; n++) {
+            run_splits(&t, splits[n], false);
+            assert_same_as_whole(&t, &whole);
+        }
+        trial_close(&t);
+        trial_close(&whole);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(b27_all_parts_empty),         cmocka_unit_test(b48_sink_in_splits),
+        cmocka_unit_test(b84_gaps_of_a_merged_output), cmocka_unit_test(b96_natural_logarithm),
+        cmocka_unit_test(b97_b98_split_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
