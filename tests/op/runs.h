@@ -1,5 +1,5 @@
 /*
- * runs.h: one set of arguments run in every way that must not matter: each kernel table, 1, 2, 3 and 7 threads,
+ * runs.h: one set of arguments run in every way that must not matter: each kernel table of tables_names, 1, 2, 3 and 7 threads,
  * workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an inaccessible page.
  */
 #ifndef TESTS_OP_RUNS_H
@@ -15,11 +15,10 @@ enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
 bool runs_once(const attn_forward_args *args, const char *table, int threads, enum runs_poison poison, char *sentence,
                size_t size);
 
-/* All of them, with ATTN_PRECISE if the inputs are bf16. False with a sentence unless all calls succeed with the same
- * bits; the last run's outputs stay. */
+/* All of them. False with a sentence unless all calls succeed with the same bits; the last run's outputs stay. */
 bool runs_agree(const attn_forward_args *args, char *sentence, size_t size);
 
-/* The same on one table, with the flags as they are. */
+/* The same on one table, which may be one that is taken on request only. */
 bool runs_agree_on(const attn_forward_args *args, const char *table, char *sentence, size_t size);
 
 #endif

@@ -10,53 +10,66 @@
 
 enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 
-const char *const *tables_names(int *count)
+static struct {
+    const char *usual[MAX_TABLES], *on_request[MAX_TABLES];
+    int usual_count, on_request_count;
+} tables;
+
+static void find_tables(void)
 {
-    static const char *names[MAX_TABLES];
-    static int found;
-    if (found == 0) {
-        int all;
-        const attn_isa *isas = attn_isas(&all);
-        uint32_t features = attn_cpu_features();
-        for (int i = 0; i < all; i++) {
-            if ((isas[i].needs & ~features) == 0) {
-                names[found++] = isas[i].name;
-            } else {
-                printf("SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
-            }
+    int all;
+    const attn_isa *isas = attn_isas(&all);
+    uint32_t features = attn_cpu_features();
+    for (int i = 0; i < all && tables.usual_count < MAX_TABLES; i++) {
+        if ((isas[i].needs & ~(features | ATTN_CPU_REQUESTED)) != 0) {
+            printf("SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
+        } else if (isas[i].needs & ATTN_CPU_REQUESTED) {
+            tables.on_request[tables.on_request_count++] = isas[i].name;
+        } else {
+            tables.usual[tables.usual_count++] = isas[i].name;
         }
     }
-    *count = found;
-    return names;
 }
 
-static attn_context *cache[MAX_TABLES + 1][MAX_THREADS + 1]; /* the last row: the best table */
+const char *const *tables_names(int *count)
+{
+    if (tables.usual_count == 0) {
+        find_tables();
+    }
+    *count = tables.usual_count;
+    return tables.usual;
+}
+
+const char *const *tables_on_request(int *count)
+{
+    (void)tables_names(count);
+    *count = tables.on_request_count;
+    return tables.on_request;
+}
+
+static attn_context *cache[2 * MAX_TABLES + 1][MAX_THREADS + 1];
 
 static void close_all(void)
 {
-    for (int i = 0; i <= MAX_TABLES; i++) {
+    for (int i = 0; i <= 2 * MAX_TABLES; i++) {
         for (int n = 0; n <= MAX_THREADS; n++) {
             attn_context_destroy(cache[i][n]);
         }
     }
 }
 
+/* The row of the cache: first the usual tables, then those on request, last the best table. */
 static int place_of(const char *table)
 {
-    int count;
-    const char *const *names = tables_names(&count);
-    for (int i = 0; i < count; i++) {
-        if (names[i] == table) {
+    for (int i = 0; i < MAX_TABLES; i++) {
+        if (table != NULL && tables.usual[i] == table) {
             return i;
         }
+        if (table != NULL && tables.on_request[i] == table) {
+            return MAX_TABLES + i;
+        }
     }
-    return MAX_TABLES;
-}
-
-bool tables_round_bf16(const char *table)
-{
-    const attn_isa *isa = attn_select(attn_cpu_features(), table);
-    return isa != NULL && isa->bf16 != isa->f32;
+    return 2 * MAX_TABLES;
 }
 
 attn_context *tables_context(const char *table, int threads)

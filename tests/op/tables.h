@@ -6,13 +6,12 @@
 #define TESTS_OP_TABLES_H
 
 #include <attn/attn.h>
-#include <stdbool.h>
 
-/* Names of the tables that this build has and this machine runs, scalar first. Others are printed as skipped, once. */
+/* Names of the tables that this build has, this machine runs and nobody has to ask for: one class of bits. Scalar comes
+ * first. The machine's tables of another class, which are taken on request only, are tables_on_request; either list may
+ * be asked for first. What the machine lacks is printed as skipped, once. */
 const char *const *tables_names(int *count);
-
-/* True if this table rounds probabilities of bf16 inputs to bf16 unless ATTN_PRECISE is set: its own class of bits. */
-bool tables_round_bf16(const char *table);
+const char *const *tables_on_request(int *count);
 
 /* A context with this table (NULL: the best) and this many threads. Ends the program if there is none. */
 attn_context *tables_context(const char *table, int threads);

@@ -14,9 +14,8 @@ static errors measure(const char *line, int64_t rows)
     errors e;
     trial_run_once(&t, 2);
     errors_measure(t.args, rows, &e);
-    print_message("%s: max |err| / sum p|v| %.3g, c %.3g, rmse %.4g (rounding once: %.4g)
-                  ", line, e.relative, e.c, e.rmse,
-                  e.rmse_once);
+    print_message("%s: max |err| / sum p|v| %.3g, c %.3g, rmse %.4g (rounding once: %.4g)\n", line, e.relative, e.c,
+                  e.rmse, e.rmse_once);
     trial_close(&t);
     return e;
 }

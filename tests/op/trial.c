@@ -65,9 +65,7 @@ void trial_check(trial *t)
 void trial_run_once(trial *t, int threads)
 {
     char sentence[512];
-    attn_forward_args a = *t->args;
-    a.flags |= a.q.dtype == ATTN_BF16 ? ATTN_PRECISE : 0u;
-    if (!runs_once(&a, NULL, threads, RUNS_NOISE, sentence, sizeof sentence)) {
+    if (!runs_once(t->args, NULL, threads, RUNS_NOISE, sentence, sizeof sentence)) {
         fail_with_line(t, sentence);
     }
 }
