@@ -65,6 +65,7 @@ struct check {
 
 /* One call of one table. */
 struct outcome {
+    char table[16];
     errors errors;
     bool intact, equal; /* nothing written beside the outputs; the bits of the best table */
     uint64_t hash;
@@ -121,11 +122,11 @@ static void judge(struct check *c, struct outcome *out, uint64_t best_hash)
 
 /* ---- Telling ---------------------------------------------------------------------------------------------------- */
 
-static void tell_json(const problem *p, const char *line, const char *table, const struct outcome *out)
+static void tell_json(const problem *p, const char *line, const struct outcome *out)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "problem", line);
-    cJSON_AddStringToObject(o, "table", table);
+    cJSON_AddStringToObject(o, "table", out->table);
     cJSON_AddNumberToObject(o, "seed", (double)p->seed);
     cJSON_AddNumberToObject(o, "error_c", out->errors.c);
     cJSON_AddNumberToObject(o, "error_lse", out->errors.lse);
@@ -149,15 +150,16 @@ static void tell_head(const struct check *c)
     putchar('\n');
 }
 
-static void tell_text(const struct check *c, const char *line, const struct outcome *worst)
+static void tell_text(const struct check *c, const char *line, const struct outcome *worst, int count)
 {
-    for (int t = 0; t < c->count; t++) {
+    for (int t = 0; t < count; t++) {
         printf("%6.2f %5.2f  ", worst[t].errors.c, worst[t].errors.lse);
     }
-    printf("%s\n", line);
-    for (int t = 0; t < c->count; t++) {
+    printf("%*s%s\n", 14 * (c->count - count), "", line);
+    for (int t = 0; t < count; t++) {
         if (!worst[t].ok) {
-            printf("  FAILED with %s:%s%s%s%s\n", c->tables[t], worst[t].errors.c <= max_c ? "" : " O is too far off;",
+            printf("  FAILED with %s:%s%s%s%s\n", worst[t].table,
+                   worst[t].errors.c <= max_c ? "" : " O is too far off;",
                    worst[t].errors.lse <= max_lse ? "" : " LSE is too far off;",
                    worst[t].equal ? "" : " other bits than the first table;",
                    worst[t].intact ? "" : " wrote to an input or between the elements of an output;");
@@ -170,20 +172,22 @@ static void check_problem(struct check *c, const problem *given)
     char line[4096];
     struct outcome worst[MAX_TABLES];
     problem p = *given;
+    bool capped = given->cpu[0] != '\0'; /* then this table alone */
     p.lse = p.row_max = true;
     for (int64_t s = 0; s < c->seeds; s++) {
         uint64_t best_hash = 0;
         p.seed = given->seed + (uint64_t)s;
-        for (int t = 0; t < c->count; t++) {
+        for (int t = 0; t < (capped ? 1 : c->count); t++) {
             struct outcome out;
-            snprintf(p.cpu, sizeof p.cpu, "%s", c->tables[t]);
+            snprintf(p.cpu, sizeof p.cpu, "%s", capped ? given->cpu : c->tables[t]);
             problem_print(&p, line, sizeof line);
             cli_progress("%s", line);
+            snprintf(out.table, sizeof out.table, "%s", p.cpu);
             run_one(&p, &out);
             best_hash = t == 0 ? out.hash : best_hash;
             judge(c, &out, best_hash);
             if (c->json) {
-                tell_json(&p, line, c->tables[t], &out);
+                tell_json(&p, line, &out);
             }
             if (s == 0 || !out.ok || (worst[t].ok && out.errors.c > worst[t].errors.c)) {
                 worst[t] = out;
@@ -193,7 +197,7 @@ static void check_problem(struct check *c, const problem *given)
     cli_progress(NULL);
     if (!c->json) {
         problem_print(given, line, sizeof line);
-        tell_text(c, line, worst);
+        tell_text(c, line, worst, capped ? 1 : c->count);
     }
 }
 

@@ -46,6 +46,8 @@ static volatile double sink;
 
 #define SAME(x) (x)
 
+enum { AMX_CHAINS = 4, AMX_OPERATIONS = 2 * 16 * 16 * 32 }; /* a tile product: 16 x 32 by 32 x 16 */
+
 #if defined(__x86_64__)
 DEFINE_LOOP(scalar_f32, "fma", float, float, SAME, fmaf, SAME)
 DEFINE_LOOP(scalar_f64, "fma", double, double, SAME, fma, SAME)
@@ -53,6 +55,30 @@ DEFINE_LOOP(avx2_f32, "avx2,fma", __m256, float, _mm256_set1_ps, _mm256_fmadd_ps
 DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_pd, _mm256_cvtsd_f64)
 DEFINE_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
 DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd, _mm512_cvtsd_f64)
+
+/* Only on a machine with AMX that has granted it, which a context of that table has made sure of. */
+TARGET("amx-tile,amx-bf16") static void amx_bf16(long n)
+{
+    const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    for (long i = 0; i < n; i++) {
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_release();
+}
 #elif defined(__aarch64__)
 #define NEON_FMA_F32(x, a, b) vfmaq_f32(b, x, a)
 #define NEON_FMA_F64(x, a, b) vfmaq_f64(b, x, a)
@@ -69,16 +95,21 @@ DEFINE_LOOP(scalar_f64, , double, double, SAME, fma, SAME)
 
 static const struct loop {
     const char *kernel;
-    int lanes;
+    double operations; /* of a round */
     void (*run)(long n);
 } loops[] = {
 #if defined(__x86_64__)
-    {"avx2_f32", 8, avx2_f32},      {"avx2_f64", 4, avx2_f64},
-    {"avx512_f32", 16, avx512_f32}, {"avx512_f64", 8, avx512_f64},
+    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},
+    {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
+    {"avx512_f32", 2 * CHAINS * 16, avx512_f32},
+    {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
+    {"amx_bf16", AMX_CHAINS *AMX_OPERATIONS, amx_bf16},
 #elif defined(__aarch64__)
-    {"neon_f32", 4, neon_f32},     {"neon_f64", 2, neon_f64},
+    {"neon_f32", 2 * CHAINS * 4, neon_f32},
+    {"neon_f64", 2 * CHAINS * 2, neon_f64},
 #endif
-    {"scalar_f32", 1, scalar_f32},  {"scalar_f64", 1, scalar_f64},
+    {"scalar_f32", 2 * CHAINS, scalar_f32},
+    {"scalar_f64", 2 * CHAINS, scalar_f64},
 };
 
 static bool has_fma(void)
@@ -122,7 +153,7 @@ static void *run_share(void *argument)
     while (now - begin < s->seconds || work == 0) {
         if (s->loop != NULL) {
             s->loop->run(rounds);
-            work += 2.0 * CHAINS * (double)(rounds * s->loop->lanes);
+            work += s->loop->operations * (double)rounds;
         } else {
             sink = (double)read_words(s->buffer, s->words);
             work += (double)(s->words * sizeof(uint64_t));

@@ -1,11 +1,11 @@
 /*
- * peak.h: the ceilings of this machine, measured: fused multiply-adds that never leave the registers, and reading
+ * peak.h: the ceilings of this machine, measured: multiply-adds that never leave the registers, and reading
  * memory. Both with a number of threads at once.
  */
 #ifndef CLI_PEAK_H
 #define CLI_PEAK_H
 
-/* GFLOP/s of independent FMAs in the vectors of a kernel table ("avx2_f32", "scalar_f64", ...), two operations each,
+/* GFLOP/s of independent multiply-adds in the vectors or tiles of a kernel table ("avx2_f32", "amx_bf16", ...)
  * over about `seconds`; 0 if the CPU has no FMA instruction, or for an unknown name. */
 double peak_fma(const char *kernel, int threads, double seconds);
 

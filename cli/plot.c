@@ -110,8 +110,8 @@ static void send_page(FILE *gnuplot, const char *path, const struct curve *curve
     }
     fprintf(gnuplot,
             "\"\nset multiplot layout 1,2 title \"Exact attention: %s\"\n"
-            "set logscale x 2\nset logscale y 10\nset grid ytics xtics lc rgb '#d4d4d4' lw 0.7\nset border 3\n"
-            "set tics nomirror\nset key left top\nset xlabel 'sequence length N'\nset format y '%%g'\n"
+            "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\n"
+            "set tics nomirror\nset key left top Left reverse\nset xlabel 'sequence length N'\nset format y '%%g'\n"
             "set offsets graph 0.03, graph 0.03, 0, 0\n"
             "set title 'time of one call'\nset ylabel 'seconds'\n",
             curves[0].rest);
