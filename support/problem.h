@@ -15,7 +15,7 @@
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
- *   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
+ *   precise=0|1   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
  *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon
  */
 #ifndef SUPPORT_PROBLEM_H
@@ -30,7 +30,7 @@ typedef struct problem {
     int64_t b, hq, hkv, nq, nk, d, dv;
     int32_t dtype, o_dtype, index_dtype, bias_dtype;
     int32_t layout, inputs; /* enum problem_layout, problem_inputs */
-    bool causal, top_left, lse, row_max;
+    bool causal, top_left, precise, lse, row_max;
     bool has_window, has_scale;
     int64_t window_left, window_right;
     double scale, softcap;
