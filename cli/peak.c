@@ -103,6 +103,7 @@ static const struct loop {
     {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
     {"avx512_f32", 2 * CHAINS * 16, avx512_f32},
     {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
+    {"amx_f32", 2 * CHAINS * 16, avx512_f32}, /* the ceiling of f32 without tiles, which it can pass */
     {"amx_bf16", AMX_CHAINS *AMX_OPERATIONS, amx_bf16},
 #elif defined(__aarch64__)
     {"neon_f32", 2 * CHAINS * 4, neon_f32},
