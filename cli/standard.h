@@ -1,8 +1,8 @@
 /*
  * standard.h: standard attention, done well: what libattn is measured against. For each (batch, head) the whole
  * Nq x Nk matrix of scores is stored, both products are OpenBLAS's sgemm with as many threads as asked for, and the
- * softmax between them is vectorised and threaded the same way. It computes in f32. OpenBLAS is opened at run time, so that the
- * program neither needs it nor starts its threads unless asked.
+ * softmax between them is vectorised and threaded the same way. It computes in f32. OpenBLAS is opened at run time, so
+ * that the program neither needs it nor starts its threads unless asked.
  */
 #ifndef CLI_STANDARD_H
 #define CLI_STANDARD_H

@@ -48,7 +48,8 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         double error = distance(oracle_element(&a->o, b, i, h, c), o);
         double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
         e->relative = fmax(e->relative, in_units(error, o_abs));
-        e->c = fmax(e->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
+        e->c = fmax(e->c,
+                    in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
         e->rmse += error * error;
         e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
     }

@@ -11,7 +11,8 @@
  *                                      between rows and heads; strided: K and V heads broadcast (stride 0),
  *                                      q reversed along the sequence, every second element of V and O unused
  *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
- *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for none: mask=bk bias=f16:hqk
+ *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for none:
+ *                                  mask=bk bias=f16:hqk
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
