@@ -1,6 +1,6 @@
 /*
- * amx_tiles.h: what the tables on AMX tiles share: one macro per instruction, configuration, transposes, adding a tile of
- * fresh sums. Included by amx_bf16.c and amx_f32.c only; everything is static.
+ * amx_tiles.h: AMX tiles for the tables on them: one macro per instruction, configuration, transposes. Included by
+ * amx_bf16.c and amx_f32.c only; everything is static.
  *
  * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
  *
@@ -16,7 +16,14 @@
 #define REAL_BITS 32
 #include "body_rows.h"
 
-enum { KEY_BLOCK = ATTN_KEY_BLOCK, KEY_STEP = 32, PANEL_KEYS = KEY_BLOCK + KEY_STEP, TILE = 16, S_STRIDE = STRIP * 4 };
+enum {
+    KEY_BLOCK = ATTN_KEY_BLOCK,
+    KEY_STEP = 32,
+    PANEL_KEYS = KEY_BLOCK + KEY_STEP,
+    TILE = 16,
+    S_STRIDE = STRIP * 4,
+    P_PART = KEY_BLOCK * STRIP
+};
 
 _Static_assert(STRIP == 32, "two tiles of queries side by side");
 
@@ -53,23 +60,27 @@ static int64_t pad32(int64_t n)
 static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
 {
     __m512i a[16], b[16];
-    ATTN_UNROLL for (int i = 0; i < 16; i += 2) {
+    ATTN_UNROLL for (int i = 0; i < 16; i += 2)
+    {
         a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
         a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
     }
-    ATTN_UNROLL for (int i = 0; i < 16; i += 4) {
+    ATTN_UNROLL for (int i = 0; i < 16; i += 4)
+    {
         b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
         b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
         b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
         b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
     }
-    ATTN_UNROLL for (int i = 0; i < 4; i++) {
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
         a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
         a[i + 4] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
         a[i + 8] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
         a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
     }
-    ATTN_UNROLL for (int i = 0; i < 4; i++) {
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
         _mm512_storeu_si512(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
         _mm512_storeu_si512(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
         _mm512_storeu_si512(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
@@ -77,23 +88,38 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
-static void add_rows(float *ot, const float *sum, const float *alpha)
+/* Two tiles of A, 32 rows; two of B, 32 columns; and tiles 0..3 += A B. */
+#define LOAD_A(a, stride)                                \
+    do {                                                 \
+        TILE_LOAD(4, a, stride);                         \
+        TILE_LOAD(5, (a) + TILE * (stride) / 2, stride); \
+    } while (0)
+#define LOAD_B(b)                         \
+    do {                                  \
+        TILE_LOAD(6, b, S_STRIDE);        \
+        TILE_LOAD(7, (b) + 32, S_STRIDE); \
+    } while (0)
+#define PRODUCTS()        \
+    do {                  \
+        TILE_DP(0, 4, 6); \
+        TILE_DP(1, 4, 7); \
+        TILE_DP(2, 5, 6); \
+        TILE_DP(3, 5, 7); \
+    } while (0)
+
+ATTN_INLINE void zero_tiles(void)
 {
-    const vec a0 = v_load(alpha), a1 = v_load(alpha + VL);
-    for (int i = 0; i < TILE * STRIP; i += STRIP) {
-        v_store(ot + i, v_fma(v_load(ot + i), a0, v_load(sum + i)));
-        v_store(ot + i + VL, v_fma(v_load(ot + i + VL), a1, v_load(sum + i + VL)));
-    }
+    TILE_ZERO(0);
+    TILE_ZERO(1);
+    TILE_ZERO(2);
+    TILE_ZERO(3);
 }
 
-/* The largest of n rows (n even) and *m, for one vector of lanes. */
-ATTN_INLINE vec top_rows(const float *s, int64_t n, vec m)
+/* Tiles 0..3 to 32 rows of 32 floats. */
+ATTN_INLINE void store_tiles(float *to)
 {
-    vec other = m;
-    for (int64_t key = 0; key < n; key += 2) {
-        m = v_max(m, v_load(s + key * STRIP));
-        other = v_max(other, v_load(s + key * STRIP + STRIP));
-    }
-    return v_max(m, other);
+    TILE_STORE(0, to, S_STRIDE);
+    TILE_STORE(1, to + TILE, S_STRIDE);
+    TILE_STORE(2, to + TILE * STRIP, S_STRIDE);
+    TILE_STORE(3, to + TILE * STRIP + TILE, S_STRIDE);
 }
