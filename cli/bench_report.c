@@ -17,7 +17,7 @@ static void print_measured(const bench_result *r)
     if (isfinite(r->ratio) && r->implementation[0] == 'l') {
         snprintf(faster, sizeof faster, "%.2f x the speed of standard", r->ratio);
     }
-    printf("  %-9s %-11s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9.1e  %s\n", r->implementation, r->report.kernel,
+    printf("  %-9s %-17s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9.1e  %s\n", r->implementation, r->report.kernel,
            r->report.threads, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
            cli_seconds(q3, r->seconds.q3), r->gflops, share, cli_bytes(workspace, r->report.workspace_bytes),
            cli_bytes(rss, r->report.peak_rss_bytes), r->report.max_error, faster);
@@ -28,7 +28,7 @@ void bench_print_text(const bench_result *results, int count)
     static bool headed;
     char line[BENCH_MAX_LINE];
     if (!headed) {
-        printf("%-11s %-11s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median", "quartiles     ",
+        printf("%-11s %-17s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median", "quartiles     ",
                "GFLOP/s", "of peak", "workspace", "peak RSS", "error");
         headed = true;
     }

@@ -59,7 +59,7 @@ DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd
 /* Only on a machine with AMX that has granted it, which a context of that table has made sure of. */
 TARGET("amx-tile,amx-bf16") static void amx_bf16(long n)
 {
-    const struct {
+    static const struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];

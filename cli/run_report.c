@@ -3,6 +3,7 @@
  */
 #include "cli.h"
 #include "run.h"
+#include "standard.h"
 
 #include <stdio.h>
 
@@ -53,11 +54,10 @@ static void print_comparison(const run_result *r)
         printf("standard    not run: %s\n", r->refused);
         return;
     }
-    printf(
-        "standard    %s with OpenBLAS in f32, and %s for the scores of one head: %.2f times the time, %.0f times the "
-        "workspace\n",
-        cli_seconds(time, r->standard_seconds), cli_bytes(matrix, r->standard_workspace),
-        r->standard_seconds / r->seconds, r->standard_workspace / (double)r->plan.workspace_bytes);
+    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, %.0f times the "
+           "workspace\n",
+           cli_seconds(time, r->standard_seconds), standard_kernel(), cli_bytes(matrix, r->standard_workspace),
+           r->standard_seconds / r->seconds, r->standard_workspace / (double)r->plan.workspace_bytes);
 }
 
 void run_print_text(const run_result *r)

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,25 +86,50 @@ static void softmax_threaded(const struct rows *all, int threads)
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 }; /* cblas.h's values */
 
 static struct {
+    char name[32]; /* "openblas Haswell" */
     void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
                   const float *b, int ldb, float beta, float *c, int ldc);
     void (*set_num_threads)(int threads);
 } blas;
 
+/* OpenBLAS knows CPUs by model, and takes SSE kernels on one that is newer than itself: name a core by what the CPU
+ * can do instead, unless the user has. */
+static void name_core(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+    } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+    }
+#endif
+    setenv("OPENBLAS_THREAD_TIMEOUT", "20", 0); /* idle threads sleep after 2^20 cycles, not 2^26 */
+}
+
 static bool open_blas(void)
 {
-    if (blas.sgemm == NULL) {
-        setenv("OPENBLAS_THREAD_TIMEOUT", "20", 0); /* idle threads sleep after 2^20 cycles, not 2^26 */
-        void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-        void *sgemm = library == NULL ? NULL : dlsym(library, "cblas_sgemm");
-        void *set = library == NULL ? NULL : dlsym(library, "openblas_set_num_threads");
-        if (sgemm == NULL || set == NULL) {
-            return false;
-        }
-        memcpy(&blas.sgemm, &sgemm, sizeof sgemm);
-        memcpy(&blas.set_num_threads, &set, sizeof set);
+    if (blas.sgemm != NULL) {
+        return true;
     }
+    name_core();
+    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    void *sgemm = library == NULL ? NULL : dlsym(library, "cblas_sgemm");
+    void *set = library == NULL ? NULL : dlsym(library, "openblas_set_num_threads");
+    void *core = library == NULL ? NULL : dlsym(library, "openblas_get_corename");
+    if (sgemm == NULL || set == NULL || core == NULL) {
+        return false;
+    }
+    char *(*get_corename)(void);
+    memcpy(&get_corename, &core, sizeof core); /* ISO C has no cast from void * to a function */
+    memcpy(&blas.sgemm, &sgemm, sizeof sgemm);
+    memcpy(&blas.set_num_threads, &set, sizeof set);
+    snprintf(blas.name, sizeof blas.name, "openblas %.20s", get_corename());
     return true;
+}
+
+const char *standard_kernel(void)
+{
+    return blas.name;
 }
 
 /* ---- Attention -------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,9 @@
 /* NULL, or why standard attention here cannot do it (a feature, no OpenBLAS). Static string. */
 const char *standard_refuses(const attn_forward_args *args);
 
+/* "openblas Haswell": the library and the core whose kernels it uses. Once standard_refuses returned NULL. */
+const char *standard_kernel(void);
+
 /* Bytes of the score matrix. */
 double standard_workspace(const attn_forward_args *args);
 

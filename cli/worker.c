@@ -174,7 +174,7 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
     default:
         getrusage(RUSAGE_SELF, &usage);
         errors_measure(&c->args, 0, &e);
-        snprintf(r->report.kernel, sizeof r->report.kernel, "%s", c->is_standard ? "openblas" : c->plan.kernel);
+        snprintf(r->report.kernel, sizeof r->report.kernel, "%s", c->is_standard ? standard_kernel() : c->plan.kernel);
         r->report.threads = c->plan.threads;
         r->report.workspace_bytes = c->workspace_bytes;
         r->report.peak_rss_bytes = (double)usage.ru_maxrss * 1024;
