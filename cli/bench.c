@@ -58,13 +58,13 @@ static void measure_rounds(struct bench *b, worker *w, bench_result *r, double *
 {
     int64_t repeats[MAX_IMPLEMENTATIONS] = {0};
     for (int i = 0; i < MAX_IMPLEMENTATIONS; i++) {
-        repeats[i] = r[i].measured ? calibrate(b, &w[i], &r[i]) : 0;
+        repeats[i] = r[i].measured && b->status == CLI_OK ? calibrate(b, &w[i], &r[i]) : 0;
     }
     *peaks = 0;
     for (int round = 0; round < BENCH_MAX_SAMPLES; round++) {
         bool busy = false;
         for (int i = 0; i < MAX_IMPLEMENTATIONS; i++) {
-            if (!r[i].measured || round >= r[i].samples) {
+            if (!r[i].measured || round >= r[i].samples || b->status != CLI_OK) {
                 continue;
             }
             busy = true;
@@ -85,7 +85,7 @@ static void conclude(struct bench *b, worker *w, bench_result *r, double peak)
 {
     for (int i = 0; i < MAX_IMPLEMENTATIONS; i++) {
         cli_progress("error of %s against float64", implementations[i]);
-        if (b->use[i] && r[i].measured && !worker_finish(&w[i], &r[i].report)) {
+        if (r[i].measured && b->status == CLI_OK && !worker_finish(&w[i], &r[i].report)) {
             give_up(b, &r[i], &w[i]);
         }
         if (r[i].measured) {
@@ -226,6 +226,9 @@ int cli_bench(int argc, char **argv)
     cli_parse(&argp, argc, argv, &b);
     if (b.list.count == 0) {
         return cli_error(CLI_USAGE, "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
+    }
+    if (b.plot != NULL && !bench_plot_possible(b.plot, error, sizeof error)) {
+        return cli_error(CLI_USAGE, "%s", error);
     }
     b.results = calloc((size_t)b.list.count * MAX_IMPLEMENTATIONS, sizeof *b.results);
     if (b.results == NULL) {

@@ -177,7 +177,7 @@ static double run_threads(const struct share *shares, int threads)
     for (int t = 0; t < threads; t++) {
         share[t] = *shares;
         share[t].start = &start;
-        share[t].buffer += (size_t)t * share[t].words;
+        share[t].buffer = shares->buffer == NULL ? NULL : shares->buffer + (size_t)t * share[t].words;
         if (t > 0 && pthread_create(&id[t], NULL, run_share, &share[t]) != 0) {
             abort(); /* the others wait at the barrier */
         }

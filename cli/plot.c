@@ -121,6 +121,21 @@ static void send_page(FILE *gnuplot, const char *path, const struct curve *curve
     fputs("unset multiplot\nunset output\n", gnuplot);
 }
 
+bool bench_plot_possible(const char *path, char *error, size_t size)
+{
+    FILE *file = fopen(path, "a");
+    if (file == NULL) {
+        snprintf(error, size, "--plot: \"%s\": %s", path, strerror(errno));
+        return false;
+    }
+    fclose(file);
+    if (system("command -v gnuplot > /dev/null 2>&1") != 0) {
+        snprintf(error, size, "--plot: gnuplot is not installed (Debian: gnuplot-nox)");
+        return false;
+    }
+    return true;
+}
+
 bool bench_plot(const bench_result *results, int count, const char *path, char *error, size_t size)
 {
     struct curve curves[MAX_CURVES];
@@ -129,11 +144,7 @@ bool bench_plot(const bench_result *results, int count, const char *path, char *
         snprintf(error, size, "--plot: nothing was measured");
         return false;
     }
-    if (system("command -v gnuplot > /dev/null 2>&1") != 0) {
-        snprintf(error, size, "--plot: gnuplot is not installed (Debian: gnuplot-nox)");
-        return false;
-    }
-    FILE *gnuplot = popen("gnuplot", "w");
+    FILE *gnuplot = popen("gnuplot 2> /dev/null", "w");
     if (gnuplot == NULL) {
         snprintf(error, size, "--plot: cannot start gnuplot: %s", strerror(errno));
         return false;
@@ -142,7 +153,7 @@ bool bench_plot(const bench_result *results, int count, const char *path, char *
     send_page(gnuplot, path, curves, found);
     bool ok = pclose(gnuplot) == 0;
     if (!ok) {
-        snprintf(error, size, "--plot: gnuplot could not write \"%s\"", path);
+        snprintf(error, size, "--plot: gnuplot could not draw \"%s\"", path);
     }
     return ok;
 }

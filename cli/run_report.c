@@ -54,7 +54,7 @@ static void print_comparison(const run_result *r)
         printf("standard    not run: %s\n", r->refused);
         return;
     }
-    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, %.0f times the "
+    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, %.3g times the "
            "workspace\n",
            cli_seconds(time, r->standard_seconds), standard_kernel(), cli_bytes(matrix, r->standard_workspace),
            r->standard_seconds / r->seconds, r->standard_workspace / (double)r->plan.workspace_bytes);

@@ -200,23 +200,34 @@ static void run_child(const char *implementation, const problem *p, int in, int 
 
 /* ---- The parent ------------------------------------------------------------------------------------------------- */
 
+static void close_worker(worker *w)
+{
+    close(w->to);
+    close(w->from);
+    w->pid = 0;
+}
+
 void worker_stop(worker *w)
 {
     if (w->pid != 0) {
         kill(w->pid, SIGKILL);
-        close(w->to);
-        close(w->from);
         waitpid(w->pid, NULL, 0);
-        w->pid = 0;
+        close_worker(w);
     }
 }
 
 static bool receive(worker *w, struct reply *r)
 {
     if (!read_all(w->from, r, sizeof *r)) {
-        snprintf(w->why, sizeof w->why, "%s died, perhaps for want of memory", w->implementation);
+        int status = 0;
+        waitpid(w->pid, &status, 0);
+        bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        snprintf(w->why, sizeof w->why, "the process of %s: %s", w->implementation,
+                 killed                ? "was killed, probably for want of memory"
+                 : WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
+                                       : "ended before its time");
         w->failure = WORKER_FAILED;
-        worker_stop(w);
+        close_worker(w);
         return false;
     }
     if (r->failure != WORKER_FINE) {
