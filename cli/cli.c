@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int cli_error(int status, const char *format, ...)
 {
@@ -112,6 +113,15 @@ void cli_print_json(cJSON *object)
     fflush(stdout);
     free(line);
     cJSON_Delete(object);
+}
+
+bool cli_can_create(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *directory = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    bool can = directory != NULL && access(directory, W_OK | X_OK) == 0;
+    free(directory);
+    return can;
 }
 
 static bool add_problem(void *user, const problem *p)

@@ -43,6 +43,9 @@ const char *cli_seconds(cli_text text, double seconds);
 /* Prints the object on one line of stdout, flushes, and frees it. */
 void cli_print_json(cJSON *object);
 
+/* True if the directory of a file to be is there and can be written. */
+bool cli_can_create(const char *path);
+
 /* Problems in the order of the command line. */
 typedef struct cli_list {
     problem *problems;

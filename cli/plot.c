@@ -3,6 +3,7 @@
  * Problems that are equal but for their length are one curve per implementation.
  */
 #include "bench.h"
+#include "cli.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -123,12 +124,10 @@ static void send_page(FILE *gnuplot, const char *path, const struct curve *curve
 
 bool bench_plot_possible(const char *path, char *error, size_t size)
 {
-    FILE *file = fopen(path, "a");
-    if (file == NULL) {
-        snprintf(error, size, "--plot: \"%s\": %s", path, strerror(errno));
+    if (!cli_can_create(path)) {
+        snprintf(error, size, "--plot: cannot write \"%s\": no such directory, or not allowed", path);
         return false;
     }
-    fclose(file);
     if (system("command -v gnuplot > /dev/null 2>&1") != 0) {
         snprintf(error, size, "--plot: gnuplot is not installed (Debian: gnuplot-nox)");
         return false;

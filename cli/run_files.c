@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAX_PATH = 4096, MAX_OUTPUTS = 3 };
 
@@ -128,12 +127,7 @@ attn_tensor run_list(const array_file *f, const char *name)
 static void check_directory(const char *spec)
 {
     struct place p = find_place(spec);
-    char *slash = strrchr(p.path, '/');
-    const char *directory = slash == NULL ? "." : slash == p.path ? "/" : p.path;
-    if (slash != NULL) {
-        *slash = '\0';
-    }
-    if (access(directory, W_OK) != 0) {
+    if (!cli_can_create(p.path)) {
         exit(cli_error(CLI_USAGE, "cannot write \"%s\": no such directory, or not allowed", spec));
     }
 }
