@@ -1,0 +1,222 @@
+/*
+ * check_scores.c: the members that work on a tile of scores: softmax, score and mask, against scalar bit for bit and,
+ * for the softmax, against float64 within a few roundings of the exponent.
+ */
+#include "checks.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Kinds of tiles beyond those of kit.h. */
+enum tile { TILE_MASKED = VALUES_KINDS, TILE_ONE_NAN, TILE_ONE_INF, TILE_ONE_MINUS_INF, TILE_FALLING, TILE_KINDS };
+
+static double tile_value(const kit *k, int kind, int64_t i, int64_t n, int64_t strip, int64_t turn)
+{
+    bool one = i / strip == turn % n && i % strip == turn % strip;
+    double x = 3 * kit_value(k, VALUES_NORMAL, 80, i + turn, 1);
+    switch (kind) {
+    case TILE_MASKED: /* all of some lanes, a third of others */
+        return i % strip % 3 == 0 || kit_choice(k, 81, i + turn, 3) == 0 ? -(double)INFINITY : x;
+    case TILE_ONE_NAN:
+        return one ? (double)NAN : x;
+    case TILE_ONE_INF:
+        return one ? (double)INFINITY : x;
+    case TILE_ONE_MINUS_INF:
+        return one ? -(double)INFINITY : x;
+    case TILE_FALLING: /* exponents on both sides of the least one that counts */
+        return -(double)(i / strip) * 3.7 - (double)(i % strip) * 0.9;
+    default:
+        return kit_value(k, (enum values)kind, 82, i + turn, n * strip);
+    }
+}
+
+static void *make_tile(kit *k, int kind, int64_t n, int64_t turn)
+{
+    int64_t strip = k->uk->strip;
+    void *s = kit_slot(k, SLOT_S, (size_t)(n * strip * k->uk->real_size));
+    for (int64_t i = 0; i < n * strip; i++) {
+        kit_put(k, s, i, tile_value(k, kind, i, n, strip, turn));
+    }
+    return s;
+}
+
+/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+
+/* The state before: nothing seen, something seen, a maximum above all or below all that comes. */
+static void make_state(kit *k, double *m, double *l, int64_t turn)
+{
+    for (int lane = 0; lane < k->uk->strip; lane++) {
+        int64_t kind = (turn + lane) % 4;
+        double x = kit_value(k, VALUES_NORMAL, 83, lane + turn, 1);
+        kit_put(k, m, lane, kind == 0 ? -(double)INFINITY : kind == 1 ? x : kind == 2 ? 50 : -50);
+        kit_put(k, l, lane, kind == 0 ? 0 : 1 + fabs(x));
+    }
+}
+
+typedef struct softmax_case {
+    int64_t n;
+    double c;
+    double s[KIT_MOST_KEYS * KIT_MOST_LANES], m[KIT_MOST_LANES], l[KIT_MOST_LANES], alpha[KIT_MOST_LANES]; /* reals */
+} softmax_case;
+
+static void run_scalar_softmax(const kit *k, softmax_case *x)
+{
+    static double s[8 * KIT_MOST_KEYS], m[8], l[8], alpha[8];
+    for (int first = 0; first < k->uk->strip; first += k->scalar->strip) {
+        kit_take_lanes(k, s, x->s, x->n, first);
+        kit_take_lanes(k, m, x->m, 1, first);
+        kit_take_lanes(k, l, x->l, 1, first);
+        k->scalar->softmax(s, s, x->n, x->c, m, l, alpha);
+        kit_give_lanes(k, x->s, s, x->n, first);
+        kit_give_lanes(k, x->m, m, 1, first);
+        kit_give_lanes(k, x->l, l, 1, first);
+        kit_give_lanes(k, x->alpha, alpha, 1, first);
+    }
+}
+
+/* p = 2^((s - m) c) within 2 u, and u for each unit of the exponent, whose difference and product are rounded; 0 may
+ * stand for what is below the smallest normal number. */
+static void judge_probability(kit *k, double s, double m, double c, double p)
+{
+    double least = k->uk->real_size == 4 ? 0x1p-124 : 0x1p-1020, exponent = (s - m) * c;
+    long double exact = exp2l((long double)exponent);
+    double error = fabs(p - (double)exact), bound = kit_unit(k) * (2 + fabs(exponent)) * (double)exact;
+    if (isfinite(m) && !isnan(s) && !(error <= bound) && !(p == 0 && (double)exact < least)) {
+        kit_fail(k, "2^((%.9g - %.9g) %.9g) = %.9g, exact %.9g", s, m, c, p, (double)exact);
+    }
+}
+
+static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
+{
+    static const double exponents[] = {1.4426950408889634, 0.18033688011112042, 1, 1e-4, 40};
+    static softmax_case want;
+    static double before[KIT_MOST_KEYS * KIT_MOST_LANES];
+    size_t real = (size_t)k->uk->real_size, lanes = (size_t)k->uk->strip * real, tile = (size_t)n * lanes;
+    void *s = make_tile(k, kind, n, turn), *m = kit_slot(k, SLOT_M, lanes), *l = kit_slot(k, SLOT_L, lanes);
+    void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *p = s;
+    want.n = n, want.c = exponents[turn % 5];
+    kit_doing(k, "kind=%d n=%lld c=%g turn=%lld", kind, (long long)n, want.c, (long long)turn);
+    make_state(k, want.m, want.l, turn);
+    memcpy(m, want.m, lanes);
+    memcpy(l, want.l, lanes);
+    memcpy(want.s, s, tile);
+    memcpy(before, s, tile);
+    run_scalar_softmax(k, &want);
+    if (k->uk->p_bytes() > 0) {
+        p = kit_slot(k, SLOT_P, k->uk->p_bytes());
+    }
+    KIT_CALL(k, k->uk->softmax(p, s, n, want.c, m, l, alpha));
+    if (!k->same_bits) {
+        return; /* p is in a form of its own: check_block.c */
+    }
+    kit_compare(k, "P", p, want.s, n * k->uk->strip);
+    kit_compare(k, "m", m, want.m, k->uk->strip);
+    kit_compare(k, "l", l, want.l, k->uk->strip);
+    kit_compare(k, "alpha", alpha, want.alpha, k->uk->strip);
+    for (int64_t i = 0; i < n * k->uk->strip; i++) {
+        judge_probability(k, kit_get(k, before, i), kit_get(k, m, i % k->uk->strip), want.c, kit_get(k, p, i));
+    }
+}
+
+void check_softmax(kit *k)
+{
+    int64_t turn = 0;
+    kit_member(k, "softmax");
+    for (int kind = 0; kind < TILE_KINDS; kind++) {
+        for (int64_t n = 1; n <= k->uk->key_block; n++) {
+            one_softmax(k, kind, n, turn++);
+        }
+    }
+}
+
+/* ---- score and mask --------------------------------------------------------------------------------------------------- */
+
+/* Runs score or mask of the table and of scalar on the same tile. */
+static void compare_tile(kit *k, void *s, int64_t n, const attn_score_tile *t, const void *lo, const void *hi)
+{
+    static double want[KIT_MOST_KEYS * KIT_MOST_LANES], part[8 * KIT_MOST_KEYS], bias[8 * KIT_MOST_KEYS], lanes[2][8];
+    memcpy(want, s, (size_t)(n * k->uk->strip * k->uk->real_size));
+    for (int first = 0; first < k->uk->strip; first += k->scalar->strip) {
+        kit_take_lanes(k, part, want, n, first);
+        if (t != NULL) {
+            attn_score_tile narrow = *t;
+            kit_take_lanes(k, bias, t->bias ? t->bias : want, n, first);
+            kit_take_lanes(k, lanes[0], t->slope ? t->slope : want, 1, first);
+            kit_take_lanes(k, lanes[1], t->slope ? t->distance : want, 1, first);
+            narrow.bias = t->bias ? bias : NULL;
+            narrow.slope = t->slope ? lanes[0] : NULL;
+            narrow.distance = lanes[1];
+            k->scalar->score(part, n, &narrow);
+        } else {
+            kit_take_lanes(k, lanes[0], lo, 1, first);
+            kit_take_lanes(k, lanes[1], hi, 1, first);
+            k->scalar->mask(part, n, lanes[0], lanes[1]);
+        }
+        kit_give_lanes(k, want, part, n, first);
+    }
+    if (t != NULL) {
+        KIT_CALL(k, k->uk->score(s, n, t));
+    } else {
+        KIT_CALL(k, k->uk->mask(s, n, lo, hi));
+    }
+    kit_compare(k, "S", s, want, n * k->uk->strip);
+}
+
+static void *make_lanes(kit *k, enum slot slot, int64_t range, int64_t turn)
+{
+    void *lanes = kit_slot(k, slot, (size_t)(k->uk->strip * k->uk->real_size));
+    for (int lane = 0; lane < k->uk->strip; lane++) {
+        kit_put(k, lanes, lane, (double)(kit_choice(k, (int)slot, lane + turn, range)));
+    }
+    kit_lock(k, slot);
+    return lanes;
+}
+
+static void one_score(kit *k, int kind, int64_t n, int64_t turn)
+{
+    void *s = make_tile(k, kind, n, turn),
+         *bias = kit_slot(k, SLOT_BIAS, (size_t)(n * k->uk->strip * k->uk->real_size));
+    attn_score_tile t = {.scale = turn % 3 ? 0.125 : 1.7};
+    for (int64_t i = 0; i < n * k->uk->strip; i++) {
+        int64_t what = kit_choice(k, 85, i + turn, 40);
+        kit_put(k, bias, i,
+                what == 0                    ? -(double)INFINITY
+                : what == 1 && turn % 9 == 0 ? (double)INFINITY
+                                             : kit_value(k, VALUES_NORMAL, 86, i, 1));
+    }
+    kit_lock(k, SLOT_BIAS);
+    t.softcap = turn & 1 ? (turn & 8 ? 30 : 0.7) : 0;
+    t.bias = turn & 2 ? bias : NULL;
+    if (turn & 4) {
+        t.slope = make_lanes(k, SLOT_LO, 5, turn);
+        t.distance = make_lanes(k, SLOT_HI, 100, turn);
+    }
+    kit_doing(k, "kind=%d n=%lld softcap=%g bias=%d slope=%d turn=%lld", kind, (long long)n, t.softcap, t.bias != NULL,
+              t.slope != NULL, (long long)turn);
+    compare_tile(k, s, n, &t, NULL, NULL);
+}
+
+void check_score(kit *k)
+{
+    int64_t turn = 0;
+    kit_member(k, "score");
+    for (int kind = 0; kind < TILE_KINDS; kind++) {
+        for (int64_t n = 1; n <= k->uk->key_block; n++) {
+            one_score(k, kind, n, turn++);
+        }
+    }
+}
+
+/* Bounds before, in and after the tile, empty ones too. */
+void check_mask(kit *k)
+{
+    kit_member(k, "mask");
+    for (int64_t n = 1; n <= k->uk->key_block; n++) {
+        for (int kind = 0; kind < TILE_KINDS; kind++) {
+            void *s = make_tile(k, kind, n, n);
+            void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind), *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);
+            kit_doing(k, "kind=%d n=%lld", kind, (long long)n);
+            compare_tile(k, s, n, NULL, lo, hi);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+/*
+ * checkattn.c: the kernel harness: every table of src/cpu/ukernels.inc that this machine can run, every member of it,
+ * against the scalar table bit for bit and against float64 within derived bounds, in memory with guard pages (contract
+ * T4; the idea is dav1d's checkasm). What whole operations compute is tests/op.
+ *
+ * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench]
+ */
+#include "checks.h"
+#include "cpu/features.h"
+#include "cpu/select.h"
+#include "measure.h"
+#include "selftest.h"
+
+#include <argp.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct settings {
+    const char *kernel, *isa;
+    uint64_t seed;
+    bool bench;
+} settings;
+
+static const struct argp_option options[] = {
+    {"kernel", 'k', "GLOB", 0, "only checks with such names (qk, softmax, ...)", 0},
+    {"isa", 'i', "GLOB", 0, "only tables with such names (avx2, ...)", 0},
+    {"seed", 's', "N", 0, "seed of the inputs (1)", 0},
+    {"step", 't', "N", 0, "exp2 and tanh on every N-th float (4099; 1 takes minutes)", 0},
+    {"bench", 'b', NULL, 0, "measure the kernels as well", 0},
+    {0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    settings *s = state->input;
+    switch (key) {
+    case 'k':
+        s->kernel = text;
+        return 0;
+    case 'i':
+        s->isa = text;
+        return 0;
+    case 's':
+        s->seed = strtoull(text, NULL, 10);
+        return 0;
+    case 't':
+        check_step = strtoll(text, NULL, 10);
+        if (check_step < 1) {
+            argp_error(state, "--step=%s must be at least 1", text);
+        }
+        return 0;
+    case 'b':
+        s->bench = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* One table with one type of inputs. */
+static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
+                     bool same_bits, bool first)
+{
+    static const char *const names[] = {"", "f64", "f32", "f16", "bf16"};
+    kit k;
+    if (!kit_open(&k, uk, scalar, dtype, same_bits, s->seed)) {
+        printf("FAIL no memory\n");
+        return 1;
+    }
+    for (int i = 0; i < checks_count; i++) {
+        if (fnmatch(s->kernel, checks[i].name, 0) == 0 && (first || checks[i].every_type)) {
+            check_run(&checks[i], &k);
+        }
+    }
+    printf("%-12s %-4s  %7lld calls  %d failures   worst: qk %.2f pv %.2f of the bound", uk->name, names[dtype],
+           (long long)k.calls, k.failures, k.worst_qk, k.worst_pv);
+    if (first) {
+        printf(", exp2 %.3f tanh %.3f ulp", k.worst_exp2, k.worst_tanh);
+    }
+    printf("\n");
+    if (s->bench) {
+        measure(&k);
+    }
+    kit_close(&k);
+    return k.failures;
+}
+
+static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scalar)
+{
+    bool same_bits = (isa->needs & ATTN_CPU_REQUESTED) == 0;
+    int failures = run_table(s, isa->f32, scalar->f32, ATTN_F32, same_bits, true);
+    failures += run_table(s, isa->f64, scalar->f64, ATTN_F64, same_bits || isa->f64 == scalar->f64, true);
+    failures += run_table(s, isa->f16, scalar->f16, ATTN_F16, same_bits, isa->f16 != isa->f32);
+    failures += run_table(s, isa->bf16, scalar->bf16, ATTN_BF16, same_bits, isa->bf16 != isa->f32);
+    return failures;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {.options = options, .parser = parse, .doc = "Checks the kernels of libattn."};
+    settings s = {.kernel = "*", .isa = "*", .seed = 1};
+    int count, failures, run = 0;
+    const attn_isa *isas = attn_isas(&count);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    argp_parse(&argp, argc, argv, 0, NULL, &s);
+    printf("checkattn --seed=%llu\n", (unsigned long long)s.seed);
+    failures = selftest(s.seed);
+    for (int i = 0; i < count; i++) {
+        if (fnmatch(s.isa, isas[i].name, 0) != 0) {
+            continue;
+        }
+        if ((isas[i].needs & ~(attn_cpu_features() | ATTN_CPU_REQUESTED)) != 0) {
+            printf("SKIPPED %s: this CPU or emulator lacks it\n", isas[i].name);
+            continue;
+        }
+        failures += run_isa(&s, &isas[i], &isas[0]);
+        run++;
+    }
+    printf("checkattn: %d instruction sets, %d failures\n", run, failures);
+    return failures == 0 && run > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

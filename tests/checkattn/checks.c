@@ -1,0 +1,52 @@
+/*
+ * checks.c: the list of checks, and running one of them with its signals caught.
+ */
+#include "checks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+
+const check checks[] = {
+    {"pack", check_pack, true},
+    {"qk", check_qk, true},
+    {"pv", check_pv, true},
+    {"pv_careful", check_pv_careful, true},
+    {"block", check_block, true},
+    {"softmax", check_softmax, false},
+    {"exp2", check_exp2, false},
+    {"score", check_score, false},
+    {"tanh", check_tanh, false},
+    {"mask", check_mask, false},
+    {"bias_lane", check_bias_lane, false},
+    {"finite", check_finite, false},
+    {"store", check_store, false},
+};
+const int checks_count = sizeof checks / sizeof checks[0];
+
+static sigjmp_buf before_signal;
+
+static void on_signal(int number)
+{
+    siglongjmp(before_signal, number);
+}
+
+void check_run(const check *c, kit *k)
+{
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    struct sigaction old[4], action = {.sa_handler = on_signal};
+    for (int i = 0; i < 4; i++) {
+        sigaction(numbers[i], &action, &old[i]);
+    }
+    int number = sigsetjmp(before_signal, 1);
+    if (number == 0) {
+        k->uk->begin();
+        c->run(k);
+    } else {
+        kit_fail(k, "%s", strsignal(number));
+    }
+    k->uk->end();
+    for (int i = 0; i < 4; i++) {
+        sigaction(numbers[i], &old[i], NULL);
+    }
+}

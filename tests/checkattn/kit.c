@@ -1,0 +1,237 @@
+/*
+ * kit.c: see kit.h.
+ */
+#include "kit.h"
+#include "inputs.h"
+#include "problem.h"
+
+#include <fenv.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+enum { CANARY_BYTES = 64, CANARY = 0xA5, MOST_REPORTS = 4 };
+
+/* ---- slots ---------------------------------------------------------------------------------------------------------- */
+
+/* Enough for K of any table: three parts of 64-bit elements, a block of keys, the largest d and its padding. */
+static const size_t SLOT_BYTES = (size_t)3 * 8 * (KIT_MOST_KEYS + 64) * (KIT_MOST_D + 64);
+
+bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype, bool same_bits, uint64_t seed)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (SLOT_BYTES + page - 1) / page * page;
+    *k = (kit){.uk = uk, .scalar = scalar, .same_bits = same_bits, .dtype = dtype, .seed = seed, .member = ""};
+    for (int s = 0; s < SLOTS; s++) {
+        void *map =
+            mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (map == MAP_FAILED || mprotect((char *)map + bytes, page, PROT_NONE) != 0) {
+            return false;
+        }
+        k->slot[s].map = map;
+        k->slot[s].map_bytes = bytes;
+        k->slot[s].first = (unsigned char *)map + bytes;
+    }
+    return true;
+}
+
+void kit_close(kit *k)
+{
+    for (int s = 0; s < SLOTS; s++) {
+        munmap(k->slot[s].map, k->slot[s].map_bytes + (size_t)sysconf(_SC_PAGESIZE));
+    }
+}
+
+static void protect(kit *k, enum slot s, bool lock)
+{
+    if (k->slot[s].locked != lock) {
+        (void)mprotect(k->slot[s].map, k->slot[s].map_bytes, lock ? PROT_READ : PROT_READ | PROT_WRITE);
+        k->slot[s].locked = lock;
+    }
+}
+
+void *kit_slot(kit *k, enum slot s, size_t bytes)
+{
+    protect(k, s, false);
+    k->slot[s].first = k->slot[s].map + k->slot[s].map_bytes - bytes;
+    memset(k->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
+    memset(k->slot[s].first, 0xFF, bytes);
+    return k->slot[s].first;
+}
+
+void kit_lock(kit *k, enum slot s)
+{
+    protect(k, s, true);
+}
+
+/* ---- failures --------------------------------------------------------------------------------------------------------- */
+
+void kit_member(kit *k, const char *member)
+{
+    k->member = member;
+    k->member_failures = 0;
+}
+
+void kit_doing(kit *k, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(k->doing, sizeof k->doing, format, args);
+    va_end(args);
+}
+
+void kit_fail(kit *k, const char *format, ...)
+{
+    va_list args;
+    k->failures++;
+    k->member_failures++;
+    if (k->quiet || k->member_failures > MOST_REPORTS) {
+        return;
+    }
+    printf("FAIL %s.%s %s: ", k->uk->name, k->member, k->doing);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    printf("\n");
+}
+
+/* Rounding mode, masks, flush-to-zero: all of MXCSR but its sticky flags. */
+static unsigned control_bits(void)
+{
+#if defined(__x86_64__)
+    return _mm_getcsr() & ~0x3Fu;
+#else
+    return (unsigned)fegetround();
+#endif
+}
+
+void kit_before(kit *k)
+{
+    k->control = control_bits();
+}
+
+void kit_after(kit *k)
+{
+    k->calls++;
+    if (control_bits() != k->control) {
+        kit_fail(k, "changes the control bits of floating point");
+    }
+    for (int s = 0; s < SLOTS; s++) {
+        const unsigned char *first = k->slot[s].first;
+        for (int i = 1; i <= CANARY_BYTES && first != k->slot[s].map + k->slot[s].map_bytes; i++) {
+            if (first[-i] != CANARY) {
+                kit_fail(k, "writes %d bytes before slot %d", i, s);
+                memset(k->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
+            }
+        }
+    }
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------------------------- */
+
+double kit_get(const kit *k, const void *array, int64_t i)
+{
+    return k->uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+}
+
+void kit_put(const kit *k, void *array, int64_t i, double x)
+{
+    if (k->uk->real_size == 4) {
+        ((float *)array)[i] = (float)x;
+    } else {
+        ((double *)array)[i] = x;
+    }
+}
+
+bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j)
+{
+    size_t size = (size_t)k->uk->real_size;
+    return memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)j * size, size) == 0 ||
+           (isnan(kit_get(k, a, i)) && isnan(kit_get(k, b, j)));
+}
+
+void kit_compare(kit *k, const char *what, const void *got, const void *want, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!kit_same(k, got, i, want, i)) {
+            kit_fail(k, "%s[%lld] = %.9g (%a), scalar has %.9g (%a)", what, (long long)i, kit_get(k, got, i),
+                     kit_get(k, got, i), kit_get(k, want, i), kit_get(k, want, i));
+            return;
+        }
+    }
+}
+
+double kit_unit(const kit *k)
+{
+    return k->uk->real_size == 4 ? 0x1p-24 : 0x1p-53;
+}
+
+double kit_gamma(const kit *k, double n)
+{
+    return n * kit_unit(k) / (1 - n * kit_unit(k));
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------ */
+
+int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n)
+{
+    return (int64_t)(inputs_bits(k->seed, stream, i) >> 20) % n;
+}
+
+static double special(const kit *k, int stream, int64_t i)
+{
+    static const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0, -0.0};
+    return values[kit_choice(k, stream + 1, i, 5)];
+}
+
+double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t n)
+{
+    double x = inputs_value(INPUTS_NORMAL, k->seed, stream, i);
+    switch (kind) {
+    case VALUES_CANCELLING: /* the second half is the first with the other sign, in its even positions */
+        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, k->seed, stream, i - n / 2) : x;
+    case VALUES_HUGE:
+        return x * (k->dtype == ATTN_F64 ? 1e140 : k->dtype == ATTN_F16 ? 2e4 : 1e17);
+    case VALUES_TINY:
+        return x * (k->dtype == ATTN_F64 ? 1e-308 : k->dtype == ATTN_F16 ? 1e-7 : 1e-38);
+    case VALUES_EQUAL:
+        return 0.5;
+    case VALUES_SPECIAL:
+        return kit_choice(k, stream + 2, i, 400) == 0 ? special(k, stream, i) : x;
+    default:
+        return x;
+    }
+}
+
+/* ---- lanes ------------------------------------------------------------------------------------------------------------ */
+
+void kit_take_lanes(const kit *k, void *to, const void *from, int64_t rows, int first)
+{
+    int wide = k->uk->strip, narrow = k->scalar->strip;
+    size_t size = (size_t)k->uk->real_size;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int lane = 0; lane < narrow; lane++) {
+            int source = first + lane < wide ? first + lane : wide - 1;
+            memcpy((char *)to + (size_t)(r * narrow + lane) * size,
+                   (const char *)from + (size_t)(r * wide + source) * size, size);
+        }
+    }
+}
+
+void kit_give_lanes(const kit *k, void *to, const void *from, int64_t rows, int first)
+{
+    int wide = k->uk->strip, narrow = k->scalar->strip;
+    size_t size = (size_t)k->uk->real_size;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int lane = 0; lane < narrow && first + lane < wide; lane++) {
+            memcpy((char *)to + (size_t)(r * wide + first + lane) * size,
+                   (const char *)from + (size_t)(r * narrow + lane) * size, size);
+        }
+    }
+}

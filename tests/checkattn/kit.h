@@ -1,0 +1,113 @@
+/*
+ * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table run lane by lane as the
+ * reference, and the record of failures.
+ *
+ * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an address that is aligned to
+ * an element and no more. A locked slot is read-only. Memory right before a slot holds a canary.
+ */
+#ifndef TESTS_CHECKATTN_KIT_H
+#define TESTS_CHECKATTN_KIT_H
+
+#include "cpu/ukernel.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum slot {
+    SLOT_K,
+    SLOT_V,
+    SLOT_QT,
+    SLOT_S,
+    SLOT_P,
+    SLOT_OT,
+    SLOT_M,
+    SLOT_L,
+    SLOT_ALPHA,
+    SLOT_BIAS,
+    SLOT_LO,
+    SLOT_HI,
+    SLOT_SOURCE,
+    SLOT_SOURCE_2,
+    SLOT_VISIBLE,
+    SLOT_TARGET,
+    SLOTS
+};
+
+enum { KIT_MOST_D = 576, KIT_MOST_LANES = ATTN_MAX_STRIP, KIT_MOST_KEYS = ATTN_MAX_KEY_BLOCK };
+
+typedef struct kit {
+    const attn_ukernel *uk;     /* under test */
+    const attn_ukernel *scalar; /* of the same arithmetic */
+    bool same_bits;             /* as scalar: promised by every table that is not taken on request only */
+    int32_t dtype;              /* of Q, K and V */
+    uint64_t seed;
+    bool quiet;         /* the self-test's tables are meant to fail */
+    const char *member; /* being checked */
+    char doing[200];    /* with what */
+    int64_t calls;
+    int failures, member_failures;
+    double worst_qk, worst_pv, worst_exp2, worst_tanh; /* shares of the bound; ulps */
+    struct {
+        unsigned char *map, *first;
+        size_t map_bytes;
+        bool locked;
+    } slot[SLOTS];
+    unsigned control; /* of floating point, before a call */
+} kit;
+
+bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype, bool same_bits, uint64_t seed);
+void kit_close(kit *k);
+
+/* bytes of NaN in a slot, writable; the slot's memory before is gone. */
+void *kit_slot(kit *k, enum slot slot, size_t bytes);
+void kit_lock(kit *k, enum slot slot);
+
+/* The member under test, and the sentence that says with what it is called. */
+void kit_member(kit *k, const char *member);
+void kit_doing(kit *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Notes a failure of the member and prints the first few of them. */
+void kit_fail(kit *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Around each call of a member: canaries and the floating-point control bits must stay. */
+void kit_before(kit *k);
+void kit_after(kit *k);
+#define KIT_CALL(k, call) (kit_before(k), (call), kit_after(k))
+
+/* ---- elements of type real ---------------------------------------------------------------------------------------- */
+
+double kit_get(const kit *k, const void *array, int64_t i);
+void kit_put(const kit *k, void *array, int64_t i, double x);
+
+/* The same bits, or two NaN. */
+bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j);
+
+/* Fails unless a[count] and b[count] are the same. */
+void kit_compare(kit *k, const char *what, const void *got, const void *want, int64_t count);
+
+/* u of the arithmetic: 2^-24 or 2^-53. */
+double kit_unit(const kit *k);
+
+/* n u / (1 - n u), Higham's bound for n roundings. */
+double kit_gamma(const kit *k, double n);
+
+/* ---- values ---------------------------------------------------------------------------------------------------------- */
+
+/* Kinds of inputs, each a different way to go wrong. */
+enum values { VALUES_NORMAL, VALUES_CANCELLING, VALUES_HUGE, VALUES_TINY, VALUES_EQUAL, VALUES_SPECIAL, VALUES_KINDS };
+
+/* Element i of n. SPECIAL: normal, but for one NaN, infinity or zero now and then. */
+double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t n);
+
+/* A number from 0 to n - 1. */
+int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n);
+
+/* ---- lanes ------------------------------------------------------------------------------------------------------------ */
+
+/* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back. Missing lanes repeat the
+ * last one. */
+void kit_take_lanes(const kit *k, void *to, const void *from, int64_t rows, int first);
+void kit_give_lanes(const kit *k, void *to, const void *from, int64_t rows, int first);
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * selftest.c: the scalar f32 table with one member replaced by a wrong one. Each of them is a bug that attention
+ * kernels have shipped; a harness that lets one of them pass is worth nothing.
+ */
+#include "selftest.h"
+#include "checks.h"
+#include "cpu/select.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const attn_ukernel *right; /* the table that the wrong members are made of */
+
+/* ---- wrong members ------------------------------------------------------------------------------------------------------ */
+
+/* The tail is left out: the last key of an odd number of them. */
+static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+{
+    right->qk(s, k, at, qt, d, n % 2 && n > 1 ? n - 1 : n);
+}
+
+/* Reads one row of K more than there is. */
+static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+{
+    volatile float next = ((const float *)k)[(at + n) * d + d - 1];
+    (void)next;
+    right->qk(s, k, at, qt, d, n);
+}
+
+/* Sums all products in one chain: right within any error bound, but not scalar's bits. */
+static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+{
+    for (int64_t i = 0; i < n * right->strip; i++) {
+        float sum = 0;
+        for (int64_t c = 0; c < d; c++) {
+            sum = fmaf(((const float *)k)[(at + i / right->strip) * d + c],
+                       ((const float *)qt)[c * right->strip + i % right->strip], sum);
+        }
+        ((float *)s)[i] = sum;
+    }
+}
+
+/* The maximum stays what it was once there is one. */
+static void softmax_stale_maximum(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha)
+{
+    float before[64];
+    memcpy(before, m, (size_t)right->strip * sizeof before[0]);
+    right->softmax(p, s, n, c, m, l, alpha);
+    for (int lane = 0; lane < right->strip; lane++) {
+        ((float *)m)[lane] = before[lane] > -INFINITY ? before[lane] : ((float *)m)[lane];
+    }
+}
+
+/* The sum of earlier blocks is not rescaled. */
+static void softmax_no_rescale(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha)
+{
+    float before[64];
+    memcpy(before, l, (size_t)right->strip * sizeof before[0]);
+    right->softmax(p, s, n, c, m, l, alpha);
+    for (int lane = 0; lane < right->strip; lane++) {
+        float a = ((float *)alpha)[lane];
+        ((float *)l)[lane] += before[lane] * (1 - a);
+    }
+}
+
+/* Nor is the output. */
+static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                          const void *alpha)
+{
+    float one[64];
+    (void)alpha;
+    for (int lane = 0; lane < 64; lane++) {
+        one[lane] = 1;
+    }
+    right->pv(ot, v, at, p, dv_pad, n, one);
+}
+
+/* 0 x NaN where a lane must not look. */
+static void pv_careful_careless(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                                const void *alpha, const unsigned char *visible)
+{
+    (void)visible;
+    right->pv(ot, v, at, p, dv_pad, n, alpha);
+}
+
+/* The upper bound is taken as included. */
+static void mask_one_too_many(void *s, int64_t n, const void *lo, const void *hi)
+{
+    float more[64];
+    for (int lane = 0; lane < right->strip; lane++) {
+        more[lane] = ((const float *)hi)[lane] + 1;
+    }
+    right->mask(s, n, lo, more);
+}
+
+/* The cap comes after the bias. */
+static void score_cap_last(void *s, int64_t n, const attn_score_tile *tile)
+{
+    attn_score_tile first = *tile, then = {.scale = 1, .softcap = tile->softcap};
+    first.softcap = 0;
+    right->score(s, n, &first);
+    right->score(s, n, &then);
+}
+
+/* Writes one element before the first row. */
+static void store_writes_before(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv,
+                                const void *divisor, int lanes)
+{
+    right->store(row, stride, dtype, ot, dv, divisor, lanes);
+    if (stride > 0) {
+        memset((char *)row[0] - 2, 0, 2);
+    }
+}
+
+static bool finite_forgets_a_lane(const void *ot, int64_t dv, int lanes)
+{
+    return right->finite(ot, dv, lanes > 1 ? lanes - 1 : lanes);
+}
+
+/* ---- the list -------------------------------------------------------------------------------------------------------------- */
+
+static int caught;
+
+static bool catches(const char *name, const attn_ukernel *wrong, uint64_t seed)
+{
+    kit k;
+    if (!kit_open(&k, wrong, right, ATTN_F32, true, seed)) {
+        return false;
+    }
+    k.quiet = true;
+    for (int i = 0; i < checks_count && k.failures == 0; i++) {
+        check_run(&checks[i], &k);
+    }
+    kit_close(&k);
+    if (k.failures == 0) {
+        printf("FAIL self-test: %s was not caught\n", name);
+    }
+    caught += k.failures > 0;
+    return k.failures > 0;
+}
+
+int selftest(uint64_t seed)
+{
+    int missed = 0, count;
+    right = attn_isas(&count)[0].f32;
+#define WRONG(member, function)                      \
+    do {                                             \
+        attn_ukernel wrong = *right;                 \
+        wrong.member = function;                     \
+        missed += !catches(#function, &wrong, seed); \
+    } while (0)
+    caught = 0;
+    WRONG(qk, qk_short_tail);
+    WRONG(qk, qk_reads_beyond);
+    WRONG(qk, qk_one_chain);
+    WRONG(softmax, softmax_stale_maximum);
+    WRONG(softmax, softmax_no_rescale);
+    WRONG(pv, pv_no_rescale);
+    WRONG(pv_careful, pv_careful_careless);
+    WRONG(mask, mask_one_too_many);
+    WRONG(score, score_cap_last);
+    WRONG(store, store_writes_before);
+    WRONG(finite, finite_forgets_a_lane);
+    printf("self-test: %d wrong kernels caught, %d missed\n", caught, missed);
+    return missed;
+}
