@@ -53,13 +53,13 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         e->rmse += error * error;
         e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
     }
+    double unit = u * fmax(1 + exact->score_max[at], (1 + exact->score_abs[at]) / 2);
     if (a->lse.data != NULL) {
-        double error = distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]);
-        e->lse = fmax(e->lse, in_units(error, u * (1 + exact->score_max[at])));
+        e->lse = fmax(e->lse, in_units(distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]), unit));
     }
     if (a->row_max.data != NULL) {
-        double error = distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
-        e->row_max = fmax(e->row_max, in_units(error, u * (1 + exact->score_max[at])));
+        e->row_max =
+            fmax(e->row_max, in_units(distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]), unit));
     }
 }
 
