@@ -1,0 +1,131 @@
+/*
+ * test_tiles.c: the tiles that a plan counts, against a count over every row and key by the rule of the header (C3), and
+ * attn_forward_plan against the plan it is made of. No cmocka, as in test_problems.c.
+ */
+#include "machine.h"
+#include "tables.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rule, word for word: off, causality, window, lengths. */
+static bool sees(const problem *p, int64_t b, int64_t i, int64_t j)
+{
+    int64_t nq = p->has_lens ? p->lens_q[b] : p->nq, nk = p->has_lens ? p->lens_k[b] : p->nk;
+    nq = p->has_used_q ? p->used_q[b] : nq;
+    nk = p->has_used_k ? p->used_k[b] : nk;
+    int64_t at = i + (p->top_left ? 0 : nk - nq);
+    return i < nq && j < nk && (!p->causal || j <= at) &&
+           (!p->has_window || p->window_left < 0 || j >= at - p->window_left) &&
+           (!p->has_window || p->window_right < 0 || j <= at + p->window_right);
+}
+
+/* One tile. Full: every row sees every key from the first to the last that any row sees. */
+static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int64_t row, int64_t end, int64_t j,
+                       int64_t last)
+{
+    int64_t group = p->hq / p->hkv, first_seen = last, last_seen = j - 1, seen = 0;
+    for (int64_t key = j; key < last; key++) {
+        for (int64_t r = row; r < end; r++) {
+            if (sees(p, b, r / group, key)) {
+                first_seen = key < first_seen ? key : first_seen;
+                last_seen = key;
+                seen++;
+            }
+        }
+    }
+    count->scores += (double)seen;
+    if (seen == 0) {
+        count->skipped++;
+    } else if (seen == (end - row) * (last_seen - first_seen + 1)) {
+        count->full++;
+    } else {
+        count->partial++;
+    }
+}
+
+/* Strips start at a sequence's first row, heads of a group folded in; blocks of keys at its first key. */
+static attn_tile_count count_by_hand(const problem *p, const attn_ukernel *uk)
+{
+    attn_tile_count count = {0};
+    for (int64_t b = 0; b < p->b; b++) {
+        int64_t rows = (p->has_lens ? p->lens_q[b] : p->nq) * (p->hkv > 0 ? p->hq / p->hkv : 0);
+        int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
+        attn_tile_count one = {0};
+        for (int64_t row = 0; row < rows; row += uk->strip) {
+            for (int64_t j = 0; j < nk; j += uk->key_block) {
+                count_tile(&one, p, b, row, row + uk->strip < rows ? row + uk->strip : rows, j,
+                           j + uk->key_block < nk ? j + uk->key_block : nk);
+            }
+        }
+        count.full += one.full * p->hkv, count.partial += one.partial * p->hkv;
+        count.skipped += one.skipped * p->hkv, count.scores += one.scores * (double)p->hkv;
+    }
+    return count;
+}
+
+static bool same(attn_tile_count a, attn_tile_count b)
+{
+    return a.full == b.full && a.partial == b.partial && a.skipped == b.skipped && a.scores == b.scores;
+}
+
+/* The public plan tells the same. */
+static bool public_plan_agrees(const planned *x, const char *table, attn_tile_count tiles)
+{
+    attn_plan plan = {.struct_size = sizeof plan};
+    uint64_t bytes;
+    attn_context *context = tables_context(table, 4);
+    double flops = 2 * (double)(x->p.d + x->p.dv) * tiles.scores;
+    return attn_forward_plan(context, &x->tensors.args, &plan) == ATTN_OK && plan.tiles_full == tiles.full &&
+           plan.tiles_partial == tiles.partial && plan.tiles_skipped == tiles.skipped && plan.flops == flops &&
+           strcmp(plan.kernel, x->plan.uk->name) == 0 && plan.strip == x->plan.uk->strip &&
+           attn_forward_workspace(context, &x->tensors.args, &bytes) == ATTN_OK && bytes == plan.workspace_bytes;
+}
+
+struct tally {
+    const attn_isa *isa;
+    int plans, failures;
+};
+
+static bool visit(void *user, const problem *p)
+{
+    struct tally *tally = user;
+    char line[2048];
+    planned x;
+    problem_print(p, line, sizeof line);
+    tally->plans++;
+    if (!plan_on(tally->isa, p, &x)) {
+        printf("FAIL %s %s: %s\n", tally->isa->name, line, attn_last_error());
+        tally->failures++;
+    } else {
+        attn_tile_count got = attn_cpu_count_tiles(&x.plan, &x.p), want = count_by_hand(p, x.plan.uk);
+        if (!same(got, want) || !public_plan_agrees(&x, tally->isa->name, want)) {
+            printf("FAIL %s %s: full %lld partial %lld skipped %lld scores %.0f, by hand %lld %lld %lld %.0f; or the "
+                   "public "
+                   "plan differs\n",
+                   tally->isa->name, line, (long long)got.full, (long long)got.partial, (long long)got.skipped,
+                   got.scores, (long long)want.full, (long long)want.partial, (long long)want.skipped, want.scores);
+            tally->failures++;
+        }
+    }
+    problem_tensors_free(&x.tensors);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    int count, failures = argc != 2;
+    const char *const *names = tables_names(&count);
+    for (int i = 0; argc == 2 && i < count; i++) {
+        struct tally tally = {.isa = attn_select(attn_cpu_features(), names[i])};
+        char error[512];
+        if (!problem_suite(argv[1], visit, &tally, error, sizeof error)) {
+            printf("FAIL %s\n", error);
+            tally.failures++;
+        }
+        printf("%s: %d plans, %d differ\n", names[i], tally.plans, tally.failures);
+        failures += tally.failures + (tally.plans == 0);
+    }
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
