@@ -25,7 +25,7 @@
 enum { CHAINS = 12, MAX_THREADS = 256 };
 
 static volatile double factor = 0.999, summand = 0.001; /* so that nothing is known at compile time */
-static volatile double sink;
+static _Thread_local volatile double sink;
 
 /* void name(long n): n rounds of CHAINS multiply-adds. The chains start apart, or the compiler would make them one. */
 #define DEFINE_LOOP(name, target, vector, element, set1, fma, first)                                            \
