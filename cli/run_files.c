@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MAX_PATH = 4096, MAX_OUTPUTS = 3 };
+static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
 
 /* ---- Names ------------------------------------------------------------------------------------------------------ */
 
@@ -62,6 +63,11 @@ void run_open(const char *spec, const char *name, array_file *f)
     if (p.safetensors ? !safetensors_open(p.path, p.name != NULL ? p.name : name, f, error, sizeof error)
                       : !npy_open(p.path, f, error, sizeof error)) {
         exit(cli_error(CLI_USAGE, "%s", error));
+    }
+    for (int n = 0; n < f->ndim && f->bytes == 0; n++) {
+        if (f->shape[n] > max_empty) { /* nothing in the file stands behind this number, and loops would run over it */
+            exit(cli_error(CLI_USAGE, "\"%s\" has no elements, yet %lld along an axis", spec, (long long)f->shape[n]));
+        }
     }
 }
 
