@@ -27,13 +27,11 @@ typedef struct attn_cuda_schedule {
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
 
 typedef struct attn_cuda_forward_params {
-    attn_tensor_map q_map, k_map, v_map; /* used if `tma` */
+    attn_tensor_map q_map, k_map, v_map; /* for kernels that load by TMA */
     attn_problem problem;
     attn_cuda_schedule schedule;
     float scale_log2; /* scale x log2(e), > 0 (forward_sm90) */
-    int32_t tma;      /* Q, K, V arrive by TMA; else through the producer's registers */
     int32_t aligned;  /* without TMA: whose rows can be read 16 bytes at a time */
-    int32_t columns;  /* value columns of an item (forward_generic) */
 } attn_cuda_forward_params;
 
 #ifdef __cplusplus

@@ -7,8 +7,9 @@
 #include "cuda/params.h"
 #include "softmax.cuh"
 
-template <bool BF16>
-__device__ __forceinline__ float half_to_float(uint16_t bits)
+constexpr float LN2 = 0.693147181f;
+
+template <bool BF16> __device__ __forceinline__ float half_to_float(uint16_t bits)
 {
     float x;
     if (BF16) {
@@ -30,8 +31,7 @@ __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, 
     }
 }
 
-template <bool BF16>
-__device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
+template <bool BF16> __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
 {
     if (t.dtype == ATTN_F32) {
         *(float *)to = x;
@@ -42,10 +42,10 @@ __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, fl
 
 /* One output row: where it is, and its statistics in natural units. Returns what to multiply the accumulators with. */
 struct OutputRow {
-    attn_sequence s;
+    const attn_sequence &s;
     int head;
-    int64_t row; /* within the sequence */
-    bool seen;   /* any key visible */
+    int row;   /* within the sequence */
+    bool seen; /* any key visible */
 };
 
 __device__ __forceinline__ float finish_row(const attn_problem &p, const OutputRow &w, float max, float l, bool write)
@@ -70,15 +70,16 @@ __device__ __forceinline__ float finish_row(const attn_problem &p, const OutputR
     return w.seen ? 1 / divisor : 0;
 }
 
-/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for rows
- * whose data or exponents are out of the ordinary. */
+/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for
+ * rows whose data or exponents are out of the ordinary. c = scale log2(e). */
 template <bool BF16, int D>
-__device__ __forceinline__ void careful_row(const attn_problem &p, const OutputRow &w)
+__device__ __forceinline__ void careful_row(const attn_problem &p, const OutputRow &w, float c)
 {
-    const int lane = threadIdx.x % 32;
-    const int64_t kv_head = w.head / p.group;
+    int lane = threadIdx.x % 32;
+    asm volatile(""
+                 : "+r"(lane)); /* keeps addresses from being computed ahead, in registers that the tile loop needs */
+    const int kv_head = w.head / (int)p.group;
     const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
-    const float scale = (float)p.scale, log2e = 1.44269504f;
     float q[D / 32], o[D / 32], m = -INFINITY, l = 0;
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
@@ -100,8 +101,7 @@ __device__ __forceinline__ void careful_row(const attn_problem &p, const OutputR
         for (int x = 16; x > 0; x /= 2) {
             dot += __shfl_xor_sync(~0u, dot, x);
         }
-        float s = dot * scale, top = fmaxf(m, s), alpha = ptx::exp2((m - top) * log2e);
-        float e = ptx::exp2((s - top) * log2e);
+        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * c), e = ptx::exp2((dot - top) * c);
         m = top;
         l = l * alpha + e;
 #pragma unroll
@@ -111,7 +111,7 @@ __device__ __forceinline__ void careful_row(const attn_problem &p, const OutputR
             o[i] = o[i] * alpha + (c < p.dv ? e * half_to_float<BF16>(*(const uint16_t *)at) : 0);
         }
     }
-    float factor = finish_row(p, w, m, l, lane == 0);
+    float factor = finish_row(p, w, m * c * LN2, l, lane == 0);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         int c = lane + 32 * i;
@@ -145,7 +145,9 @@ template <bool BF16, int N>
 __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
                                           bool write)
 {
-    const int t = threadIdx.x % 4, dv = (int)p.dv;
+    int t = threadIdx.x % 4;
+    asm volatile("" : "+r"(t)); /* as in careful_row */
+    const int dv = (int)p.dv;
     const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
     const bool vector = p.o.dtype != ATTN_F32 && p.o.stride[3] == 1 && ((uintptr_t)to & 15) == 0;
 #pragma unroll

@@ -20,12 +20,10 @@ __device__ __forceinline__ uint4 gather_8(const char *from, int64_t step, int co
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* ROWS x D elements from row `row` of one head; rows from `valid` on and columns from the tensor's last on are 0. */
+/* ROWS x D elements of one head, the first at `base`; rows from `valid` on and missing columns are 0. */
 template <int ROWS, int D>
-__device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, int64_t batch, int64_t row, int64_t head,
-                                          int valid, bool aligned)
+__device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
 {
-    const char *base = attn_at(&t, batch, row, head, 0);
     const int columns = (int)t.shape[3];
     const int64_t row_bytes = t.stride[1] * 2, step = t.stride[3] * 2;
 #pragma unroll 1

@@ -5,7 +5,8 @@
 #pragma once
 #include <stdint.h>
 
-namespace ptx {
+namespace ptx
+{
 
 __device__ __forceinline__ uint32_t shared_address(const void *p)
 {
@@ -62,14 +63,12 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads)
 
 /* ---- registers per thread of a warpgroup ------------------------------------------------------------------------- */
 
-template <int N>
-__device__ __forceinline__ void registers_raise()
+template <int N> __device__ __forceinline__ void registers_raise()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-template <int N>
-__device__ __forceinline__ void registers_lower()
+template <int N> __device__ __forceinline__ void registers_lower()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
@@ -87,8 +86,7 @@ __device__ __forceinline__ void copy_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-template <int LEFT>
-__device__ __forceinline__ void copy_async_wait()
+template <int LEFT> __device__ __forceinline__ void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
@@ -116,8 +114,7 @@ __device__ __forceinline__ float exp2(float x)
 }
 
 /* Two floats rounded to nearest even; lo in the low half. */
-template <bool BF16>
-__device__ __forceinline__ uint32_t pack_half(float lo, float hi)
+template <bool BF16> __device__ __forceinline__ uint32_t pack_half(float lo, float hi)
 {
     uint32_t y;
     if (BF16) {

@@ -45,13 +45,13 @@ __device__ __forceinline__ Item varlen_item(const attn_problem &p, const attn_cu
     return item;
 }
 
-__device__ __forceinline__ Item schedule_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index)
+__device__ __forceinline__ Item schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index)
 {
     if (p.varlen) {
         return varlen_item(p, s, index);
     }
-    uint32_t i = (uint32_t)index, per_section = (uint32_t)s.section * (uint32_t)s.blocks;
-    uint32_t section = i / per_section, within = i % per_section, first = section * (uint32_t)s.section;
+    uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
+    uint32_t section = index / per_section, within = index % per_section, first = section * (uint32_t)s.section;
     uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
     uint32_t column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
     Item item;

@@ -24,11 +24,10 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* Keys first .. first + 2N - 1 by 2 rows; row r sees keys lo[r] .. hi[r] - 1. */
-template <int N>
-__device__ __forceinline__ void mask_scores(float (&s)[N], int first, const int (&lo)[2], const int (&hi)[2])
+/* Row r sees keys lo[r] .. hi[r] - 1, counted from the block's first. */
+template <int N> __device__ __forceinline__ void mask_scores(float (&s)[N], const int (&lo)[2], const int (&hi)[2])
 {
-    int column = first + 2 * (threadIdx.x % 4);
+    int column = 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int key = column + i / 4 * 8 + i % 2, r = i / 2 % 2;
@@ -76,8 +75,7 @@ __device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t
     }
 }
 
-template <int N>
-__device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
+template <int N> __device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {

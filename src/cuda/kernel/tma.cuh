@@ -6,7 +6,8 @@
 #include "cuda/params.h"
 #include "ptx.cuh"
 
-namespace tma {
+namespace tma
+{
 
 /* Hints for the L2 cache. */
 constexpr uint64_t EVICT_FIRST = 0x12F0000000000000, EVICT_LAST = 0x14F0000000000000;

@@ -1,6 +1,6 @@
 /*
- * wgmma.cuh: the tensor cores of sm_90a. A warpgroup (128 threads) computes D[64][N] += A[64][16] B[16][N] of one k-step,
- * with f32 accumulators in registers and 16-bit operands in shared memory (A also in registers).
+ * wgmma.cuh: the tensor cores of sm_90a. A warpgroup (128 threads) computes D[64][N] += A[64][16] B[16][N] of one
+ * k-step, with f32 accumulators in registers and 16-bit operands in shared memory (A also in registers).
  *
  * Accumulator layout: thread t of the warpgroup, w = t / 32, l = t % 32: d[4j + 0, 1] = row 16w + l/4, columns
  * 8j + 2(l%4) + {0, 1}; d[4j + 2, 3] = the same columns of the row 8 below. Packed to 16 bits, the accumulators of
@@ -12,7 +12,8 @@
 #pragma once
 #include <stdint.h>
 
-namespace wgmma {
+namespace wgmma
+{
 
 /* Descriptor of an operand in shared memory. chunk: bytes from one chunk of 64 columns to the next; counts only for an
  * operand whose rows run along k (V in P V). A k-step of 16 is +2 along the columns, +128 along the rows. */
@@ -34,15 +35,13 @@ __device__ __forceinline__ void commit()
 }
 
 /* At most LEFT committed groups stay in flight. */
-template <int LEFT>
-__device__ __forceinline__ void wait()
+template <int LEFT> __device__ __forceinline__ void wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 /* Keeps the compiler from moving uses of registers that a product writes or reads across this point. */
-template <int N>
-__device__ __forceinline__ void hold(float (&r)[N])
+template <int N> __device__ __forceinline__ void hold(float (&r)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -50,8 +49,7 @@ __device__ __forceinline__ void hold(float (&r)[N])
     }
 }
 
-template <int N>
-__device__ __forceinline__ void hold(uint32_t (&r)[N])
+template <int N> __device__ __forceinline__ void hold(uint32_t (&r)[N])
 {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -61,8 +59,7 @@ __device__ __forceinline__ void hold(uint32_t (&r)[N])
 
 /* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T). accumulate = 0: D starts at 0.
  * Product<BF16, N>::rs: A in registers, B with rows along k (P V). */
-template <bool BF16, int N>
-struct Product;
+template <bool BF16, int N> struct Product;
 
 // clang-format off
 /* The names of the accumulators in the instruction, and their operands, in eights. */

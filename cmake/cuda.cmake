@@ -1,0 +1,40 @@
+# cuda.cmake: the GPU part of the library, if nvcc is there. Sets cuda_sources. nvcc is needed to build only: the kernels
+# become images inside the library, and the driver is looked for at run time.
+option(ATTN_CUDA "build kernels for NVIDIA GPUs (needs nvcc)" ON)
+find_program(ATTN_NVCC nvcc HINTS /usr/local/cuda/bin)
+
+# attn_image(name architecture...): src/cuda/kernel/<name>.cu -> <name>.fatbin. Fails on spills and serialised products.
+function(attn_image name)
+  set(source ${CMAKE_SOURCE_DIR}/src/cuda/kernel/${name}.cu)
+  set(image ${CMAKE_BINARY_DIR}/${name}.fatbin)
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cuda/kernel/*.cuh ${CMAKE_SOURCE_DIR}/src/cuda/*.inc)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CMAKE_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
+    DEPENDS ${source} ${headers} ${CMAKE_SOURCE_DIR}/tools/cuda-image ${CMAKE_SOURCE_DIR}/src/cuda/params.h
+            ${CMAKE_SOURCE_DIR}/src/core/problem.h ${CMAKE_SOURCE_DIR}/src/core/mask.h
+    COMMENT "GPU kernels: ${name}" VERBATIM)
+  set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS ${image})
+endfunction()
+
+if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c)
+  list(FILTER cuda_sources EXCLUDE REGEX absent)
+  attn_image(forward_sm90 compute_90a,sm_90a)
+  attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS ATTN_IMAGES=${CMAKE_BINARY_DIR})
+  set(cuda_libraries ${CMAKE_DL_LIBS})
+  message(STATUS "GPU kernels: with ${ATTN_NVCC}")
+else()
+  set(cuda_sources src/cuda/absent.c)
+  message(STATUS "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
+endif()
+
+# attn_cuda_tests(): on a machine with a GPU; elsewhere they say that they are skipped.
+function(attn_cuda_tests)
+  add_executable(check_cuda tests/cuda/check_cuda.c tests/cuda/gpu.c)
+  target_link_libraries(check_cuda PRIVATE attn_support ${cuda_libraries})
+  foreach(suite tests/cuda/fast tests/op/smoke tests/op/regress)
+    get_filename_component(noun ${suite} NAME)
+    attn_test(cuda.${noun} full check_cuda ${suite}.txt)
+  endforeach()
+endfunction()

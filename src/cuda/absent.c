@@ -1,0 +1,38 @@
+/*
+ * absent.c: in place of the rest of this folder in a build without GPU kernels.
+ */
+#include "core/error.h"
+#include "cuda/cuda.h"
+
+attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator)
+{
+    (void)allocator;
+    *cuda = NULL;
+    return attn_fail(ATTN_ERR_UNSUPPORTED,
+                     "GPU %d was asked for, but this build has no GPU kernels (ATTN_CUDA=OFF, or "
+                     "nvcc was not found)",
+                     ordinal);
+}
+
+void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)
+{
+    (void)cuda, (void)allocator;
+}
+
+const char *attn_cuda_name(const attn_cuda *cuda)
+{
+    (void)cuda;
+    return "";
+}
+
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, void *stream)
+{
+    (void)cuda, (void)p, (void)stream;
+    return ATTN_ERR_UNSUPPORTED;
+}
+
+attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan)
+{
+    (void)cuda, (void)p, (void)plan;
+    return ATTN_ERR_UNSUPPORTED;
+}

@@ -1,0 +1,26 @@
+/*
+ * cuda.h: the GPU as the front door sees it. In a build without GPU kernels absent.c answers.
+ */
+#ifndef ATTN_CUDA_CUDA_H
+#define ATTN_CUDA_CUDA_H
+
+#include "core/problem.h"
+
+/* A GPU with its kernels loaded. Immutable. */
+typedef struct attn_cuda attn_cuda;
+
+/* Errors: unsupported (no driver, no such GPU, no kernels in this build), out of memory, device. */
+attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator);
+void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator);
+
+/* The GPU's name and what it can do, one line. */
+const char *attn_cuda_name(const attn_cuda *cuda);
+
+/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation, no copy, no
+ * synchronisation. Errors: unsupported, device. */
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, void *stream);
+
+/* Fills kernel, why, strip, key_block, rows_per_item and items of the plan. */
+attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * forward.h: what a GPU context holds, and the plan of a forward pass on it. Private to src/cuda.
+ */
+#ifndef ATTN_CUDA_FORWARD_H
+#define ATTN_CUDA_FORWARD_H
+
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+
+/* A kernel of kernels.inc. */
+typedef struct attn_cuda_kernel {
+    const char *name;
+    int32_t dtype;
+    int32_t capability; /* the GPU it is for: 90, or 0 = any */
+    int32_t d;          /* head dims up to; 0 = any */
+    int32_t rows, keys; /* of a tile */
+    int32_t threads, shared_bytes;
+    bool tma;
+} attn_cuda_kernel;
+
+enum { ATTN_CUDA_KERNELS = 16 };
+
+extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
+
+struct attn_cuda {
+    const attn_driver *driver;
+    cu_device device;
+    cu_context context; /* for threads that have no current one: the creator's, or the primary one */
+    bool primary;       /* context was retained here */
+    int capability, multiprocessors, l2_bytes;
+    cu_library sm90, generic;             /* NULL if not for this GPU */
+    cu_kernel kernels[ATTN_CUDA_KERNELS]; /* NULL likewise */
+    char name[160];
+};
+
+typedef struct attn_cuda_plan {
+    int kernel; /* index into attn_cuda_kernels */
+    char why[256];
+    uint32_t grid;
+    attn_cuda_forward_params params; /* all but the tensor maps */
+} attn_cuda_plan;
+
+/* Pure. Errors: unsupported. */
+attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
+
+/* 2 (d + d_v) per visible score; 0 if that depends on lengths in the GPU's memory. */
+double attn_cuda_flops(const attn_problem *p);
+
+/* The embedded images (images.c). */
+extern const unsigned char attn_image_forward_sm90[], attn_image_forward_generic[];
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
+ *
+ *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | barriers | posts [2] | bounds [BM]
+ *
+ * Operands lie in chunks of 64 columns (wgmma.cuh). A post is what the producer tells the consumers about an item;
+ * bounds are the keys that each row of the item sees.
+ */
+#pragma once
+#include "ptx.cuh"
+#include "schedule.cuh"
+
+template <bool BF16_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
+    static constexpr bool BF16 = BF16_;
+    static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
+    /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
+    static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
+    static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
+    static constexpr int PRODUCER_REGISTERS = LEFT < 152 ? LEFT : 152;
+    static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
+    static constexpr bool TMA = TMA_;     /* who loads: the TMA, or the producer's threads */
+    static constexpr int LOADERS = TMA ? 1 : 128;
+    static constexpr int Q_BYTES = BM * D * 2, KV_BYTES = BN * D * 2;
+};
+
+enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
+
+/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
+struct Blocks {
+    int last, count, full_first, full_last;
+};
+
+struct Post {
+    Item item;
+    Blocks blocks;
+    bool end; /* no item: there are no more */
+};
+
+/* Addresses in shared memory. n counts the uses of a ring. */
+template <class S> struct Memory {
+    unsigned char *start; /* aligned to 1024 */
+    uint32_t base;        /* its address */
+
+    __device__ __forceinline__ uint32_t q() const
+    {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t k(uint32_t n) const
+    {
+        return base + S::Q_BYTES + n % STAGES * S::KV_BYTES;
+    }
+    __device__ __forceinline__ uint32_t v(uint32_t n) const
+    {
+        return k(n) + STAGES * S::KV_BYTES;
+    }
+
+    static constexpr int BARRIERS_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
+    static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
+    static constexpr int BYTES = BOUNDS_AT + S::BM * 8;
+
+    __device__ __forceinline__ uint32_t barrier(uint32_t i) const
+    {
+        return base + BARRIERS_AT + 8 * i;
+    }
+    __device__ __forceinline__ uint32_t q_full() const
+    {
+        return barrier(0);
+    }
+    __device__ __forceinline__ uint32_t q_empty() const
+    {
+        return barrier(1);
+    }
+    __device__ __forceinline__ uint32_t k_full(uint32_t n) const
+    {
+        return barrier(2 + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t k_empty(uint32_t n) const
+    {
+        return barrier(2 + STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t v_full(uint32_t n) const
+    {
+        return barrier(2 + 2 * STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t v_empty(uint32_t n) const
+    {
+        return barrier(2 + 3 * STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t post_full(uint32_t n) const
+    {
+        return barrier(2 + 4 * STAGES + n % POSTS);
+    }
+    __device__ __forceinline__ uint32_t post_empty(uint32_t n) const
+    {
+        return barrier(2 + 4 * STAGES + POSTS + n % POSTS);
+    }
+    __device__ __forceinline__ Post &post(uint32_t n) const
+    {
+        return ((Post *)(start + POSTS_AT))[n % POSTS];
+    }
+    __device__ __forceinline__ int2 *bounds() const
+    {
+        return (int2 *)(start + BOUNDS_AT);
+    }
+
+    /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the consumer groups. */
+    __device__ __forceinline__ void init_barriers() const
+    {
+        ptx::mbarrier_init(q_full(), S::LOADERS);
+        ptx::mbarrier_init(q_empty(), S::GROUPS);
+        for (int n = 0; n < STAGES; n++) {
+            ptx::mbarrier_init(k_full(n), S::LOADERS);
+            ptx::mbarrier_init(v_full(n), S::LOADERS);
+            ptx::mbarrier_init(k_empty(n), S::GROUPS);
+            ptx::mbarrier_init(v_empty(n), S::GROUPS);
+        }
+        for (int n = 0; n < POSTS; n++) {
+            ptx::mbarrier_init(post_full(n), 1);
+            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS); /* warps */
+        }
+        ptx::fence_mbarrier_init();
+    }
+};
+
+/* The parity of the n-th use of a ring of two slots. */
+__device__ __forceinline__ uint32_t parity(uint32_t n)
+{
+    static_assert(STAGES == 2 && POSTS == 2, "rings of two");
+    return n / 2 & 1;
+}
