@@ -201,8 +201,9 @@ typedef enum attn_device { ATTN_DEVICE_CPU = 0, ATTN_DEVICE_CUDA = 1 } attn_devi
 
 typedef struct attn_context_config {
     uint64_t struct_size;
-    int32_t device;          /* attn_device; pointers in a call belong to this device */
-    int32_t device_ordinal;  /* which GPU */
+    int32_t device;          /* attn_device; pointers in a call belong to this device, those of lengths too */
+    int32_t device_ordinal;  /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
+                                primary one is retained; calls use the calling thread's current one if it has one */
     int32_t threads;         /* size of the context's own pool; 0 = one per core this process may use */
     int32_t reserved;        /* 0 */
     const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "neon", or "amx" (bf16 on AMX tiles, only
@@ -270,6 +271,11 @@ typedef struct attn_forward_args {
      * kept. NULL = the context's allocator is called once. */
     void *workspace;
     uint64_t workspace_bytes;
+
+    /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the default stream. The call
+     * returns at once: no allocation, no copy, no synchronisation, so it can be captured into a CUDA graph. Lengths in
+     * the GPU's memory cannot be checked by the call: values outside their ranges are cut to them. CPU contexts: NULL. */
+    void *stream;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field, unsupported, overflow,
@@ -277,7 +283,8 @@ typedef struct attn_forward_args {
 ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in the head dimension
- * and the number of threads, independent of the lengths. Reads shapes and lengths only, never q, k, v. */
+ * and the number of threads and bounded whatever the lengths, plus 8 bytes per sequence of a varlen call. Reads shapes
+ * and lengths only, never q, k, v. */
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes);
 
 /* What attn_forward would do, and what it costs. Byte and operation counts are of the mathematics: a product of

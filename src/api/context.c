@@ -24,13 +24,13 @@ static const size_t CONTEXT_BYTES = (sizeof(attn_context) + 63) / 64 * 64;
 
 static attn_status check_config(const attn_context_config *c)
 {
-    if (c->device != ATTN_DEVICE_CPU) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d: this build of libattn has the CPU only", c->device);
+    if (c->device != ATTN_DEVICE_CPU && c->device != ATTN_DEVICE_CUDA) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d is neither the CPU nor a GPU", c->device);
     }
     if (c->threads < 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.threads = %d is negative", c->threads);
     }
-    if (c->device_ordinal != 0 || c->reserved != 0) {
+    if ((c->device == ATTN_DEVICE_CPU && c->device_ordinal != 0) || c->reserved != 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.device_ordinal = %d and config.reserved = %d must be 0",
                          c->device_ordinal, c->reserved);
     }
@@ -75,7 +75,8 @@ static attn_status fill_context(attn_context *x, const attn_context_config *conf
         return status;
     }
     x->machine.caches = attn_cpu_caches();
-    x->machine.threads = config->threads > 0 ? config->threads : attn_cpu_count();
+    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_count() : 1; /* a GPU's context needs no pool */
+    x->machine.threads = config->threads > 0 ? config->threads : most;
     x->executor = config->executor;
     if (x->executor.parallel_for == NULL) {
         x->pool = attn_pool_create(x->machine.threads, &x->allocator);
@@ -110,6 +111,9 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
     }
     *x = (attn_context){.allocator = c.allocator};
     status = fill_context(x, &c);
+    if (status == ATTN_OK && c.device == ATTN_DEVICE_CUDA) {
+        status = attn_cuda_create(&x->cuda, c.device_ordinal, &x->allocator);
+    }
     if (status != ATTN_OK) {
         attn_context_destroy(x);
         return status;
@@ -124,6 +128,7 @@ void attn_context_destroy(attn_context *context)
         return;
     }
     attn_allocator allocator = context->allocator;
+    attn_cuda_destroy(context->cuda, &allocator);
     if (context->pool) {
         attn_pool_destroy(context->pool, &allocator);
     }

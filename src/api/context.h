@@ -6,6 +6,7 @@
 
 #include "cpu/forward.h"
 #include "cpu/pool.h"
+#include "cuda/cuda.h"
 
 struct attn_context {
     attn_allocator allocator;
@@ -14,6 +15,7 @@ struct attn_context {
     uint32_t features;
     attn_machine machine; /* threads: of the pool; a caller's executor is asked at each call */
     char tables[64];      /* for attn_get_info */
+    attn_cuda *cuda;      /* NULL: calls run on the CPU */
 };
 
 /* The context itself, or the default one for NULL. Errors: those of attn_context_create. */

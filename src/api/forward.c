@@ -16,6 +16,14 @@ typedef struct forward_call {
     attn_cpu_plan plan;
 } forward_call;
 
+static attn_status prepare_cpu(forward_call *c)
+{
+    if (c->args.stream != NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
+    }
+    return attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine);
+}
+
 static attn_status prepare(forward_call *c, attn_context *context, const attn_forward_args *args)
 {
     attn_status status = attn_copy_args(&c->args, sizeof c->args, args, "attn_forward_args");
@@ -26,10 +34,11 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
         status = attn_context_machine(c->context, &c->machine);
     }
     if (status == ATTN_OK) {
-        status = attn_problem_init(&c->problem, &c->args);
+        status = c->context->cuda ? attn_problem_init_device(&c->problem, &c->args)
+                                  : attn_problem_init(&c->problem, &c->args);
     }
-    if (status == ATTN_OK) {
-        status = attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine);
+    if (status == ATTN_OK && c->context->cuda == NULL) {
+        status = prepare_cpu(c);
     }
     return status;
 }
@@ -44,6 +53,9 @@ attn_status attn_forward(attn_context *context, const attn_forward_args *args)
 {
     forward_call c;
     attn_status status = prepare(&c, context, args);
+    if (status == ATTN_OK && c.context->cuda) {
+        return attn_cuda_forward(c.context->cuda, &c.problem, c.args.stream);
+    }
     if (status != ATTN_OK || c.plan.schedule.items == 0) {
         return status;
     }
@@ -74,7 +86,8 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
     }
     attn_status status = prepare(&c, context, args);
-    *bytes = status == ATTN_OK && c.plan.schedule.items > 0 ? c.plan.workspace_bytes : 0;
+    bool any = status == ATTN_OK && c.context->cuda == NULL && c.plan.schedule.items > 0;
+    *bytes = any ? c.plan.workspace_bytes : 0;
     return status;
 }
 
@@ -125,6 +138,11 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
     attn_status status = prepare(&c, context, args);
     if (status != ATTN_OK) {
         return status;
+    }
+    if (c.context->cuda) {
+        attn_plan gpu = {.threads = 0};
+        status = attn_cuda_plan_forward(c.context->cuda, &c.problem, &gpu);
+        return status == ATTN_OK ? attn_copy_out(plan, &gpu, sizeof gpu, "attn_plan") : status;
     }
     attn_tile_count tiles = attn_cpu_count_tiles(&c.plan, &c.problem);
     attn_plan out = {

@@ -112,6 +112,10 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     if (status == ATTN_OK) {
         status = attn_context_get(context, &context);
     }
+    if (status == ATTN_OK && context->cuda) {
+        status = attn_fail(ATTN_ERR_UNSUPPORTED, "attn_merge runs on the CPU only; the context is for %s",
+                           attn_cuda_name(context->cuda));
+    }
     if (status == ATTN_OK) {
         status = check(&a);
     }
