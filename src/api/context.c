@@ -5,6 +5,7 @@
 #include "api/args.h"
 #include "core/error.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,18 +136,23 @@ void attn_context_destroy(attn_context *context)
     allocator.free(allocator.user, context, CONTEXT_BYTES);
 }
 
-/* The default context: the library's only global state. Created once; if that failed, tried again at the next call. */
+/* The default context: the library's only global state. Created once; if that failed, tried again at the next call. Once
+ * it is there no lock is taken: a child of fork() could find it held by a thread that it does not have. */
 attn_status attn_context_get(attn_context *context, attn_context **actual)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static attn_context *shared;
+    static _Atomic(attn_context *) shared;
     attn_status status = ATTN_OK;
     if (context == NULL) {
+        context = atomic_load(&shared);
+    }
+    if (context == NULL) {
         pthread_mutex_lock(&mutex);
-        if (shared == NULL) {
-            status = attn_context_create(NULL, &shared);
+        context = atomic_load(&shared);
+        if (context == NULL) {
+            status = attn_context_create(NULL, &context);
+            atomic_store(&shared, context);
         }
-        context = shared;
         pthread_mutex_unlock(&mutex);
     }
     *actual = context;
