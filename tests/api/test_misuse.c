@@ -93,7 +93,7 @@ static void test_dense_fields(void **state)
         FIELD(bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "bias.dtype = 5"),
         FIELD(sinks.dtype, ATTN_BF16, INVALID_ARGUMENT, "sinks.dtype = 4"),
         FIELD(seqused_q.dtype, ATTN_F64, INVALID_ARGUMENT, "seqused_q.dtype = 1"),
-        FIELD(flags, 0x10, INVALID_ARGUMENT, "flags = 0x10 has unknown bits"),
+        FIELD(flags, 0x40000, INVALID_ARGUMENT, "flags = 0x40000 has unknown bits"),
         FIELD(flags, INT64_MIN, INVALID_ARGUMENT, "flags = 0x8000000000000000"),
         FIELD(struct_size, 0, INVALID_ARGUMENT, "attn_forward_args.struct_size = 0"),
         FIELD(struct_size, -1, INVALID_ARGUMENT, "attn_forward_args.struct_size = 18446744073709551615"),
