@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- pack_k, pack_v, pack_q -------------------------------------------------------------------------------------------- */
+/* ---- pack_k, pack_v, pack_q ------------------------------------------------------------------------------------ */
 
 /* Every bit pattern of a 16-bit type, or values of all kinds. */
 static void fill_source(kit *k, attn_tensor *t, int64_t turn)
@@ -81,7 +81,7 @@ void check_pack(kit *k)
     }
 }
 
-/* ---- bias_lane ------------------------------------------------------------------------------------------------------------ */
+/* ---- bias_lane ------------------------------------------------------------------------------------------------- */
 
 /* One column of the tile, from any type with any stride; the other columns stay. */
 static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
@@ -127,7 +127,7 @@ void check_bias_lane(kit *k)
     }
 }
 
-/* ---- store ------------------------------------------------------------------------------------------------------------------ */
+/* ---- store ----------------------------------------------------------------------------------------------------- */
 
 /* x rounded once to dtype, through real as the kernels' accumulators are. */
 static double rounded(const kit *k, int32_t dtype, double x)
@@ -218,7 +218,7 @@ void check_store(kit *k)
     }
 }
 
-/* ---- finite ------------------------------------------------------------------------------------------------------------------ */
+/* ---- finite ---------------------------------------------------------------------------------------------------- */
 
 /* One NaN or infinity anywhere counts, unless its lane is beyond those in use. */
 void check_finite(kit *k)

@@ -74,7 +74,7 @@ static void judge(kit *k, const pv_case *c, const void *ot)
     }
 }
 
-/* ---- one case ---------------------------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------------------------- */
 
 /* count reals in [0, 1], one in nine of them 0, in a locked slot. */
 static const void *make_weights(kit *k, enum slot slot, int64_t rows, int64_t count, int64_t turn)
@@ -146,7 +146,7 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
         run_scalar(k, &c, want);
         kit_compare(k, "OT", ot, want, dv * strip);
     }
-    if (turn % 8 == 0) {
+    if (turn % 16 == 0) {
         judge(k, &c, ot);
     }
 }

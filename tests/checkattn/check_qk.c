@@ -1,6 +1,6 @@
 /*
- * check_qk.c: S = K QT with the packing of both: scalar's bits, and float64 within gamma_n sum |q k|, where n counts the
- * roundings of a chain of ATTN_DOT_CHUNK products and of adding the chunks.
+ * check_qk.c: S = K QT with the packing of both: scalar's bits, and float64 within gamma_n sum |q k|, where n counts
+ * the roundings of a chain of ATTN_DOT_CHUNK products and of adding the chunks.
  */
 #include "checks.h"
 #include "panel.h"
@@ -103,7 +103,7 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
         run_scalar(k, &c, want);
         kit_compare(k, "S", s, want, n * strip);
     }
-    if (turn % 8 == 0 || !k->same_bits) {
+    if (turn % 16 == 0 || !k->same_bits) {
         judge(k, &c, s);
     }
 }

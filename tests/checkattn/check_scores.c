@@ -40,7 +40,7 @@ static void *make_tile(kit *k, int kind, int64_t n, int64_t turn)
     return s;
 }
 
-/* ---- softmax -------------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------------------------- */
 
 /* The state before: nothing seen, something seen, a maximum above all or below all that comes. */
 static void make_state(kit *k, double *m, double *l, int64_t turn)
@@ -129,7 +129,7 @@ void check_softmax(kit *k)
     }
 }
 
-/* ---- score and mask --------------------------------------------------------------------------------------------------- */
+/* ---- score and mask -------------------------------------------------------------------------------------------- */
 
 /* Runs score or mask of the table and of scalar on the same tile. */
 static void compare_tile(kit *k, void *s, int64_t n, const attn_score_tile *t, const void *lo, const void *hi)

@@ -1,9 +1,9 @@
 /*
- * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table run lane by lane as the
- * reference, and the record of failures.
+ * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table run lane by lane as
+ * the reference, and the record of failures.
  *
- * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an address that is aligned to
- * an element and no more. A locked slot is read-only. Memory right before a slot holds a canary.
+ * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an address that is aligned
+ * to an element and no more. A locked slot is read-only. Memory right before a slot holds a canary.
  */
 #ifndef TESTS_CHECKATTN_KIT_H
 #define TESTS_CHECKATTN_KIT_H
@@ -75,7 +75,7 @@ void kit_before(kit *k);
 void kit_after(kit *k);
 #define KIT_CALL(k, call) (kit_before(k), (call), kit_after(k))
 
-/* ---- elements of type real ---------------------------------------------------------------------------------------- */
+/* ---- elements of type real ------------------------------------------------------------------------------------- */
 
 double kit_get(const kit *k, const void *array, int64_t i);
 void kit_put(const kit *k, void *array, int64_t i, double x);
@@ -92,7 +92,7 @@ double kit_unit(const kit *k);
 /* n u / (1 - n u), Higham's bound for n roundings. */
 double kit_gamma(const kit *k, double n);
 
-/* ---- values ---------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------------- */
 
 /* Kinds of inputs, each a different way to go wrong. */
 enum values { VALUES_NORMAL, VALUES_CANCELLING, VALUES_HUGE, VALUES_TINY, VALUES_EQUAL, VALUES_SPECIAL, VALUES_KINDS };
@@ -103,7 +103,7 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
 /* A number from 0 to n - 1. */
 int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n);
 
-/* ---- lanes ------------------------------------------------------------------------------------------------------------ */
+/* ---- lanes ----------------------------------------------------------------------------------------------------- */
 
 /* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back. Missing lanes repeat the
  * last one. */

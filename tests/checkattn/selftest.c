@@ -12,7 +12,7 @@
 
 static const attn_ukernel *right; /* the table that the wrong members are made of */
 
-/* ---- wrong members ------------------------------------------------------------------------------------------------------ */
+/* ---- wrong members --------------------------------------------------------------------------------------------- */
 
 /* The tail is left out: the last key of an odd number of them. */
 static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
@@ -118,7 +118,7 @@ static bool finite_forgets_a_lane(const void *ot, int64_t dv, int lanes)
     return right->finite(ot, dv, lanes > 1 ? lanes - 1 : lanes);
 }
 
-/* ---- the self-test -------------------------------------------------------------------------------------------------------------- */
+/* ---- the self-test --------------------------------------------------------------------------------------------- */
 
 /* The check of this name must fail. */
 static bool catches(const char *check_name, const char *name, const attn_ukernel *wrong, uint64_t seed)
