@@ -24,7 +24,7 @@ struct bench {
     int status;
 };
 
-/* ---- Measuring -------------------------------------------------------------------------------------------------- */
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
 /* Five samples of min_time each, or more, or as many as ten seconds hold. */
 static int samples_for(double seconds)
@@ -129,7 +129,7 @@ static void measure(struct bench *b, int index)
     }
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------- */
+/* ---- The command line ------------------------------------------------------------------------------------------ */
 
 static const struct argp_option options[] = {
     {"suite", 's', "FILE", 0, "measure the problems of a file, one line each", 0},

@@ -74,7 +74,7 @@ struct outcome {
     bool ok;
 };
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------ */
+/* ---- Calls ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_tensor(const attn_tensor *t, uint64_t hash)
 {
@@ -125,7 +125,7 @@ static void judge(struct check *c, const problem *p, struct outcome *out, uint64
     c->status = out->ok ? c->status : CLI_CHECK_FAILED;
 }
 
-/* ---- Telling ---------------------------------------------------------------------------------------------------- */
+/* ---- Telling --------------------------------------------------------------------------------------------------- */
 
 static void tell_json(const problem *p, const char *line, const struct outcome *out)
 {
@@ -205,7 +205,7 @@ static void check_problem(struct check *c, const problem *given)
     }
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------- */
+/* ---- The command line ------------------------------------------------------------------------------------------ */
 
 static const struct argp_option options[] = {
     {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},

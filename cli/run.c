@@ -30,7 +30,7 @@ struct run {
     run_result result;
 };
 
-/* ---- Steps ------------------------------------------------------------------------------------------------------ */
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
 /* q.safetensors alone means all of q, k and v. */
 static void find_inputs(struct run *r)
@@ -196,7 +196,7 @@ static int run_all(struct run *r)
     return r->check && !(r->result.errors.c <= 4 && r->result.errors.lse <= 8) ? CLI_CHECK_FAILED : CLI_OK;
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------- */
+/* ---- The command line ------------------------------------------------------------------------------------------ */
 
 /* Keys of options: inputs and outputs by their number, others from OTHER on. */
 enum { INPUT_KEY = 256, OUTPUT_KEY = INPUT_KEY + INPUTS, OTHER = OUTPUT_KEY + OUTPUTS };

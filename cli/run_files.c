@@ -13,7 +13,7 @@
 enum { MAX_PATH = 4096, MAX_OUTPUTS = 3 };
 static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
 
-/* ---- Names ------------------------------------------------------------------------------------------------------ */
+/* ---- Names ----------------------------------------------------------------------------------------------------- */
 
 /* A spec taken apart. */
 struct place {
@@ -71,7 +71,7 @@ void run_open(const char *spec, const char *name, array_file *f)
     }
 }
 
-/* ---- Axes ------------------------------------------------------------------------------------------------------- */
+/* ---- Axes ------------------------------------------------------------------------------------------------------ */
 
 /* Axis axes[n] of the tensor is axis n of the array; the others have extent 1. */
 static attn_tensor view(const array_file *f, const int axes[])
@@ -128,7 +128,7 @@ attn_tensor run_list(const array_file *f, const char *name)
     return view(f, order);
 }
 
-/* ---- Outputs ---------------------------------------------------------------------------------------------------- */
+/* ---- Outputs --------------------------------------------------------------------------------------------------- */
 
 static void check_directory(const char *spec)
 {

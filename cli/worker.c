@@ -57,7 +57,7 @@ static bool write_all(int file, const void *data, size_t size)
     return true;
 }
 
-/* ---- The child -------------------------------------------------------------------------------------------------- */
+/* ---- The child ------------------------------------------------------------------------------------------------- */
 
 struct child {
     bool is_standard;
@@ -198,7 +198,7 @@ static void run_child(const char *implementation, const problem *p, int in, int 
     _exit(0);
 }
 
-/* ---- The parent ------------------------------------------------------------------------------------------------- */
+/* ---- The parent ------------------------------------------------------------------------------------------------ */
 
 static void close_worker(worker *w)
 {

@@ -118,7 +118,7 @@ static const char *parse_cpu(const char *text, char *cpu, size_t size)
     return NULL;
 }
 
-/* ---- Lines ------------------------------------------------------------------------------------------------------ */
+/* ---- Lines ----------------------------------------------------------------------------------------------------- */
 
 /* Items in each list word, by offset of the member. */
 struct counts {

@@ -31,7 +31,7 @@ struct maker {
     bool failed;
 };
 
-/* ---- Layouts ---------------------------------------------------------------------------------------------------- */
+/* ---- Layouts --------------------------------------------------------------------------------------------------- */
 
 enum role { ROLE_Q, ROLE_K, ROLE_V, ROLE_O, ROLE_ROW, ROLE_SCORES, ROLE_LIST };
 
@@ -109,7 +109,7 @@ static struct piece *place(struct maker *m, attn_tensor *t, enum placement place
     return piece;
 }
 
-/* ---- Kinds of tensors ------------------------------------------------------------------------------------------- */
+/* ---- Kinds of tensors ------------------------------------------------------------------------------------------ */
 
 static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role)
 {
@@ -196,7 +196,7 @@ static attn_tensor by_axes(const problem *p, const char *axes, int32_t dtype)
                   strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
 }
 
-/* ---- The problem ------------------------------------------------------------------------------------------------ */
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
 
 static void set_options(const problem *p, attn_forward_args *a)
 {

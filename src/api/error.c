@@ -24,8 +24,8 @@ const char *attn_last_error(void)
 const char *attn_status_string(attn_status status)
 {
     static const char *const names[] = {
-        "ok", "invalid argument", "unknown field", "unsupported", "overflow", "out of memory", "workspace too small",
-        "device error",
+        "ok",       "invalid argument", "unknown field",       "unsupported",
+        "overflow", "out of memory",    "workspace too small", "device error",
     };
     return (unsigned)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
 }

@@ -12,12 +12,12 @@
 enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64, BOOL_TYPE = 1 << ATTN_BOOL };
 
 /* Returns from the calling function unless the call gave ATTN_OK. */
-#define TRY(call)                      \
-    do {                               \
-        attn_status status_ = (call);  \
-        if (status_ != ATTN_OK) {      \
-            return status_;            \
-        }                              \
+#define TRY(call)                     \
+    do {                              \
+        attn_status status_ = (call); \
+        if (status_ != ATTN_OK) {     \
+            return status_;           \
+        }                             \
     } while (0)
 
 static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
@@ -236,8 +236,8 @@ static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_
 }
 
 /* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be longer. */
-static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p, int types,
-                                   int64_t nq, int64_t nk)
+static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p, int types, int64_t nq,
+                                   int64_t nk)
 {
     if (!attn_tensor_present(t)) {
         return ATTN_OK;
@@ -313,11 +313,26 @@ static void normalise(attn_tensor *t, bool required)
 static attn_status init(attn_problem *p, const attn_forward_args *args, bool device)
 {
     *p = (attn_problem){
-        .q = args->q, .k = args->k, .v = args->v, .o = args->o, .lse = args->lse, .row_max = args->row_max,
-        .mask = args->mask, .bias = args->bias, .alibi = args->alibi_slopes, .sinks = args->sinks,
-        .cu_q = args->cu_seqlens_q, .cu_k = args->cu_seqlens_k, .used_q = args->seqused_q, .used_k = args->seqused_k,
-        .batch = args->q.shape[0], .heads = args->q.shape[2], .kv_heads = args->k.shape[2],
-        .d = args->q.shape[3], .dv = args->v.shape[3], .device = device,
+        .q = args->q,
+        .k = args->k,
+        .v = args->v,
+        .o = args->o,
+        .lse = args->lse,
+        .row_max = args->row_max,
+        .mask = args->mask,
+        .bias = args->bias,
+        .alibi = args->alibi_slopes,
+        .sinks = args->sinks,
+        .cu_q = args->cu_seqlens_q,
+        .cu_k = args->cu_seqlens_k,
+        .used_q = args->seqused_q,
+        .used_k = args->seqused_k,
+        .batch = args->q.shape[0],
+        .heads = args->q.shape[2],
+        .kv_heads = args->k.shape[2],
+        .d = args->q.shape[3],
+        .dv = args->v.shape[3],
+        .device = device,
     };
     TRY(check_qkvo(p));
     p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;

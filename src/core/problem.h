@@ -16,15 +16,15 @@ typedef struct attn_problem {
     attn_tensor cu_q, cu_k, used_q, used_k;
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise;
-    bool device; /* data, lengths too, is a GPU's: not to be read here */
+    bool device;                       /* data, lengths too, is a GPU's: not to be read here */
     int64_t window_left, window_right; /* ATTN_UNBOUNDED or >= 0; causal is window_right = 0 */
     double scale, softcap;             /* softcap 0 = off */
 } attn_problem;
 
 /* One sequence: where its rows lie, how many there are, how many count. */
 typedef struct attn_sequence {
-    int64_t index;     /* b, for everything indexed by batch */
-    int64_t tensor;    /* the batch index into q, k, v, o: b, or 0 when varlen */
+    int64_t index;  /* b, for everything indexed by batch */
+    int64_t tensor; /* the batch index into q, k, v, o: b, or 0 when varlen */
     int64_t q_first, k_first;
     int64_t nq, nq_used; /* rows to write; rows that may see keys */
     int64_t nk;          /* keys in use */

@@ -121,7 +121,7 @@ static void start_strip(item_run *r, int strip)
     }
 }
 
-/* ---- one tile: keys keys.lo .. keys.hi-1 of a strip -------------------------------------------------------------- */
+/* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
 
 static void lane_bounds(const item_run *r, int strip, attn_interval keys)
 {
@@ -213,7 +213,7 @@ static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile
     }
 }
 
-/* ---- all key blocks for strips first .. last-1 ------------------------------------------------------------------- */
+/* ---- all key blocks for strips first .. last-1 ----------------------------------------------------------------- */
 
 static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
 {
@@ -269,7 +269,7 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
     }
 }
 
-/* ---- results ----------------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------------------------- */
 
 /* The row's divisor; writes LSE and row maximum. A sink adds exp(sink) to the sum. */
 static double finish_row(const item_run *r, lane_row row, double m, double l)
@@ -325,7 +325,7 @@ static void run_item(item_run *r)
     }
 }
 
-/* ---- the parallel loop --------------------------------------------------------------------------------------------- */
+/* ---- the parallel loop ----------------------------------------------------------------------------------------- */
 
 typedef struct job {
     const attn_cpu_plan *plan;
@@ -343,12 +343,23 @@ static void task(void *arg, int64_t index, int32_t thread)
     int64_t lane_bytes = uk->strip * uk->real_size;
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     item_run r = {
-        .plan = j->plan, .p = j->p, .uk = uk, .kv_head = item.kv_head, .first_row = item.first_row,
+        .plan = j->plan,
+        .p = j->p,
+        .uk = uk,
+        .kv_head = item.kv_head,
+        .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k = base + map->k, .v = base + map->v, .s = base + map->s, .prob = base + map->p, .bias = base + map->bias,
-        .visible = (unsigned char *)base + map->visible, .strip = base + map->strips,
-        .lo = base + map->lanes, .hi = base + map->lanes + lane_bytes,
-        .slope = base + map->lanes + 2 * lane_bytes, .distance = base + map->lanes + 3 * lane_bytes,
+        .k = base + map->k,
+        .v = base + map->v,
+        .s = base + map->s,
+        .prob = base + map->p,
+        .bias = base + map->bias,
+        .visible = (unsigned char *)base + map->visible,
+        .strip = base + map->strips,
+        .lo = base + map->lanes,
+        .hi = base + map->lanes + lane_bytes,
+        .slope = base + map->lanes + 2 * lane_bytes,
+        .distance = base + map->lanes + 3 * lane_bytes,
     };
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);

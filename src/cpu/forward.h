@@ -20,14 +20,14 @@ typedef struct attn_machine {
 /* Offsets in bytes into one thread's scratch; see cpu/plan.c for the map. */
 typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
-    uint64_t strip_bytes, strip_ot, strip_state;    /* inside the region `strips`: QT at 0, then OT, then m, l */
+    uint64_t strip_bytes, strip_ot, strip_state;       /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t total;
 } attn_scratch_map;
 
 typedef struct attn_cpu_plan {
     const attn_ukernel *uk;
     int32_t threads;
-    int64_t strips;  /* per item */
+    int64_t strips; /* per item */
     int64_t dv_pad;
     bool score_step; /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
     double factor;   /* of Q when packed: the sign of the scale, or 0 */

@@ -1,7 +1,7 @@
 /*
- * ukernel.h: THE table of microkernels. One table per instruction set and arithmetic; the tile loop (cpu/forward.c) calls
- * nothing else and never mentions an instruction set. All members are pure: no allocation, no threads, no state but
- * their arguments.
+ * ukernel.h: THE table of microkernels. One table per instruction set and arithmetic; the tile loop (cpu/forward.c)
+ * calls nothing else and never mentions an instruction set. All members are pure: no allocation, no threads, no state
+ * but their arguments.
  *
  * Queries lie along the vector lanes (docs/decisions/001-queries-along-lanes.md). A strip is `strip` query rows; all
  * tiles of a strip have that width. `real` is the type of sums and running state (f32 or f64); panels of inputs are the
@@ -22,7 +22,8 @@
  *          +-----------------+              +-----------------+
  *
  * In those tables each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each block's part of an output
- * one chain over its keys in order, and exp2 is one formula (exp2.h), so every one of them gives the same bits as scalar.
+ * one chain over its keys in order, and exp2 is one formula (exp2.h), so every one of them gives the same bits as
+ * scalar.
  */
 #ifndef ATTN_CPU_UKERNEL_H
 #define ATTN_CPU_UKERNEL_H
@@ -36,10 +37,7 @@ enum {
 };
 
 /* Limits of all tables. */
-enum {
-    ATTN_MAX_STRIP = 64,
-    ATTN_MAX_KEY_BLOCK = 512
-};
+enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512 };
 
 /* Rows of a tensor for packing. Strides in elements of dtype. */
 typedef struct attn_rows {
@@ -50,20 +48,20 @@ typedef struct attn_rows {
 
 /* What happens to a tile of scores besides the scale. Absent members are 0 or NULL. */
 typedef struct attn_score_tile {
-    double scale;   /* > 0, applied first; the lanes of Q carry the sign */
-    double softcap; /* 0 = off */
+    double scale;         /* > 0, applied first; the lanes of Q carry the sign */
+    double softcap;       /* 0 = off */
     const void *slope;    /* real [strip]: ALiBi slope of each lane */
     const void *distance; /* real [strip]: position of the lane's diagonal relative to the tile's first key */
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
 typedef struct attn_ukernel {
-    const char *name;  /* "avx2_f32" */
-    int strip;         /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
-    int granule;       /* OT has d_v rounded up to a multiple of this many rows */
-    int key_block;     /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
-    int key_step;      /* pv reads keys in multiples of this, those beyond n times probability 0 */
-    int real_size;     /* sizeof(real) */
+    const char *name; /* "avx2_f32" */
+    int strip;        /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int granule;      /* OT has d_v rounded up to a multiple of this many rows */
+    int key_block;    /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_step;     /* pv reads keys in multiples of this, those beyond n times probability 0 */
+    int real_size;    /* sizeof(real) */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);
@@ -85,8 +83,8 @@ typedef struct attn_ukernel {
     /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_block. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n);
 
-    /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0. bias
-     * and mask may be NULL; strides in elements. */
+    /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0.
+     * bias and mask may be NULL; strides in elements. */
     void (*bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
                       const unsigned char *mask, int64_t mask_stride);
 
@@ -104,8 +102,8 @@ typedef struct attn_ukernel {
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha);
 
     /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane] bytes. */
-    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                       const void *alpha, const unsigned char *visible);
+    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                       const unsigned char *visible);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);

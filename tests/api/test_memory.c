@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* ---- counted and failing functions of the C library ------------------------------------------------------------- */
+/* ---- counted and failing functions of the C library ------------------------------------------------------------ */
 
 static atomic_int allocations;     /* calls since the last reset */
 static atomic_bool malloc_refuses; /* aligned_alloc, which is what the library's default allocator calls */
@@ -57,7 +57,7 @@ int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run
     return atomic_fetch_sub(&threads_until_failure, 1) <= 0 ? EAGAIN : __real_pthread_create(id, attr, run, arg);
 }
 
-/* ---- an allocator that keeps books and fails on request ---------------------------------------------------------- */
+/* ---- an allocator that keeps books and fails on request -------------------------------------------------------- */
 
 typedef struct books {
     int calls, fail_at; /* the call number that fails, from 1; 0 = none */

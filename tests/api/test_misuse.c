@@ -189,7 +189,7 @@ static void test_b52_heads(void **state)
     call_close(&c);
 }
 
-/* ---- every field of every tensor, with values that cannot be meant ----------------------------------------------- */
+/* ---- every field of every tensor, with values that cannot be meant --------------------------------------------- */
 
 static const struct {
     const char *name;

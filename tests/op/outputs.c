@@ -80,7 +80,7 @@ double outputs_judge(const attn_forward_args *args, char *sentence, size_t size)
     return worst;
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------------------------ */
+/* ---- inputs ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t span_hash(const attn_tensor *t)
 {

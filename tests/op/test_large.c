@@ -48,7 +48,7 @@ static void b63_large_batch(void **state)
     trial_close(&t);
 }
 
-/* ---- addresses beyond 2^31 and 2^32 elements --------------------------------------------------------------------- */
+/* ---- addresses beyond 2^31 and 2^32 elements ------------------------------------------------------------------- */
 
 /* Address space without memory until it is written; 0 bytes read as 0. */
 static void *sparse(size_t bytes)

@@ -98,7 +98,8 @@ static void b84_gaps_of_a_merged_output(void **state)
     }
 }
 
-/* LSE is a natural logarithm: 1024 scores of 0 give ln 1024. A prefix of 3072 keys and 64 more merge to the single pass. */
+/* LSE is a natural logarithm: 1024 scores of 0 give ln 1024. A prefix of 3072 keys and 64 more merge to the single
+ * pass. */
 static void b96_natural_logarithm(void **state)
 {
     trial zeros = trial_open("nq=1 nk=1024 hq=1 d=8 dtype=f32 scale=0 lse=1");

@@ -44,7 +44,7 @@ unsigned char *trial_bits(const trial *t, size_t *bytes);
 /* All outputs have the same bits in the same order. */
 void assert_same_outputs(const trial *a, const trial *b);
 
-/* ---- values ------------------------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------------------------- */
 
 void tensor_fill(const attn_tensor *t, double value);
 

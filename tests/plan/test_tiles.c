@@ -1,6 +1,6 @@
 /*
- * test_tiles.c: the tiles that a plan counts, against a count over every row and key by the rule of the header (C3), and
- * attn_forward_plan against the plan it is made of. No cmocka, as in test_problems.c.
+ * test_tiles.c: the tiles that a plan counts, against a count over every row and key by the rule of the header (C3),
+ * and attn_forward_plan against the plan it is made of. No cmocka, as in test_problems.c.
  */
 #include "machine.h"
 #include "tables.h"

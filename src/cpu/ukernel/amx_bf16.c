@@ -48,8 +48,8 @@ ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
     _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, low, high));
 }
 
-/* 2^(d c), exact at 0, 0 below 2^-126, NaN for NaN. On [0, 1), the polynomial is within 8.2e-8 of 2^f: enough for LSE; for
- * bf16 probabilities alone, degree 3 would do. */
+/* 2^(d c), exact at 0, 0 below 2^-126, NaN for NaN. On [0, 1), the polynomial is within 8.2e-8 of 2^f: enough for LSE;
+ * for bf16 probabilities alone, degree 3 would do. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)
 {
     (void)least;

@@ -14,10 +14,10 @@
  *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
  *     QT  [d_pad / 2][32][2]        dword (c/2, query) holds columns c and c + 1
  *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
- *     P   [key / 2][32][2]          dword (key/2, query); with one part in place of S, whose rows of 128 bytes are one key
+ *     P   [key / 2][32][2]          dword (key/2, query); with one part in place of S (rows of 128 bytes: a key)
  */
 
-/* ---- packing ------------------------------------------------------------------------------------------------------ */
+/* ---- packing --------------------------------------------------------------------------------------------------- */
 
 static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
 {
@@ -35,7 +35,7 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     }
 }
 
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, even and odd columns apart, then transposed. */
+/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, even and odd columns apart, transposed. */
 static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int64_t columns)
 {
     __m512i even[16], odd[16];
@@ -88,7 +88,7 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
     }
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------------------------- */
 
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
 {
@@ -152,7 +152,7 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
     }
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------------------------- */
 
 /* The largest of n rows (n even) and *m, for one vector of lanes. */
 ATTN_INLINE vec top_rows(const float *s, int64_t n, vec m)
@@ -194,7 +194,7 @@ static void softmax(void *p_, void *s, int64_t n, double c_, void *m_, void *l_,
     }
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------------------------- */
 
 static uint64_t k_bytes(int64_t d)
 {
