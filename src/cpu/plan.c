@@ -128,27 +128,33 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     return ATTN_OK;
 }
 
+/* Visited tiles are those that meet the hull; full ones begin and end, as far as the hull reaches, in what is common. */
 static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
                         int64_t key_block)
 {
-    attn_rows_mask mask = attn_mask_none();
+    attn_rows_mask m = attn_mask_none();
     for (; row < end; row++) {
         attn_interval keys = attn_mask_row(p, s, row / p->group);
-        attn_mask_add(&mask, keys);
+        attn_mask_add(&m, keys);
         count->scores += (double)(keys.hi - keys.lo);
     }
-    for (int64_t j = 0; j < s->nk; j += key_block) {
-        attn_interval keys;
-        int64_t last = j + key_block < s->nk ? j + key_block : s->nk;
-        attn_tile kind = attn_mask_tile(&mask, j, last, &keys);
-        *(kind == ATTN_TILE_SKIP ? &count->skipped : kind == ATTN_TILE_FULL ? &count->full : &count->partial) += 1;
+    int64_t all = s->nk / key_block + (s->nk % key_block != 0), visited = 0, full = 0;
+    if (m.hull.lo < m.hull.hi) {
+        int64_t first = m.hull.lo / key_block, last = (m.hull.hi - 1) / key_block;
+        visited = last - first + 1;
+        first = m.hull.lo >= m.common.lo ? first : (m.common.lo + key_block - 1) / key_block;
+        last = m.hull.hi <= m.common.hi ? last : m.common.hi / key_block - 1;
+        full = last >= first ? last - first + 1 : 0;
     }
+    count->full += full;
+    count->partial += visited - full;
+    count->skipped += all - visited;
 }
 
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_tile_count total = {0};
-    for (int64_t b = 0; b < plan->schedule.sequences; b++) {
+    for (int64_t b = 0; b < plan->schedule.sequences && plan->schedule.items > 0; b++) {
         attn_sequence s = attn_problem_sequence(p, b);
         int64_t rows = s.nq * p->group;
         attn_tile_count one = {0};
