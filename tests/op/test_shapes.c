@@ -65,6 +65,7 @@ static void b65_workspace_of_long_sequences(void **state)
 {
     trial t = trial_open("nq=1000 nk=1 hq=1 d=128 dtype=f16");
     const void *nowhere = (const void *)(uintptr_t)64;
+    attn_plan plan = {.struct_size = sizeof plan};
     uint64_t first = 0, bytes;
     (void)state;
     for (int bits = 22; bits <= 40; bits++) {
@@ -72,6 +73,9 @@ static void b65_workspace_of_long_sequences(void **state)
         assert_int_equal(attn_forward_workspace(NULL, t.args, &bytes), ATTN_OK);
         first = first ? first : bytes;
         assert_int_equal(bytes, first);
+        assert_int_equal(attn_forward_plan(NULL, t.args, &plan),
+                         ATTN_OK); /* at once: tiles are not counted one by one */
+        assert_true(plan.flops == 2.0 * 256 * 1000 * ldexp(1, bits));
     }
     t.args->k.shape[1] = t.args->v.shape[1] = INT64_C(1) << 56; /* times the stride of 128 elements */
     assert_int_equal(attn_forward_workspace(NULL, t.args, &bytes), ATTN_ERR_OVERFLOW);
