@@ -128,7 +128,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     return ATTN_OK;
 }
 
-/* Visited tiles are those that meet the hull; full ones begin and end, as far as the hull reaches, in what is common. */
+/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in what is common. */
 static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
                         int64_t key_block)
 {
