@@ -6,6 +6,7 @@
 #include "api/context.h"
 #include "core/error.h"
 #include "core/half.h"
+#include "cpu/host.h"
 #include <math.h>
 
 static attn_status bad_part(const char *name, int64_t part, const char *why)
@@ -98,11 +99,14 @@ static void merge_row(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
 static void merge_task(void *arg, int64_t index, int32_t thread)
 {
     const attn_merge_args *a = arg;
+    attn_host host;
     (void)thread;
     int64_t b = index / a->o.shape[1], i = index % a->o.shape[1];
+    attn_host_leave(&host);
     for (int64_t h = 0; h < a->o.shape[2]; h++) {
         merge_row(a, b, i, h);
     }
+    attn_host_return(&host);
 }
 
 attn_status attn_merge(attn_context *context, const attn_merge_args *args)

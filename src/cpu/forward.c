@@ -20,6 +20,7 @@
 #include "core/compiler.h"
 #include "core/half.h"
 #include "core/mask.h"
+#include "cpu/host.h"
 #include "cpu/ukernel.h"
 #include <math.h>
 #include <string.h>
@@ -363,9 +364,12 @@ static void task(void *arg, int64_t index, int32_t thread)
     };
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
+    attn_host host;
+    attn_host_leave(&host);
     uk->begin();
     run_item(&r);
     uk->end();
+    attn_host_return(&host);
 }
 
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace)

@@ -1,0 +1,41 @@
+/*
+ * host.h: what belongs to the thread that runs our tasks and must come back as it was: its floating-point environment
+ * (rounding mode, flush-to-zero, flags) and errno, which exp and log may set. In between the default environment holds,
+ * so that results do not depend on what a host, or one of its threads, has set. Around each task: it must be cheap, and
+ * fenv.h on x86-64 is not, since it saves the x87 unit, which nothing here uses.
+ */
+#ifndef ATTN_CPU_HOST_H
+#define ATTN_CPU_HOST_H
+
+#include <errno.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+typedef unsigned attn_fp;
+#define ATTN_FP_SAVE(fp) (*(fp) = _mm_getcsr(), _mm_setcsr(0x1F80)) /* the value at a process' start */
+#define ATTN_FP_RESTORE(fp) _mm_setcsr(*(fp))
+#else
+#include <fenv.h>
+typedef fenv_t attn_fp;
+#define ATTN_FP_SAVE(fp) (fegetenv(fp), fesetenv(FE_DFL_ENV))
+#define ATTN_FP_RESTORE(fp) fesetenv(fp)
+#endif
+
+typedef struct attn_host {
+    attn_fp fp;
+    int error;
+} attn_host;
+
+static inline void attn_host_leave(attn_host *h)
+{
+    h->error = errno;
+    ATTN_FP_SAVE(&h->fp);
+}
+
+static inline void attn_host_return(const attn_host *h)
+{
+    ATTN_FP_RESTORE(&h->fp);
+    errno = h->error;
+}
+
+#endif
