@@ -1,0 +1,152 @@
+/*
+ * test_environment.c: what belongs to the host (contract F2, P4): rounding mode, flush-to-zero, floating-point flags,
+ * errno, signal mask and affinity are after a call what they were before, and none of them changes a result.
+ */
+#include "call.h"
+
+#include <errno.h>
+#include <fenv.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#define FLUSH_TO_ZERO 0x8040u /* with denormals-are-zero */
+#endif
+
+/* Sets mode 0 .. 7: the four rounding modes, then with flush-to-zero where there is one. */
+static void set_mode(int mode)
+{
+    static const int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    fesetround(rounding[mode % 4]);
+#ifdef FLUSH_TO_ZERO
+    _mm_setcsr((_mm_getcsr() & ~FLUSH_TO_ZERO) | (mode >= 4 ? FLUSH_TO_ZERO : 0));
+#endif
+}
+
+static unsigned get_mode(void)
+{
+#ifdef FLUSH_TO_ZERO
+    return _mm_getcsr() & ~0x20u; /* but for the flag of an inexact result: the plan computes scales */
+#else
+    return (unsigned)fegetround();
+#endif
+}
+
+/* Threads of the pool start in the mode of the call that starts them. */
+static void assert_right_in_every_mode(const char *line)
+{
+    call c;
+    call_open(&c, line);
+    for (int mode = 0; mode < 8; mode++) {
+        attn_context_config config = {.struct_size = sizeof config, .threads = 3};
+        attn_context *context;
+        assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+        set_mode(mode);
+        feclearexcept(FE_ALL_EXCEPT);
+        unsigned before = get_mode();
+        attn_status status = attn_forward(context, c.args);
+        unsigned after = get_mode();
+        set_mode(0);
+        assert_int_equal(status, ATTN_OK);
+        assert_int_equal(after, before);
+        if (!call_is_right(&c)) {
+            fail_msg("other bits in mode %d: %s", mode, line);
+        }
+        attn_context_destroy(context);
+    }
+    call_close(&c);
+}
+
+static void test_rounding_modes(void **state)
+{
+    (void)state;
+    assert_right_in_every_mode(CALL_LINE);
+    assert_right_in_every_mode(CALL_LINE " softcap=5 bias=f16:qk sinks=h alibi=h");
+    assert_right_in_every_mode("n=70 hq=2 d=16 dtype=bf16 lse=1 scale=0.25");
+    assert_right_in_every_mode("n=70 hq=2 d=16 dtype=f64 lse=1 scale=0.25");
+}
+
+/* Sinks and masks for which exp overflows and underflows, which sets errno in the C library. */
+static void test_errno_and_flags(void **state)
+{
+    call c;
+    (void)state;
+    call_open(&c, "nq=3 nk=70 hq=2 d=16 dtype=f32 sinks=h lse=1 bias=k");
+    for (int n = 0; n < 4; n++) {
+        float sinks[] = {n & 1 ? 1e30f : -1e30f, n & 2 ? 800 : -800};
+        attn_forward_args a = *c.args;
+        a.sinks = attn_tensor_bshd(sinks, ATTN_F32, 1, 2, 1, 1);
+        feclearexcept(FE_ALL_EXCEPT);
+        errno = 12345;
+        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+        assert_int_equal(errno, 12345);
+        assert_int_equal(fetestexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW | FE_UNDERFLOW), 0);
+    }
+    call_close(&c);
+}
+
+static void test_merge(void **state)
+{
+    float o[4] = {1, 2, 3, 4}, lse[4] = {0, -1000, -INFINITY, 1000}, to[2];
+    attn_tensor part_o[2], part_lse[2];
+    (void)state;
+    for (int p = 0; p < 2; p++) {
+        part_o[p] = attn_tensor_bshd(o + 2 * p, ATTN_F32, 1, 2, 1, 1);
+        part_lse[p] = attn_tensor_bshd(lse + 2 * p, ATTN_F32, 1, 2, 1, 1);
+    }
+    attn_merge_args a = {.struct_size = sizeof a, .parts = 2, .part_o = part_o, .part_lse = part_lse};
+    a.o = attn_tensor_bshd(to, ATTN_F32, 1, 2, 1, 1);
+    for (int mode = 0; mode < 8; mode++) {
+        set_mode(mode);
+        unsigned before = get_mode();
+        errno = 12345;
+        attn_status status = attn_merge(NULL, &a);
+        unsigned after = get_mode();
+        set_mode(0);
+        assert_int_equal(status, ATTN_OK);
+        assert_int_equal(errno, 12345);
+        assert_int_equal(after, before);
+        assert_true(to[0] == 1 && to[1] == 4);
+    }
+}
+
+static void test_signals_and_affinity(void **state)
+{
+    attn_context_config config = {.struct_size = sizeof config, .threads = 3};
+    attn_context *context;
+    sigset_t mask, mask_after;
+    cpu_set_t cpus, cpus_after;
+    call c;
+    (void)state;
+    call_open(&c, CALL_LINE);
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR1);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+    assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+    assert_int_equal(attn_forward(context, c.args), ATTN_OK);
+    assert_true(call_is_right(&c));
+    attn_context_destroy(context);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &mask_after), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof cpus_after, &cpus_after), 0);
+    for (int s = 1; s < 32; s++) {
+        assert_int_equal(sigismember(&mask, s), sigismember(&mask_after, s));
+    }
+    assert_true(CPU_EQUAL(&cpus, &cpus_after));
+    call_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounding_modes),
+        cmocka_unit_test(test_errno_and_flags),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_signals_and_affinity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
