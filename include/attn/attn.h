@@ -201,13 +201,13 @@ typedef enum attn_device { ATTN_DEVICE_CPU = 0, ATTN_DEVICE_CUDA = 1 } attn_devi
 
 typedef struct attn_context_config {
     uint64_t struct_size;
-    int32_t device;          /* attn_device; pointers in a call belong to this device, those of lengths too */
-    int32_t device_ordinal;  /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
+    int32_t device;         /* attn_device; pointers in a call belong to this device, those of lengths too */
+    int32_t device_ordinal; /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
                                 primary one is retained; calls use the calling thread's current one if it has one */
-    int32_t threads;         /* size of the context's own pool; 0 = one per core this process may use */
-    int32_t reserved;        /* 0 */
-    const char *cpu;         /* cap on the instruction set: "scalar", "avx2", "avx512", "neon", or "amx" (bf16 on AMX tiles, only
-                                on request); NULL = the environment variable ATTN_CPU, or else the best there is */
+    int32_t threads;        /* size of the context's own pool; 0 = one per core this process may use */
+    int32_t reserved;       /* 0 */
+    const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "neon", or "amx" (bf16 on AMX tiles,
+                        only on request); NULL = the environment variable ATTN_CPU, or else the best there is */
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
 } attn_context_config;
@@ -274,7 +274,8 @@ typedef struct attn_forward_args {
 
     /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the default stream. The call
      * returns at once: no allocation, no copy, no synchronisation, so it can be captured into a CUDA graph. Lengths in
-     * the GPU's memory cannot be checked by the call: values outside their ranges are cut to them. CPU contexts: NULL. */
+     * the GPU's memory cannot be checked by the call: values outside their ranges are cut to them. CPU contexts:
+     * NULL. */
     void *stream;
 } attn_forward_args;
 
@@ -294,12 +295,13 @@ typedef struct attn_plan {
     const char *kernel;   /* the kernel table's name, "avx2_f32" */
     char why[256];        /* why this table and not the better ones, one line */
     int32_t threads;
-    int32_t strip;        /* query rows side by side in one tile */
-    int32_t key_block;    /* keys per tile */
+    int32_t strip;     /* query rows side by side in one tile */
+    int32_t key_block; /* keys per tile */
     int32_t reserved;
     int64_t rows_per_item; /* query rows (heads of a group folded in) of one work item */
     int64_t items;         /* work items */
-    int64_t tiles_full, tiles_partial, tiles_skipped; /* strip x key_block tiles: all visible, masked in part, skipped */
+    /* strip x key_block tiles: all visible, masked in part, skipped */
+    int64_t tiles_full, tiles_partial, tiles_skipped;
     double flops;          /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
     double bytes_tiled;    /* Q, K, V, O and masks once, and K and V again for each further block of rows */
     double bytes_standard; /* the same with the score matrix written and read as standard attention does: 4 passes */
@@ -312,17 +314,18 @@ ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward
 /* ---- Merge ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Combines results over disjoint key ranges of the same queries: LSE = ln sum_p exp(lse_p), O = sum_p exp(lse_p - LSE) o_p
- * (FlashAttention-2, section 3.1; used for shared prefixes, rings, split keys). A part with lse = -inf has no influence
- * whatever its o; if all have, O = 0 and LSE = -inf. Parts are added in order. A sink must be given to one part only.
+ * Combines results over disjoint key ranges of the same queries: LSE = ln sum_p exp(lse_p), O = sum_p exp(lse_p - LSE)
+ * o_p (FlashAttention-2, section 3.1; used for shared prefixes, rings, split keys). A part with lse = -inf has no
+ * influence whatever its o; if all have, O = 0 and LSE = -inf. Parts are added in order. A sink must be given to one
+ * part only.
  */
 typedef struct attn_merge_args {
     uint64_t struct_size;
-    int64_t parts;                    /* at least 1 */
-    const attn_tensor *part_o;        /* [parts]: (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
-    const attn_tensor *part_lse;      /* [parts]: (B, Nq, Hq, 1), f32 or f64, natural logarithm */
-    attn_tensor o;                    /* (B, Nq, Hq, d_v); may be the same view as one of part_o */
-    attn_tensor lse;                  /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
+    int64_t parts;               /* at least 1 */
+    const attn_tensor *part_o;   /* [parts]: (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
+    const attn_tensor *part_lse; /* [parts]: (B, Nq, Hq, 1), f32 or f64, natural logarithm */
+    attn_tensor o;               /* (B, Nq, Hq, d_v); may be the same view as one of part_o */
+    attn_tensor lse;             /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
 } attn_merge_args;
 
 ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
@@ -335,8 +338,8 @@ ATTN_API int32_t attn_version(void);
 /* What a context runs on. Strings live as long as the context. */
 typedef struct attn_info {
     uint64_t struct_size;
-    const char *version;  /* "0.1.0" */
-    const char *build;    /* compiler and options */
+    const char *version;      /* "0.1.0" */
+    const char *build;        /* compiler and options */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
     const char *cpu_tables;   /* all tables that this machine can run and that give the same bits, best first;

@@ -91,7 +91,7 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
     return status;
 }
 
-/* ---- plan ---------------------------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------------------------ */
 
 static double elements(const attn_tensor *t)
 {
