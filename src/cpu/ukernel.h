@@ -95,7 +95,8 @@ typedef struct attn_ukernel {
     void (*mask)(void *s, int64_t n, const void *lo, const void *hi);
 
     /* One step of the online softmax over n keys: m' = max(m, max S), alpha = 2^((m - m') c), P = 2^((S - m') c),
-     * l = l alpha + sum P. c > 0. Lanes that have seen no key keep m = -inf and P = 0. p = s if p_bytes is 0. */
+     * l = l alpha + sum P. c > 0. Lanes that have seen no key keep m = -inf and P = 0. p = s if p_bytes is 0.
+     * s and p have key_block rows; those beyond n may be written. */
     void (*softmax)(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha);
 
     /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
