@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Forward pass of libattn on a GPU beside PyTorch's backends: bench/cuda.py LIBATTN.SO [--csv FILE]
+"""Forward pass of libattn on a GPU beside PyTorch's backends: bench/cuda.py LIBATTN.SO.. [--csv FILE]
+(several builds of libattn take turns as well)
 
 16k tokens, H d = 2048, bf16, N(0, 1) inputs: d in 64, 128, 256, N in 512 .. 16384, full and causal. Contenders take turns
 within a cell, so that clocks are the same for all; the number is the median over rounds of one call between two events.
@@ -9,7 +10,9 @@ for a guard: ours must agree with cuDNN's result.
 import argparse
 import csv
 import ctypes
+import functools
 import math
+import os
 import statistics
 import sys
 
@@ -57,9 +60,10 @@ class Attn:
         if status != 0:
             raise RuntimeError(self.lib.attn_last_error().decode())
 
-    def prepare(self, q, k, v, o, causal):
+    def prepare(self, q, k, v, o, causal, scratch):
         return Args(struct_size=ctypes.sizeof(Args), q=Tensor.of(q), k=Tensor.of(k), v=Tensor.of(v), o=Tensor.of(o),
-                    flags=1 if causal else 0, stream=torch.cuda.current_stream().cuda_stream)
+                    flags=1 if causal else 0, workspace=scratch.data_ptr(), workspace_bytes=scratch.numel(),
+                    stream=torch.cuda.current_stream().cuda_stream)
 
     def forward(self, args):
         self.check(self.lib.attn_forward(self.context, ctypes.byref(args)))
@@ -94,50 +98,55 @@ def backend(which, q, k, v, causal):
     return call
 
 
-def cell(attn, d, n, causal, rounds, dtype):
+def cell(ours, d, n, causal, rounds, dtype):
     heads, batch = 2048 // d, 16384 // n
     q, k, v = (torch.randn(batch, n, heads, d, device="cuda", dtype=dtype).transpose(1, 2) for _ in range(3))
-    o = torch.full_like(q, float("nan"))
-    args = attn.prepare(q, k, v, o, causal)
-    calls = {"attn": lambda: attn.forward(args), "cudnn": backend(SDPBackend.CUDNN_ATTENTION, q, k, v, causal),
+    calls = {"cudnn": backend(SDPBackend.CUDNN_ATTENTION, q, k, v, causal),
              "flash": backend(SDPBackend.FLASH_ATTENTION, q, k, v, causal)}
-    calls["attn"]()
-    error = (o.float() - calls["cudnn"]().float()).abs().max().item()
-    if not error < 0.05:
-        print(f"attn differs from cudnn by {error}", flush=True)
+    right = calls["cudnn"]().float()
+    for name, attn in ours.items():
+        o = torch.full_like(q, float("nan"))
+        scratch = torch.empty(1024, device="cuda", dtype=torch.uint8)
+        calls[name] = functools.partial(attn.forward, attn.prepare(q, k, v, o, causal, scratch))
+        calls[name]()
+        error = (o.float() - right).abs().max().item()
+        if not error < 0.05:
+            print(f"{name} differs from cudnn by {error}", flush=True)
     flops = 4 * n * n * d * heads * batch / (2 if causal else 1)
     return {name: flops / ms / 1e9 for name, ms in interleaved(calls, rounds).items()}
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library")
+    parser.add_argument("library", nargs="+")
     parser.add_argument("--csv")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--d", type=int, nargs="*", default=[64, 128, 256])
     parser.add_argument("--n", type=int, nargs="*", default=[512, 1024, 2048, 4096, 8192, 16384])
     options = parser.parse_args()
     torch.manual_seed(0)
-    attn = Attn(options.library)
+    ours = {os.path.basename(path).removeprefix("lib").removesuffix(".so"): Attn(path) for path in options.library}
+    names = [*ours, "cudnn", "flash"]
     peak = matmul_rate()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; bf16 matmul 8192: {peak:.0f} TFLOP/s")
-    rows, ratios = [], []
+    rows, ratios = [], {name: [] for name in ours}
     for d in options.d:
         for causal in (False, True):
             for n in options.n:
-                r = cell(attn, d, n, causal, options.rounds, torch.bfloat16)
-                ratio = r["attn"] / r["cudnn"]
-                ratios.append(ratio)
-                rows.append([d, n, int(causal), *(f"{r[x]:.1f}" for x in ("attn", "cudnn", "flash")), f"{peak:.1f}"])
-                print(f"d {d:3} n {n:5} {'causal' if causal else 'full  '} attn {r['attn']:5.0f}  cudnn {r['cudnn']:5.0f}"
-                      f"  flash {r['flash']:5.0f}  attn/cudnn {ratio:.3f}  attn/matmul {r['attn'] / peak:.2f}", flush=True)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    print(f"attn/cudnn over {len(ratios)} cells: geometric mean {mean:.3f}, least {min(ratios):.3f}")
+                r = cell(ours, d, n, causal, options.rounds, torch.bfloat16)
+                rows.append([d, n, int(causal), *(f"{r[x]:.1f}" for x in names), f"{peak:.1f}"])
+                for name in ours:
+                    ratios[name].append(r[name] / r["cudnn"])
+                print(f"d {d:3} n {n:5} {'causal' if causal else 'full  '}", *(f" {x} {r[x]:5.0f}" for x in names),
+                      *(f" {ratios[x][-1]:.3f}" for x in ours), flush=True)
+    for name, list_ in ratios.items():
+        mean = math.exp(sum(map(math.log, list_)) / len(list_))
+        print(f"{name} / cudnn over {len(list_)} cells: geometric mean {mean:.3f}, least {min(list_):.3f}")
     if options.csv:
         with open(options.csv, "w", newline="") as f:
+            f.write(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}; {' '.join(sys.argv)}\n")
             out = csv.writer(f)
-            f.write(f"# {torch.cuda.get_device_name()}; {' '.join(sys.argv)}\n")
-            out.writerow(["d", "n", "causal", "attn_tflops", "cudnn_tflops", "flash_tflops", "matmul_tflops"])
+            out.writerow(["d", "n", "causal", *(x + "_tflops" for x in names), "matmul_tflops"])
             out.writerows(rows)
 
 

@@ -43,10 +43,22 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
     return status;
 }
 
+static void *align_up(void *workspace)
+{
+    return (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
+}
+
 static void run(const forward_call *c, void *workspace)
 {
-    void *aligned = (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-    attn_cpu_forward(&c->plan, &c->problem, &c->context->executor, aligned);
+    attn_cpu_forward(&c->plan, &c->problem, &c->context->executor, align_up(workspace));
+}
+
+/* A GPU's workspace is for speed only, and is never allocated here. */
+static attn_status run_cuda(const forward_call *c)
+{
+    const attn_cuda_call call = {c->args.stream, c->args.workspace ? align_up(c->args.workspace) : NULL,
+                                 c->args.workspace_bytes};
+    return attn_cuda_forward(c->context->cuda, &c->problem, &call);
 }
 
 attn_status attn_forward(attn_context *context, const attn_forward_args *args)
@@ -54,7 +66,7 @@ attn_status attn_forward(attn_context *context, const attn_forward_args *args)
     forward_call c;
     attn_status status = prepare(&c, context, args);
     if (status == ATTN_OK && c.context->cuda) {
-        return attn_cuda_forward(c.context->cuda, &c.problem, c.args.stream);
+        return run_cuda(&c);
     }
     if (status != ATTN_OK || c.plan.schedule.items == 0) {
         return status;
@@ -86,8 +98,14 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
     }
     attn_status status = prepare(&c, context, args);
-    bool any = status == ATTN_OK && c.context->cuda == NULL && c.plan.schedule.items > 0;
-    *bytes = any ? c.plan.workspace_bytes : 0;
+    *bytes = 0;
+    if (status == ATTN_OK && c.context->cuda) {
+        attn_plan plan;
+        status = attn_cuda_plan_forward(c.context->cuda, &c.problem, &plan);
+        *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
+    } else if (status == ATTN_OK && c.plan.schedule.items > 0) {
+        *bytes = c.plan.workspace_bytes;
+    }
     return status;
 }
 

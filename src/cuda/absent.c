@@ -25,9 +25,9 @@ const char *attn_cuda_name(const attn_cuda *cuda)
     return "";
 }
 
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, void *stream)
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_cuda_call *call)
 {
-    (void)cuda, (void)p, (void)stream;
+    (void)cuda, (void)p, (void)call;
     return ATTN_ERR_UNSUPPORTED;
 }
 

@@ -16,11 +16,17 @@ void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator);
 /* The GPU's name and what it can do, one line. */
 const char *attn_cuda_name(const attn_cuda *cuda);
 
-/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation, no copy, no
- * synchronisation. Errors: unsupported, device. */
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, void *stream);
+/* Where the work goes, and scratch in the GPU's memory, aligned to 64; NULL = do without. */
+typedef struct attn_cuda_call {
+    void *stream, *workspace;
+    uint64_t workspace_bytes; /* before aligning */
+} attn_cuda_call;
 
-/* Fills kernel, why, strip, key_block, rows_per_item and items of the plan. */
+/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation, no copy, no
+ * synchronisation. Errors: unsupported, workspace, device. */
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_cuda_call *call);
+
+/* Fills kernel, why, strip, key_block, rows_per_item, items, flops and workspace_bytes of the plan. */
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);
 
 #endif

@@ -49,6 +49,7 @@ enum { CU_TENSOR_U16 = 1, CU_SWIZZLE_128B = 3, CU_PROMOTION_256B = 3 };
     X(library_kernel, "cuLibraryGetKernel", (cu_kernel * kernel, cu_library library, const char *name))              \
     X(kernel_function, "cuKernelGetFunction", (cu_function * function, cu_kernel kernel))                            \
     X(kernel_set_attribute, "cuKernelSetAttribute", (int attribute, int value, cu_kernel kernel, cu_device device))  \
+    X(set_words, "cuMemsetD32Async", (unsigned long long address, unsigned value, size_t count, cu_stream stream))   \
     X(launch, "cuLaunchKernel",                                                                                      \
       (cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
        unsigned block_z, unsigned shared_bytes, cu_stream stream, void **params, void **extra))                      \

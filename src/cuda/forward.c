@@ -55,7 +55,29 @@ static attn_status enter(const attn_cuda *x, bool *pushed)
     return ATTN_OK;
 }
 
-attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, void *stream)
+/* In the current context. */
+static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_cuda_call *call)
+{
+    const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
+    const attn_driver *cu = x->driver;
+    attn_status status = ATTN_OK;
+    void *params[] = {&plan->params};
+    if (plan->workspace_bytes > 0 && call->workspace != NULL) {
+        plan->params.counter = call->workspace;
+        status =
+            attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream), "setting a counter");
+    }
+    if (status == ATTN_OK) {
+        status =
+            attn_driver_check(cu,
+                              cu->launch((cu_function)x->kernels[plan->kernel], plan->grid, 1, 1, (unsigned)k->threads,
+                                         1, 1, (unsigned)k->shared_bytes, call->stream, params, NULL),
+                              k->name);
+    }
+    return status;
+}
+
+attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_cuda_call *call)
 {
     attn_cuda_plan plan;
     bool pushed;
@@ -63,20 +85,18 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, void *s
     if (status != ATTN_OK || plan.grid == 0) {
         return status;
     }
-    const attn_cuda_kernel *k = &attn_cuda_kernels[plan.kernel];
-    status = k->tma ? make_maps(x, &plan, p) : ATTN_OK;
+    if (call->workspace != NULL && call->workspace_bytes < plan.workspace_bytes) {
+        return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
+                         (unsigned long long)call->workspace_bytes, (unsigned long long)plan.workspace_bytes);
+    }
+    status = attn_cuda_kernels[plan.kernel].tma ? make_maps(x, &plan, p) : ATTN_OK;
     if (status == ATTN_OK) {
         status = enter(x, &pushed);
     }
     if (status != ATTN_OK) {
         return status;
     }
-    void *params[] = {&plan.params};
-    status =
-        attn_driver_check(x->driver,
-                          x->driver->launch((cu_function)x->kernels[plan.kernel], plan.grid, 1, 1, (unsigned)k->threads,
-                                            1, 1, (unsigned)k->shared_bytes, stream, params, NULL),
-                          k->name);
+    status = enqueue(x, &plan, call);
     if (pushed) {
         cu_context borrowed;
         (void)x->driver->context_pop(&borrowed);
@@ -99,5 +119,6 @@ attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, at
     out->rows_per_item = k->rows;
     out->items = plan.params.schedule.items;
     out->flops = attn_cuda_flops(p);
+    out->workspace_bytes = plan.workspace_bytes;
     return ATTN_OK;
 }

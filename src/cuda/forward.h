@@ -37,6 +37,7 @@ typedef struct attn_cuda_plan {
     int kernel; /* index into attn_cuda_kernels */
     char why[256];
     uint32_t grid;
+    uint64_t workspace_bytes;        /* that would help; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;
 

@@ -30,8 +30,9 @@ typedef struct attn_cuda_forward_params {
     attn_tensor_map q_map, k_map, v_map; /* for kernels that load by TMA */
     attn_problem problem;
     attn_cuda_schedule schedule;
-    float scale_log2; /* scale x log2(e), > 0 (forward_sm90) */
-    int32_t aligned;  /* without TMA: whose rows can be read 16 bytes at a time */
+    uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
+    float scale_log2;  /* scale x log2(e), > 0 (forward_sm90) */
+    int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
 } attn_cuda_forward_params;
 
 #ifdef __cplusplus

@@ -108,17 +108,18 @@ static int64_t ceil_div(int64_t n, int64_t by)
     return n / by + (n % by != 0);
 }
 
-/* With a bounded right side, blocks of rows differ in weight: all heads of a section that fits in half of the L2 run
- * their heavy blocks first. Otherwise a group of heads at a time, which shares K and V. */
+/* With a bounded right side, blocks of rows differ in weight: the heads of a section run their heavy blocks first. The
+ * larger the sections the better the balance; but K and V should come from the L2: they fit in half of it, or else some
+ * multiprocessors share each head and stream it at the same time. Otherwise a group of heads at a time. */
 static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_t columns)
 {
-    int64_t section = p->group;
-    if (p->window_right != ATTN_UNBOUNDED) {
-        int64_t head_bytes = p->k.shape[1] * (p->d + p->dv) * (int64_t)attn_dtype_size(p->k.dtype);
-        int64_t heads = head_bytes > 0 ? x->l2_bytes / 2 / head_bytes : p->kv_heads;
-        section *= heads < 1 ? 1 : heads;
+    if (p->window_right == ATTN_UNBOUNDED) {
+        return p->group < columns ? p->group : columns;
     }
-    return section > columns ? columns : section;
+    int64_t head_bytes = p->k.shape[1] * (p->d + p->dv) * (int64_t)attn_dtype_size(p->k.dtype);
+    int64_t fit = head_bytes > 0 ? x->l2_bytes / 2 / head_bytes : columns, share = x->multiprocessors / 2;
+    int64_t sections = ceil_div(columns, fit > share ? fit : share);
+    return ceil_div(ceil_div(columns, sections), p->group) * p->group;
 }
 
 static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
@@ -147,6 +148,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->columns = (int32_t)columns;
     s->section = (int32_t)section_columns(p, x, columns);
     bool stays = k->capability == 90; /* persistent: one CTA per multiprocessor */
+    plan->workspace_bytes = k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
     plan->grid = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
     return ATTN_OK;
 }

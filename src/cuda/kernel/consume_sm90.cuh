@@ -149,7 +149,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     int2 *bounds = memory.bounds() + thread_row(); /* no longer needed: -1 now marks rows for the careful path */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = m * a.scale_log2;
+        const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = __fmul_rn(m, a.scale_log2);
         OutputRow w = {item.sequence, item.head, first_row + 8 * r, m != -INFINITY};
         w.seen &= w.row < item.sequence.nq_used;
         bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(exponent) > 4194304; /* 2^22 */

@@ -100,6 +100,7 @@ template <int DTYPE, class Real> struct GenericRun {
             for (int i = 0; i < 2; i++) {
                 t.s[r][lane + 32 * i] = careful && s[i] == (Real)-INFINITY ? -1 : e[i];
             }
+            __syncwarp(); /* all have read m */
             if (lane == 0) {
                 t.alpha[r] = exp(before - base);
                 t.l[r] = t.l[r] * t.alpha[r] + sum;
@@ -231,7 +232,8 @@ template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic
     Tile<Real> &tile = *(Tile<Real> *)shared;
     const attn_problem &p = a.problem;
     const int pieces = max((int)((p.dv + COLUMNS - 1) / COLUMNS), 1);
-    const Item item = schedule_item(p, a.schedule, blockIdx.x / pieces);
+    Item item;
+    schedule_item<true>(p, a.schedule, blockIdx.x / pieces, item);
     if (item.empty) {
         return;
     }

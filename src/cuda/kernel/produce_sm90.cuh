@@ -20,23 +20,22 @@ template <class S> __device__ __forceinline__ Blocks key_blocks(const attn_probl
     return b;
 }
 
-/* This CTA's item of a round: every second round runs backwards, so that heavy and light items even out. False if there
- * is none, or nothing to write. */
-__device__ __forceinline__ bool next_item(const attn_cuda_forward_params &a, uint32_t round, Item &item)
+/* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next item that is left;
+ * without one, each has its share, every second round of the grid backwards, so that heavy and light items even out. */
+__device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
 {
-    uint32_t index = round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-    if (index >= (uint32_t)a.schedule.items) {
-        return false;
+    if (counter != NULL) {
+        return gridDim.x + ptx::atomic_add(counter, 1);
     }
-    item = schedule_item(a.problem, a.schedule, index);
-    return !item.empty;
+    uint32_t round = index / gridDim.x + 1;
+    return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
 /* By TMA: one thread. */
 template <class S> struct TmaLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
-    int row, head, kv_head, batch;
+    int kv_head, batch;
 
     template <int ROWS>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int row, int h,
@@ -50,12 +49,11 @@ template <class S> struct TmaLoader {
     }
     __device__ __forceinline__ void begin(const Item &item)
     {
-        row = (int)item.first_row, head = item.head, kv_head = item.head / (int)a.problem.group,
-        batch = (int)item.sequence.tensor;
+        kv_head = item.head / (int)a.problem.group, batch = (int)item.sequence.tensor;
     }
-    __device__ __forceinline__ void q()
+    __device__ __forceinline__ void q(const Item &item)
     {
-        tile<S::BM>(memory.q(), a.q_map, memory.q_full(), row, head, tma::EVICT_FIRST);
+        tile<S::BM>(memory.q(), a.q_map, memory.q_full(), (int)item.first_row, item.head, tma::EVICT_FIRST);
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
@@ -75,8 +73,8 @@ template <class S> struct ThreadLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     uint32_t pending;
-    int q_rows, keys; /* rows that there are */
-    const char *q_first, *k_first, *v_first;
+    int keys; /* that there are */
+    const char *k_first, *v_first;
 
     template <int LEFT> __device__ __forceinline__ void announce()
     {
@@ -97,17 +95,16 @@ template <class S> struct ThreadLoader {
     }
     __device__ __forceinline__ void begin(const Item &i)
     {
-        const attn_problem &p = a.problem;
-        const attn_sequence &s = i.sequence;
-        int kv_head = i.head / (int)p.group;
-        q_first = attn_at(&p.q, s.tensor, s.q_first + i.first_row, i.head, 0);
-        k_first = attn_at(&p.k, s.tensor, s.k_first, kv_head, 0);
-        v_first = attn_at(&p.v, s.tensor, s.k_first, kv_head, 0);
-        q_rows = (int)(s.nq_used - i.first_row), keys = (int)s.nk;
+        int kv_head = i.head / (int)a.problem.group;
+        k_first = attn_at(&a.problem.k, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        v_first = attn_at(&a.problem.v, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        keys = (int)i.sequence.nk;
     }
-    __device__ __forceinline__ void q()
+    __device__ __forceinline__ void q(const Item &i)
     {
-        tile<S::BM>(memory.q(), a.problem.q, q_first, 0, q_rows, ATTN_CUDA_ALIGNED_Q, memory.q_full());
+        const char *first = attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
+        tile<S::BM>(memory.q(), a.problem.q, first, 0, (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
+                    memory.q_full());
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
@@ -124,51 +121,70 @@ template <class S> struct ThreadLoader {
     }
 };
 
-template <class S> __device__ __forceinline__ void post_item(const Memory<S> &memory, uint32_t n, const Post &post)
+/* Posts the CTA's n-th item, or the end. One thread. */
+template <class S>
+__device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, const Memory<S> &memory, uint32_t n)
 {
-    if (threadIdx.x == 0) {
-        ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
-        memory.post(n) = post;
-        ptx::mbarrier_arrive(memory.post_full(n));
+    Post &post = memory.post(n); /* filled in place: registers are few here */
+    uint32_t index = n == 0 ? blockIdx.x : memory.post(n - 1).index;
+    ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
+    for (;; index = following_item(a.counter, index)) {
+        post.end = index >= (uint32_t)a.schedule.items;
+        if (post.end) {
+            break;
+        }
+        schedule_item<!S::TMA>(a.problem, a.schedule, index, post.item);
+        if (S::TMA || !post.item.empty) {
+            post.blocks = key_blocks<S>(a.problem, post.item);
+            break;
+        }
     }
+    post.index = index;
+    ptx::mbarrier_arrive(memory.post_full(n));
 }
 
 template <class S, class Loader>
 __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory, Loader load)
 {
-    uint32_t number = 0, tiles = 0, posts = 0; /* key blocks, items with key blocks, items */
-    Post post;
+    uint32_t number = 0, tiles = 0; /* key blocks; items with key blocks */
 #pragma unroll 1
-    for (uint32_t round = 0; round * gridDim.x < (uint32_t)a.schedule.items; round++) {
-        if (!next_item(a, round, post.item)) {
-            continue;
+    for (uint32_t posts = 0;; posts++) {
+        if (threadIdx.x == 0) {
+            post_item(a, memory, posts);
         }
-        post.blocks = key_blocks<S>(a.problem, post.item);
-        post.end = false;
-        post_item(memory, posts++, post);
-        const Blocks b = post.blocks;
-        if (b.count == 0) {
-            continue;
+        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
+        const Post &post = memory.post(posts);
+        if (post.end) {
+            break;
         }
-        load.begin(post.item);
-        ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
-        load.k(number, b.last);
-        ptx::mbarrier_wait(memory.q_empty(), (tiles & 1) ^ 1);
-        load.q();
+        const int last = post.blocks.last, count = post.blocks.count;
+        if (count > 0) {
+            load.begin(post.item);
+            ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
+            load.k(number, last);
+            ptx::mbarrier_wait(memory.q_empty(), (tiles++ & 1) ^ 1);
+            load.q(post.item);
+        }
+        if (threadIdx.x == 0) { /* here the answer's delay does no harm */
+            memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
+        }
+        if (!S::TMA) {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                ptx::mbarrier_arrive(memory.post_empty(posts));
+            }
+        }
 #pragma unroll 1
-        for (int i = 1; i <= b.count; i++) {
+        for (int i = 1; i <= count; i++) {
             uint32_t n = number + i;
-            if (i < b.count) {
+            if (i < count) {
                 ptx::mbarrier_wait(memory.k_empty(n), parity(n) ^ 1);
-                load.k(n, b.last - i);
+                load.k(n, last - i);
             }
             ptx::mbarrier_wait(memory.v_empty(n - 1), parity(n - 1) ^ 1);
-            load.v(n - 1, b.last - i + 1);
+            load.v(n - 1, last - i + 1);
         }
-        number += b.count;
-        tiles++;
+        number += count;
     }
     load.finish();
-    post.end = true;
-    post_item(memory, posts, post);
 }

@@ -103,6 +103,14 @@ __device__ __forceinline__ void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* Adds to a word in global memory; the word before. */
+__device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
+{
+    uint32_t before;
+    asm volatile("atom.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(n) : "memory");
+    return before;
+}
+
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 /* 2^x to 2 ulp; subnormal results are 0. */

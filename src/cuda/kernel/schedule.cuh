@@ -26,7 +26,8 @@ __device__ __forceinline__ int64_t segment_start(const attn_problem &p, int64_t 
     return v == 0 ? 0 : v > p.batch + 1 ? p.q.shape[1] : attn_first_row(&p.cu_q, &p.q, v - 1);
 }
 
-__device__ __forceinline__ Item varlen_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index)
+__device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index,
+                                            Item &item)
 {
     int64_t slot = index / p.heads, lo = 0, hi = p.batch + 2;
     while (hi - lo > 1) {
@@ -37,27 +38,32 @@ __device__ __forceinline__ Item varlen_item(const attn_problem &p, const attn_cu
             hi = middle;
         }
     }
-    Item item;
     item.sequence = attn_problem_sequence(&p, lo == 0 ? p.batch : lo <= p.batch ? lo - 1 : p.batch + 1);
     item.head = (int)(index % p.heads);
     item.first_row = (slot - segment_start(p, lo) / s.rows - lo) * s.rows;
     item.empty = item.first_row >= item.sequence.nq;
-    return item;
 }
 
-__device__ __forceinline__ Item schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index)
+/* VARLEN = false: the problem is known to be dense, and to use all keys. */
+template <bool VARLEN>
+__device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
+                                              Item &item)
 {
-    if (p.varlen) {
-        return varlen_item(p, s, index);
+    if (VARLEN && p.varlen) {
+        varlen_item(p, s, index, item);
+        return;
     }
     uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
     uint32_t section = index / per_section, within = index % per_section, first = section * (uint32_t)s.section;
     uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
     uint32_t column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
-    Item item;
-    item.sequence = attn_problem_sequence(&p, column / (uint32_t)p.heads);
+    uint32_t b = column / (uint32_t)p.heads;
+    if (!VARLEN) { /* what the plan promised; it saves registers */
+        __builtin_assume((int64_t)b < p.batch && p.cu_q.dtype == 0 && p.cu_q.data == NULL);
+        __builtin_assume(p.cu_k.dtype == 0 && p.cu_k.data == NULL && p.used_k.dtype == 0 && p.used_k.data == NULL);
+    }
+    item.sequence = attn_problem_sequence(&p, b);
     item.head = (int)(column % (uint32_t)p.heads);
     item.first_row = (int64_t)block * s.rows;
     item.empty = false;
-    return item;
 }

@@ -33,7 +33,8 @@ struct Blocks {
 struct Post {
     Item item;
     Blocks blocks;
-    bool end; /* no item: there are no more */
+    bool end;       /* no item: there are no more */
+    uint32_t index; /* for the producer: of the item; then of the one after it */
 };
 
 /* Addresses in shared memory. n counts the uses of a ring. */
@@ -117,7 +118,7 @@ template <class S> struct Memory {
         }
         for (int n = 0; n < POSTS; n++) {
             ptx::mbarrier_init(post_full(n), 1);
-            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS); /* warps */
+            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::TMA ? 0 : 4)); /* warps that read it */
         }
         ptx::fence_mbarrier_init();
     }

@@ -50,8 +50,9 @@ __device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState 
         }
         float m = quad_max(fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3])));
         m = fmaxf(m, state[r].m);
-        float base = m == -INFINITY ? 0 : m * c;
-        alpha[r] = ptx::exp2(state[r].m * c - base);
+        /* rounded products: a fused one would make alpha differ from 1 although the maximum stays, block after block */
+        float base = m == -INFINITY ? 0 : __fmul_rn(m, c);
+        alpha[r] = ptx::exp2(__fmul_rn(state[r].m, c) - base);
         state[r].m = m;
         float sum[4] = {0, 0, 0, 0};
 #pragma unroll
