@@ -21,7 +21,7 @@
 #include "core/half.h"
 #include "core/mask.h"
 #include "cpu/host.h"
-#include "cpu/ukernel.h"
+#include "cpu/scores.h"
 #include <math.h>
 #include <string.h>
 
@@ -33,38 +33,11 @@ typedef struct item_run {
     attn_sequence seq;
     int64_t kv_head, first_row, last_row;
     int strips;
-    char *k, *v, *s, *prob, *bias, *lo, *hi, *slope, *distance, *strip;
+    attn_score_run scores;
+    char *k, *v, *s, *prob, *strip;
     unsigned char *visible;
     attn_rows_mask mask[ATTN_MAX_STRIPS];
 } item_run;
-
-typedef struct lane_row {
-    int64_t query, head;
-} lane_row;
-
-static void set_real(const attn_ukernel *uk, void *array, int64_t i, double x)
-{
-    if (uk->real_size == 4) {
-        ((float *)array)[i] = (float)x;
-    } else {
-        ((double *)array)[i] = x;
-    }
-}
-
-static double get_real(const attn_ukernel *uk, const void *array, int64_t i)
-{
-    return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
-}
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* ---- strips ---------------------------------------------------------------------------------------------------- */
 
@@ -90,10 +63,14 @@ static int strip_lanes(const item_run *r, int strip)
     return (int)min64(left, r->uk->strip);
 }
 
+static int64_t strip_first(const item_run *r, int strip)
+{
+    return r->first_row + (int64_t)strip * r->uk->strip;
+}
+
 static lane_row strip_row(const item_run *r, int strip, int lane)
 {
-    int64_t row = r->first_row + (int64_t)strip * r->uk->strip + lane;
-    return (lane_row){row / r->p->group, r->kv_head * r->p->group + row % r->p->group};
+    return attn_score_row(&r->scores, strip_first(r, strip) + lane);
 }
 
 static void reset_strip(const item_run *r, int strip)
@@ -109,86 +86,18 @@ static void start_strip(item_run *r, int strip)
 {
     const void *rows[ATTN_MAX_STRIP] = {NULL};
     int lanes = strip_lanes(r, strip);
-    attn_rows_mask mask = attn_mask_none();
     for (int lane = 0; lane < lanes; lane++) {
         lane_row row = strip_row(r, strip, lane);
         rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-        attn_mask_add(&mask, attn_mask_row(r->p, &r->seq, row.query));
     }
-    r->mask[strip] = mask;
+    r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
-    if (mask.hull.lo < mask.hull.hi) {
-        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->factor);
+    if (r->mask[strip].hull.lo < r->mask[strip].hull.hi) {
+        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor);
     }
 }
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
-
-static void lane_bounds(const item_run *r, int strip, attn_interval keys)
-{
-    int lanes = strip_lanes(r, strip);
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
-        attn_interval see = attn_mask_row(r->p, &r->seq, row.query);
-        set_real(r->uk, r->lo, lane, (double)(max64(see.lo, keys.lo) - keys.lo));
-        set_real(r->uk, r->hi, lane, (double)(max64(min64(see.hi, keys.hi), keys.lo) - keys.lo));
-    }
-}
-
-static void lane_slopes(const item_run *r, int strip, attn_interval keys)
-{
-    int lanes = strip_lanes(r, strip);
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
-        const char *slope = attn_at_broadcast(&r->p->alibi, r->seq.index, row.head, 0, 0);
-        set_real(r->uk, r->slope, lane, attn_element_to_f64(slope, r->p->alibi.dtype));
-        set_real(r->uk, r->distance, lane, (double)(row.query + r->seq.diagonal - keys.lo));
-    }
-}
-
-static void bias_tile(const item_run *r, int strip, attn_interval keys)
-{
-    const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
-    int lanes = strip_lanes(r, strip);
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = strip_row(r, strip, lane < lanes ? lane : lanes - 1);
-        const char *b = NULL, *m = NULL;
-        if (bias->data) {
-            b = attn_at_broadcast(bias, r->seq.index, row.head, row.query, keys.lo);
-        }
-        if (mask->data) {
-            m = attn_at_broadcast(mask, r->seq.index, row.head, row.query, keys.lo);
-        }
-        r->uk->bias_lane(r->bias, lane, keys.hi - keys.lo, b, bias->shape[3] == 1 ? 0 : bias->stride[3], bias->dtype,
-                         (const unsigned char *)m, mask->shape[3] == 1 ? 0 : mask->stride[3]);
-    }
-}
-
-static void score_step(const item_run *r, int strip, attn_interval keys)
-{
-    bool tensors = r->p->bias.data || r->p->mask.data, alibi = r->p->alibi.data;
-    if (alibi) {
-        lane_slopes(r, strip, keys);
-    }
-    if (tensors) {
-        bias_tile(r, strip, keys);
-    }
-    const attn_score_tile tile = {
-        .scale = r->plan->scale,
-        .softcap = r->p->softcap,
-        .slope = alibi ? r->slope : NULL,
-        .distance = r->distance,
-        .bias = tensors ? r->bias : NULL,
-    };
-    r->uk->score(r->s, keys.hi - keys.lo, &tile);
-}
-
-static void note_visible(const item_run *r, int64_t n)
-{
-    for (int64_t i = 0; i < n * r->uk->strip; i++) {
-        r->visible[i] = (unsigned char)(get_real(r->uk, r->s, i) != -INFINITY);
-    }
-}
 
 static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile kind, int64_t block, bool careful)
 {
@@ -196,17 +105,11 @@ static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
     char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *alpha = strip_state(r, strip, 2);
     uk->qk(r->s, r->k, at, strip_qt(r, strip), r->p->d, n);
-    if (r->plan->score_step) {
-        score_step(r, strip, keys);
-    }
-    if (kind == ATTN_TILE_PARTIAL) {
-        lane_bounds(r, strip, keys);
-        uk->mask(r->s, n, r->lo, r->hi);
-    }
+    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), strip_lanes(r, strip), keys, kind);
     if (careful) {
-        note_visible(r, n);
+        attn_score_note_visible(uk, r->s, n, r->visible);
     }
-    uk->softmax(r->prob, r->s, n, r->plan->exponent, m, l, alpha);
+    uk->softmax(r->prob, r->s, n, r->plan->scores.exponent, m, l, alpha);
     if (careful) {
         uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible);
     } else {
@@ -276,7 +179,7 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
 static double finish_row(const item_run *r, lane_row row, double m, double l)
 {
     const attn_problem *p = r->p;
-    double max = r->plan->score_step ? m : m * r->plan->scale, sink = -INFINITY;
+    double max = r->plan->scores.step ? m : m * r->plan->scores.scale, sink = -INFINITY;
     if (p->sinks.data && !r->seq.outside) {
         sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
     }
@@ -341,7 +244,6 @@ static void task(void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &j->plan->scratch;
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
-    int64_t lane_bytes = uk->strip * uk->real_size;
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     item_run r = {
         .plan = j->plan,
@@ -354,14 +256,13 @@ static void task(void *arg, int64_t index, int32_t thread)
         .v = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
-        .bias = base + map->bias,
         .visible = (unsigned char *)base + map->visible,
         .strip = base + map->strips,
-        .lo = base + map->lanes,
-        .hi = base + map->lanes + lane_bytes,
-        .slope = base + map->lanes + 2 * lane_bytes,
-        .distance = base + map->lanes + 3 * lane_bytes,
     };
+    r.scores = (attn_score_run){.p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
+    r.scores.first_head = item.kv_head * j->p->group;
+    r.scores.bias = base + map->bias;
+    attn_score_lanes(&r.scores, base + map->lanes);
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
     attn_host host;

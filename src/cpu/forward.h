@@ -6,6 +6,7 @@
 
 #include "core/schedule.h"
 #include "cpu/features.h"
+#include "cpu/scores.h"
 #include "cpu/select.h"
 
 enum { ATTN_MAX_STRIPS = 64 }; /* of an item */
@@ -29,10 +30,7 @@ typedef struct attn_cpu_plan {
     int32_t threads;
     int64_t strips; /* per item */
     int64_t dv_pad;
-    bool score_step; /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
-    double factor;   /* of Q when packed: the sign of the scale, or 0 */
-    double scale;    /* of the scores in the score step, > 0 */
-    double exponent; /* c of the softmax */
+    attn_score_plan scores;
     attn_schedule schedule;
     uint64_t table_bytes; /* schedule.first_item, at the start of the workspace */
     attn_scratch_map scratch;

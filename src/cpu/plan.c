@@ -15,7 +15,6 @@
 #include "core/error.h"
 #include "core/mask.h"
 #include "cpu/forward.h"
-#include <math.h>
 
 static uint64_t align64(uint64_t n)
 {
@@ -68,22 +67,11 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
     m->bias = m->s + align64(block * strip * real) + p_bytes;
     m->visible = m->bias + (tensors ? align64(block * strip * real) : 0);
     m->lanes = m->visible + align64(block * strip);
-    m->strips = m->lanes + align64(4 * strip * real);
+    m->strips = m->lanes + align64(attn_score_lane_bytes(uk));
     m->strip_ot = align64(uk->q_bytes(p->d));
     m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * strip * real);
     m->strip_bytes = m->strip_state + align64(3 * strip * real);
     m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
-}
-
-static void plan_scores(attn_cpu_plan *plan, const attn_problem *p)
-{
-    const double log2e = 1.4426950408889634;
-    plan->score_step = p->softcap > 0 || p->mask.data || p->bias.data || p->alibi.data;
-    double size = fabs(p->scale);
-    bool tiny = (plan->uk->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
-    plan->factor = tiny ? 0 : p->scale < 0 ? -1 : 1;
-    plan->scale = tiny ? 1 : size;
-    plan->exponent = plan->score_step ? log2e : plan->scale * log2e;
 }
 
 static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
@@ -115,7 +103,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     *plan = (attn_cpu_plan){.uk = table(machine->isa, p)};
     plan->strips = strips_per_item(p, plan->uk, machine);
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
-    plan_scores(plan, p);
+    plan->scores = attn_plan_scores(p, plan->uk);
     plan_schedule(plan, p);
     plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
     plan->threads = plan->threads < 1 ? 1 : plan->threads;

@@ -1,0 +1,34 @@
+/*
+ * real.h: elements of arrays of a kernel table's arithmetic type, f32 or f64, for the loops around the kernels; and the
+ * smaller and the larger of two indices. Static, hence without the library's prefix.
+ */
+#ifndef ATTN_CPU_REAL_H
+#define ATTN_CPU_REAL_H
+
+#include "cpu/ukernel.h"
+
+static inline void set_real(const attn_ukernel *uk, void *array, int64_t i, double x)
+{
+    if (uk->real_size == 4) {
+        ((float *)array)[i] = (float)x;
+    } else {
+        ((double *)array)[i] = x;
+    }
+}
+
+static inline double get_real(const attn_ukernel *uk, const void *array, int64_t i)
+{
+    return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+}
+
+static inline int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/*
+ * scores.c: see scores.h. Everything here is per lane or per tile; loops over elements are the kernels'.
+ */
+#include "cpu/scores.h"
+#include "core/half.h"
+#include <math.h>
+
+attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk)
+{
+    const double log2e = 1.4426950408889634;
+    attn_score_plan s = {.step = p->softcap > 0 || p->mask.data || p->bias.data || p->alibi.data};
+    double size = fabs(p->scale);
+    bool tiny = (uk->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
+    s.factor = tiny ? 0 : p->scale < 0 ? -1 : 1;
+    s.scale = tiny ? 1 : size;
+    s.exponent = s.step ? log2e : s.scale * log2e;
+    return s;
+}
+
+attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes)
+{
+    attn_rows_mask mask = attn_mask_none();
+    for (int lane = 0; lane < lanes; lane++) {
+        attn_mask_add(&mask, attn_mask_row(r->p, r->seq, attn_score_row(r, first + lane).query));
+    }
+    return mask;
+}
+
+/* Lanes beyond the last row repeat it. */
+static lane_row row_of_lane(const attn_score_run *r, int64_t first, int lanes, int lane)
+{
+    return attn_score_row(r, first + (lane < lanes ? lane : lanes - 1));
+}
+
+static void lane_bounds(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
+{
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        attn_interval see = attn_mask_row(r->p, r->seq, row_of_lane(r, first, lanes, lane).query);
+        set_real(r->uk, r->lo, lane, (double)(max64(see.lo, keys.lo) - keys.lo));
+        set_real(r->uk, r->hi, lane, (double)(max64(min64(see.hi, keys.hi), keys.lo) - keys.lo));
+    }
+}
+
+static void lane_slopes(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
+{
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = row_of_lane(r, first, lanes, lane);
+        const char *slope = attn_at_broadcast(&r->p->alibi, r->seq->index, row.head, 0, 0);
+        set_real(r->uk, r->slope, lane, attn_element_to_f64(slope, r->p->alibi.dtype));
+        set_real(r->uk, r->distance, lane, (double)(row.query + r->seq->diagonal - keys.lo));
+    }
+}
+
+static void bias_tile(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
+{
+    const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = row_of_lane(r, first, lanes, lane);
+        const char *b = NULL, *m = NULL;
+        if (bias->data) {
+            b = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
+        }
+        if (mask->data) {
+            m = attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
+        }
+        r->uk->bias_lane(r->bias, lane, keys.hi - keys.lo, b, bias->shape[3] == 1 ? 0 : bias->stride[3], bias->dtype,
+                         (const unsigned char *)m, mask->shape[3] == 1 ? 0 : mask->stride[3]);
+    }
+}
+
+static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys)
+{
+    bool tensors = r->p->bias.data || r->p->mask.data, alibi = r->p->alibi.data;
+    if (alibi) {
+        lane_slopes(r, first, lanes, keys);
+    }
+    if (tensors) {
+        bias_tile(r, first, lanes, keys);
+    }
+    const attn_score_tile tile = {
+        .scale = r->plan->scale,
+        .softcap = r->p->softcap,
+        .slope = alibi ? r->slope : NULL,
+        .distance = r->distance,
+        .bias = tensors ? r->bias : NULL,
+    };
+    r->uk->score(s, keys.hi - keys.lo, &tile);
+}
+
+void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys, attn_tile kind)
+{
+    if (r->plan->step) {
+        score_step(r, s, first, lanes, keys);
+    }
+    if (kind == ATTN_TILE_PARTIAL) {
+        lane_bounds(r, first, lanes, keys);
+        r->uk->mask(s, keys.hi - keys.lo, r->lo, r->hi);
+    }
+}
+
+void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible)
+{
+    for (int64_t i = 0; i < n * uk->strip; i++) {
+        visible[i] = (unsigned char)(get_real(uk, s, i) != -INFINITY);
+    }
+}

@@ -1,0 +1,66 @@
+/*
+ * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The step between qk and the
+ * softmax, the same in the forward (cpu/forward.c) and in the backward pass (cpu/backward.c). Not here: the arithmetic
+ * (ukernel.h: score, mask, bias_lane), what a mask is (core/mask.h).
+ */
+#ifndef ATTN_CPU_SCORES_H
+#define ATTN_CPU_SCORES_H
+
+#include "core/mask.h"
+#include "cpu/real.h"
+#include "cpu/ukernel.h"
+
+/* How scores are computed: part of a plan. */
+typedef struct attn_score_plan {
+    bool step;       /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
+    double factor;   /* of Q when packed: the sign of the scale, or 0 */
+    double scale;    /* of the scores in the score step, > 0 */
+    double exponent; /* c of the softmax: probabilities are 2^((score - maximum) c) */
+} attn_score_plan;
+
+attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk);
+
+/* The rows that an item works on, and room for what a tile needs. Row r is query r / fold of head
+ * first_head + r % fold: the heads of a group are folded in. */
+typedef struct attn_score_run {
+    const attn_problem *p;
+    const attn_ukernel *uk;
+    const attn_score_plan *plan;
+    const attn_sequence *seq;
+    int64_t first_head, fold;
+    char *bias;                       /* real [key_block][strip]; only with a mask or bias tensor */
+    char *lo, *hi, *slope, *distance; /* real [strip] */
+} attn_score_run;
+
+/* Bytes of lo, hi, slope and distance together, which lie one after the other. */
+static inline uint64_t attn_score_lane_bytes(const attn_ukernel *uk)
+{
+    return 4 * (uint64_t)uk->strip * (uint64_t)uk->real_size;
+}
+
+static inline void attn_score_lanes(attn_score_run *r, char *lanes)
+{
+    int64_t bytes = r->uk->strip * r->uk->real_size;
+    r->lo = lanes, r->hi = lanes + bytes, r->slope = lanes + 2 * bytes, r->distance = lanes + 3 * bytes;
+}
+
+typedef struct lane_row {
+    int64_t query, head;
+} lane_row;
+
+static inline lane_row attn_score_row(const attn_score_run *r, int64_t row)
+{
+    return (lane_row){row / r->fold, r->first_head + row % r->fold};
+}
+
+/* The mask of rows first .. first + lanes - 1. */
+attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
+
+/* The scores of those rows and keys.lo .. keys.hi-1, in place of the products s[key][strip]; -inf where masked. */
+void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys,
+                         attn_tile kind);
+
+/* visible[i] = s[i] is not -inf, for n keys. */
+void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible);
+
+#endif
