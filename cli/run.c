@@ -3,6 +3,7 @@
  * run_report.c.
  */
 #include "run.h"
+#include "args.h"
 #include "cli.h"
 #include "run_files.h"
 #include "standard.h"
@@ -13,16 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum input { Q, K, V, MASK, BIAS, ALIBI, SINKS, CU_Q, CU_K, USED_Q, USED_K, INPUTS };
-enum output { OUT, LSE, ROW_MAX, OUTPUTS };
-
-static const char *const input_names[INPUTS] = {
-    "q", "k", "v", "mask", "bias", "alibi", "sinks", "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"};
-
 struct run {
-    const char *input[INPUTS]; /* specs */
-    array_file file[INPUTS];
-    run_output output[OUTPUTS];
+    const char *input[ARGS_TENSORS]; /* specs */
+    array_file file[ARGS_TENSORS];
+    run_output output[ARGS_TENSORS];
     attn_forward_args args;
     attn_context_config config;
     int32_t out_dtype; /* 0: that of q */
@@ -35,54 +30,44 @@ struct run {
 /* q.safetensors alone means all of q, k and v. */
 static void find_inputs(struct run *r)
 {
-    if (r->input[Q] == NULL || r->output[OUT].spec == NULL) {
+    if (r->input[ARGS_Q] == NULL || r->output[ARGS_O].spec == NULL) {
         exit(cli_error(CLI_USAGE, "--q and --out are needed (see attn run --help)"));
     }
-    for (int i = K; i <= V; i++) {
-        if (r->input[i] == NULL && !run_is_bundle(r->input[Q])) {
+    for (int i = ARGS_K; i <= ARGS_V; i++) {
+        if (r->input[i] == NULL && !run_is_bundle(r->input[ARGS_Q])) {
             exit(cli_error(CLI_USAGE, "--%s is needed, unless --q is a .safetensors file with q, k and v",
-                           input_names[i]));
+                           args_tensors[i].name));
         }
-        r->input[i] = r->input[i] == NULL ? r->input[Q] : r->input[i];
+        r->input[i] = r->input[i] == NULL ? r->input[ARGS_Q] : r->input[i];
     }
-    run_check_outputs(r->output, OUTPUTS);
+    run_check_outputs(r->output, ARGS_TENSORS);
 }
 
 static void open_inputs(struct run *r)
 {
-    attn_forward_args *a = &r->args;
-    attn_tensor *tensor[INPUTS] = {&a->q,
-                                   &a->k,
-                                   &a->v,
-                                   &a->mask,
-                                   &a->bias,
-                                   &a->alibi_slopes,
-                                   &a->sinks,
-                                   &a->cu_seqlens_q,
-                                   &a->cu_seqlens_k,
-                                   &a->seqused_q,
-                                   &a->seqused_k};
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        const char *name = args_tensors[i].name;
+        const array_file *f = &r->file[i];
         if (r->input[i] == NULL) {
             continue;
         }
-        run_open(r->input[i], input_names[i], &r->file[i]);
-        *tensor[i] = i <= V       ? run_sequences(&r->file[i], r->bhsd, input_names[i])
-                     : i <= BIAS  ? run_scores(&r->file[i], &a->q, input_names[i])
-                     : i <= SINKS ? run_heads(&r->file[i], input_names[i])
-                                  : run_list(&r->file[i], input_names[i]);
+        run_open(r->input[i], name, &r->file[i]);
+        *args_at(&r->args, i) = args_tensors[i].kind == ARGS_VECTORS  ? run_sequences(f, r->bhsd, name)
+                                : args_tensors[i].kind == ARGS_SCORES ? run_scores(f, &r->args.q, name)
+                                : args_tensors[i].kind == ARGS_HEADS  ? run_heads(f, name)
+                                                                      : run_list(f, name);
     }
 }
 
 static void make_outputs(struct run *r)
 {
     attn_forward_args *a = &r->args;
-    attn_tensor *tensor[OUTPUTS] = {&a->o, &a->lse, &a->row_max};
-    int32_t real = a->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    for (int i = 0; i < OUTPUTS; i++) {
+    int32_t real = a->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, own = r->out_dtype ? r->out_dtype : a->q.dtype;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
         if (r->output[i].spec != NULL) {
-            int32_t dtype = i != OUT ? real : r->out_dtype != 0 ? r->out_dtype : a->q.dtype;
-            *tensor[i] = run_make_output(&r->output[i], &r->file[Q], r->bhsd, i == OUT ? a->v.shape[3] : -1, dtype);
+            bool rows = args_tensors[i].kind == ARGS_ROWS;
+            *args_at(a, i) =
+                run_make_output(&r->output[i], &r->file[ARGS_Q], r->bhsd, rows ? -1 : a->v.shape[3], rows ? real : own);
         }
     }
 }
@@ -143,7 +128,7 @@ static attn_status compare(struct run *r, attn_context *context)
     cli_watch_start("computing standard attention");
     if (result->refused == NULL) {
         scores = malloc((size_t)result->standard_workspace);
-        a.o.data = malloc(r->output[OUT].array.bytes + 1); /* O itself is done */
+        a.o.data = malloc(r->output[ARGS_O].array.bytes + 1); /* O itself is done */
         result->refused = "there is no memory for it";
         if (scores != NULL && a.o.data != NULL && standard_adopt(&a, &own, &copies)) {
             result->refused = NULL;
@@ -187,7 +172,7 @@ static int run_all(struct run *r)
     if (r->check) {
         check(r);
     }
-    int written = run_write_outputs(r->output, OUTPUTS);
+    int written = run_write_outputs(r->output, ARGS_TENSORS);
     if (written != CLI_OK) {
         return written;
     }
@@ -198,8 +183,8 @@ static int run_all(struct run *r)
 
 /* ---- The command line ------------------------------------------------------------------------------------------ */
 
-/* Keys of options: inputs and outputs by their number, others from OTHER on. */
-enum { INPUT_KEY = 256, OUTPUT_KEY = INPUT_KEY + INPUTS, OTHER = OUTPUT_KEY + OUTPUTS };
+/* Keys of options: files by the number of their tensor, others from OTHER on. */
+enum { FILE_KEY = 256, OTHER = FILE_KEY + ARGS_TENSORS };
 enum {
     CAUSAL = OTHER,
     TOP_LEFT,
@@ -218,12 +203,12 @@ enum {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Files: PATH.npy, PATH.safetensors or PATH.safetensors:NAME", 1},
-    {"q", INPUT_KEY + Q, "FILE", 0, "queries; a .safetensors file with q, k, v stands for all three", 1},
-    {"k", INPUT_KEY + K, "FILE", 0, "keys", 1},
-    {"v", INPUT_KEY + V, "FILE", 0, "values", 1},
-    {"out", OUTPUT_KEY + OUT, "FILE", 0, "where O goes", 1},
-    {"lse", OUTPUT_KEY + LSE, "FILE", 0, "where the logarithms of the rows' sums go", 1},
-    {"row-max", OUTPUT_KEY + ROW_MAX, "FILE", 0, "where the rows' largest scores go", 1},
+    {"q", FILE_KEY + ARGS_Q, "FILE", 0, "queries; a .safetensors file with q, k, v stands for all three", 1},
+    {"k", FILE_KEY + ARGS_K, "FILE", 0, "keys", 1},
+    {"v", FILE_KEY + ARGS_V, "FILE", 0, "values", 1},
+    {"out", FILE_KEY + ARGS_O, "FILE", 0, "where O goes", 1},
+    {"lse", FILE_KEY + ARGS_LSE, "FILE", 0, "where the logarithms of the rows' sums go", 1},
+    {"row-max", FILE_KEY + ARGS_ROW_MAX, "FILE", 0, "where the rows' largest scores go", 1},
     {"layout", LAYOUT, "bshd|bhsd", 0, "axes of q, k, v and o (default bshd)", 1},
     {"out-dtype", DTYPE, "TYPE", 0, "that of q (the default) or f32", 1},
     {NULL, 0, NULL, 0, "Scores", 2},
@@ -233,15 +218,15 @@ static const struct argp_option options[] = {
     {"window-right", WINDOW_RIGHT, "R", 0, "keys up to i + Nk - Nq + R (negative: all)", 2},
     {"scale", SCALE, "X", 0, "instead of 1/sqrt(d)", 2},
     {"softcap", SOFTCAP, "X", 0, "s = X tanh(s / X)", 2},
-    {"mask", INPUT_KEY + MASK, "FILE", 0, "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
-    {"bias", INPUT_KEY + BIAS, "FILE", 0, "added to the scores, same axes; -inf masks", 2},
-    {"alibi", INPUT_KEY + ALIBI, "FILE", 0, "slopes (h) or (b, h)", 2},
-    {"sinks", INPUT_KEY + SINKS, "FILE", 0, "scores of one more key without a value, (h) or (b, h)", 2},
+    {"mask", FILE_KEY + ARGS_MASK, "FILE", 0, "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
+    {"bias", FILE_KEY + ARGS_BIAS, "FILE", 0, "added to the scores, same axes; -inf masks", 2},
+    {"alibi", FILE_KEY + ARGS_ALIBI, "FILE", 0, "slopes (h) or (b, h)", 2},
+    {"sinks", FILE_KEY + ARGS_SINKS, "FILE", 0, "scores of one more key without a value, (h) or (b, h)", 2},
     {NULL, 0, NULL, 0, "Lengths: i32 or i64", 3},
-    {"cu-seqlens-q", INPUT_KEY + CU_Q, "FILE", 0, "sequences as (total, h, d): where each begins, and the end", 3},
-    {"cu-seqlens-k", INPUT_KEY + CU_K, "FILE", 0, "the same for k and v", 3},
-    {"seqused-q", INPUT_KEY + USED_Q, "FILE", 0, "rows in use of each sequence", 3},
-    {"seqused-k", INPUT_KEY + USED_K, "FILE", 0, "keys in use of each sequence", 3},
+    {"cu-seqlens-q", FILE_KEY + ARGS_CU_Q, "FILE", 0, "sequences as (total, h, d): where each begins, and the end", 3},
+    {"cu-seqlens-k", FILE_KEY + ARGS_CU_K, "FILE", 0, "the same for k and v", 3},
+    {"seqused-q", FILE_KEY + ARGS_USED_Q, "FILE", 0, "rows in use of each sequence", 3},
+    {"seqused-k", FILE_KEY + ARGS_USED_K, "FILE", 0, "keys in use of each sequence", 3},
     {NULL, 0, NULL, 0, "Running", 4},
     {"threads", THREADS, "T", 0, "default: one per core", 4},
     {"cpu", CPU, "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon", 4},
@@ -316,12 +301,9 @@ static error_t parse_scores(int key, const char *text, attn_forward_args *a)
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     struct run *r = state->input;
-    if (key >= INPUT_KEY && key < INPUT_KEY + INPUTS) {
-        r->input[key - INPUT_KEY] = text;
-        return 0;
-    }
-    if (key >= OUTPUT_KEY && key < OUTPUT_KEY + OUTPUTS) {
-        r->output[key - OUTPUT_KEY].spec = text;
+    if (key >= FILE_KEY && key < OTHER) {
+        int i = key - FILE_KEY;
+        *(args_tensors[i].output ? &r->output[i].spec : &r->input[i]) = text;
         return 0;
     }
     switch (key) {
@@ -354,16 +336,15 @@ static error_t parse(int key, char *text, struct argp_state *state)
 int cli_run(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
-    struct run r = {.output = {{.name = "o"}, {.name = "lse"}, {.name = "row_max"}}};
-    r.args.struct_size = sizeof r.args;
-    r.args.window_left = r.args.window_right = -1;
+    struct run r = {.args = {.struct_size = sizeof r.args, .window_left = -1, .window_right = -1}};
     r.config.struct_size = sizeof r.config;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        r.output[i].name = args_tensors[i].name;
+    }
     cli_parse(&argp, argc, argv, &r);
     int status = run_all(&r);
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < ARGS_TENSORS; i++) {
         array_file_close(&r.file[i]);
-    }
-    for (int i = 0; i < OUTPUTS; i++) {
         free(r.output[i].memory);
     }
     return status;

@@ -2,6 +2,7 @@
  * run_files.c: see run_files.h.
  */
 #include "run_files.h"
+#include "args.h"
 #include "cli.h"
 #include "npy.h"
 #include "safetensors.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PATH = 4096, MAX_OUTPUTS = 3 };
+enum { MAX_PATH = 4096 };
 static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
 
 /* ---- Names ----------------------------------------------------------------------------------------------------- */
@@ -201,8 +202,8 @@ static int write_file(const run_output *outputs, int first, int count)
 {
     struct place p = find_place(outputs[first].spec);
     const array_file *a = &outputs[first].array;
-    const char *names[MAX_OUTPUTS];
-    array_file arrays[MAX_OUTPUTS];
+    const char *names[ARGS_TENSORS];
+    array_file arrays[ARGS_TENSORS];
     char error[1024];
     int together = 0;
     for (int i = first; i < count; i++) {

@@ -20,6 +20,7 @@
 #include "core/compiler.h"
 #include "core/half.h"
 #include "core/mask.h"
+#include "core/softmax.h"
 #include "cpu/host.h"
 #include "cpu/scores.h"
 #include <math.h>
@@ -175,29 +176,31 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
 
 /* ---- results --------------------------------------------------------------------------------------------------- */
 
-/* The row's divisor; writes LSE and row maximum. A sink adds exp(sink) to the sum. */
-static double finish_row(const item_run *r, lane_row row, double m, double l)
+/* Writes LSE and row maximum. */
+static attn_row_end finish_row(const item_run *r, lane_row row, double m, double l)
 {
     const attn_problem *p = r->p;
     double max = r->plan->scores.step ? m : m * r->plan->scores.scale, sink = -INFINITY;
     if (p->sinks.data && !r->seq.outside) {
         sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
     }
-    double top = sink > max ? sink : max, lse = -INFINITY, divisor = l;
-    if (sink > -INFINITY) {
-        lse = top + log(l * exp(max - top) + exp(sink - top));
-        divisor = l + exp(sink - max);
-    } else if (l != 0) {
-        lse = max + log(l);
-    }
+    attn_row_end end = attn_row_finish(max, l, sink);
     int64_t i = r->seq.q_first + row.query;
     if (p->lse.data) {
-        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, lse);
+        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, end.lse);
     }
     if (p->row_max.data) {
         attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, max);
     }
-    return divisor;
+    return end;
+}
+
+/* O of a lane whose sink is far above its scores. */
+static void divide_far(const item_run *r, char *ot, int lane, attn_row_end end)
+{
+    for (int64_t at = lane; at < r->p->dv * r->uk->strip; at += r->uk->strip) {
+        set_real(r->uk, ot, at, get_real(r->uk, ot, at) / end.far / end.divisor);
+    }
 }
 
 static void finish_strip(const item_run *r, int strip)
@@ -207,8 +210,12 @@ static void finish_strip(const item_run *r, int strip)
     int lanes = strip_lanes(r, strip);
     for (int lane = 0; lane < lanes; lane++) {
         lane_row row = strip_row(r, strip, lane);
+        attn_row_end end = finish_row(r, row, get_real(r->uk, m, lane), get_real(r->uk, l, lane));
+        if (end.far > 0) {
+            divide_far(r, strip_ot(r, strip), lane, end);
+        }
         rows[lane] = attn_at(&r->p->o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-        set_real(r->uk, divisor, lane, finish_row(r, row, get_real(r->uk, m, lane), get_real(r->uk, l, lane)));
+        set_real(r->uk, divisor, lane, end.far > 0 ? 1 : end.divisor);
     }
     r->uk->store(rows, r->p->o.stride[3], r->p->o.dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
 }

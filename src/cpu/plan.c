@@ -74,12 +74,18 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
     m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
 }
 
+/* Outputs without elements need no rows, however many there are. */
+static bool nothing_to_write(const attn_problem *p)
+{
+    return p->dv == 0 && !p->lse.data && !p->row_max.data;
+}
+
 static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_schedule *s = &plan->schedule;
     s->sequences = attn_problem_sequences(p);
     s->block_rows = plan->strips * plan->uk->strip;
-    int64_t different = p->varlen ? s->sequences : s->sequences > 0 ? 1 : 0;
+    int64_t different = nothing_to_write(p) ? 0 : p->varlen ? s->sequences : s->sequences > 0 ? 1 : 0;
     for (int64_t b = 0; b < different; b++) {
         attn_sequence sequence = attn_problem_sequence(p, b);
         s->items += attn_schedule_blocks(p, &sequence, s->block_rows) * p->kv_heads;
@@ -142,7 +148,10 @@ static void count_strip(attn_tile_count *count, const attn_problem *p, const att
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_tile_count total = {0};
-    for (int64_t b = 0; b < plan->schedule.sequences && plan->schedule.items > 0; b++) {
+    bool alike = !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k);
+    int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0, different = alike && all > 0 ? 1 : all;
+    int64_t times = alike ? all * p->kv_heads : p->kv_heads;
+    for (int64_t b = 0; b < different; b++) {
         attn_sequence s = attn_problem_sequence(p, b);
         int64_t rows = s.nq * p->group;
         attn_tile_count one = {0};
@@ -150,10 +159,10 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
             count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
                         plan->uk->key_block);
         }
-        total.full += one.full * p->kv_heads;
-        total.partial += one.partial * p->kv_heads;
-        total.skipped += one.skipped * p->kv_heads;
-        total.scores += one.scores * (double)p->kv_heads;
+        total.full += one.full * times;
+        total.partial += one.partial * times;
+        total.skipped += one.skipped * times;
+        total.scores += one.scores * (double)times;
     }
     return total;
 }

@@ -7,6 +7,7 @@
  * roundings of the type on the scale of sum p |v|, or else A1 with c = 16 (large scores), and over all elements an RMSE
  * of at most 1.45 times that of rounding once.
  */
+#include "args.h"
 #include "errors.h"
 #include "gpu.h"
 #include "problem.h"
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TENSORS = 14, SKIPPED = 77 };
+enum { SKIPPED = 77 };
 
 static const double max_c = 4, max_lse = 8, max_rmse = 1.45, fast_c = 16;
 
@@ -26,39 +27,20 @@ struct check {
     double worst_c, worst_lse, worst_rmse, worst_rounding;
 };
 
-static attn_tensor *tensor_at(attn_forward_args *a, int i)
-{
-    attn_tensor *all[TENSORS] = {&a->q,
-                                 &a->k,
-                                 &a->v,
-                                 &a->o,
-                                 &a->lse,
-                                 &a->row_max,
-                                 &a->mask,
-                                 &a->bias,
-                                 &a->alibi_slopes,
-                                 &a->sinks,
-                                 &a->cu_seqlens_q,
-                                 &a->cu_seqlens_k,
-                                 &a->seqused_q,
-                                 &a->seqused_k};
-    return all[i];
-}
-
 /* One call on copies of the tensors; the outputs come back. False: refused. */
 static bool run(struct check *c, problem_tensors *t, int stream, bool *margins)
 {
-    gpu_copy copies[TENSORS];
+    gpu_copy copies[ARGS_TENSORS];
     attn_forward_args args = t->args;
     problem_tensors_poison(t);
-    for (int i = 0; i < TENSORS; i++) {
-        copies[i] = gpu_copy_tensor(tensor_at(&t->args, i));
-        *tensor_at(&args, i) = copies[i].there;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        copies[i] = gpu_copy_tensor(args_at(&t->args, i));
+        *args_at(&args, i) = copies[i].there;
     }
     args.stream = c->streams[stream];
     attn_status status = attn_forward(c->context, &args);
     gpu_wait();
-    for (int i = 0; i < TENSORS; i++) {
+    for (int i = 0; i < ARGS_TENSORS; i++) {
         if (i >= 3 && i <= 5) {
             gpu_copy_back(&copies[i]);
             *margins = *margins && gpu_margins_intact(&copies[i]);

@@ -5,6 +5,8 @@
  * to three fields of any argument are replaced by any value. Whatever comes out, the library answers with a status; it
  * writes nothing if that is an error; and if every view still lies inside its buffer, the problem is run.
  */
+#include "args.h"
+
 #include <attn/attn.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,14 +25,10 @@ typedef struct input {
     const uint8_t *at, *end;
 } input;
 
-/* The tensors of attn_forward_args, in its order. */
-enum { Q, K, V, O, LSE, ROW_MAX, MASK, BIAS, ALIBI, SINKS, CU_Q, CU_K, USED_Q, USED_K, TENSORS };
-
 typedef struct call {
     attn_forward_args args;
-    attn_tensor *tensor[TENSORS];
-    char *buffer[TENSORS];
-    size_t bytes[TENSORS];
+    char *buffer[ARGS_TENSORS];
+    size_t bytes[ARGS_TENSORS];
 } call;
 
 static uint64_t take(input *in, int bytes)
@@ -63,27 +61,7 @@ static void create(call *c, int which, input *in, int32_t dtype, int64_t n0, int
     }
     c->buffer[which] = buffer;
     c->bytes[which] = bytes;
-    *c->tensor[which] = attn_tensor_bshd(buffer, (attn_dtype)dtype, n0, n1, n2, n3);
-}
-
-static void point_at_tensors(call *c)
-{
-    attn_forward_args *a = &c->args;
-    attn_tensor *const order[TENSORS] = {&a->q,
-                                         &a->k,
-                                         &a->v,
-                                         &a->o,
-                                         &a->lse,
-                                         &a->row_max,
-                                         &a->mask,
-                                         &a->bias,
-                                         &a->alibi_slopes,
-                                         &a->sinks,
-                                         &a->cu_seqlens_q,
-                                         &a->cu_seqlens_k,
-                                         &a->seqused_q,
-                                         &a->seqused_k};
-    memcpy(c->tensor, order, sizeof order);
+    *args_at(&c->args, which) = attn_tensor_bshd(buffer, (attn_dtype)dtype, n0, n1, n2, n3);
 }
 
 /* Lengths that add up to at most total, as increasing sums if cu, else each at most `most`. */
@@ -117,31 +95,31 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
     const int64_t full[4] = {b, h, nq, nk}, heads[4] = {b, h, 1, 1};
     uint64_t wanted = take(in, 1);
     if (wanted & 1) {
-        create(c, LSE, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
+        create(c, ARGS_LSE, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
     }
     if (wanted & 2) {
-        create(c, ROW_MAX, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
+        create(c, ARGS_ROW_MAX, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
     }
     if (wanted & 4) {
-        create_broadcast(c, MASK, in, ATTN_BOOL, full);
+        create_broadcast(c, ARGS_MASK, in, ATTN_BOOL, full);
     }
     if (wanted & 8) {
-        create_broadcast(c, BIAS, in, (int32_t)below(in, 4) + ATTN_F64, full);
+        create_broadcast(c, ARGS_BIAS, in, (int32_t)below(in, 4) + ATTN_F64, full);
     }
     if (wanted & 16) {
-        create_broadcast(c, ALIBI, in, flip(in) ? ATTN_F32 : ATTN_F64, heads);
+        create_broadcast(c, ARGS_ALIBI, in, flip(in) ? ATTN_F32 : ATTN_F64, heads);
     }
     if (wanted & 32) {
-        create_broadcast(c, SINKS, in, flip(in) ? ATTN_F32 : ATTN_F64, heads);
+        create_broadcast(c, ARGS_SINKS, in, flip(in) ? ATTN_F32 : ATTN_F64, heads);
     }
     if (wanted & 64) {
         int64_t count = below(in, 5) + 1;
-        create_index(c, CU_Q, in, count, nq, true);
-        create_index(c, CU_K, in, count, nk, true);
+        create_index(c, ARGS_CU_Q, in, count, nq, true);
+        create_index(c, ARGS_CU_K, in, count, nk, true);
     }
     if (wanted & 128) {
-        create_index(c, USED_Q, in, b, nq, false);
-        create_index(c, USED_K, in, b, nk, false);
+        create_index(c, ARGS_USED_Q, in, b, nq, false);
+        create_index(c, ARGS_USED_K, in, b, nk, false);
     }
 }
 
@@ -152,17 +130,16 @@ static void create_call(call *c, input *in)
     int64_t d = below(in, 40), dv = below(in, 40);
     int32_t dtype = (int32_t)below(in, 4) + ATTN_F64;
     memset(c, 0, sizeof *c);
-    point_at_tensors(c);
     a->struct_size = sizeof *a;
     a->flags = take(in, 1) & 15;
     a->window_left = below(in, 64) - 8;
     a->window_right = below(in, 64) - 8;
     a->softmax_scale = (double)(int8_t)take(in, 1);
     a->softcap = flip(in) ? (double)take(in, 1) : 0;
-    create(c, Q, in, dtype, b, nq, h, d);
-    create(c, K, in, dtype, b, nk, hkv, d);
-    create(c, V, in, dtype, b, nk, hkv, dv);
-    create(c, O, in, flip(in) ? ATTN_F32 : dtype, b, nq, h, dv);
+    create(c, ARGS_Q, in, dtype, b, nq, h, d);
+    create(c, ARGS_K, in, dtype, b, nk, hkv, d);
+    create(c, ARGS_V, in, dtype, b, nk, hkv, dv);
+    create(c, ARGS_O, in, flip(in) ? ATTN_F32 : dtype, b, nq, h, dv);
     create_extras(c, in, b, h, nq, nk);
 }
 
@@ -189,7 +166,7 @@ static int64_t wild(input *in)
 
 static void change_tensor(call *c, input *in)
 {
-    attn_tensor *t = c->tensor[below(in, TENSORS)];
+    attn_tensor *t = args_at(&c->args, (int)below(in, ARGS_TENSORS));
     int64_t field = below(in, 12);
     if (field < 4) {
         t->shape[field] = wild(in);
@@ -238,7 +215,7 @@ static void change_scalar(call *c, input *in)
 /* Every element of the view lies in its buffer; views without elements and those of unknown type touch nothing. */
 static bool inside(const call *c, int which)
 {
-    const attn_tensor *t = c->tensor[which];
+    const attn_tensor *t = args_get(&c->args, which);
     __int128 size = (__int128)attn_dtype_size(t->dtype), low = 0, high = size;
     if (t->data == NULL) {
         return true;
@@ -258,7 +235,7 @@ static bool inside(const call *c, int which)
 /* Broadcast views of a few bytes can ask for any amount of work. */
 static bool affordable(const call *c)
 {
-    const attn_tensor *q = c->tensor[Q], *v = c->tensor[V];
+    const attn_tensor *q = &c->args.q, *v = &c->args.v;
     double rows = (double)q->shape[0] * (double)q->shape[1] * (double)q->shape[2];
     double width = (double)q->shape[3] + (double)v->shape[3] + 1;
     return rows * (1 + (double)v->shape[1]) * width < 2e5 && rows * width < 2e4 && (double)v->shape[1] * width < 2e4;
@@ -268,9 +245,8 @@ static void check_forward(call *c, attn_context *context)
 {
     uint64_t bytes = 0;
     bool all_inside = true;
-    for (int i = 0; i < TENSORS; i++) {
-        bool index = i >= CU_Q;
-        if (index && !inside(c, i)) {
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        if (args_tensors[i].kind == ARGS_LENGTHS && !inside(c, i)) {
             return; /* lengths are read even to find the workspace */
         }
         all_inside = all_inside && inside(c, i);
@@ -279,12 +255,13 @@ static void check_forward(call *c, attn_context *context)
     if (status == ATTN_OK && !(all_inside && affordable(c))) {
         return;
     }
-    char *before = malloc(c->bytes[O] + 1);
+    char *before = malloc(c->bytes[ARGS_O] + 1);
     REQUIRE(before != NULL);
-    memcpy(before, c->buffer[O], c->bytes[O]);
+    memcpy(before, c->buffer[ARGS_O], c->bytes[ARGS_O]);
     attn_status run = attn_forward(context, &c->args);
     REQUIRE(run == status || (status == ATTN_OK && run == ATTN_ERR_OUT_OF_MEMORY));
-    REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' && memcmp(before, c->buffer[O], c->bytes[O]) == 0));
+    REQUIRE(run == ATTN_OK ||
+            (attn_last_error()[0] != '\0' && memcmp(before, c->buffer[ARGS_O], c->bytes[ARGS_O]) == 0));
     free(before);
     if (status == ATTN_OK) { /* once more, in a workspace of exactly the size asked for */
         c->args.workspace = malloc(bytes + 1);
@@ -308,7 +285,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (flip(&in) ? change_tensor : change_scalar)(&c, &in);
     }
     check_forward(&c, context);
-    for (int i = 0; i < TENSORS; i++) {
+    for (int i = 0; i < ARGS_TENSORS; i++) {
         free(c.buffer[i]);
     }
     return 0;

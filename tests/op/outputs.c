@@ -2,6 +2,7 @@
  * outputs.c: see outputs.h.
  */
 #include "outputs.h"
+#include "args.h"
 #include "errors.h"
 #include "region.h"
 
@@ -26,6 +27,11 @@ static void each_element(const attn_tensor *t, void (*visit)(void *user, char *e
     }
 }
 
+static bool wanted_output(const attn_forward_args *args, int i)
+{
+    return args_tensors[i].output && args_get(args, i)->data != NULL;
+}
+
 static void poison_element(void *user, char *element, size_t size)
 {
     (void)user;
@@ -34,10 +40,9 @@ static void poison_element(void *user, char *element, size_t size)
 
 void outputs_poison(const attn_forward_args *args)
 {
-    const attn_tensor *outputs[] = {&args->o, &args->lse, &args->row_max};
-    for (int i = 0; i < 3; i++) {
-        if (outputs[i]->data != NULL) {
-            each_element(outputs[i], poison_element, NULL);
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        if (wanted_output(args, i)) {
+            each_element(args_get(args, i), poison_element, NULL);
         }
     }
 }
@@ -56,15 +61,14 @@ static size_t bytes_of(const attn_tensor *t)
 
 unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes)
 {
-    const attn_tensor *outputs[] = {&args->o, &args->lse, &args->row_max};
     *bytes = 0;
-    for (int i = 0; i < 3; i++) {
-        *bytes += outputs[i]->data ? bytes_of(outputs[i]) : 0;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        *bytes += wanted_output(args, i) ? bytes_of(args_get(args, i)) : 0;
     }
     unsigned char *copy = malloc(*bytes + 1), *to = copy;
-    for (int i = 0; i < 3 && copy != NULL; i++) {
-        if (outputs[i]->data) {
-            each_element(outputs[i], copy_element, &to);
+    for (int i = 0; i < ARGS_TENSORS && copy != NULL; i++) {
+        if (wanted_output(args, i)) {
+            each_element(args_get(args, i), copy_element, &to);
         }
     }
     return copy;
@@ -96,22 +100,11 @@ static uint64_t span_hash(const attn_tensor *t)
     return t->data ? region_hash(&r) : 0;
 }
 
-uint64_t outputs_inputs_hash(const attn_forward_args *a)
+uint64_t outputs_inputs_hash(const attn_forward_args *args)
 {
-    const attn_tensor *inputs[] = {&a->q,
-                                   &a->k,
-                                   &a->v,
-                                   &a->mask,
-                                   &a->bias,
-                                   &a->alibi_slopes,
-                                   &a->sinks,
-                                   &a->cu_seqlens_q,
-                                   &a->cu_seqlens_k,
-                                   &a->seqused_q,
-                                   &a->seqused_k};
     uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        hash = hash * 31 + span_hash(inputs[i]);
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        hash = args_tensors[i].output ? hash : hash * 31 + span_hash(args_get(args, i));
     }
     return hash;
 }

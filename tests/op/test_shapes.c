@@ -4,6 +4,8 @@
  */
 #include "trial.h"
 
+#include <unistd.h>
+
 /* Success, and not a byte written: not even the guard of an empty tensor is touched. */
 static void b51_nothing_to_do(void **state)
 {
@@ -21,6 +23,47 @@ static void b51_nothing_to_do(void **state)
         assert_int_equal(workspace, 0);
         trial_close(&t);
     }
+}
+
+/* Outputs without elements take no time and no memory, whatever their other extents and those of the inputs. The
+ * alarm's signal would end the process. */
+static void nothing_to_do_at_huge_extents(void **state)
+{
+    static const struct {
+        int64_t b, nq, nk, hq, hkv, d, dv;
+    } cases[] = {
+        {1, 1000000000000, 7, 0, 1, 64, 64}, {1, 1000000000000, 7, 0, 0, 64, 64},     {1, 1000000000000, 7, 2, 1, 0, 0},
+        {1, 1000000000000, 7, 2, 1, 8, 0},   {1000000000000, 5, 7, 2, 1, 0, 0},       {1000000000000, 0, 7, 2, 1, 8, 8},
+        {0, 1000000000000, 7, 2, 1, 8, 8},   {1, 0, 1000000000000, 2, 1, 64, 64},     {1000000000000, 0, 0, 2, 1, 8, 8},
+        {1, 5, 1000000000000, 2, 1, 0, 0},   {1, 1000000000000, 1 << 20, 1, 1, 8, 0},
+    };
+    static float zeros[64]; /* strides of 0: elements that are never read, or all the same */
+    (void)state;
+    alarm(60);
+    for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+        attn_forward_args a = {.struct_size = sizeof a, .flags = ATTN_CAUSAL};
+        attn_plan plan = {.struct_size = sizeof plan};
+        uint64_t workspace = 1;
+        a.q = (attn_tensor){zeros, {cases[n].b, cases[n].nq, cases[n].hq, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.k = (attn_tensor){zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.v = (attn_tensor){zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].dv}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.o = a.q, a.o.shape[3] = cases[n].dv, a.o.data = NULL;
+        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+        assert_int_equal(attn_forward_plan(NULL, &a, &plan), ATTN_OK);
+        assert_int_equal(plan.items, 0);
+        assert_int_equal(attn_forward_workspace(NULL, &a, &workspace), ATTN_OK);
+        assert_int_equal(workspace, 0);
+    }
+    alarm(0);
+}
+
+/* An O without elements beside an LSE with some, which is written all the same. */
+static void only_sums_of_rows(void **state)
+{
+    trial t = trial_open("nq=70 nk=100 hq=2 d=8 dv=0 dtype=f32 causal=1 lse=1");
+    (void)state;
+    trial_check(&t);
+    trial_close(&t);
 }
 
 /* d = 0: all scores are 0, so O is the mean of V and LSE = ln Nk. */
@@ -137,6 +180,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b51_nothing_to_do),
+        cmocka_unit_test(nothing_to_do_at_huge_extents),
+        cmocka_unit_test(only_sums_of_rows),
         cmocka_unit_test(b53_no_head_dimension),
         cmocka_unit_test(b60_many_sequences),
         cmocka_unit_test(b65_workspace_of_long_sequences),

@@ -1,0 +1,51 @@
+/*
+ * args.h: the tensors of attn_forward_args as a table, in the struct's order, for all that treats them alike: the
+ * program's files, the tests' poison and hashes, the fuzzer. A tensor appended to the struct gets its line in args.c.
+ */
+#ifndef SUPPORT_ARGS_H
+#define SUPPORT_ARGS_H
+
+#include <attn/attn.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    ARGS_Q,
+    ARGS_K,
+    ARGS_V,
+    ARGS_O,
+    ARGS_LSE,
+    ARGS_ROW_MAX,
+    ARGS_MASK,
+    ARGS_BIAS,
+    ARGS_ALIBI,
+    ARGS_SINKS,
+    ARGS_CU_Q,
+    ARGS_CU_K,
+    ARGS_USED_Q,
+    ARGS_USED_K,
+    ARGS_TENSORS
+};
+
+/* What the axes mean. */
+enum args_kind {
+    ARGS_VECTORS, /* (batch, sequence, head, dim) */
+    ARGS_ROWS,    /* (batch, sequence, head, 1) */
+    ARGS_SCORES,  /* (batch, head, query, key), each possibly 1 */
+    ARGS_HEADS,   /* (batch, head, 1, 1), each possibly 1 */
+    ARGS_LENGTHS  /* (count, 1, 1, 1) */
+};
+
+typedef struct args_tensor {
+    const char *name; /* the word for it in files and messages */
+    size_t offset;    /* in attn_forward_args */
+    enum args_kind kind;
+    bool output;
+} args_tensor;
+
+extern const args_tensor args_tensors[ARGS_TENSORS];
+
+attn_tensor *args_at(attn_forward_args *args, int i);
+const attn_tensor *args_get(const attn_forward_args *args, int i);
+
+#endif
