@@ -25,7 +25,7 @@ static void write_plan(const problem *p, char *text, size_t size)
                  plan->uk->name, plan->threads, (long long)plan->schedule.items, (long long)plan->schedule.block_rows,
                  (unsigned long long)plan->scratch.total, (unsigned long long)plan->workspace_bytes,
                  (long long)tiles.full, (long long)tiles.partial, (long long)tiles.skipped, tiles.scores,
-                 plan->score_step);
+                 plan->scores.step);
     }
     problem_tensors_free(&x.tensors);
 }
