@@ -1,6 +1,7 @@
 /*
  * check_pv.c: OT = OT alpha + V^T P with the packing of V: scalar's bits, and float64 within gamma_(n+1) of the sum of
- * sizes. For tables that keep P in place of S; others are checked together with their softmax (check_block.c).
+ * sizes. For tables that promise scalar's bits and therefore keep P as rows of reals; the form of others' P is their
+ * own business: they are checked together with their softmax (check_block.c).
  */
 #include "checks.h"
 #include "panel.h"
@@ -154,7 +155,7 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
 static void run(kit *k, bool careful)
 {
     int64_t turn = 0;
-    for (int i = 0; i < panel_dims_count && k->uk->p_bytes() == 0; i++) {
+    for (int i = 0; i < panel_dims_count && k->same_bits; i++) {
         int64_t step = careful ? 13 : i % 4 == 1 ? 1 : 7;
         for (int64_t n = 1; n <= k->uk->key_block; n += step) {
             one(k, panel_dims[i], n, turn++, careful);

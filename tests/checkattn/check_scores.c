@@ -30,10 +30,11 @@ static double tile_value(const kit *k, int kind, int64_t i, int64_t n, int64_t s
     }
 }
 
-static void *make_tile(kit *k, int kind, int64_t n, int64_t turn)
+/* n rows of scores in a slot of `rows`. */
+static void *make_tile(kit *k, int kind, int64_t rows, int64_t n, int64_t turn)
 {
     int64_t strip = k->uk->strip;
-    void *s = kit_slot(k, SLOT_S, (size_t)(n * strip * k->uk->real_size));
+    void *s = kit_slot(k, SLOT_S, (size_t)(rows * strip * k->uk->real_size));
     for (int64_t i = 0; i < n * strip; i++) {
         kit_put(k, s, i, tile_value(k, kind, i, n, strip, turn));
     }
@@ -92,7 +93,8 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     static softmax_case want;
     static double before[KIT_MOST_KEYS * KIT_MOST_LANES];
     size_t real = (size_t)k->uk->real_size, lanes = (size_t)k->uk->strip * real, tile = (size_t)n * lanes;
-    void *s = make_tile(k, kind, n, turn), *m = kit_slot(k, SLOT_M, lanes), *l = kit_slot(k, SLOT_L, lanes);
+    void *s = make_tile(k, kind, k->uk->key_block, n, turn), *m = kit_slot(k, SLOT_M, lanes),
+         *l = kit_slot(k, SLOT_L, lanes);
     void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *p = s;
     want.n = n, want.c = exponents[turn % 5];
     kit_doing(k, "kind=%d n=%lld c=%g turn=%lld", kind, (long long)n, want.c, (long long)turn);
@@ -101,7 +103,6 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     memcpy(l, want.l, lanes);
     memcpy(want.s, s, tile);
     memcpy(before, s, tile);
-    run_scalar_softmax(k, &want);
     if (k->uk->p_bytes() > 0) {
         p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
@@ -109,6 +110,7 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     if (!k->same_bits) {
         return; /* p is in a form of its own: check_block.c */
     }
+    run_scalar_softmax(k, &want);
     kit_compare(k, "P", p, want.s, n * k->uk->strip);
     kit_compare(k, "m", m, want.m, k->uk->strip);
     kit_compare(k, "l", l, want.l, k->uk->strip);
@@ -174,7 +176,7 @@ static void *make_lanes(kit *k, enum slot slot, int64_t range, int64_t turn)
 
 static void one_score(kit *k, int kind, int64_t n, int64_t turn)
 {
-    void *s = make_tile(k, kind, n, turn),
+    void *s = make_tile(k, kind, n, n, turn),
          *bias = kit_slot(k, SLOT_BIAS, (size_t)(n * k->uk->strip * k->uk->real_size));
     attn_score_tile t = {.scale = turn % 3 ? 0.125 : 1.7};
     for (int64_t i = 0; i < n * k->uk->strip; i++) {
@@ -213,7 +215,7 @@ void check_mask(kit *k)
     kit_member(k, "mask");
     for (int64_t n = 1; n <= k->uk->key_block; n++) {
         for (int kind = 0; kind < TILE_KINDS; kind++) {
-            void *s = make_tile(k, kind, n, n);
+            void *s = make_tile(k, kind, n, n, n);
             void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind), *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);
             kit_doing(k, "kind=%d n=%lld", kind, (long long)n);
             compare_tile(k, s, n, NULL, lo, hi);
