@@ -37,6 +37,13 @@ static double rounded(int32_t dtype, double x)
     }
 }
 
+/* What A3 multiplies by 8u: 1 + max |s|, or with the constant of A1 what cancelling scores lose, 4u (1 + abs); see
+ * docs/decisions/005-error-of-lse.md. */
+static double score_unit(double max, double abs)
+{
+    return fmax(1 + max, (1 + abs) / 2);
+}
+
 /* Row `at` of the flat order (b, i, h) into *e; rmse members are sums of squares here. */
 static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at, errors *e)
 {
@@ -53,13 +60,16 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         e->rmse += error * error;
         e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
     }
-    double unit = u * fmax(1 + exact->score_max[at], (1 + exact->score_abs[at]) / 2);
     if (a->lse.data != NULL) {
-        e->lse = fmax(e->lse, in_units(distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]), unit));
+        double lse = exact->lse[at], roundings = a->q.dtype == ATTN_F64 ? 3 : 1;
+        double error = distance(oracle_element(&a->lse, b, i, h, 0), lse);
+        double half_ulp = isfinite(lse) ? oracle_bound(a->q.dtype, a->lse.dtype, 0, lse, 0, 0) : 0;
+        error = isinf(error) ? error : fmax(error - roundings * half_ulp, 0);
+        e->lse = fmax(e->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
     }
     if (a->row_max.data != NULL) {
-        e->row_max =
-            fmax(e->row_max, in_units(distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]), unit));
+        double error = distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
+        e->row_max = fmax(e->row_max, in_units(error, u * score_unit(exact->score_max[at], exact->row_max_abs[at])));
     }
 }
 
@@ -83,12 +93,19 @@ void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
     int64_t all = a->o.shape[0] * a->o.shape[1] * a->o.shape[2], dv = a->o.shape[3];
     int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(a, all), count = wanted < all ? wanted : all;
     size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
-    double *row = calloc((size_t)all * 4 + 1, size), *o = calloc(elements, size), *o_abs = calloc(elements, size);
+    double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size), *o_abs = calloc(elements, size);
     int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
     if (row == NULL || o == NULL || o_abs == NULL || rows == NULL) {
         abort(); /* the oracle needs more than this; without it there is no answer */
     }
-    oracle_result exact = {o, o_abs, row, row + all, row + 2 * all, row + 3 * all};
+    oracle_result exact = {.o = o,
+                           .o_abs = o_abs,
+                           .lse = row,
+                           .row_max = row + all,
+                           .score_max = row + 2 * all,
+                           .score_abs = row + 3 * all,
+                           .lse_abs = row + 4 * all,
+                           .row_max_abs = row + 5 * all};
     for (int64_t n = 0; n < count; n++) {
         rows[n] = row_of_sample(n, count, all);
     }

@@ -12,9 +12,10 @@ typedef struct errors {
     int64_t rows;     /* compared: all, or a sample */
     double relative;  /* largest |O - O64| / sum_j p_j |v_j| */
     double c;         /* the smallest c with which A1 (oracle_bound) holds for every element */
-    double lse;       /* largest |LSE - LSE64| / (u (1 + max |s|)): A3 wants at most 8; 0 without LSE. Where scores
-                         cancel, which no f32 sum survives, u (1 + max sum |q k| scale) / 2 if that is larger */
-    double row_max;   /* the same for the row maximum */
+    double lse;       /* largest |LSE - LSE64|, beyond the rounding to its type, / (u (1 + max |s|)): A3 wants at most
+                         8; 0 without LSE. Where scores cancel, the unit is u (1 + lse_abs) / 2 (oracle.h) if that is
+                         larger: docs/decisions/005-error-of-lse.md */
+    double row_max;   /* the same for the row maximum, with row_max_abs */
     double rmse;      /* of O */
     double rmse_once; /* of rounding the exact O once to its type */
 } errors;

@@ -145,6 +145,8 @@ static void want(const oracle_result *result, bool *wanted, int64_t at, int64_t 
     put(result->row_max, at, -(double)INFINITY);
     put(result->score_abs, at, 0);
     put(result->score_max, at, 0);
+    put(result->lse_abs, at, 0);
+    put(result->row_max_abs, at, 0);
 }
 
 void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows, int64_t count)

@@ -11,12 +11,16 @@
 
 /* Dense results for the declared shape, index ((b*Nq + i)*Hq + h) (*d_v + c). Any of them may be NULL. */
 typedef struct oracle_result {
-    double *o;         /* exact output */
-    double *o_abs;     /* sum_j p_j |v_j|, the scale of O's error */
-    double *lse;       /* natural logarithm, -inf for an empty row */
-    double *row_max;   /* -inf for an empty row */
-    double *score_abs; /* per row (no c): max over visible j of |scale| * sum_c |q_c k_jc| plus |bias| and |ALiBi| */
-    double *score_max; /* per row: max over visible j of |s| */
+    double *o;       /* exact output */
+    double *o_abs;   /* sum_j p_j |v_j|, the scale of O's error */
+    double *lse;     /* natural logarithm, -inf for an empty row */
+    double *row_max; /* -inf for an empty row */
+    /* Per row (no c), a_j being |scale| sum_c |q_c k_jc| + |bias| + |ALiBi|, the scale of the error of s_j: */
+    double *score_max;   /* max over visible j of |s_j| */
+    double *score_abs;   /* max over visible j of a_j */
+    double *lse_abs;     /* sum_j p_j a_j, since dLSE / ds_j = p_j */
+    double *row_max_abs; /* max over visible j of a_j - (row_max - s_j) / 4u: that of the scores which may seem the
+                            largest, if the error of s_j is 4u (1 + a_j) */
 } oracle_result;
 
 /* All rows if rows == NULL, else rows[count] as flat (b, i, h) indices; the others are left alone (for long N). */

@@ -17,7 +17,8 @@ static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
     }
 }
 
-/* First pass: s[j] = the score, or -inf if row i does not see key j. top: the largest s, |s| and sum of |terms|. */
+/* First pass: s[j] = the score, or -inf if row i does not see key j; terms[j] = a_j of oracle.h. top: the largest s,
+ * |s| and a. */
 static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms,
                          REAL top[3])
 {
@@ -43,7 +44,8 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
         }
         top[0] = isnan(top[0]) || s[j] <= top[0] ? top[0] : s[j];
         top[1] = fmax(top[1], fabs(s[j]));
-        top[2] = fmax(top[2], fabs(scale) * terms[j] + fabs(bias) + fabs(alibi));
+        terms[j] = fabs(scale) * terms[j] + fabs(bias) + fabs(alibi);
+        top[2] = fmax(top[2], terms[j]);
     }
 }
 
@@ -51,8 +53,9 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
 static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at, REAL *panel)
 {
     const oracle_result *out = q->result;
-    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *o = s + 2 * q->nk, *o_abs = o + q->dv, top[3];
-    NAME(scores)(q, i, h, panel, s, s + q->nk, top);
+    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *terms = s + q->nk, *o = terms + q->nk, *o_abs = o + q->dv;
+    REAL top[3], lse_abs = 0, row_max_abs = 0, slack = q->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
+    NAME(scores)(q, i, h, panel, s, terms, top);
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
     REAL base = sink > top[0] ? sink : top[0]; /* so that no exponent is positive */
     bool empty = base == -(REAL)INFINITY;
@@ -64,6 +67,8 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
         }
         REAL p = exp(s[j] - base);
         sum += p;
+        lse_abs += p * terms[j];
+        row_max_abs = fmax(row_max_abs, terms[j] - (top[0] - s[j]) / slack);
         for (int64_t c = 0; c < q->dv; c++) {
             o[c] += p * v[j * q->dv + c];
             o_abs[c] += p * fabs(v[j * q->dv + c]);
@@ -77,4 +82,6 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
     put(out->row_max, at, (double)top[0]);
     put(out->score_max, at, (double)top[1]);
     put(out->score_abs, at, (double)top[2]);
+    put(out->lse_abs, at, (double)(lse_abs / sum));
+    put(out->row_max_abs, at, (double)row_max_abs);
 }
