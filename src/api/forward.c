@@ -167,7 +167,7 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .kernel = c.plan.uk->name,
         .threads = c.plan.threads,
         .strip = c.plan.uk->strip,
-        .key_block = c.plan.uk->key_block,
+        .key_block = c.plan.uk->key_tile,
         .rows_per_item = c.plan.schedule.block_rows,
         .items = c.plan.schedule.items,
         .tiles_full = tiles.full,

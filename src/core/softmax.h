@@ -11,7 +11,6 @@
 #include <math.h>
 
 typedef struct attn_row_end {
-    double lse;
     double divisor; /* O = OT / divisor; 0 for a row without a key, whose O is 0 */
     double far;     /* 0, or O = OT / far / divisor, to be computed in double */
 } attn_row_end;
@@ -24,21 +23,24 @@ ATTN_CORE double attn_exp_difference(double a, double b)
     return exp(d) * (1 + ((a - (d - back)) - (b + back)));
 }
 
+ATTN_CORE double attn_row_lse(double max, double l, double sink)
+{
+    if (sink == -INFINITY || l == 0) {
+        return l != 0 ? max + log(l) : sink;
+    }
+    double top = sink > max ? sink : max;
+    return top + log(l * exp(max - top) + exp(sink - top));
+}
+
 /*
  * A sink far above the scores makes l + exp(sink - max) overflow (f32: from 88 on, f64: from 709), although O = OT /
  * (l + exp(sink - max)) may be a normal number when values are large. With far = exp((sink - max) / 2) the divisor is
  * l / far + far. far > 1 and O = OT / far / divisor, so OT / far underflows only if O does.
  */
-ATTN_CORE attn_row_end attn_row_finish(double max, double l, double sink)
+ATTN_CORE attn_row_end attn_row_divisor(double max, double l, double sink)
 {
-    attn_row_end end = {-INFINITY, l, 0};
-    if (sink == -INFINITY) {
-        end.lse = l != 0 ? max + log(l) : -INFINITY;
-    } else if (l == 0) {
-        end.lse = sink;
-    } else {
-        double top = sink > max ? sink : max;
-        end.lse = top + log(l * exp(max - top) + exp(sink - top));
+    attn_row_end end = {l, 0};
+    if (sink != -INFINITY && l != 0) {
         end.far = sink - max > 64 ? attn_exp_difference(sink / 2, max / 2) : 0;
         end.divisor = end.far > 0 ? l / end.far + end.far : l + attn_exp_difference(sink, max);
     }

@@ -9,7 +9,8 @@
  *     for each block of keys:            (mask.h: only blocks that some row sees)
  *         pack K, V
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
- *             S = K QT;  score step if there is one;  mask if PARTIAL;  softmax;  OT = OT alpha + V^T P
+ *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;  softmax
+ *             OT = OT alpha + V^T P
  *     for each strip: O = OT / l, LSE
  *
  * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had masked tiles and ends
@@ -52,10 +53,11 @@ static char *strip_ot(const item_run *r, int strip)
     return strip_qt(r, strip) + r->plan->scratch.strip_ot;
 }
 
-/* which = 0: m, 1: l, 2: alpha */
-static char *strip_state(const item_run *r, int strip, int which)
+static attn_running strip_state(const item_run *r, int strip)
 {
-    return strip_qt(r, strip) + r->plan->scratch.strip_state + which * r->uk->strip * r->uk->real_size;
+    int64_t lanes = r->uk->strip * r->uk->real_size;
+    char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
+    return (attn_running){m, m + lanes, m + 2 * lanes, r->uk->lags ? m + 3 * lanes : m};
 }
 
 static int strip_lanes(const item_run *r, int strip)
@@ -76,9 +78,11 @@ static lane_row strip_row(const item_run *r, int strip, int lane)
 
 static void reset_strip(const item_run *r, int strip)
 {
+    attn_running state = strip_state(r, strip);
     for (int lane = 0; lane < r->uk->strip; lane++) {
-        set_real(r->uk, strip_state(r, strip, 0), lane, -INFINITY);
-        set_real(r->uk, strip_state(r, strip, 1), lane, 0);
+        set_real(r->uk, state.m, lane, -INFINITY);
+        set_real(r->uk, state.top, lane, -INFINITY);
+        set_real(r->uk, state.l, lane, 0);
     }
     memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
 }
@@ -100,22 +104,42 @@ static void start_strip(item_run *r, int strip)
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
 
-static void run_tile(const item_run *r, int strip, attn_interval keys, attn_tile kind, int64_t block, bool careful)
+/* Probabilities of a tile, the first key of which is key `done` of the block's. True if positions are masked. */
+static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t block, int64_t done, bool careful)
+{
+    const attn_ukernel *uk = r->uk;
+    const int64_t n = keys.hi - keys.lo;
+    const attn_rows_mask *mask = &r->mask[strip];
+    const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
+    const attn_running state = strip_state(r, strip);
+    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n);
+    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), strip_lanes(r, strip), keys,
+                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    if (careful) {
+        attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
+    }
+    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state);
+    return partial;
+}
+
+/* The keys of a block for a strip, tile by tile, then their part of OT. True if positions are masked. */
+static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *alpha = strip_state(r, strip, 2);
-    uk->qk(r->s, r->k, at, strip_qt(r, strip), r->p->d, n);
-    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), strip_lanes(r, strip), keys, kind);
-    if (careful) {
-        attn_score_note_visible(uk, r->s, n, r->visible);
+    const void *alpha = strip_state(r, strip).alpha;
+    bool masked = n % uk->key_step != 0;
+    attn_interval tile = keys;
+    for (; tile.lo < keys.hi; tile.lo = tile.hi) {
+        tile.hi = min64(tile.lo + uk->key_tile - tile.lo % uk->key_tile, keys.hi);
+        masked |= run_tile(r, strip, tile, block, tile.lo - keys.lo, careful);
     }
-    uk->softmax(r->prob, r->s, n, r->plan->scores.exponent, m, l, alpha);
     if (careful) {
         uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible);
     } else {
         uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha);
     }
+    return masked;
 }
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------------------------- */
@@ -157,18 +181,17 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
     if (hull.lo >= hull.hi) {
         return;
     }
-    const int64_t size = r->uk->key_block;
+    const int64_t size = r->uk->key_block, step = r->uk->key_step;
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
-        attn_interval all = {max64(block, hull.lo), min64(block + size, hull.hi)}, keys;
+        attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, hull.hi)}, keys;
         const attn_interval next = {min64(block + size, hull.hi), min64(block + 2 * size, hull.hi)};
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {
             prefetch_rows(r, &r->p->k, next, i - first, last - first);
             prefetch_rows(r, &r->p->v, next, i - first, last - first);
-            attn_tile kind = attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys);
-            if (kind != ATTN_TILE_SKIP) {
-                masked[i] |= kind == ATTN_TILE_PARTIAL || (keys.hi - keys.lo) % r->uk->key_step != 0;
-                run_tile(r, i, keys, kind, block, careful);
+            if (attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys) != ATTN_TILE_SKIP) {
+                keys.lo -= keys.lo % step;
+                masked[i] |= run_block(r, i, keys, block, careful);
             }
         }
     }
@@ -176,23 +199,22 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
 
 /* ---- results --------------------------------------------------------------------------------------------------- */
 
-/* Writes LSE and row maximum. */
-static attn_row_end finish_row(const item_run *r, lane_row row, double m, double l)
+/* Writes LSE and row maximum. Scores are relative to m. */
+static attn_row_end finish_row(const item_run *r, lane_row row, double m, double l, double row_max)
 {
     const attn_problem *p = r->p;
-    double max = r->plan->scores.step ? m : m * r->plan->scores.scale, sink = -INFINITY;
+    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale, sink = -INFINITY;
     if (p->sinks.data && !r->seq.outside) {
         sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
     }
-    attn_row_end end = attn_row_finish(max, l, sink);
     int64_t i = r->seq.q_first + row.query;
     if (p->lse.data) {
-        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, end.lse);
+        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, attn_row_lse(max, l, sink));
     }
     if (p->row_max.data) {
-        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, max);
+        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, row_max * scale);
     }
-    return end;
+    return attn_row_divisor(max, l, sink);
 }
 
 /* O of a lane whose sink is far above its scores. */
@@ -206,11 +228,13 @@ static void divide_far(const item_run *r, char *ot, int lane, attn_row_end end)
 static void finish_strip(const item_run *r, int strip)
 {
     void *rows[ATTN_MAX_STRIP];
-    char *m = strip_state(r, strip, 0), *l = strip_state(r, strip, 1), *divisor = strip_state(r, strip, 2);
+    attn_running state = strip_state(r, strip);
+    void *divisor = state.alpha;
     int lanes = strip_lanes(r, strip);
     for (int lane = 0; lane < lanes; lane++) {
         lane_row row = strip_row(r, strip, lane);
-        attn_row_end end = finish_row(r, row, get_real(r->uk, m, lane), get_real(r->uk, l, lane));
+        double m = get_real(r->uk, state.m, lane), l = get_real(r->uk, state.l, lane);
+        attn_row_end end = finish_row(r, row, m, l, get_real(r->uk, state.top, lane));
         if (end.far > 0) {
             divide_far(r, strip_ot(r, strip), lane, end);
         }

@@ -5,12 +5,12 @@
  *
  *     k        a block of keys, packed   (the table's k_bytes)
  *     v        a block of values, packed (v_bytes)
- *     s        [key_block][strip]        scores
+ *     s        [key_tile][strip]         scores
  *     p        probabilities             (p_bytes; none if they are in place of the scores)
- *     bias     [key_block][strip]        only with a mask or bias tensor
+ *     bias     [key_tile][strip]         only with a mask or bias tensor
  *     visible  [key_block][strip] bytes  for the careful path (cpu/forward.c)
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
- *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], m [strip], l [strip], alpha [strip]
+ *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
  */
 #include "core/error.h"
 #include "core/mask.h"
@@ -57,20 +57,21 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_scratch_map *m = &plan->scratch;
     const attn_ukernel *uk = plan->uk;
-    uint64_t real = (uint64_t)uk->real_size, strip = (uint64_t)uk->strip, block = (uint64_t)uk->key_block;
+    uint64_t real = (uint64_t)uk->real_size, strip = (uint64_t)uk->strip;
+    uint64_t tile = align64((uint64_t)uk->key_tile * strip * real);
     uint64_t p_bytes = align64(uk->p_bytes());
     bool tensors = p->mask.data || p->bias.data;
     m->k = 0;
     m->v = m->k + align64(uk->k_bytes(p->d));
     m->s = m->v + align64(uk->v_bytes(plan->dv_pad));
-    m->p = p_bytes ? m->s + align64(block * strip * real) : m->s;
-    m->bias = m->s + align64(block * strip * real) + p_bytes;
-    m->visible = m->bias + (tensors ? align64(block * strip * real) : 0);
-    m->lanes = m->visible + align64(block * strip);
+    m->p = p_bytes ? m->s + tile : m->s;
+    m->bias = m->s + tile + p_bytes;
+    m->visible = m->bias + (tensors ? tile : 0);
+    m->lanes = m->visible + align64((uint64_t)uk->key_block * strip);
     m->strips = m->lanes + align64(attn_score_lane_bytes(uk));
     m->strip_ot = align64(uk->q_bytes(p->d));
     m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * strip * real);
-    m->strip_bytes = m->strip_state + align64(3 * strip * real);
+    m->strip_bytes = m->strip_state + align64(4 * strip * real);
     m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
 }
 
@@ -124,7 +125,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
 
 /* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in what is common. */
 static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
-                        int64_t key_block)
+                        int64_t tile)
 {
     attn_rows_mask m = attn_mask_none();
     for (; row < end; row++) {
@@ -132,12 +133,12 @@ static void count_strip(attn_tile_count *count, const attn_problem *p, const att
         attn_mask_add(&m, keys);
         count->scores += (double)(keys.hi - keys.lo);
     }
-    int64_t all = s->nk / key_block + (s->nk % key_block != 0), visited = 0, full = 0;
+    int64_t all = s->nk / tile + (s->nk % tile != 0), visited = 0, full = 0;
     if (m.hull.lo < m.hull.hi) {
-        int64_t first = m.hull.lo / key_block, last = (m.hull.hi - 1) / key_block;
+        int64_t first = m.hull.lo / tile, last = (m.hull.hi - 1) / tile;
         visited = last - first + 1;
-        first = m.hull.lo >= m.common.lo ? first : (m.common.lo + key_block - 1) / key_block;
-        last = m.hull.hi <= m.common.hi ? last : m.common.hi / key_block - 1;
+        first = m.hull.lo >= m.common.lo ? first : (m.common.lo + tile - 1) / tile;
+        last = m.hull.hi <= m.common.hi ? last : m.common.hi / tile - 1;
         full = last >= first ? last - first + 1 : 0;
     }
     count->full += full;
@@ -157,7 +158,7 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
         attn_tile_count one = {0};
         for (int64_t row = 0; row < rows; row += plan->uk->strip) {
             count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
-                        plan->uk->key_block);
+                        plan->uk->key_tile);
         }
         total.full += one.full * times;
         total.partial += one.partial * times;

@@ -13,7 +13,7 @@
  *     P   = S                 probabilities, in place
  *     V   [key][dv_pad]       dv_pad = d_v rounded up to a multiple of `granule`, padding zero
  *     OT  [dv_pad][strip]     O transposed, not yet divided by the row sum (every table)
- *     m, l, alpha  [strip]    running maximum, running sum, rescale factor (every table)
+ *     attn_running [strip]    reference (running maximum), running sum, rescale factor (every table)
  *
  *            lanes = queries
  *          +-----------------+              +-----------------+
@@ -55,13 +55,23 @@ typedef struct attn_score_tile {
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
+/* The running state of a strip, real [strip] each. */
+typedef struct attn_running {
+    void *m;     /* the reference that probabilities are relative to */
+    void *l;     /* sum of probabilities */
+    void *alpha; /* factor of OT before the next products are added */
+    void *top;   /* maximum of all scores so far; the same array as m in tables whose reference does not lag */
+} attn_running;
+
 typedef struct attn_ukernel {
     const char *name; /* "avx2_f32" */
     int strip;        /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int granule;      /* OT has d_v rounded up to a multiple of this many rows */
-    int key_block;    /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
-    int key_step;     /* pv reads keys in multiples of this, those beyond n times probability 0 */
+    int key_block;    /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_tile;     /* keys per tile of scores; key_block is a multiple of it */
+    int key_step;     /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
     int real_size;    /* sizeof(real) */
+    bool lags;        /* m may lag behind the maximum: top is an array of its own */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);
@@ -80,7 +90,7 @@ typedef struct attn_ukernel {
     /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. */
     void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor);
 
-    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_block. */
+    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n);
 
     /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0.
@@ -94,10 +104,12 @@ typedef struct attn_ukernel {
     /* S = -inf where the key (0 .. n-1) is outside lo[lane] <= key < hi[lane]; lo, hi real [strip]. */
     void (*mask)(void *s, int64_t n, const void *lo, const void *hi);
 
-    /* One step of the online softmax over n keys: m' = max(m, max S), alpha = 2^((m - m') c), P = 2^((S - m') c),
-     * l = l alpha + sum P. c > 0. Lanes that have seen no key keep m = -inf and P = 0. p = s if p_bytes is 0.
-     * s and p have key_block rows; those beyond n may be written. */
-    void (*softmax)(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha);
+    /* One step of the online softmax over n keys of S, the first of which is key `done` of P: top' = max(top, max S),
+     * m' the new reference, a = 2^((m - m') c), P = 2^((S - m') c), l' = l a + sum P. c > 0. alpha = a if done is 0, else
+     * alpha a, and the `done` earlier keys of P are scaled by a. m' = top', or not above it by more than a table's own
+     * slack; it never falls. Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes is 0.
+     * s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of key_step. */
+    void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state);
 
     /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha);

@@ -67,12 +67,12 @@ static void judge(kit *k, const block *b, const void *ot, const void *l)
 }
 
 /* Scores, a third of them hidden if careful; m, l and OT at the start. */
-static void fill(kit *k, block *b, void *s, unsigned char *visible, bool careful, int64_t turn)
+static void fill(kit *k, block *b, unsigned char *visible, bool careful, int64_t turn)
 {
     for (int64_t i = 0; i < b->n * k->uk->strip; i++) {
         visible[i] = !careful || kit_choice(k, 71, i + turn, 3) != 0;
-        kit_put(k, s, i, visible[i] ? 2 * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) : -(double)INFINITY);
-        b->s[i] = kit_get(k, s, i);
+        double x = visible[i] ? 2 * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) : -(double)INFINITY;
+        b->s[i] = k->uk->real_size == 4 ? (double)(float)x : x;
     }
     kit_lock(k, SLOT_VISIBLE);
 }
@@ -95,18 +95,25 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
     kit_doing(k, "dv=%lld n=%lld dtype=%d turn=%lld careful=%d", (long long)dv, (long long)n, k->dtype, (long long)turn,
               careful);
     b.value = panel_matrix(k, SLOT_SOURCE, n, dv, careful ? VALUES_SPECIAL : VALUES_NORMAL, panel_stride(turn));
-    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_block * lanes), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
+    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * lanes), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
     void *m = make_state(k, SLOT_M, 1, -(double)INFINITY), *l = make_state(k, SLOT_L, 1, 0);
+    void *top = k->uk->lags ? make_state(k, SLOT_TOP, 1, -(double)INFINITY) : m;
     void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *ot = make_state(k, SLOT_OT, pad, 0);
     void *p = k->uk->p_bytes() > 0 ? kit_slot(k, SLOT_P, k->uk->p_bytes()) : s;
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)(n * strip));
-    fill(k, &b, s, visible, careful, turn);
+    fill(k, &b, visible, careful, turn);
     for (size_t i = 0; i < k->uk->v_bytes(pad); i++) { /* keys beyond n have weight 0: they must be finite */
         ((unsigned char *)panel)[i] = 0;
     }
     attn_rows source = panel_rows(&b.value, 0);
     KIT_CALL(k, k->uk->pack_v(panel, 0, &source, n, dv, pad));
-    KIT_CALL(k, k->uk->softmax(p, s, n, 1.4426950408889634, m, l, alpha));
+    for (int64_t done = 0; done < n; done += k->uk->key_tile) {
+        int64_t keys = n - done < k->uk->key_tile ? n - done : k->uk->key_tile;
+        for (int64_t i = 0; i < keys * strip; i++) {
+            kit_put(k, s, i, b.s[done * strip + i]);
+        }
+        KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634, &(attn_running){m, l, alpha, top}));
+    }
     if (careful) {
         KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, alpha, visible));
     } else {

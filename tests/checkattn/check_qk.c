@@ -94,7 +94,7 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
         c.rows[lane] = turn % 4 == 3 && lane % 5 == 4 ? NULL : panel_row(&c.q, lane);
     }
     void *panel = kit_slot(k, SLOT_K, k->uk->k_bytes(d)), *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
-    void *s = kit_slot(k, SLOT_S, (size_t)(block * strip * k->uk->real_size));
+    void *s = kit_slot(k, SLOT_S, (size_t)(k->uk->key_tile * strip * k->uk->real_size));
     pack(k, panel, &c);
     KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor));
     kit_lock(k, SLOT_QT);
@@ -114,9 +114,9 @@ void check_qk(kit *k)
     int64_t turn = 0;
     kit_member(k, "qk");
     for (int i = 0; i < panel_dims_count; i++) {
-        for (int64_t n = 1; n <= k->uk->key_block; n += i % 4 == 1 ? 1 : 7) {
+        for (int64_t n = 1; n <= k->uk->key_tile; n += i % 4 == 1 ? 1 : 7) {
             one(k, panel_dims[i], n, turn++);
         }
-        one(k, panel_dims[i], k->uk->key_block, turn++);
+        one(k, panel_dims[i], k->uk->key_tile, turn++);
     }
 }

@@ -67,7 +67,7 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
         kit_take_lanes(k, s, x->s, x->n, first);
         kit_take_lanes(k, m, x->m, 1, first);
         kit_take_lanes(k, l, x->l, 1, first);
-        k->scalar->softmax(s, s, x->n, x->c, m, l, alpha);
+        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){m, l, alpha, m});
         kit_give_lanes(k, x->s, s, x->n, first);
         kit_give_lanes(k, x->m, m, 1, first);
         kit_give_lanes(k, x->l, l, 1, first);
@@ -93,20 +93,21 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     static softmax_case want;
     static double before[KIT_MOST_KEYS * KIT_MOST_LANES];
     size_t real = (size_t)k->uk->real_size, lanes = (size_t)k->uk->strip * real, tile = (size_t)n * lanes;
-    void *s = make_tile(k, kind, k->uk->key_block, n, turn), *m = kit_slot(k, SLOT_M, lanes),
+    void *s = make_tile(k, kind, k->uk->key_tile, n, turn), *m = kit_slot(k, SLOT_M, lanes),
          *l = kit_slot(k, SLOT_L, lanes);
-    void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *p = s;
+    void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *top = k->uk->lags ? kit_slot(k, SLOT_TOP, lanes) : m, *p = s;
     want.n = n, want.c = exponents[turn % 5];
     kit_doing(k, "kind=%d n=%lld c=%g turn=%lld", kind, (long long)n, want.c, (long long)turn);
     make_state(k, want.m, want.l, turn);
     memcpy(m, want.m, lanes);
+    memcpy(top, want.m, lanes);
     memcpy(l, want.l, lanes);
     memcpy(want.s, s, tile);
     memcpy(before, s, tile);
     if (k->uk->p_bytes() > 0) {
         p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
-    KIT_CALL(k, k->uk->softmax(p, s, n, want.c, m, l, alpha));
+    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){m, l, alpha, top}));
     if (!k->same_bits) {
         return; /* p is in a form of its own: check_block.c */
     }
@@ -125,7 +126,7 @@ void check_softmax(kit *k)
     int64_t turn = 0;
     kit_member(k, "softmax");
     for (int kind = 0; kind < TILE_KINDS; kind++) {
-        for (int64_t n = 1; n <= k->uk->key_block; n++) {
+        for (int64_t n = 1; n <= k->uk->key_tile; n++) {
             one_softmax(k, kind, n, turn++);
         }
     }
@@ -203,7 +204,7 @@ void check_score(kit *k)
     int64_t turn = 0;
     kit_member(k, "score");
     for (int kind = 0; kind < TILE_KINDS; kind++) {
-        for (int64_t n = 1; n <= k->uk->key_block; n++) {
+        for (int64_t n = 1; n <= k->uk->key_tile; n++) {
             one_score(k, kind, n, turn++);
         }
     }
@@ -213,7 +214,7 @@ void check_score(kit *k)
 void check_mask(kit *k)
 {
     kit_member(k, "mask");
-    for (int64_t n = 1; n <= k->uk->key_block; n++) {
+    for (int64_t n = 1; n <= k->uk->key_tile; n++) {
         for (int kind = 0; kind < TILE_KINDS; kind++) {
             void *s = make_tile(k, kind, n, n, n);
             void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind), *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);

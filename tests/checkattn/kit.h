@@ -24,6 +24,7 @@ enum slot {
     SLOT_M,
     SLOT_L,
     SLOT_ALPHA,
+    SLOT_TOP,
     SLOT_BIAS,
     SLOT_LO,
     SLOT_HI,

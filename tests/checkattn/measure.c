@@ -13,7 +13,7 @@ enum { SAMPLES = 15, CALLS = 200 };
 /* The tiles of one block, filled. */
 typedef struct tiles {
     int64_t d, n;
-    void *k, *v, *qt, *s, *p, *ot, *m, *l, *alpha;
+    void *k, *v, *qt, *s, *p, *ot, *m, *l, *alpha, *top;
 } tiles;
 
 static void run_qk(const kit *k, const tiles *t)
@@ -23,7 +23,7 @@ static void run_qk(const kit *k, const tiles *t)
 
 static void run_softmax(const kit *k, const tiles *t)
 {
-    k->uk->softmax(t->p, t->s, t->n, 0.18, t->m, t->l, t->alpha);
+    k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18, &(attn_running){t->m, t->l, t->alpha, t->top});
 }
 
 static void run_pv(const kit *k, const tiles *t)
@@ -57,7 +57,7 @@ static tiles make_tiles(kit *k, int64_t d)
     t.k = kit_slot(k, SLOT_K, k->uk->k_bytes(d)), t.v = kit_slot(k, SLOT_V, k->uk->v_bytes(d));
     t.qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d)), t.s = kit_slot(k, SLOT_S, (size_t)t.n * lanes), t.p = t.s;
     t.ot = kit_slot(k, SLOT_OT, (size_t)d * lanes), t.m = kit_slot(k, SLOT_M, lanes), t.l = kit_slot(k, SLOT_L, lanes);
-    t.alpha = kit_slot(k, SLOT_ALPHA, lanes);
+    t.alpha = kit_slot(k, SLOT_ALPHA, lanes), t.top = k->uk->lags ? kit_slot(k, SLOT_TOP, lanes) : t.m;
     if (k->uk->p_bytes() > 0) {
         t.p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
@@ -69,6 +69,7 @@ static tiles make_tiles(kit *k, int64_t d)
     }
     for (int64_t i = 0; i < k->uk->strip; i++) {
         kit_put(k, t.m, i, 0);
+        kit_put(k, t.top, i, 0);
         kit_put(k, t.l, i, 0);
     }
     return t;
@@ -87,7 +88,7 @@ void measure(kit *k)
             "%-12s dtype=%d d=%-3lld  qk %8.0f ns %6.1f GFLOP/s   softmax %8.0f ns %5.2f ns/score   pv %8.0f ns %6.1f "
             "GFLOP/s\n",
             k->uk->name, k->dtype, (long long)d, qk * 1e9, 2e-9 * scores * (double)d / qk, softmax * 1e9,
-            softmax * 1e9 / scores, pv * 1e9, 2e-9 * scores * (double)d / pv);
+            softmax * 1e9 / (double)(k->uk->key_tile * k->uk->strip), pv * 1e9, 2e-9 * scores * (double)d / pv);
     }
     k->uk->end();
 }

@@ -42,25 +42,25 @@ static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int
 }
 
 /* The maximum stays what it was once there is one. */
-static void softmax_stale_maximum(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha)
+static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state)
 {
     float before[64];
-    memcpy(before, m, (size_t)right->strip * sizeof before[0]);
-    right->softmax(p, s, n, c, m, l, alpha);
+    memcpy(before, state->m, (size_t)right->strip * sizeof before[0]);
+    right->softmax(p, done, s, n, c, state);
     for (int lane = 0; lane < right->strip; lane++) {
-        ((float *)m)[lane] = before[lane] > -INFINITY ? before[lane] : ((float *)m)[lane];
+        ((float *)state->m)[lane] = before[lane] > -INFINITY ? before[lane] : ((float *)state->m)[lane];
     }
 }
 
 /* The sum of earlier blocks is not rescaled. */
-static void softmax_no_rescale(void *p, void *s, int64_t n, double c, void *m, void *l, void *alpha)
+static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state)
 {
     float before[64];
-    memcpy(before, l, (size_t)right->strip * sizeof before[0]);
-    right->softmax(p, s, n, c, m, l, alpha);
+    memcpy(before, state->l, (size_t)right->strip * sizeof before[0]);
+    right->softmax(p, done, s, n, c, state);
     for (int lane = 0; lane < right->strip; lane++) {
-        float a = ((float *)alpha)[lane];
-        ((float *)l)[lane] += before[lane] * (1 - a);
+        float a = ((float *)state->alpha)[lane];
+        ((float *)state->l)[lane] += before[lane] * (1 - a);
     }
 }
 

@@ -54,9 +54,9 @@ static attn_tile_count count_by_hand(const problem *p, const attn_ukernel *uk)
         int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
         attn_tile_count one = {0};
         for (int64_t row = 0; row < rows; row += uk->strip) {
-            for (int64_t j = 0; j < nk; j += uk->key_block) {
+            for (int64_t j = 0; j < nk; j += uk->key_tile) {
                 count_tile(&one, p, b, row, row + uk->strip < rows ? row + uk->strip : rows, j,
-                           j + uk->key_block < nk ? j + uk->key_block : nk);
+                           j + uk->key_tile < nk ? j + uk->key_tile : nk);
             }
         }
         count.full += one.full * p->hkv, count.partial += one.partial * p->hkv;

@@ -27,17 +27,12 @@ static void split_columns(__m512i *part, const void *row, int64_t stride, int64_
                                       _mm512_castps_si512(odd));
 }
 
-/* Tiles 0..3 (32 x 32) += the product over `steps` steps of 32: A advances by 64 bytes, B by 16 rows. */
-ATTN_INLINE void products(const uint16_t *a, int64_t a_part, int64_t a_stride, const uint16_t *b, int64_t b_part,
-                          int64_t steps)
-{
-    (void)a_part, (void)b_part;
-    for (; steps > 0; steps--, a += 32, b += TILE * STRIP * 2) {
-        LOAD_A(a, a_stride);
-        LOAD_B(b);
-        PRODUCTS();
-    }
-}
+#define PRODUCTS(c0, c1, ta)  \
+    do {                      \
+        LOAD_A(ta, 0);        \
+        LOAD_B(0);            \
+        MULTIPLY(c0, c1, ta); \
+    } while (0)
 
 /* A pair of keys as dwords, 16 lanes, each rounded to nearest. */
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)

@@ -5,7 +5,7 @@
  *   NAME, PARTS        bf16, 1 or f32, 3
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16
- *   products()         tiles 0..3 += the products of parts that are taken
+ *   PRODUCTS()         the products of parts that are taken, smallest first, in LOAD_A, LOAD_B and MULTIPLY
  *   store_pair()       two rows of 16 probabilities -> pairs of each part
  *   probability()      exp2
  *
@@ -14,7 +14,7 @@
  *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
  *     QT  [d_pad / 2][32][2]        dword (c/2, query) holds columns c and c + 1
  *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
- *     P   [key / 2][32][2]          dword (key/2, query); with one part in place of S (rows of 128 bytes: a key)
+ *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
@@ -90,15 +90,22 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+/* The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
+static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
 {
-    int64_t d_pad = pad32(d);
-    for (int64_t key = 0; key < n; key += 2 * TILE) {
-        const uint16_t *a = (const uint16_t *)k + (at + key) * d_pad;
-        zero_tiles();
-        products(a, PANEL_KEYS * d_pad, d_pad * 2, qt, d_pad * STRIP, d_pad / 32);
-        store_tiles((float *)s + key * STRIP);
+    const int64_t d_pad = pad32(d), steps = d_pad / 32;
+    const int64_t a_part = PANEL_KEYS * d_pad, a_stride = d_pad * 2, b_part = d_pad * STRIP;
+    const uint16_t *a = (const uint16_t *)k + at * d_pad, *b = qt;
+    float *s = s_;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
+        ROW_PRODUCTS(0, 1, 4, a, b);
+        if (key > 0) {
+            ROW_STORE(2, 3, s - TILE * STRIP);
+        }
+        ROW_PRODUCTS(2, 3, 5, a + TILE * d_pad, b);
+        ROW_STORE(0, 1, s);
     }
+    ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
 /* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
@@ -111,16 +118,31 @@ static void add_rows(float *ot, const float *sum, const float *alpha)
     }
 }
 
-static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+/* As in qk, and the sums of 16 rows are added to OT while the products of later rows run. */
+static void pv(void *ot_, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
 {
-    float sum[2 * TILE * STRIP] __attribute__((aligned(64)));
-    for (int64_t c = 0; c < dv_pad; c += 2 * TILE) {
-        const uint16_t *a = (const uint16_t *)v + c * PANEL_KEYS + at;
-        zero_tiles();
-        products(a, dv_pad * PANEL_KEYS, PANEL_KEYS * 2, p, P_PART, (n + KEY_STEP - 1) / KEY_STEP);
-        store_tiles(sum);
-        add_rows((float *)ot + c * STRIP, sum, alpha);
-        add_rows((float *)ot + (c + TILE) * STRIP, sum + TILE * STRIP, alpha);
+    enum { ROWS = TILE * STRIP };
+    float sum[2][ROWS] __attribute__((aligned(64)));
+    const int64_t steps = (n + KEY_STEP - 1) / KEY_STEP;
+    const int64_t a_part = dv_pad * PANEL_KEYS, a_stride = PANEL_KEYS * 2, b_part = P_PART;
+    const uint16_t *a = (const uint16_t *)v + at, *b = p;
+    float *ot = ot_;
+    for (int64_t c = 0; c < dv_pad; c += 2 * TILE, a += 2 * TILE * PANEL_KEYS, ot += 2 * ROWS) {
+        ROW_PRODUCTS(0, 1, 4, a, b);
+        if (c > 0) {
+            add_rows(ot - 2 * ROWS, sum[0], alpha);
+            ROW_STORE(2, 3, sum[1]);
+        }
+        ROW_PRODUCTS(2, 3, 5, a + TILE * PANEL_KEYS, b);
+        if (c > 0) {
+            add_rows(ot - ROWS, sum[1], alpha);
+        }
+        ROW_STORE(0, 1, sum[0]);
+    }
+    if (dv_pad > 0) {
+        add_rows(ot - 2 * ROWS, sum[0], alpha);
+        ROW_STORE(2, 3, sum[1]);
+        add_rows(ot - ROWS, sum[1], alpha);
     }
 }
 
@@ -154,43 +176,115 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
 
 /* ---- softmax --------------------------------------------------------------------------------------------------- */
 
-/* The largest of n rows (n even) and *m, for one vector of lanes. */
-ATTN_INLINE vec top_rows(const float *s, int64_t n, vec m)
+/*
+ * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only when
+ * a score exceeds it by more than SLACK powers of two: so the first pass over a tile is nearly always the only one. What
+ * a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are
+ * floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
+ */
+enum { SLACK = 8 };
+
+/* 2^((x - m) c); m = -inf, nothing seen yet, stands for any finite reference. */
+ATTN_INLINE vec relative(vec x, vec m, vec c, vec least)
 {
-    vec other = m;
-    for (int64_t key = 0; key < n; key += 2) {
-        m = v_max(m, v_load(s + key * STRIP));
-        other = v_max(other, v_load(s + key * STRIP + STRIP));
-    }
-    return v_max(m, other);
+    return probability(v_sub(x, v_zero_lt(m, v_set1(-REAL_MAX), m)), c, least);
 }
 
-static void softmax(void *p_, void *s, int64_t n, double c_, void *m_, void *l_, void *alpha_)
+/* `done` keys of P, 16 lanes, times a. */
+static void scale_pairs(uint16_t *p, int64_t done, vec a)
 {
-    const vec c = v_set1((float)c_), least = v_set1((float)(EXP2_MIN / c_));
-    const int64_t even = n + n % 2, pad = pad32(n);
-    if (n % 2) {
-        for (int i = 0; i < STRIP; i++) {
-            ((float *)s)[n * STRIP + i] = -INFINITY;
+    for (int64_t key = 0; key < done; key += 2) {
+        vec first = v_set1(0), second = v_set1(0);
+        for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
+            __m512i x = _mm512_loadu_si512(p + key * STRIP + part * P_PART);
+            first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
+            second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
         }
+        store_pair(p + key * STRIP, v_mul(first, a), v_mul(second, a));
     }
+}
+
+/* Lanes whose scores exceed m by more than the slack, or that have none yet, get the maximum for m. */
+static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state)
+{
+    const vec slack = v_div(v_set1(SLACK), c), least = v_div(v_set1(EXP2_MIN), c);
     for (int g = 0; g < STRIP; g += VL) {
-        float *x = (float *)s + g, *m = (float *)m_ + g, *l = (float *)l_ + g, *alpha = (float *)alpha_ + g;
-        uint16_t *p = (uint16_t *)p_ + 2 * g;
-        vec old = v_load(m), top = top_rows(x, even, old), used = v_zero_lt(top, v_set1(-REAL_MAX), top);
-        vec sum = v_set1(0), a = probability(v_sub(old, used), c, least);
-        for (int64_t key = 0; key < even; key += 2) {
-            vec first = probability(v_sub(v_load(x + key * STRIP), used), c, least);
-            vec second = probability(v_sub(v_load(x + (key + 1) * STRIP), used), c, least);
-            sum = v_add(v_add(sum, first), second);
-            store_pair(p + key * STRIP, first, second);
+        float *m = (float *)state->m + g, *l = (float *)state->l + g, *alpha = (float *)state->alpha + g;
+        vec old = v_load(m), top = old;
+        for (int64_t key = 0; key < n; key++) {
+            top = v_max(top, v_load(s + key * STRIP + g));
         }
-        for (int64_t key = even; key < pad; key += 2) {
-            store_pair(p + key * STRIP, v_set1(0), v_set1(0));
-        }
-        v_store(m, top);
-        v_store(l, v_fma(v_load(l), a, sum));
-        v_store(alpha, a);
+        vec new = _mm512_mask_mov_ps(old, _mm512_cmp_ps_mask(v_sub(top, old), slack, _CMP_GT_OQ), top);
+        vec a = relative(old, new, c, least);
+        v_store(m, new);
+        v_store(l, v_mul(v_load(l), a));
+        v_store(alpha, v_mul(v_load(alpha), a));
+        scale_pairs(p + 2 * g, done, a);
+    }
+}
+
+/* Some lane of 32 has no reference yet. */
+ATTN_INLINE bool unseen(const float *m)
+{
+    const vec none = v_set1(-INFINITY);
+    return (_mm512_cmp_ps_mask(v_load(m), none, _CMP_EQ_OQ) | _mm512_cmp_ps_mask(v_load(m + VL), none, _CMP_EQ_OQ)) != 0;
+}
+
+/* Some lane of 32 exceeds its reference by more than the slack. */
+ATTN_INLINE bool exceeds(const vec *top, const float *m, vec slack)
+{
+    return (_mm512_cmp_ps_mask(v_sub(top[0], v_load(m)), slack, _CMP_GT_OQ) |
+            _mm512_cmp_ps_mask(v_sub(top[1], v_load(m + VL)), slack, _CMP_GT_OQ)) != 0;
+}
+
+/* P of n keys (n even) and their sums; top = max(top, S). */
+static void exponentials(uint16_t *p, const float *s, int64_t n, vec c, const float *m, vec *top, vec *sum)
+{
+    const vec least = v_div(v_set1(EXP2_MIN), c), none = v_set1(-REAL_MAX), m0 = v_load(m), m1 = v_load(m + VL);
+    const vec r0 = v_zero_lt(m0, none, m0), r1 = v_zero_lt(m1, none, m1);
+    vec top0 = top[0], top1 = top[1], sum0 = v_set1(0), sum1 = v_set1(0);
+    for (int64_t key = 0; key < n; key += 2, s += 2 * STRIP, p += 2 * STRIP) {
+        vec a0 = v_load(s), a1 = v_load(s + VL), b0 = v_load(s + STRIP), b1 = v_load(s + STRIP + VL);
+        top0 = v_max(v_max(top0, a0), b0), top1 = v_max(v_max(top1, a1), b1);
+        a0 = probability(v_sub(a0, r0), c, least), b0 = probability(v_sub(b0, r0), c, least);
+        a1 = probability(v_sub(a1, r1), c, least), b1 = probability(v_sub(b1, r1), c, least);
+        sum0 = v_add(v_add(sum0, a0), b0), sum1 = v_add(v_add(sum1, a1), b1);
+        store_pair(p, a0, b0);
+        store_pair(p + 2 * VL, a1, b1);
+    }
+    top[0] = top0, top[1] = top1, sum[0] = sum0, sum[1] = sum1;
+}
+
+static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
+{
+    const vec c = v_set1((float)c_), slack = v_div(v_set1(SLACK), c);
+    const int64_t even = n + n % 2;
+    float *s = s_, *m = state->m, *l = state->l, *alpha = state->alpha, *most = state->top;
+    uint16_t *p = (uint16_t *)p_ + done * STRIP;
+    vec top[2] = {v_load(most), v_load(most + VL)}, sum[2];
+    if (n % 2) {
+        v_store(s + n * STRIP, v_set1(-INFINITY));
+        v_store(s + n * STRIP + VL, v_set1(-INFINITY));
+    }
+    if (done == 0) {
+        v_store(alpha, v_set1(1));
+        v_store(alpha + VL, v_set1(1));
+    }
+    if (unseen(m)) {
+        raise_reference(p_, done, s, n, c, state);
+    }
+    exponentials(p, s, even, c, m, top, sum);
+    if (exceeds(top, m, slack)) {
+        raise_reference(p_, done, s, n, c, state);
+        exponentials(p, s, even, c, m, top, sum);
+    }
+    for (int64_t key = even; key < pad32(n); key += 2) {
+        store_pair(p + key * STRIP, v_set1(0), v_set1(0));
+        store_pair(p + key * STRIP + 2 * VL, v_set1(0), v_set1(0));
+    }
+    for (int g = 0; g < 2; g++) {
+        v_store(most + g * VL, top[g]);
+        v_store(l + g * VL, v_add(v_load(l + g * VL), sum[g]));
     }
 }
 
@@ -213,7 +307,7 @@ static uint64_t q_bytes(int64_t d)
 
 static uint64_t p_bytes(void)
 {
-    return PARTS > 1 ? PARTS * (uint64_t)P_PART * 2 : 0;
+    return PARTS * (uint64_t)P_PART * 2;
 }
 
 const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
@@ -221,8 +315,10 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .strip = STRIP,
     .granule = 2 * TILE,
     .key_block = KEY_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
     .key_step = KEY_STEP,
     .real_size = 4,
+    .lags = true,
     .begin = begin,
     .end = end,
     .k_bytes = k_bytes,

@@ -55,27 +55,23 @@ static void split_columns(__m512i *part, const void *row, int64_t stride, int64_
     }
 }
 
-/* Tiles 0..3 (32 x 32) += the six products over `steps` steps of 32: A advances by 64 bytes, B by 16 rows. The order
- * lets each step after the first load only one of the operands anew. */
-ATTN_INLINE void products(const uint16_t *a, int64_t a_part, int64_t a_stride, const uint16_t *b, int64_t b_part,
-                          int64_t steps)
-{
-    for (; steps > 0; steps--, a += 32, b += TILE * STRIP * 2) {
-        LOAD_A(a + 2 * a_part, a_stride);
-        LOAD_B(b);
-        PRODUCTS(); /* 2 0 */
-        LOAD_A(a + a_part, a_stride);
-        PRODUCTS(); /* 1 0 */
-        LOAD_B(b + b_part);
-        PRODUCTS(); /* 1 1 */
-        LOAD_A(a, a_stride);
-        PRODUCTS(); /* 0 1 */
-        LOAD_B(b + 2 * b_part);
-        PRODUCTS(); /* 0 2 */
-        LOAD_B(b);
-        PRODUCTS(); /* 0 0 */
-    }
-}
+/* Each product needs at most one operand that the one before did not. */
+#define PRODUCTS(c0, c1, ta)  \
+    do {                      \
+        LOAD_A(ta, 2);        \
+        LOAD_B(0);            \
+        MULTIPLY(c0, c1, ta); \
+        LOAD_A(ta, 1);        \
+        MULTIPLY(c0, c1, ta); \
+        LOAD_B(1);            \
+        MULTIPLY(c0, c1, ta); \
+        LOAD_A(ta, 0);        \
+        MULTIPLY(c0, c1, ta); \
+        LOAD_B(2);            \
+        MULTIPLY(c0, c1, ta); \
+        LOAD_B(0);            \
+        MULTIPLY(c0, c1, ta); \
+    } while (0)
 
 /* The three parts of a pair of keys, as dwords, 16 lanes. */
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)

@@ -17,11 +17,11 @@
 #include "body_rows.h"
 
 enum {
-    KEY_BLOCK = ATTN_KEY_BLOCK,
+    KEY_BLOCK = PARTS == 1 ? 256 : 128, /* with its sums of one block K, V, S and P of it should stay in L1 and L2 */
     KEY_STEP = 32,
-    PANEL_KEYS = KEY_BLOCK + KEY_STEP,
+    PANEL_KEYS = KEY_BLOCK + KEY_STEP, /* an odd number of cache lines from row to row */
     TILE = 16,
-    S_STRIDE = STRIP * 4,
+    STRIDE = STRIP * 4, /* bytes from row to row of QT, S, P and OT */
     P_PART = KEY_BLOCK * STRIP
 };
 
@@ -88,38 +88,33 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* Two tiles of A, 32 rows; two of B, 32 columns; and tiles 0..3 += A B. */
-#define LOAD_A(a, stride)                                \
-    do {                                                 \
-        TILE_LOAD(4, a, stride);                         \
-        TILE_LOAD(5, (a) + TILE * (stride) / 2, stride); \
+/* Products of 16 rows of A with 32 columns of B: tiles c0, c1 += A B, with A in tile ta and B in tiles 6, 7. */
+#define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*a_part, a_stride)
+#define LOAD_B(part)                                       \
+    do {                                                   \
+        TILE_LOAD(6, b_at + (part)*b_part, STRIDE);        \
+        TILE_LOAD(7, b_at + (part)*b_part + STRIP, STRIDE); \
     } while (0)
-#define LOAD_B(b)                         \
-    do {                                  \
-        TILE_LOAD(6, b, S_STRIDE);        \
-        TILE_LOAD(7, (b) + 32, S_STRIDE); \
-    } while (0)
-#define PRODUCTS()        \
-    do {                  \
-        TILE_DP(0, 4, 6); \
-        TILE_DP(1, 4, 7); \
-        TILE_DP(2, 5, 6); \
-        TILE_DP(3, 5, 7); \
+#define MULTIPLY(c0, c1, ta) \
+    do {                     \
+        TILE_DP(c0, ta, 6);  \
+        TILE_DP(c1, ta, 7);  \
     } while (0)
 
-ATTN_INLINE void zero_tiles(void)
-{
-    TILE_ZERO(0);
-    TILE_ZERO(1);
-    TILE_ZERO(2);
-    TILE_ZERO(3);
-}
+/* The same over `steps` steps of 32: A advances by 64 bytes, B by 16 rows. PRODUCTS is the table's. */
+#define ROW_PRODUCTS(c0, c1, ta, a, b)                                     \
+    do {                                                                   \
+        TILE_ZERO(c0);                                                     \
+        TILE_ZERO(c1);                                                     \
+        const uint16_t *a_at = (a), *b_at = (b);                           \
+        for (int64_t i = 0; i < steps; i++, a_at += 32, b_at += TILE * 64) { \
+            PRODUCTS(c0, c1, ta);                                          \
+        }                                                                  \
+    } while (0)
 
-/* Tiles 0..3 to 32 rows of 32 floats. */
-ATTN_INLINE void store_tiles(float *to)
-{
-    TILE_STORE(0, to, S_STRIDE);
-    TILE_STORE(1, to + TILE, S_STRIDE);
-    TILE_STORE(2, to + TILE * STRIP, S_STRIDE);
-    TILE_STORE(3, to + TILE * STRIP + TILE, S_STRIDE);
-}
+/* Tiles c0, c1 to 16 rows of 32 floats. */
+#define ROW_STORE(c0, c1, to)              \
+    do {                                   \
+        TILE_STORE(c0, to, STRIDE);        \
+        TILE_STORE(c1, (to) + TILE, STRIDE); \
+    } while (0)

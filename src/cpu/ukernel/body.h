@@ -104,12 +104,12 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
 /* ---- softmax ------------------------------------------------------------------------------------------------- */
 
 /* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
-static void FN(softmax)(void *p_, void *s_, int64_t n, double c_, void *m_, void *l_, void *alpha_)
+static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
-    (void)p_; /* in place */
+    (void)p_, (void)done; /* in place */
     for (int lane = 0; lane < STRIP; lane += VL) {
-        real *s = (real *)s_ + lane, *m = (real *)m_ + lane, *l = (real *)l_ + lane, *alpha = (real *)alpha_ + lane;
+        real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
         vec old = v_load(m), top = old, sum = v_set1(0);
         for (int64_t key = 0; key < n; key++) {
             top = v_max(top, v_load(s + key * STRIP));
@@ -123,7 +123,7 @@ static void FN(softmax)(void *p_, void *s_, int64_t n, double c_, void *m_, void
         vec a = FN(exp2)(v_sub(old, used), c, least);
         v_store(m, top);
         v_store(l, v_fma(v_load(l), a, sum));
-        v_store(alpha, a);
+        v_store((real *)state->alpha + lane, a);
     }
 }
 
@@ -205,6 +205,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .strip = STRIP,
     .granule = MR,
     .key_block = ATTN_KEY_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
     .begin = FN(no_state),

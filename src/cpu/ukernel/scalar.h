@@ -148,11 +148,11 @@ static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi)
     }
 }
 
-static void FN(softmax)(void *p_, void *s, int64_t n, double c, void *m, void *l, void *alpha)
+static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, const attn_running *state)
 {
-    (void)p_; /* in place */
+    (void)p_, (void)done; /* in place */
     for (int lane = 0; lane < FN(STRIP); lane++) {
-        real *score = (real *)s + lane, *max = (real *)m + lane, *sum = (real *)l + lane;
+        real *score = (real *)s + lane, *max = (real *)state->m + lane, *sum = (real *)state->l + lane;
         real top = *max, block = 0, least = (real)(EXP2_MIN / c);
         for (int64_t key = 0; key < n; key++) {
             top = score[key * FN(STRIP)] > top ? score[key * FN(STRIP)] : top;
@@ -166,7 +166,7 @@ static void FN(softmax)(void *p_, void *s, int64_t n, double c, void *m, void *l
         real a = FN(exp2)(*max - used, (real)c, least);
         *max = top;
         *sum = FMA(*sum, a, block);
-        ((real *)alpha)[lane] = a;
+        ((real *)state->alpha)[lane] = a;
     }
 }
 
@@ -224,6 +224,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .strip = FN(STRIP),
     .granule = 1,
     .key_block = ATTN_KEY_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
     .begin = FN(no_state),
