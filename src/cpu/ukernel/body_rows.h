@@ -150,7 +150,7 @@ static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src
     float *f = dst;
     for (; stride == 1 && dtype == ATTN_F32 && i + VL <= n; i += VL) v_store(f + i, v_load(src + i));
     for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store_f16(h + i, v_load(src + i));
-    for (; stride == 1 && dtype == ATTN_BF16 && i < n; i++) h[i] = attn_f32_to_bf16(src[i]);
+    for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store_bf16(h + i, v_load(src + i));
 #endif
     char *at = (char *)dst;
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
