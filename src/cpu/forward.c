@@ -71,11 +71,6 @@ static int64_t strip_first(const item_run *r, int strip)
     return r->first_row + (int64_t)strip * r->uk->strip;
 }
 
-static lane_row strip_row(const item_run *r, int strip, int lane)
-{
-    return attn_score_row(&r->scores, strip_first(r, strip) + lane);
-}
-
 static void reset_strip(const item_run *r, int strip)
 {
     attn_running state = strip_state(r, strip);
@@ -91,8 +86,8 @@ static void start_strip(item_run *r, int strip)
 {
     const void *rows[ATTN_MAX_STRIP] = {NULL};
     int lanes = strip_lanes(r, strip);
-    for (int lane = 0; lane < lanes; lane++) {
-        lane_row row = strip_row(r, strip, lane);
+    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
     }
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
@@ -231,8 +226,8 @@ static void finish_strip(const item_run *r, int strip)
     attn_running state = strip_state(r, strip);
     void *divisor = state.alpha;
     int lanes = strip_lanes(r, strip);
-    for (int lane = 0; lane < lanes; lane++) {
-        lane_row row = strip_row(r, strip, lane);
+    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         double m = get_real(r->uk, state.m, lane), l = get_real(r->uk, state.l, lane);
         attn_row_end end = finish_row(r, row, m, l, get_real(r->uk, state.top, lane));
         if (end.far > 0) {

@@ -20,8 +20,9 @@ attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk)
 attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes)
 {
     attn_rows_mask mask = attn_mask_none();
-    for (int lane = 0; lane < lanes; lane++) {
-        attn_mask_add(&mask, attn_mask_row(r->p, r->seq, attn_score_row(r, first + lane).query));
+    int64_t query = first / r->fold, last = lanes > 0 ? (first + lanes - 1) / r->fold : query - 1;
+    for (; query <= last; query++) {
+        attn_mask_add(&mask, attn_mask_row(r->p, r->seq, query));
     }
     return mask;
 }
@@ -34,10 +35,12 @@ static lane_row row_of_lane(const attn_score_run *r, int64_t first, int lanes, i
 
 static void lane_bounds(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
 {
+    lane_row row = attn_score_row(r, first);
     for (int lane = 0; lane < r->uk->strip; lane++) {
-        attn_interval see = attn_mask_row(r->p, r->seq, row_of_lane(r, first, lanes, lane).query);
+        attn_interval see = attn_mask_row(r->p, r->seq, row.query);
         set_real(r->uk, r->lo, lane, (double)(max64(see.lo, keys.lo) - keys.lo));
         set_real(r->uk, r->hi, lane, (double)(max64(min64(see.hi, keys.hi), keys.lo) - keys.lo));
+        row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }
 }
 

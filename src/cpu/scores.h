@@ -53,6 +53,13 @@ static inline lane_row attn_score_row(const attn_score_run *r, int64_t row)
     return (lane_row){row / r->fold, r->first_head + row % r->fold};
 }
 
+/* The row after. */
+static inline lane_row attn_score_next(const attn_score_run *r, lane_row row)
+{
+    return row.head + 1 < r->first_head + r->fold ? (lane_row){row.query, row.head + 1}
+                                                  : (lane_row){row.query + 1, r->first_head};
+}
+
 /* The mask of rows first .. first + lanes - 1. */
 attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
 

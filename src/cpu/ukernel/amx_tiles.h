@@ -18,6 +18,7 @@
 
 enum {
     KEY_BLOCK = PARTS == 1 ? 256 : 128, /* with its sums of one block K, V, S and P of it should stay in L1 and L2 */
+    KEY_TILE = 32,
     KEY_STEP = 32,
     PANEL_KEYS = KEY_BLOCK + KEY_STEP, /* an odd number of cache lines from row to row */
     TILE = 16,

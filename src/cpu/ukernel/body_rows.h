@@ -112,13 +112,18 @@ static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
 static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
 {
     const real *ot = ot_;
-    real bad = 0;
-    for (int64_t c = 0; c < dv; c++) {
-        for (int lane = 0; lane < lanes; lane++) {
-            bad += ot[c * STRIP + lane] * 0; /* NaN for NaN and Inf */
+    real bad[STRIP], any = 0;
+    for (int v = 0; v < STRIP; v += VL) {
+        vec sum = v_set1(0); /* NaN for NaN and Inf */
+        for (int64_t c = 0; c < dv; c++) {
+            sum = v_fma(v_load(ot + c * STRIP + v), v_set1(0), sum);
         }
+        v_store(bad + v, sum);
     }
-    return !(bad != bad);
+    for (int lane = 0; lane < lanes; lane++) {
+        any += bad[lane];
+    }
+    return !(any != any);
 }
 
 /* ---- in and out ------------------------------------------------------------------------------------------------ */
