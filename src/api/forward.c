@@ -140,9 +140,6 @@ static void explain(const forward_call *c, char *why, size_t size)
     if (best != c->machine.isa) {
         (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s", c->machine.isa->name,
                        best->name);
-    } else if (best != &isas[count - 1] && (best[1].needs & ~(c->context->features | ATTN_CPU_REQUESTED)) == 0) {
-        (void)snprintf(why, size, "%s is the default; %s is taken on request only (config.cpu, ATTN_CPU)", best->name,
-                       best[1].name);
     } else if (best != &isas[count - 1]) {
         (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs", best->name, best[1].name);
     } else {

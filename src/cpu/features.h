@@ -10,8 +10,7 @@ enum {
     ATTN_CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C, and an operating system that saves ymm */
     ATTN_CPU_AVX512 = 1 << 1, /* the above and AVX-512 F, BW, DQ, VL, and an operating system that saves zmm */
     ATTN_CPU_NEON = 1 << 2,
-    ATTN_CPU_AMX = 1 << 3,      /* AMX tiles with bf16, and an operating system that lets this process use them */
-    ATTN_CPU_REQUESTED = 1 << 4 /* not of a CPU: see ukernels.inc */
+    ATTN_CPU_AMX = 1 << 3 /* AMX tiles with bf16, and an operating system that lets this process use them */
 };
 
 uint32_t attn_cpu_features(void);

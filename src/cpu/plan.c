@@ -47,9 +47,9 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
     case ATTN_F32:
         return isa->f32;
     case ATTN_BF16:
-        return p->precise ? isa->f16 : isa->bf16;
+        return p->precise ? isa->precise : isa->bf16;
     default:
-        return isa->f16;
+        return p->precise ? isa->precise : isa->f16;
     }
 }
 

@@ -5,7 +5,8 @@
 #include "cpu/features.h"
 #include <string.h>
 
-#define ATTN_UKERNELS(isa, needs, f32, f64, f16, bf16) {#isa, needs, &f32, &f64, &f16, &bf16},
+#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise) \
+    {#isa, needs, same, &f32, &f64, &f16, &bf16, &precise},
 static const attn_isa isas[] = {
 #include "cpu/ukernels.inc"
 };
@@ -24,7 +25,7 @@ const attn_isa *attn_select(uint32_t features, const char *cap)
     const attn_isa *best = NULL;
     for (int i = 0; i < COUNT; i++) {
         if (cap && strcmp(cap, isas[i].name) == 0) {
-            return (isas[i].needs & ~(features | ATTN_CPU_REQUESTED)) == 0 ? &isas[i] : NULL;
+            return (isas[i].needs & ~features) == 0 ? &isas[i] : NULL;
         }
         if ((isas[i].needs & ~features) == 0) {
             best = &isas[i];

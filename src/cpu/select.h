@@ -9,7 +9,9 @@
 typedef struct attn_isa {
     const char *name;
     uint32_t needs;
-    const attn_ukernel *f32, *f64, *f16, *bf16; /* f16 also serves bf16 that asks for ATTN_PRECISE */
+    bool same_bits; /* as scalar */
+    const attn_ukernel *f32, *f64, *f16, *bf16;
+    const attn_ukernel *precise; /* f16 and bf16 in the arithmetic of f32, in scalar's bits */
 } attn_isa;
 
 /* The instruction sets of this build, worst first; *count of them. */

@@ -120,7 +120,7 @@ void check_bias_lane(kit *k)
 {
     static const int32_t dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     kit_member(k, "bias_lane");
-    for (int64_t n = 1, turn = 0; n <= k->uk->key_block; n++) {
+    for (int64_t n = 1, turn = 0; n <= k->uk->key_tile; n++) {
         for (int type = 0; type < 4; type++) {
             one_bias(k, dtypes[type], n, turn++);
         }

@@ -11,8 +11,8 @@
 enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 
 static struct {
-    const char *usual[MAX_TABLES], *on_request[MAX_TABLES];
-    int usual_count, on_request_count;
+    const char *usual[MAX_TABLES], *own_bits[MAX_TABLES];
+    int usual_count, own_bits_count;
 } tables;
 
 static void find_tables(void)
@@ -21,12 +21,12 @@ static void find_tables(void)
     const attn_isa *isas = attn_isas(&all);
     uint32_t features = attn_cpu_features();
     for (int i = 0; i < all && tables.usual_count < MAX_TABLES; i++) {
-        if ((isas[i].needs & ~(features | ATTN_CPU_REQUESTED)) != 0) {
+        if ((isas[i].needs & ~features) != 0) {
             printf("SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
-        } else if (isas[i].needs & ATTN_CPU_REQUESTED) {
-            tables.on_request[tables.on_request_count++] = isas[i].name;
-        } else {
+        } else if (isas[i].same_bits) {
             tables.usual[tables.usual_count++] = isas[i].name;
+        } else {
+            tables.own_bits[tables.own_bits_count++] = isas[i].name;
         }
     }
 }
@@ -40,11 +40,11 @@ const char *const *tables_names(int *count)
     return tables.usual;
 }
 
-const char *const *tables_on_request(int *count)
+const char *const *tables_own_bits(int *count)
 {
     (void)tables_names(count);
-    *count = tables.on_request_count;
-    return tables.on_request;
+    *count = tables.own_bits_count;
+    return tables.own_bits;
 }
 
 static attn_context *cache[2 * MAX_TABLES + 1][MAX_THREADS + 1];
@@ -58,14 +58,14 @@ static void close_all(void)
     }
 }
 
-/* The row of the cache: first the usual tables, then those on request, last the best table. */
+/* The row of the cache: first the usual tables, then those with bits of their own, last the best table. */
 static int place_of(const char *table)
 {
     for (int i = 0; i < MAX_TABLES; i++) {
         if (table != NULL && tables.usual[i] == table) {
             return i;
         }
-        if (table != NULL && tables.on_request[i] == table) {
+        if (table != NULL && tables.own_bits[i] == table) {
             return MAX_TABLES + i;
         }
     }

@@ -7,11 +7,11 @@
 
 #include <attn/attn.h>
 
-/* Names of the tables that this build has, this machine runs and nobody has to ask for: one class of bits. Scalar comes
- * first. The machine's tables of another class, which are taken on request only, are tables_on_request; either list may
- * be asked for first. What the machine lacks is printed as skipped, once. */
+/* Names of the tables that this build has and this machine runs and that give scalar's bits, scalar first;
+ * tables_own_bits: those that give bits of their own. Either list may be asked for first. What the machine lacks is
+ * printed as skipped, once. */
 const char *const *tables_names(int *count);
-const char *const *tables_on_request(int *count);
+const char *const *tables_own_bits(int *count);
 
 /* A context with this table (NULL: the best) and this many threads. Ends the program if there is none. */
 attn_context *tables_context(const char *table, int threads);

@@ -1,8 +1,8 @@
 /*
  * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included at the end of
- * amx_bf16.c and amx_f32.c, which define before it
+ * amx_bf16.c, amx_f16.c and amx_f32.c, which define before it
  *
- *   NAME, PARTS        bf16, 1 or f32, 3
+ *   NAME, PARTS        bf16, 1; f16, 2; f32, 3
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16
  *   PRODUCTS()         the products of parts that are taken, smallest first, in LOAD_A, LOAD_B and MULTIPLY

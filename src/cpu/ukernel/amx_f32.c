@@ -28,32 +28,7 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
     return v_load(column);
 }
 
-/* x without its lower 16 bits, and the rest in x. */
-ATTN_INLINE vec take_part(vec *x)
-{
-    vec high = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000)));
-    *x = v_sub(*x, high);
-    return high;
-}
-
-/* The upper halves of 32 floats, a then b. */
-ATTN_INLINE __m512i upper_halves(vec a, vec b)
-{
-    __m512i low = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(a), 16)));
-    __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(b), 16));
-    return _mm512_inserti64x4(low, high, 1);
-}
-
-/* Columns c .. c+31 of a row as three vectors of bf16. */
-static void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
-{
-    vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
-    vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
-    for (int i = 0; i < PARTS; i++) {
-        vec a_part = take_part(&a), b_part = take_part(&b);
-        part[i] = upper_halves(a_part, b_part);
-    }
-}
+#include "amx_split.h"
 
 /* Each product needs at most one operand that the one before did not. */
 #define PRODUCTS(c0, c1, ta)  \
@@ -72,16 +47,6 @@ static void split_columns(__m512i *part, const void *row, int64_t stride, int64_
         LOAD_B(0);            \
         MULTIPLY(c0, c1, ta); \
     } while (0)
-
-/* The three parts of a pair of keys, as dwords, 16 lanes. */
-ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
-{
-    for (int i = 0; i < PARTS; i++) {
-        __m512i a_part = _mm512_castps_si512(take_part(&a)), b_part = _mm512_castps_si512(take_part(&b));
-        _mm512_storeu_si512(p + i * P_PART,
-                            _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a_part, 16), b_part));
-    }
-}
 
 /* 2^(d c): the exp2 of the other f32 tables. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)
