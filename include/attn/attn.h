@@ -50,7 +50,7 @@
  *       Rows beyond a sequence's length count as rows without a visible key. Inputs are never written.
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on the layout or
  *       alignment of the tensors, or on earlier calls; dense, padded and varlen forms of a sequence agree. On the
- *       CPU all instruction sets give the same bits as well, but for bf16 on AMX (see Accuracy).
+ *       CPU all instruction sets give the same bits as well, but for AMX tiles (see Accuracy).
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The default scale
  *       1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative scale is legal.
@@ -58,10 +58,11 @@
  *       implementation: the order of summation differs.
  *
  * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
- * summed in blocks of 64, each block fresh, then added once. There is no epsilon in the row sum and the running
- * maximum is over all blocks so far. One table is of another class and taken only on request: bf16 on AMX tiles rounds
- * probabilities to bf16 for the second product (unless ATTN_PRECISE is set), with an RMSE of at most 1.45 instead of
- * 1.02 times that of rounding the exact result, and bits of its own.
+ * summed in blocks of 64 to 256, each block fresh, then added once. There is no epsilon in the row sum. AMX tiles are the
+ * default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate as f32
+ * arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8 bits, so
+ * that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. ATTN_PRECISE keeps f16 and bf16
+ * in f32 arithmetic, config.cpu = "avx512" everything. Tiles take elements of f32 below 2^-110 with fewer bits.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
  *
@@ -206,8 +207,8 @@ typedef struct attn_context_config {
                                 primary one is retained; calls use the calling thread's current one if it has one */
     int32_t threads;        /* size of the context's own pool; 0 = one per core this process may use */
     int32_t reserved;       /* 0 */
-    const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "neon", or "amx" (bf16 on AMX tiles,
-                        only on request); NULL = the environment variable ATTN_CPU, or else the best there is */
+    const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the environment
+                        variable ATTN_CPU, or else the best there is */
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
 } attn_context_config;
@@ -231,7 +232,7 @@ enum {
     ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
     ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
     ATTN_SCALE = 1 << 3,    /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
-    ATTN_PRECISE = 1 << 4   /* probabilities keep f32 in the second product: see Accuracy above */
+    ATTN_PRECISE = 1 << 4   /* f16, bf16: f32 arithmetic, no faster form with fewer bits: see Accuracy above */
 };
 
 typedef struct attn_forward_args {
@@ -343,8 +344,7 @@ typedef struct attn_info {
     const char *build;        /* compiler and options */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
-    const char *cpu_tables;   /* all tables that this machine can run and that give the same bits, best first;
-                               others (amx) are taken when asked for by name */
+    const char *cpu_tables;   /* all tables that this machine can run, best first; all but amx give the same bits */
     int32_t threads;
     int32_t reserved;
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 = unknown */

@@ -1,0 +1,17 @@
+/*
+ * amx_exp2.h: an exp2 for probabilities of which at most 16 bits are kept, but all of f32's in their sum. Included by
+ * amx_bf16.c and amx_f16.c.
+ */
+
+/* 2^(d c), exact at 0, 0 below 2^-126, NaN for NaN. On [0, 1), the polynomial is within 8.2e-8 of 2^f: enough for LSE;
+ * for bf16 probabilities alone, degree 3 would do. */
+ATTN_INLINE vec probability(vec d, vec c, vec least)
+{
+    (void)least;
+    vec z = v_mul(d, c);
+    vec f = _mm512_reduce_ps(z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* z - floor(z) */
+    vec y = v_fma(v_set1(0.001867130212f), f, v_set1(0.009017029963f));
+    y = v_fma(v_fma(y, f, v_set1(0.05579991343f)), f, v_set1(0.24016445f));
+    y = v_fma(v_fma(y, f, v_set1(0.6931513118f)), f, v_set1(1));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(z, v_set1(-126), _CMP_NLT_UQ), y, z);
+}
