@@ -31,12 +31,8 @@ static void split_columns(__m512i *part, const void *row, int64_t stride, int64_
                                       _mm512_castps_si512(odd));
 }
 
-#define PRODUCTS(c0, c1, ta)  \
-    do {                      \
-        LOAD_A(ta, 0);        \
-        LOAD_B(0);            \
-        MULTIPLY(c0, c1, ta); \
-    } while (0)
+#define QK_PASSES(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
+#define PV_STEPS(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
 
 /* A pair of keys as dwords, 16 lanes, each rounded to nearest. */
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)

@@ -5,7 +5,7 @@
  *   NAME, PARTS        bf16, 1; f16, 2; f32, 3
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16
- *   PRODUCTS()         the products of parts that are taken, smallest first, in LOAD_A, LOAD_B and MULTIPLY
+ *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
  *   store_pair()       two rows of 16 probabilities -> pairs of each part
  *   probability()      exp2
  *
@@ -98,11 +98,15 @@ static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, i
     const uint16_t *a = (const uint16_t *)k + at * d_pad, *b = qt;
     float *s = s_;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
-        ROW_PRODUCTS(0, 1, 4, a, b);
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        QK_PASSES(0, 1, 4, a, b);
         if (key > 0) {
             ROW_STORE(2, 3, s - TILE * STRIP);
         }
-        ROW_PRODUCTS(2, 3, 5, a + TILE * d_pad, b);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+        QK_PASSES(2, 3, 5, a + TILE * d_pad, b);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
@@ -128,12 +132,16 @@ static void pv(void *ot_, const void *v, int64_t at, const void *p, int64_t dv_p
     const uint16_t *a = (const uint16_t *)v + at, *b = p;
     float *ot = ot_;
     for (int64_t c = 0; c < dv_pad; c += 2 * TILE, a += 2 * TILE * PANEL_KEYS, ot += 2 * ROWS) {
-        ROW_PRODUCTS(0, 1, 4, a, b);
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        PV_STEPS(0, 1, 4, a, b);
         if (c > 0) {
             add_rows(ot - 2 * ROWS, sum[0], alpha);
             ROW_STORE(2, 3, sum[1]);
         }
-        ROW_PRODUCTS(2, 3, 5, a + TILE * PANEL_KEYS, b);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
+        PV_STEPS(2, 3, 5, a + TILE * PANEL_KEYS, b);
         if (c > 0) {
             add_rows(ot - ROWS, sum[1], alpha);
         }

@@ -30,23 +30,19 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 
 #include "amx_split.h"
 
-/* Each product needs at most one operand that the one before did not. */
-#define PRODUCTS(c0, c1, ta)  \
-    do {                      \
-        LOAD_A(ta, 2);        \
-        LOAD_B(0);            \
-        MULTIPLY(c0, c1, ta); \
-        LOAD_A(ta, 1);        \
-        MULTIPLY(c0, c1, ta); \
-        LOAD_B(1);            \
-        MULTIPLY(c0, c1, ta); \
-        LOAD_A(ta, 0);        \
-        MULTIPLY(c0, c1, ta); \
-        LOAD_B(2);            \
-        MULTIPLY(c0, c1, ta); \
-        LOAD_B(0);            \
-        MULTIPLY(c0, c1, ta); \
+#define QK_PASSES(c0, c1, ta, a, b)   \
+    do {                              \
+        PASS(c0, c1, ta, a, b, 2, 0); \
+        PASS(c0, c1, ta, a, b, 1, 1); \
+        PASS(c0, c1, ta, a, b, 0, 2); \
+        PASS(c0, c1, ta, a, b, 1, 0); \
+        PASS(c0, c1, ta, a, b, 0, 1); \
+        PASS(c0, c1, ta, a, b, 0, 0); \
     } while (0)
+#define PV_STEPS(c0, c1, ta, a, b)                                                                       \
+    EACH_STEP(a, b, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \
+              LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);           \
+              MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
 
 /* 2^(d c): the exp2 of the other f32 tables. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)

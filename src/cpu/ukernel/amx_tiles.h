@@ -89,11 +89,17 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* Products of 16 rows of A with 32 columns of B: tiles c0, c1 += A B, with A in tile ta and B in tiles 6, 7. */
+/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over `steps` steps of 32, by
+ * which A advances 64 bytes and B 16 rows. Elements of several parts in one of two orders:
+ *
+ *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size of
+ *           the sum. For scores, whose errors count most.
+ *   steps   all products of a step, then the next step: fewer loads.
+ */
 #define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*a_part, a_stride)
-#define LOAD_B(part)                                       \
-    do {                                                   \
-        TILE_LOAD(6, b_at + (part)*b_part, STRIDE);        \
+#define LOAD_B(part)                                        \
+    do {                                                    \
+        TILE_LOAD(6, b_at + (part)*b_part, STRIDE);         \
         TILE_LOAD(7, b_at + (part)*b_part + STRIP, STRIDE); \
     } while (0)
 #define MULTIPLY(c0, c1, ta) \
@@ -101,17 +107,15 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
         TILE_DP(c0, ta, 6);  \
         TILE_DP(c1, ta, 7);  \
     } while (0)
-
-/* The same over `steps` steps of 32: A advances by 64 bytes, B by 16 rows. PRODUCTS is the table's. */
-#define ROW_PRODUCTS(c0, c1, ta, a, b)                                     \
-    do {                                                                   \
-        TILE_ZERO(c0);                                                     \
-        TILE_ZERO(c1);                                                     \
-        const uint16_t *a_at = (a), *b_at = (b);                           \
+#define EACH_STEP(a, b, ...)                                                 \
+    do {                                                                     \
+        const uint16_t *a_at = (a), *b_at = (b);                             \
         for (int64_t i = 0; i < steps; i++, a_at += 32, b_at += TILE * 64) { \
-            PRODUCTS(c0, c1, ta);                                          \
-        }                                                                  \
+            __VA_ARGS__;                                                     \
+        }                                                                    \
     } while (0)
+#define PASS(c0, c1, ta, a, b, pa, pb) \
+    EACH_STEP(a, b, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
 
 /* Tiles c0, c1 to 16 rows of 32 floats. */
 #define ROW_STORE(c0, c1, to)              \
