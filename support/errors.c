@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static double distance(double x, double exact)
 {
@@ -120,4 +121,18 @@ void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
     free(o);
     free(o_abs);
     free(rows);
+}
+
+bool errors_own_bits(const char *table)
+{
+    return table != NULL && strcmp(table, "amx") == 0;
+}
+
+double errors_allowed_c(const attn_forward_args *args, const char *table)
+{
+    const double u = 0x1p-24;
+    bool rounds = errors_own_bits(table) && (args->flags & ATTN_PRECISE) == 0;
+    return 4 + (rounds && args->q.dtype == ATTN_BF16  ? 0x1p-8 / u
+                : rounds && args->q.dtype == ATTN_F16 ? 0x1p-16 / u
+                                                      : 0);
 }

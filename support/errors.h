@@ -6,6 +6,7 @@
 #define SUPPORT_ERRORS_H
 
 #include <attn/attn.h>
+#include <stdbool.h>
 
 /* A NaN or an infinity where the oracle has none, or the reverse, counts as an infinite error. */
 typedef struct errors {
@@ -23,5 +24,12 @@ typedef struct errors {
 /* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a fixed hash.
  * max_rows = 0: as many as the oracle does in a second or so, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
+
+/* True for a table whose bits are its own: amx. */
+bool errors_own_bits(const char *table);
+
+/* The c that A1 allows on a table (NULL: one with scalar's bits): 4, and where it rounds probabilities to 8 or 16 bits,
+ * what that can cost. */
+double errors_allowed_c(const attn_forward_args *args, const char *table);
 
 #endif

@@ -204,7 +204,8 @@ static attn_row_end finish_row(const item_run *r, lane_row row, double m, double
     }
     int64_t i = r->seq.q_first + row.query;
     if (p->lse.data) {
-        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype, attn_row_lse(max, l, sink));
+        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype,
+                              attn_row_lse(max, l, sink));
     }
     if (p->row_max.data) {
         attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, row_max * scale);

@@ -15,7 +15,7 @@ unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes);
 
 /* The largest share that an error of o, lse or row_max has of its bound in the contract (A1 with c = 4, A3); infinite
  * where one is NaN or infinite and the exact value is not, or the reverse. The sentence has the numbers. */
-double outputs_judge(const attn_forward_args *args, char *sentence, size_t size);
+double outputs_judge(const attn_forward_args *args, const char *table, char *sentence, size_t size);
 
 /* A hash of all memory from the lowest to the highest element of each input. */
 uint64_t outputs_inputs_hash(const attn_forward_args *args);

@@ -56,7 +56,7 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
         size_t bytes;
         unsigned char *bits = outputs_copy(&t.args, &bytes);
         if (ok && first == NULL) {
-            *error = outputs_judge(&t.args, sentence, size);
+            *error = outputs_judge(&t.args, NULL, sentence, size);
             ok = *error <= 1; /* false for NaN */
             first = bits;
         } else {
@@ -72,8 +72,7 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
     return ok;
 }
 
-/* The tables with bits of their own: equal in every way of running them, and the error that of A1; or with bf16 that of
- * rounding each p and the result to 8 bits, 2^-8 each; or with f16 that of rounding each p to 16 bits beside A1's. */
+/* The tables with bits of their own: equal in every way of running them, and within what they are allowed. */
 static bool run_own_bits(const problem *p, char *sentence, size_t size)
 {
     int count;
@@ -81,22 +80,16 @@ static bool run_own_bits(const problem *p, char *sentence, size_t size)
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {
         problem_tensors t;
-        errors e;
         if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
             snprintf(sentence, size, "no memory for its tensors");
             return false;
         }
         ok = runs_agree_on(&t.args, names[i], sentence, size);
-        errors_measure(&t.args, INT64_MAX, &e);
-        const double of_p = p->dtype == ATTN_F16 && !p->precise ? 0x1p-16 / 0x1p-24 : 0;
-        bool small = p->dtype == ATTN_BF16 && !p->precise ? e.relative <= 1.02 * 0x1p-7 : e.c <= 4 + of_p;
-        if (ok && !(small && e.lse <= 8 && e.row_max <= 8 && problem_tensors_intact(&t))) {
-            snprintf(sentence, size,
-                     "on %s: error / sum p|v| %.3g, c %.3g, lse %.3g, row_max %.3g; or something else "
-                     "was written",
-                     names[i], e.relative, e.c, e.lse, e.row_max);
+        if (ok && !problem_tensors_intact(&t)) {
+            snprintf(sentence, size, "on %s: an input or a gap of an output was written", names[i]);
             ok = false;
         }
+        ok = ok && outputs_judge(&t.args, names[i], sentence, size) <= 1;
         problem_tensors_free(&t);
     }
     return ok;

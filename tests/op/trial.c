@@ -57,7 +57,7 @@ void trial_check(trial *t)
 {
     char sentence[512];
     trial_run(t);
-    if (!(outputs_judge(t->args, sentence, sizeof sentence) <= 1)) {
+    if (!(outputs_judge(t->args, NULL, sentence, sizeof sentence) <= 1)) {
         fail_with_line(t, sentence);
     }
 }

@@ -9,7 +9,7 @@
 typedef uint16_t element;
 
 /* Columns c .. c+31 of a row of n, times -1, 0 or 1; zero beyond n or for a NULL row. */
-static void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
 {
     const uint16_t *h = row;
     if (row && stride == 1 && factor == 1 && n - c >= 32) {

@@ -20,7 +20,7 @@ ATTN_INLINE __m512i upper_halves(vec a, vec b)
 }
 
 /* Columns c .. c+31 of a row as PARTS vectors of bf16. */
-static void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
 {
     vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
     vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
