@@ -185,9 +185,9 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
 /* ---- softmax --------------------------------------------------------------------------------------------------- */
 
 /*
- * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only when
- * a score exceeds it by more than SLACK powers of two: so the first pass over a tile is nearly always the only one. What
- * a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are
+ * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only
+ * when a score exceeds it by more than SLACK powers of two: so the first pass over a tile is nearly always the only
+ * one. What a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are
  * floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
  */
 enum { SLACK = 8 };
@@ -235,7 +235,8 @@ static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n
 ATTN_INLINE bool unseen(const float *m)
 {
     const vec none = v_set1(-INFINITY);
-    return (_mm512_cmp_ps_mask(v_load(m), none, _CMP_EQ_OQ) | _mm512_cmp_ps_mask(v_load(m + VL), none, _CMP_EQ_OQ)) != 0;
+    return (_mm512_cmp_ps_mask(v_load(m), none, _CMP_EQ_OQ) |
+            _mm512_cmp_ps_mask(v_load(m + VL), none, _CMP_EQ_OQ)) != 0;
 }
 
 /* Some lane of 32 exceeds its reference by more than the slack. */

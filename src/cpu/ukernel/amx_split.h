@@ -1,6 +1,6 @@
 /*
- * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits than bf16. Included by
- * amx_f16.c and amx_f32.c, which define load_columns().
+ * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits than bf16. Included
+ * by amx_f16.c and amx_f32.c, which define load_columns().
  */
 
 /* x without its lower 16 bits, and the rest in x. */
@@ -40,7 +40,8 @@ ATTN_INLINE vec round_part(vec x)
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
 {
     for (int i = 0; i < PARTS; i++) {
-        vec a_part = i + 1 < PARTS ? take_part(&a) : round_part(a), b_part = i + 1 < PARTS ? take_part(&b) : round_part(b);
+        vec a_part = i + 1 < PARTS ? take_part(&a) : round_part(a);
+        vec b_part = i + 1 < PARTS ? take_part(&b) : round_part(b);
         __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a_part), 16);
         _mm512_storeu_si512(p + i * P_PART, _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_castps_si512(b_part)));
     }

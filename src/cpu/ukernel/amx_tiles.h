@@ -89,11 +89,11 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over `steps` steps of 32, by
- * which A advances 64 bytes and B 16 rows. Elements of several parts in one of two orders:
+/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over `steps` steps of
+ * 32, by which A advances 64 bytes and B 16 rows. Elements of several parts in one of two orders:
  *
- *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size of
- *           the sum. For scores, whose errors count most.
+ *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
+ *           of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
 #define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*a_part, a_stride)
