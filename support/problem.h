@@ -56,8 +56,8 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size);
 int problem_print(const problem *p, char *line, size_t size);
 
 /* Calls visit for each problem of a suite file: one line each, '#' starts a comment, blank lines are skipped, and
- * {a,b,c} in a line means one problem for each alternative (the cartesian product if there are several). Stops and
- * returns false on the first error (with file:line in error) or when visit returns false. */
+ * {a,b,c} or {1..9} in a line means one problem for each alternative (the cartesian product if there are several).
+ * Stops and returns false on the first error (with file:line in error) or when visit returns false. */
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
 
 /* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting right after one;
