@@ -17,7 +17,7 @@
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
  *   precise=0|1   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
- *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon
+ *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
