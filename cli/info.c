@@ -7,7 +7,7 @@
 
 static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object", 0},
-    {"cpu", 'c', "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon", 0},
+    {"cpu", 'c', "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon, amx", 0},
     {"threads", 't', "T", 0, "threads (default: one per core)", 0},
     {0},
 };

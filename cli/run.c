@@ -229,7 +229,7 @@ static const struct argp_option options[] = {
     {"seqused-k", FILE_KEY + ARGS_USED_K, "FILE", 0, "keys in use of each sequence", 3},
     {NULL, 0, NULL, 0, "Running", 4},
     {"threads", THREADS, "T", 0, "default: one per core", 4},
-    {"cpu", CPU, "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon", 4},
+    {"cpu", CPU, "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon, amx", 4},
     {"check", CHECK, NULL, 0, "compare with float64; exit status 1 beyond the error bound", 4},
     {"compare", COMPARE, NULL, 0, "also time standard attention with OpenBLAS", 4},
     {"json", JSON, NULL, 0, "tell as a JSON object", 4},

@@ -171,7 +171,7 @@ static const char *parse_word(char *text, problem *p, struct counts *n)
         return "is not of the form key=value";
     }
     *value = '\0'; /* put back below: the caller names the word in its sentence */
-    const char *wrong = "has a key that is unknown", *key = text;
+    const char *wrong = "has a key that is unknown (attn bench --help has them all)", *key = text;
     bool both_n = strcmp(key, "n") == 0, both_h = strcmp(key, "h") == 0;
     for (int i = 0; i < problem_words_count; i++) {
         const struct word *w = &problem_words[i];

@@ -17,7 +17,7 @@
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
  *   precise=0|1   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
- *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon
+ *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
@@ -56,8 +56,8 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size);
 int problem_print(const problem *p, char *line, size_t size);
 
 /* Calls visit for each problem of a suite file: one line each, '#' starts a comment, blank lines are skipped, and
- * {a,b,c} in a line means one problem for each alternative (the cartesian product if there are several). Stops and
- * returns false on the first error (with file:line in error) or when visit returns false. */
+ * {a,b,c} or {1..9} in a line means one problem for each alternative (the cartesian product if there are several).
+ * Stops and returns false on the first error (with file:line in error) or when visit returns false. */
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
 
 /* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting right after one;

@@ -1,5 +1,5 @@
 /*
- * suite.c: files of problem lines, with alternatives in braces.
+ * suite.c: files of problem lines, with alternatives in braces: {a,b,c}, or the integers {1..264}.
  */
 #include "words.h"
 
@@ -15,9 +15,26 @@ struct suite {
     size_t size;
 };
 
+static bool expand(const struct suite *s, const char *line);
+
+/* The line with one alternative, `length` characters at `item`, in place of its braces. */
+static bool expand_one(const struct suite *s, const char *line, const char *item, int length)
+{
+    const char *open = strchr(line, '{'), *close = strchr(open, '}');
+    char *one = malloc(strlen(line) + (size_t)length + 1);
+    bool ok = one != NULL;
+    if (ok) {
+        sprintf(one, "%.*s%.*s%s", (int)(open - line), line, length, item, close + 1);
+        ok = expand(s, one);
+    }
+    free(one);
+    return ok;
+}
+
 /* Takes the first {a,b,..} of the line, each of its alternatives in turn, and goes on with the rest of the line. */
 static bool expand(const struct suite *s, const char *line)
 {
+    int first, last, end = 0;
     const char *open = strchr(line, '{'), *close = open == NULL ? NULL : strchr(open, '}');
     if (open == NULL) {
         problem p;
@@ -31,13 +48,17 @@ static bool expand(const struct suite *s, const char *line)
         snprintf(s->error, s->size, "a { without a }");
         return false;
     }
-    char *one = malloc(strlen(line) + 1);
-    bool ok = one != NULL;
-    for (const char *item = open + 1; ok && item <= close; item += strcspn(item, ",}") + 1) {
-        sprintf(one, "%.*s%.*s%s", (int)(open - line), line, (int)strcspn(item, ",}"), item, close + 1);
-        ok = expand(s, one);
+    bool ok = true;
+    if (sscanf(open, "{%d..%d}%n", &first, &last, &end) == 2 && open + end == close + 1) {
+        for (int i = first; ok && i <= last; i++) {
+            char item[16];
+            ok = expand_one(s, line, item, snprintf(item, sizeof item, "%d", i));
+        }
+        return ok;
     }
-    free(one);
+    for (const char *item = open + 1; ok && item <= close; item += strcspn(item, ",}") + 1) {
+        ok = expand_one(s, line, item, (int)strcspn(item, ",}"));
+    }
     return ok;
 }
 

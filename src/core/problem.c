@@ -45,11 +45,17 @@ static attn_status check_span(const char *name, const attn_tensor *t)
     return ATTN_OK;
 }
 
+static const char *type_name(int32_t dtype)
+{
+    static const char *const names[] = {"none", "f64", "f32", "f16", "bf16", "bool", "i32", "i64"};
+    return dtype >= 0 && dtype <= ATTN_I64 ? names[dtype] : "unknown";
+}
+
 static attn_status check_type(const char *name, const attn_tensor *t, int types)
 {
     if (t->dtype <= 0 || t->dtype > ATTN_I64 || !(types >> t->dtype & 1)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d is not a type that %s can have", name, (int)t->dtype,
-                         name);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s) is not a type that %s can have", name,
+                         (int)t->dtype, type_name(t->dtype), name);
     }
     if (t->reserved != 0) {
         return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name, (int)t->reserved);
@@ -119,12 +125,14 @@ static attn_status check_qkvo(const attn_problem *p)
     TRY(attn_check_tensor("v", &p->v, ATTN_FLOAT_TYPES, false));
     TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, true));
     if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "q.dtype = %d, k.dtype = %d and v.dtype = %d must be the same",
-                         (int)p->q.dtype, (int)p->k.dtype, (int)p->v.dtype);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same", (int)p->q.dtype,
+                         type_name(p->q.dtype), (int)p->k.dtype, type_name(p->k.dtype), (int)p->v.dtype,
+                         type_name(p->v.dtype));
     }
     if (p->o.dtype != p->q.dtype && p->o.dtype != ATTN_F32) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o.dtype = %d must be q.dtype = %d or f32", (int)p->o.dtype,
-                         (int)p->q.dtype);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32",
+                         (int)p->o.dtype, type_name(p->o.dtype), (int)p->q.dtype, type_name(p->q.dtype));
     }
     TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
     TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));

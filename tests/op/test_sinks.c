@@ -2,6 +2,7 @@
  * test_sinks.c: attention sinks at the ends of the range of numbers. Ordinary ones are in test_geometry.c (B48), split
  * ones in test_splits.c, many others in the files of problem lines.
  */
+#include "oracle.h"
 #include "trial.h"
 
 static const double gaps[] = {-1e4, -100, 0, 63, 65, 88, 89, 100, 150, 170, 300, 700, 720, 1000, 1395, 1e4};
@@ -58,12 +59,40 @@ static void sinks_that_are_no_numbers(void **state)
     }
 }
 
+/* A row whose scores are all NaN stays so beside a sink that is a number. */
+static void scores_that_are_no_numbers(void **state)
+{
+    (void)state;
+    trial t = trial_open("nq=2 nk=70 hq=2 d=4 dtype=f32 sinks=h lse=1");
+    inputs_store(&t.args->q, 0, 1, 1, 2, (double)NAN);
+    trial_check(&t);
+    assert_true(isnan(trial_o(&t, 0, 1, 1, 3)) && isnan(trial_lse(&t, 0, 1, 1)));
+    assert_true(isfinite(trial_o(&t, 0, 0, 1, 3)));
+    trial_close(&t);
+}
+
+/* Rows of a varlen tensor that belong to no sequence see no sink either. */
+static void rows_outside_every_sequence(void **state)
+{
+    static int32_t cu_q[] = {2, 5, 8}, cu_k[] = {0, 6, 6};
+    (void)state;
+    trial t = trial_open("nq=10 nk=12 hq=2 d=4 dtype=f32 sinks=h lse=1");
+    t.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 3, 1, 1, 1);
+    t.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 3, 1, 1, 1);
+    trial_check(&t);
+    assert_true(trial_lse(&t, 0, 1, 0) == -(double)INFINITY && trial_lse(&t, 0, 9, 1) == -(double)INFINITY);
+    assert_true(trial_lse(&t, 0, 7, 1) == oracle_element(&t.args->sinks, 0, 1, 0, 0)); /* no key, but a sink */
+    trial_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sinks_far_above),
         cmocka_unit_test(normal_output_of_an_overflowing_divisor),
         cmocka_unit_test(sinks_that_are_no_numbers),
+        cmocka_unit_test(scores_that_are_no_numbers),
+        cmocka_unit_test(rows_outside_every_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
