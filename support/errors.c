@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static double distance(double x, double exact)
+double errors_distance(double x, double exact)
 {
     if (x == exact || (isnan(x) && isnan(exact))) {
         return 0;
@@ -23,7 +23,7 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
-static double rounded(int32_t dtype, double x)
+double errors_rounded(int32_t dtype, double x)
 {
     switch (dtype) {
     case ATTN_F32:
@@ -45,21 +45,21 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
     double u = a->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
-        double error = distance(oracle_element(&a->o, b, i, h, c), o);
+        double error = errors_distance(oracle_element(&a->o, b, i, h, c), o);
         double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
         e->relative = fmax(e->relative, in_units(error, o_abs));
         e->c = fmax(e->c,
                     in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
         e->rmse += error * error;
-        e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
+        e->rmse_once += pow(errors_distance(errors_rounded(a->o.dtype, o), o), 2);
     }
     double unit = u * fmax(1 + exact->score_max[at], (1 + exact->score_abs[at]) / 2);
     if (a->lse.data != NULL) {
-        e->lse = fmax(e->lse, in_units(distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]), unit));
+        e->lse = fmax(e->lse, in_units(errors_distance(oracle_element(&a->lse, b, i, h, 0), exact->lse[at]), unit));
     }
     if (a->row_max.data != NULL) {
-        e->row_max =
-            fmax(e->row_max, in_units(distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]), unit));
+        e->row_max = fmax(e->row_max,
+                          in_units(errors_distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]), unit));
     }
 }
 

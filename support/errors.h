@@ -23,4 +23,10 @@ typedef struct errors {
  * max_rows = 0: as many as the oracle does in a second or so, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
 
+/* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is not. */
+double errors_distance(double x, double exact);
+
+/* x rounded to a floating type. */
+double errors_rounded(int32_t dtype, double x);
+
 #endif

@@ -55,13 +55,16 @@ typedef struct attn_score_tile {
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
+struct attn_ukernel_grad;
+
 typedef struct attn_ukernel {
-    const char *name; /* "avx2_f32" */
-    int strip;        /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
-    int granule;      /* OT has d_v rounded up to a multiple of this many rows */
-    int key_block;    /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
-    int key_step;     /* pv reads keys in multiples of this, those beyond n times probability 0 */
-    int real_size;    /* sizeof(real) */
+    const char *name;                     /* "avx2_f32" */
+    const struct attn_ukernel_grad *grad; /* what the backward pass adds (ukernel_grad.h); NULL: it takes f16, f64 */
+    int strip;     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int granule;   /* OT has d_v rounded up to a multiple of this many rows */
+    int key_block; /* keys per tile, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_step;  /* pv reads keys in multiples of this, those beyond n times probability 0 */
+    int real_size; /* sizeof(real) */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);

@@ -111,14 +111,19 @@ static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
 
 static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
 {
-    const real *ot = ot_;
-    real bad = 0;
-    for (int64_t c = 0; c < dv; c++) {
-        for (int lane = 0; lane < lanes; lane++) {
-            bad += ot[c * STRIP + lane] * 0; /* NaN for NaN and Inf */
+    real bad[STRIP], all = 0;
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        const real *ot = (const real *)ot_ + lane;
+        vec sum = v_set1(0);
+        for (int64_t c = 0; c < dv; c++) {
+            sum = v_fma(v_load(ot + c * STRIP), v_set1(0), sum); /* NaN for NaN and Inf */
         }
+        v_store(bad + lane, sum);
     }
-    return !(bad != bad);
+    for (int lane = 0; lane < lanes; lane++) {
+        all += bad[lane];
+    }
+    return !(all != all);
 }
 
 /* ---- in and out ------------------------------------------------------------------------------------------------ */
