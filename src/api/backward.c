@@ -19,9 +19,6 @@ static attn_status check_context(const backward_call *c)
         return attn_fail(ATTN_ERR_UNSUPPORTED, "attn_backward runs on the CPU only; the context is for %s",
                          attn_cuda_name(c->context->cuda));
     }
-    if (c->args.d_bias.data || c->args.d_alibi_slopes.data || c->args.d_sinks.data) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "d_bias, d_alibi_slopes and d_sinks are not there yet");
-    }
     return c->args.stream == NULL
                ? ATTN_OK
                : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);

@@ -277,4 +277,5 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, 
         }
         executor->parallel_for(executor->user, j.schedule.items, pass_task, &j);
     }
+    attn_grad_scores(plan, g, executor, workspace);
 }

@@ -36,6 +36,7 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .lane_delta = base + m->delta,
         .ones = base + m->ones,
         .dqt = base + m->dqt,
+        .sums = (double *)(void *)(base + m->sums),
     };
     r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq};
     r->scores.bias = base + m->bias;

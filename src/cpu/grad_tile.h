@@ -26,6 +26,7 @@ typedef struct attn_grad_run {
 
     /* the thread's scratch */
     char *k, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *products, *keep, *lane_lse, *lane_delta, *ones, *dqt;
+    double *sums;
     unsigned char *visible;
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */

@@ -17,13 +17,14 @@
  *     lse, delta   [ATTN_ROW_BLOCK]
  *     ones         [strip]
  *     dqt          per strip of the item [d_pad][strip]          sums of dQ
+ *     sums         double [ATTN_KEY_BLOCK + 1][ATTN_ROW_BLOCK]   sums of dS; only with d_bias or d_alibi_slopes
  *
  * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
  */
 #include "core/error.h"
 #include "cpu/backward.h"
 
-enum { MOST_KEYS = 512, ITEM_ROWS = 4 * ATTN_ROW_BLOCK };
+enum { MOST_KEYS = 512, ITEM_ROWS = 4 * ATTN_ROW_BLOCK, MOST_CHUNKS = 16, ITEMS = 64 };
 
 /* A running size in bytes that remembers overflows. */
 typedef struct size {
@@ -135,6 +136,24 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
     }
 }
 
+/* A shape with one query is cut into a fixed number of chunks, so that partial sums stay linear in the lengths. */
+static void plan_score_sum(attn_backward_plan *plan, const attn_problem *p, const attn_tensor *out, bool slopes)
+{
+    attn_score_sum sum = {.out = *out, .slopes = slopes, .chunk = ATTN_ROW_BLOCK};
+    int64_t queries = out->shape[2], owners = out->shape[0] * out->shape[1];
+    if (out->data == NULL || owners == 0) {
+        return;
+    }
+    if (queries == 1) {
+        int64_t chunks = owners < ITEMS ? ITEMS / owners : 1;
+        chunks = chunks < MOST_CHUNKS ? chunks : MOST_CHUNKS;
+        queries = p->q.shape[1];
+        sum.chunk = round_up(queries / chunks + 1, ATTN_ROW_BLOCK);
+    }
+    sum.chunks = queries > 0 ? (queries + sum.chunk - 1) / sum.chunk : 1;
+    plan->score_sum[plan->score_sums++] = sum;
+}
+
 /* Rows whose dQ an item sums. */
 static int64_t most_dq_rows(const attn_backward_plan *plan, const attn_problem *p)
 {
@@ -172,6 +191,7 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     m->delta = take(&s, rows, 1, real);
     m->ones = take(&s, strip, 1, real);
     m->dqt = take(&s, most_dq_rows(plan, p), plan->d_pad, real);
+    m->sums = take(&s, plan->score_sums > 0 ? ATTN_KEY_BLOCK + 1 : 0, ATTN_ROW_BLOCK, (int)sizeof(double));
     m->total = s.bytes;
     total->overflow |= s.overflow;
 }
@@ -183,6 +203,11 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const
     }
     plan->lse = take(s, plan->rows, 1, plan->uk->real_size);
     plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
+    for (int i = 0; i < plan->score_sums; i++) {
+        attn_score_sum *sum = &plan->score_sum[i];
+        int64_t n = sum->out.shape[2] == 1 ? sum->out.shape[0] * sum->out.shape[1] * sum->chunks : 0;
+        sum->partial = take(s, n, sum->out.shape[3], (int)sizeof(double));
+    }
     map_scratch(plan, p, s);
     /* the executor may use any of the machine's thread numbers */
     plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);
@@ -207,6 +232,8 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
     plan->keys = keys_at_once(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_passes(plan, g, machine);
+    plan_score_sum(plan, p, &g->d_bias, false);
+    plan_score_sum(plan, p, &g->d_alibi, true);
     size s = {0};
     map_workspace(plan, p, machine, &s);
     return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits") : ATTN_OK;
