@@ -97,12 +97,13 @@ static int64_t most_keys(const attn_problem *p)
     return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, ATTN_KEY_BLOCK);
 }
 
-/* Panels and sums of the keys at hand stay in half of the L2 cache. */
+/* Q and dO are packed anew for each set of keys, so more keys cost less; their panels and sums may spill into the L3
+ * cache, from which a row block reads them once. */
 static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine)
 {
     int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
     int64_t bytes = 2 * (plan->d_pad + plan->dv_pad) * plan->uk->real_size;
-    int64_t keys = bytes > 0 ? l2 / 2 / bytes / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK : MOST_KEYS;
+    int64_t keys = bytes > 0 ? 2 * l2 / bytes / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK : MOST_KEYS;
     keys = keys < ATTN_KEY_BLOCK ? ATTN_KEY_BLOCK : keys > MOST_KEYS ? MOST_KEYS : keys;
     return keys > most_keys(p) ? most_keys(p) : keys;
 }
