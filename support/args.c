@@ -20,6 +20,7 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_CU_K] = {"cu_seqlens_k", AT(cu_seqlens_k), ARGS_LENGTHS, false},
     [ARGS_USED_Q] = {"seqused_q", AT(seqused_q), ARGS_LENGTHS, false},
     [ARGS_USED_K] = {"seqused_k", AT(seqused_k), ARGS_LENGTHS, false},
+    [ARGS_O_F32] = {"o_f32", AT(o_f32), ARGS_VECTORS, true},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

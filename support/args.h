@@ -24,6 +24,7 @@ enum {
     ARGS_CU_K,
     ARGS_USED_Q,
     ARGS_USED_K,
+    ARGS_O_F32,
     ARGS_TENSORS
 };
 

@@ -40,7 +40,11 @@ double problem_flops(const problem *p)
         int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
         sum += scores(p, nq, nk) * (varied ? 1.0 : (double)p->b);
     }
-    return 2.0 * (double)(p->d + p->dv) * (double)p->hq * sum;
+    double width = (double)(p->d + p->dv);
+    if (p->pass == PASS_BACKWARD) {
+        width = 3 * (double)p->d + 2 * (double)p->dv;
+    }
+    return 2.0 * width * (double)p->hq * sum;
 }
 
 attn_status problem_context(const problem *p, attn_context **context)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double distance(double x, double exact)
+double errors_distance(double x, double exact)
 {
     if (x == exact || (isnan(x) && isnan(exact))) {
         return 0;
@@ -24,7 +24,7 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
-static double rounded(int32_t dtype, double x)
+double errors_rounded(int32_t dtype, double x)
 {
     switch (dtype) {
     case ATTN_F32:
@@ -53,23 +53,23 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
     double u = a->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
-        double error = distance(oracle_element(&a->o, b, i, h, c), o);
+        double error = errors_distance(oracle_element(&a->o, b, i, h, c), o);
         double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
         e->relative = fmax(e->relative, in_units(error, o_abs));
         e->c = fmax(e->c,
                     in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
         e->rmse += error * error;
-        e->rmse_once += pow(distance(rounded(a->o.dtype, o), o), 2);
+        e->rmse_once += pow(errors_distance(errors_rounded(a->o.dtype, o), o), 2);
     }
     if (a->lse.data != NULL) {
         double lse = exact->lse[at], roundings = a->q.dtype == ATTN_F64 ? 3 : 1;
-        double error = distance(oracle_element(&a->lse, b, i, h, 0), lse);
+        double error = errors_distance(oracle_element(&a->lse, b, i, h, 0), lse);
         double half_ulp = isfinite(lse) ? oracle_bound(a->q.dtype, a->lse.dtype, 0, lse, 0, 0) : 0;
         error = isinf(error) ? error : fmax(error - roundings * half_ulp, 0);
         e->lse = fmax(e->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
     }
     if (a->row_max.data != NULL) {
-        double error = distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
+        double error = errors_distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
         e->row_max = fmax(e->row_max, in_units(error, u * score_unit(exact->score_max[at], exact->row_max_abs[at])));
     }
 }

@@ -31,5 +31,10 @@ bool errors_own_bits(const char *table);
 /* The c that A1 allows on a table (NULL: one with scalar's bits): 4, and where it rounds probabilities to 8 or 16 bits,
  * what that can cost. */
 double errors_allowed_c(const attn_forward_args *args, const char *table);
+/* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is not. */
+double errors_distance(double x, double exact);
+
+/* x rounded to a floating type. */
+double errors_rounded(int32_t dtype, double x);
 
 #endif

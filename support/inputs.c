@@ -88,7 +88,7 @@ static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_
         int64_t h = index % t->shape[1], b = index / t->shape[1];
         return exp2(-8.0 * (double)(h + 1) / (double)t->shape[1]) * (double)(b + 1);
     }
-    default: /* INPUTS_SINKS */
+    default: /* INPUTS_SINKS, INPUTS_GRAD_O, INPUTS_GRAD_LSE */
         return inputs_normal(bits);
     }
 }

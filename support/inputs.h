@@ -7,8 +7,18 @@
 
 #include <attn/attn.h>
 
-/* Which tensor: part of the counter, and for the last four the kind of value as well. */
-enum inputs_tensor { INPUTS_Q, INPUTS_K, INPUTS_V, INPUTS_BIAS, INPUTS_MASK, INPUTS_SLOPES, INPUTS_SINKS };
+/* Which tensor: part of the counter, and from the bias on the kind of value as well. */
+enum inputs_tensor {
+    INPUTS_Q,
+    INPUTS_K,
+    INPUTS_V,
+    INPUTS_BIAS,
+    INPUTS_MASK,
+    INPUTS_SLOPES,
+    INPUTS_SINKS,
+    INPUTS_GRAD_O,
+    INPUTS_GRAD_LSE
+};
 
 /* 64 random bits; the same arguments always give the same bits. */
 uint64_t inputs_bits(uint64_t seed, int tensor, int64_t index);
@@ -28,8 +38,8 @@ double inputs_value(int kind, uint64_t seed, int tensor, int64_t index);
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double value);
 
 /* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask: three in four
- * true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1) / H) (b + 1). Sinks: N(0, 1).
- * On an axis of stride 0 the elements of index 0 count. */
+ * true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1) / H) (b + 1). Sinks, gradients:
+ * N(0, 1). On an axis of stride 0 the elements of index 0 count. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor);
 
 #endif

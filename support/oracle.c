@@ -1,5 +1,6 @@
 /*
- * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is oracle_row.h.
+ * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is oracle_scores.h and
+ * oracle_row.h.
  * Rows are dealt out to one thread per core, each with its own copy of the KV head at hand. Arguments are taken to be
  * valid. A position that the formula does not let a row see may hold anything.
  */
@@ -12,19 +13,9 @@
 #include <tgmath.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 64 };
+#include "oracle_sequence.h"
 
-/* One sequence as the formula sees it. */
-struct sequence {
-    const attn_forward_args *args;
-    const oracle_result *result;
-    int64_t index, tensor;    /* b, and the index of axis 0 of q, k, v */
-    int64_t q_first, k_first; /* its first rows in q, o and in k, v */
-    int64_t rows, nq, nk;     /* query rows; those in use; keys in use */
-    int64_t diagonal;         /* off */
-    int64_t d, dv;
-    double scale;
-};
+enum { MAX_THREADS = 64 };
 
 struct job {
     const attn_forward_args *args;
@@ -32,32 +23,6 @@ struct job {
     const bool *wanted; /* by flat row */
     int thread, threads;
 };
-
-static double broadcast(const attn_tensor *t, double absent, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    return t->data == NULL ? absent
-                           : oracle_element(t, t->shape[0] == 1 ? 0 : b, t->shape[1] == 1 ? 0 : h,
-                                            t->shape[2] == 1 ? 0 : i, t->shape[3] == 1 ? 0 : j);
-}
-
-/* Row i sees keys first_key .. end_key-1 by causality, window and lengths (C3). */
-static int64_t first_key(const struct sequence *q, int64_t i)
-{
-    int64_t left = q->args->flags & ATTN_WINDOW ? q->args->window_left : -1;
-    return left >= 0 && left < i + q->diagonal ? i + q->diagonal - left : 0;
-}
-
-static int64_t end_key(const struct sequence *q, int64_t i)
-{
-    int64_t right = q->args->flags & ATTN_WINDOW ? q->args->window_right : -1, end = q->nk;
-    if (right >= 0 && right < end - 1 - i - q->diagonal) {
-        end = i + q->diagonal + right + 1;
-    }
-    if ((q->args->flags & ATTN_CAUSAL) && i + q->diagonal + 1 < end) {
-        end = i + q->diagonal + 1;
-    }
-    return i < q->nq ? end : 0;
-}
 
 static void put(double *array, int64_t at, double value)
 {
@@ -68,31 +33,14 @@ static void put(double *array, int64_t at, double value)
 
 #define REAL double
 #define NAME(name) name##_double
+#include "oracle_scores.h"
 #include "oracle_row.h"
 #undef REAL
 #undef NAME
 #define REAL long double
 #define NAME(name) name##_long
+#include "oracle_scores.h"
 #include "oracle_row.h"
-
-static int64_t count_at(const attn_tensor *t, int64_t i, int64_t absent)
-{
-    return t->data == NULL ? absent : (int64_t)oracle_element(t, i, 0, 0, 0);
-}
-
-static struct sequence sequence_of(const struct job *job, int64_t b)
-{
-    const attn_forward_args *x = job->args;
-    struct sequence q = {.args = x, .result = job->result, .index = b, .tensor = x->cu_seqlens_q.data ? 0 : b};
-    q.q_first = count_at(&x->cu_seqlens_q, b, 0), q.k_first = count_at(&x->cu_seqlens_k, b, 0);
-    q.rows = count_at(&x->cu_seqlens_q, b + 1, x->q.shape[1]) - q.q_first;
-    q.nq = count_at(&x->seqused_q, b, q.rows);
-    q.nk = count_at(&x->seqused_k, b, count_at(&x->cu_seqlens_k, b + 1, x->k.shape[1]) - q.k_first);
-    q.diagonal = x->flags & ATTN_TOP_LEFT ? 0 : q.nk - q.nq;
-    q.d = x->q.shape[3], q.dv = x->v.shape[3];
-    q.scale = x->flags & ATTN_SCALE ? x->softmax_scale : q.d > 0 ? 1 / sqrt((double)q.d) : 1;
-    return q;
-}
 
 /* The thread's share of the wanted rows of one sequence and KV head. */
 static void run_head(const struct job *job, const struct sequence *q, int64_t hk)
@@ -125,7 +73,7 @@ static void *run_thread(void *argument)
     const attn_tensor *cu = &job->args->cu_seqlens_q;
     int64_t batch = cu->data ? cu->shape[0] - 1 : job->args->q.shape[0];
     for (int64_t b = 0; b < batch; b++) {
-        struct sequence q = sequence_of(job, b);
+        struct sequence q = sequence_of(job->args, job->result, b);
         for (int64_t hk = 0; hk < job->args->k.shape[2]; hk++) {
             run_head(job, &q, hk);
         }

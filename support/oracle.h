@@ -8,6 +8,7 @@
 #define SUPPORT_ORACLE_H
 
 #include <attn/attn.h>
+#include <stdbool.h>
 
 /* Dense results for the declared shape, index ((b*Nq + i)*Hq + h) (*d_v + c). Any of them may be NULL. */
 typedef struct oracle_result {
@@ -25,6 +26,25 @@ typedef struct oracle_result {
 
 /* All rows if rows == NULL, else rows[count] as flat (b, i, h) indices; the others are left alone (for long N). */
 void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows, int64_t count);
+
+/* Dense gradients in the shapes of q, k, v, bias, alibi_slopes and sinks (outer axis first), and with each the sum of
+ * the sizes of its terms, every term of a row weighted with 1 + its largest sum of |score| terms + |LSE|: u times that
+ * is the scale of an error. */
+enum oracle_gradient { ORACLE_DQ, ORACLE_DK, ORACLE_DV, ORACLE_DBIAS, ORACLE_DSLOPES, ORACLE_DSINKS, ORACLE_GRADIENTS };
+
+typedef struct oracle_gradients {
+    long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS]; /* NULL where there is no such input */
+} oracle_gradients;
+
+/* O and LSE are computed anew; of args' o only the type counts: 16 bits cost what rounding O costs. */
+void oracle_backward(const attn_backward_args *args, oracle_gradients *g);
+void oracle_gradients_free(oracle_gradients *g);
+
+/* C11: whether dropout keeps (b, h, i, j) of `heads` heads. */
+bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h, int64_t i, int64_t j);
+
+/* The arguments of the forward pass that belong to a backward pass: the same fields, o and lse too. */
+attn_forward_args oracle_forward_args(const attn_backward_args *a);
 
 /* The value of element (i0, i1, i2, i3) of any tensor of any dtype, as double. */
 double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);

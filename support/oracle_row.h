@@ -1,53 +1,7 @@
 /*
- * oracle_row.h: one row of attention in the type REAL, under the names NAME(...). oracle.c includes it twice, hence no
- * guard: with double, in which products of f32 are exact, and with long double, for f64 inputs.
+ * oracle_row.h: one row of attention in the type REAL, under the names NAME(...), from the scores of oracle_scores.h.
+ * oracle.c includes it twice, hence no guard.
  */
-
-/* The keys and values of one KV head: K transposed, [d][nk], then V, [nk][dv]. */
-static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
-{
-    const attn_forward_args *x = q->args;
-    for (int64_t j = 0; j < q->nk; j++) {
-        for (int64_t c = 0; c < q->d; c++) {
-            panel[c * q->nk + j] = (REAL)oracle_element(&x->k, q->tensor, q->k_first + j, hk, c);
-        }
-        for (int64_t c = 0; c < q->dv; c++) {
-            panel[q->d * q->nk + j * q->dv + c] = (REAL)oracle_element(&x->v, q->tensor, q->k_first + j, hk, c);
-        }
-    }
-}
-
-/* First pass: s[j] = the score, or -inf if row i does not see key j; terms[j] = a_j of oracle.h. top: the largest s,
- * |s| and a. */
-static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms,
-                         REAL top[3])
-{
-    const attn_forward_args *x = q->args;
-    REAL scale = (REAL)q->scale, cap = (REAL)x->softcap,
-         slope = (REAL)broadcast(&x->alibi_slopes, 0, q->index, h, 0, 0);
-    memset(s, 0, (size_t)q->nk * sizeof *s);
-    memset(terms, 0, (size_t)q->nk * sizeof *terms);
-    for (int64_t c = 0; c < q->d; c++) {
-        REAL qc = (REAL)oracle_element(&x->q, q->tensor, q->q_first + i, h, c);
-        for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-            s[j] += qc * k[c * q->nk + j];
-            terms[j] += fabs(qc * k[c * q->nk + j]);
-        }
-    }
-    top[0] = -INFINITY, top[1] = top[2] = 0;
-    for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-        REAL bias = (REAL)broadcast(&x->bias, 0, q->index, h, i, j), alibi = slope * (REAL)llabs(i + q->diagonal - j);
-        s[j] = (cap > 0 ? cap * tanh(scale * s[j] / cap) : scale * s[j]) + bias - alibi;
-        if (broadcast(&x->mask, 1, q->index, h, i, j) == 0 || bias == -(REAL)INFINITY) {
-            s[j] = -INFINITY;
-            continue;
-        }
-        top[0] = isnan(top[0]) || s[j] <= top[0] ? top[0] : s[j];
-        top[1] = fmax(top[1], fabs(s[j]));
-        terms[j] = fabs(scale) * terms[j] + fabs(bias) + fabs(alibi);
-        top[2] = fmax(top[2], terms[j]);
-    }
-}
 
 /* Both passes, and the results of row i of head h, whose flat index is `at`. */
 static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at, REAL *panel)
@@ -69,6 +23,7 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
         sum += p;
         lse_abs += p * terms[j];
         row_max_abs = fmax(row_max_abs, terms[j] - (top[0] - s[j]) / slack);
+        p *= (REAL)dropout_factor(q, h, i, j);
         for (int64_t c = 0; c < q->dv; c++) {
             o[c] += p * v[j * q->dv + c];
             o_abs[c] += p * fabs(v[j * q->dv + c]);

@@ -140,7 +140,7 @@ static const char *parse_value(const struct word *w, const char *text, problem *
         p->threads = (int32_t)integer;
         return wrong;
     case SEED:
-        return parse_seed(text, &p->seed);
+        return parse_seed(text, (uint64_t *)(void *)at);
     case REAL:
         return parse_real(text, (double *)(void *)at);
     case BOOLEAN:
@@ -231,8 +231,14 @@ static const char *fill_in(problem *p, const struct counts *n)
     p->nk = p->nk == -1 ? p->nq : p->nk;
     p->dv = p->dv == -1 ? p->d : p->dv;
     p->o_dtype = p->o_dtype == 0 ? p->dtype : p->o_dtype;
+    p->grad_dtype = p->grad_dtype == 0 ? p->dtype : p->grad_dtype;
+    p->lse |= p->pass == PASS_BACKWARD;
     if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
+    }
+    if ((p->d_bias_dtype != 0 && p->bias[0] == '\0') || (p->d_alibi && p->alibi[0] == '\0') ||
+        (p->d_sinks && p->sinks[0] == '\0')) {
+        return "d_bias, d_alibi and d_sinks need bias, alibi and sinks";
     }
     return NULL;
 }

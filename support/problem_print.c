@@ -81,7 +81,7 @@ static void append_value(struct line *l, const struct word *w, const problem *p)
         append(l, "%" PRId32, p->threads);
         break;
     case SEED:
-        append(l, "%" PRIu64, p->seed);
+        append(l, "%" PRIu64, *(const uint64_t *)(const void *)at);
         break;
     case REAL:
         append_real(l, *(const double *)(const void *)at);
@@ -111,7 +111,8 @@ int problem_print(const problem *p, char *line, size_t size)
     struct line l = {line, size, 0};
     problem standard;
     problem_defaults(&standard);
-    standard.hkv = p->hq, standard.dv = p->d, standard.o_dtype = p->dtype;
+    standard.hkv = p->hq, standard.dv = p->d, standard.o_dtype = standard.grad_dtype = p->dtype;
+    standard.lse = p->pass == PASS_BACKWARD;
     append(&l, "%s", "");
     for (int i = 0; i < problem_words_count; i++) {
         if (is_wanted(&problem_words[i], p, &standard)) {

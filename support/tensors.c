@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 14 };
+enum { MAX_TENSORS = 22 };
 
 /* One allocation: of one tensor, or of Q, K and V together if packed. */
 struct piece {
@@ -207,6 +207,9 @@ static void set_options(const problem *p, attn_forward_args *a)
     a->window_right = p->window_right;
     a->softmax_scale = p->scale;
     a->softcap = p->softcap;
+    a->dropout_p = p->dropout;
+    a->dropout_seed = p->dropout_seed;
+    a->dropout_offset = p->dropout_offset;
 }
 
 static void make_tensors(struct maker *m, attn_forward_args *a)
@@ -252,6 +255,47 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
     }
 }
 
+/* What attn_backward has in common with attn_forward. */
+static void share(const attn_forward_args *a, attn_backward_args *g)
+{
+    g->struct_size = sizeof *g;
+    g->q = a->q, g->k = a->k, g->v = a->v, g->o = a->o, g->lse = a->lse;
+    g->flags = a->flags, g->window_left = a->window_left, g->window_right = a->window_right;
+    g->softmax_scale = a->softmax_scale, g->softcap = a->softcap;
+    g->mask = a->mask, g->bias = a->bias, g->alibi_slopes = a->alibi_slopes, g->sinks = a->sinks;
+    g->cu_seqlens_q = a->cu_seqlens_q, g->cu_seqlens_k = a->cu_seqlens_k;
+    g->seqused_q = a->seqused_q, g->seqused_k = a->seqused_k;
+    g->dropout_p = a->dropout_p, g->dropout_seed = a->dropout_seed, g->dropout_offset = a->dropout_offset;
+}
+
+static attn_tensor like(const attn_tensor *t, int32_t dtype)
+{
+    return shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
+}
+
+static void make_gradients(struct maker *m, const attn_forward_args *a, attn_backward_args *g)
+{
+    const problem *p = m->p;
+    int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    share(a, g);
+    make_input(m, &g->d_o, like(&a->o, p->dtype), ROLE_O, INPUTS_GRAD_O);
+    if (p->d_lse) {
+        make_input(m, &g->d_lse, like(&a->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);
+    }
+    make_output(m, &g->dq, like(&a->q, p->grad_dtype), ROLE_O);
+    make_output(m, &g->dk, like(&a->k, p->grad_dtype), ROLE_O);
+    make_output(m, &g->dv, like(&a->v, p->grad_dtype), ROLE_O);
+    if (p->d_bias_dtype != 0) {
+        make_output(m, &g->d_bias, like(&a->bias, p->d_bias_dtype), ROLE_SCORES);
+    }
+    if (p->d_alibi) {
+        make_output(m, &g->d_alibi_slopes, like(&a->alibi_slopes, real), ROLE_LIST);
+    }
+    if (p->d_sinks) {
+        make_output(m, &g->d_sinks, like(&a->sinks, real), ROLE_LIST);
+    }
+}
+
 bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t)
 {
     memset(t, 0, sizeof *t);
@@ -262,6 +306,9 @@ bool problem_tensors_create(const problem *p, enum placement placement, problem_
     struct maker m = {p, placement, t->memory, false};
     set_options(p, &t->args);
     make_tensors(&m, &t->args);
+    if (p->pass == PASS_BACKWARD) {
+        make_gradients(&m, &t->args, &t->grad);
+    }
     if (m.failed) {
         problem_tensors_free(t);
     }

@@ -14,6 +14,8 @@ static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier"
                                          {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
                                          {"equal", INPUTS_EQUAL},     {NULL, 0}};
 
+static const struct name passes[] = {{"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {NULL, 0}};
+
 #define AT(member) offsetof(problem, member)
 const struct word problem_words[] = {
     {"b", SIZE, AT(b), 0, NULL, NULL},
@@ -44,6 +46,15 @@ const struct word problem_words[] = {
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
     {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},
     {"row_max", BOOLEAN, AT(row_max), 0, NULL, NULL},
+    {"dropout", REAL, AT(dropout), 0, NULL, NULL},
+    {"dropout_seed", SEED, AT(dropout_seed), 0, NULL, NULL},
+    {"dropout_offset", SEED, AT(dropout_offset), 0, NULL, NULL},
+    {"pass", NAME, AT(pass), 0, passes, NULL},
+    {"d_lse", BOOLEAN, AT(d_lse), 0, NULL, NULL},
+    {"d_bias", NAME, AT(d_bias_dtype), 0, problem_floats, NULL},
+    {"d_alibi", BOOLEAN, AT(d_alibi), 0, NULL, NULL},
+    {"d_sinks", BOOLEAN, AT(d_sinks), 0, NULL, NULL},
+    {"grad_dtype", NAME, AT(grad_dtype), 0, problem_floats, NULL},
     {"offset", SIZE, AT(offset), 0, NULL, NULL},
     {"inputs", NAME, AT(inputs), 0, generators, NULL},
     {"seed", SEED, AT(seed), 0, NULL, NULL},

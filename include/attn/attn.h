@@ -56,6 +56,12 @@
  *       1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative scale is legal.
  *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to another
  *       implementation: the order of summation differs.
+ *   C11 Dropout: after the softmax each exp(s - LSE) is multiplied by Z[b,h,i,j] = 0 with probability dropout_p, else
+ *       1 / (1 - dropout_p). LSE knows nothing of it. Z is a function of (seed, offset, b, h, i, j) alone, with i and
+ *       j counted within sequence b: word j mod 4 of Philox4x32-10 (Salmon et al., SC'11) with the key (low, high half
+ *       of seed) and the counter (j / 4, i, low, high half of offset + b Hq + h); dropped iff the word is below
+ *       dropout_p 2^32, rounded. Forward, backward and attn_dropout_mask agree. Give each call an offset of its own,
+ *       B Hq apart.
  *
  * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
  * summed in blocks of 64 to 256, each block fresh, then added once. There is no epsilon in the row sum. AMX tiles are
@@ -142,6 +148,7 @@ ATTN_API size_t attn_dtype_size(int32_t dtype);
  *
  *   q, k, v, o, lse, row_max          (batch, sequence, head, dim)        lse and row_max have dim = 1
  *   mask, bias, alibi_slopes, sinks   (batch, head, query, key)           any axis may have extent 1: broadcast
+ *   gradients                         as what they are gradients of
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
  */
 typedef struct attn_tensor {
@@ -279,6 +286,14 @@ typedef struct attn_forward_args {
      * the GPU's memory cannot be checked by the call: values outside their ranges are cut to them. CPU contexts:
      * NULL. */
     void *stream;
+
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below 2^34. */
+    double dropout_p;
+    uint64_t dropout_seed, dropout_offset;
+
+    /* Optional output: O once more in f32, beside an o of 16 bits. For attn_backward, whose gradients of inputs with
+     * outliers are several times more exact with it. CPU contexts only. */
+    attn_tensor o_f32;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field, unsupported, overflow,
@@ -312,6 +327,68 @@ typedef struct attn_plan {
 
 /* Fills *plan. The same errors as attn_forward, except for the workspace, which is not looked at. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan);
+
+/* ---- Backward ------------------------------------------------------------------------------------------------- */
+
+/*
+ * Gradients of a loss L, given d_o = dL/dO (and d_lse = dL/dLSE), by recomputing probabilities from q, k and lse:
+ *
+ *   p      = exp(s - LSE[i]) where visible                     dV[j]  = sum_i p Z dO[i]
+ *   dP     = Z dO[i].V[j]                                      dQ[i]  = sum_j g K[j],   g = softmax_scale (1 - t^2) dS
+ *   delta  = dO[i].O[i] - dLSE[i]                              dK[j]  = sum_i g Q[i],   t = tanh(.) of the softcap or 0
+ *   dS     = p (dP - delta)                                    dBias  = dS, dSlope = -sum dS |i + off - j|
+ *                                                              dSink  = -sum_i exp(sink - LSE[i]) delta
+ *
+ * each summed over whatever it is shared by: the heads of a group (dK, dV), the broadcast axes (dBias, dSlope, dSink).
+ * A row without a visible key (LSE = -inf, or only a sink) has dQ = 0 and adds nothing to dK, dV and dBias. Positions
+ * that no row sees get 0. C4, C6, C7, C8 hold: the result is deterministic, always.
+ *
+ * o and lse are those of attn_forward on the same arguments, or those of a larger set of keys of which these are a part
+ * (rings, split keys). Differentiating these gradients once more (double backward) is out of scope; its place would be
+ * an attn_double_backward_args.
+ */
+typedef struct attn_backward_args {
+    uint64_t struct_size;
+
+    /* Inputs: q, k, v as in attn_forward_args. o and d_o (B, Nq, Hq, d_v), each of q's type or f32. lse (B, Nq, Hq, 1),
+     * f32 or f64. d_lse, optional, likewise. Any strides, 0 and negative ones too. */
+    attn_tensor q, k, v, o, lse, d_o, d_lse;
+
+    /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional; what is absent is not computed. */
+    attn_tensor dq, dk, dv;
+
+    /* Optional outputs in the shapes of bias, alibi_slopes and sinks, which must then be given: d_bias f64, f32, f16 or
+     * bf16, the others f32 or f64. */
+    attn_tensor d_bias, d_alibi_slopes, d_sinks;
+
+    /* All from here on as in attn_forward_args, with the same values as in the forward pass. */
+    uint64_t flags;
+    int64_t window_left, window_right;
+    double softmax_scale, softcap;
+    attn_tensor mask, bias, alibi_slopes, sinks;
+    attn_tensor cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k;
+    void *workspace;
+    uint64_t workspace_bytes;
+    void *stream;
+    double dropout_p;
+    uint64_t dropout_seed, dropout_offset;
+} attn_backward_args;
+
+/* Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs. */
+ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
+
+/* *bytes = the workspace that attn_backward wants: linear in the number of query rows, never Nq x Nk. */
+ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args, uint64_t *bytes);
+
+/* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq, Nq, Nk). */
+typedef struct attn_dropout_mask_args {
+    uint64_t struct_size;
+    attn_tensor keep;
+    double dropout_p;
+    uint64_t dropout_seed, dropout_offset;
+} attn_dropout_mask_args;
+
+ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args);
 
 /* ---- Merge ---------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * forward.c: the front door of the forward pass: copy the arguments, validate, plan, hand over.
  */
 #include "api/args.h"
-#include "api/context.h"
+#include "api/workspace.h"
 #include "core/error.h"
 #include "core/mask.h"
 #include <stdio.h>
@@ -43,20 +43,10 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
     return status;
 }
 
-static void *align_up(void *workspace)
-{
-    return (void *)(((uintptr_t)workspace + 63) & ~(uintptr_t)63);
-}
-
-static void run(const forward_call *c, void *workspace)
-{
-    attn_cpu_forward(&c->plan, &c->problem, &c->context->executor, align_up(workspace));
-}
-
 /* A GPU's workspace is for speed only, and is never allocated here. */
 static attn_status run_cuda(const forward_call *c)
 {
-    const attn_cuda_call call = {c->args.stream, c->args.workspace ? align_up(c->args.workspace) : NULL,
+    const attn_cuda_call call = {c->args.stream, c->args.workspace ? attn_align_up(c->args.workspace) : NULL,
                                  c->args.workspace_bytes};
     return attn_cuda_forward(c->context->cuda, &c->problem, &call);
 }
@@ -71,24 +61,13 @@ attn_status attn_forward(attn_context *context, const attn_forward_args *args)
     if (status != ATTN_OK || c.plan.schedule.items == 0) {
         return status;
     }
-    uint64_t bytes = c.plan.workspace_bytes;
-    if (c.args.workspace) {
-        if (c.args.workspace_bytes < bytes) {
-            return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
-                             (unsigned long long)c.args.workspace_bytes, (unsigned long long)bytes);
-        }
-        run(&c, c.args.workspace);
-        return ATTN_OK;
+    attn_workspace w;
+    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace, c.args.workspace_bytes);
+    if (status == ATTN_OK) {
+        attn_cpu_forward(&c.plan, &c.problem, &c.context->executor, w.first);
+        attn_workspace_close(&w, c.context);
     }
-    const attn_allocator *allocator = &c.context->allocator;
-    bytes = (bytes + 63) / 64 * 64;
-    void *workspace = bytes > PTRDIFF_MAX ? NULL : allocator->alloc(allocator->user, bytes, 64);
-    if (workspace == NULL) {
-        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes", (unsigned long long)bytes);
-    }
-    run(&c, workspace);
-    allocator->free(allocator->user, workspace, bytes);
-    return ATTN_OK;
+    return status;
 }
 
 attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes)

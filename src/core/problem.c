@@ -123,7 +123,7 @@ static attn_status check_qkvo(const attn_problem *p)
     TRY(attn_check_tensor("q", &p->q, ATTN_FLOAT_TYPES, false));
     TRY(attn_check_tensor("k", &p->k, ATTN_FLOAT_TYPES, false));
     TRY(attn_check_tensor("v", &p->v, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, true));
+    TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, !p->backward));
     if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same", (int)p->q.dtype,
@@ -150,12 +150,12 @@ static attn_status check_qkvo(const attn_problem *p)
     return ATTN_OK;
 }
 
-static attn_status check_row_output(const char *name, const attn_tensor *t, const attn_problem *p)
+static attn_status check_rows(const char *name, const attn_tensor *t, const attn_problem *p)
 {
     if (!attn_tensor_present(t)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor(name, t, ATTN_WIDE_TYPES, true));
+    TRY(attn_check_tensor(name, t, ATTN_WIDE_TYPES, !p->backward));
     for (int a = 0; a < 3; a++) {
         TRY(check_equal(name, t, a, "q", &p->q, a));
     }
@@ -302,9 +302,7 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
     return ATTN_OK;
 }
 
-/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a required tensor
- * without elements or memory points somewhere. */
-static void normalise(attn_tensor *t, bool required)
+void attn_normalise_tensor(attn_tensor *t, bool required)
 {
     static const double nothing;
     bool empty = t->shape[0] == 0 || t->shape[1] == 0 || t->shape[2] == 0 || t->shape[3] == 0;
@@ -318,13 +316,39 @@ static void normalise(attn_tensor *t, bool required)
     }
 }
 
-static attn_status init(attn_problem *p, const attn_forward_args *args, bool device)
+static attn_status check_dropout(attn_problem *p, const attn_forward_args *args)
+{
+    if (!(args->dropout_p >= 0 && args->dropout_p <= 1)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "dropout_p = %g must be in [0, 1]", args->dropout_p);
+    }
+    p->dropout = attn_dropout_make(args->dropout_p, args->dropout_seed, args->dropout_offset);
+    if (p->dropout.on && (p->q.shape[1] > UINT32_MAX || p->k.shape[1] >> 34 != 0)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape[1] = %lld or k.shape[1] = %lld is more than dropout counts",
+                         (long long)p->q.shape[1], (long long)p->k.shape[1]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_o_f32(const attn_problem *p)
+{
+    if (!attn_tensor_present(&p->o_f32)) {
+        return ATTN_OK;
+    }
+    TRY(attn_check_tensor("o_f32", &p->o_f32, 1 << ATTN_F32, true));
+    for (int a = 0; a < 4; a++) {
+        TRY(check_equal("o_f32", &p->o_f32, a, "o", &p->o, a));
+    }
+    return ATTN_OK;
+}
+
+static attn_status init(attn_problem *p, const attn_forward_args *args, bool device, bool backward)
 {
     *p = (attn_problem){
         .q = args->q,
         .k = args->k,
         .v = args->v,
         .o = args->o,
+        .o_f32 = args->o_f32,
         .lse = args->lse,
         .row_max = args->row_max,
         .mask = args->mask,
@@ -341,29 +365,41 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
         .d = args->q.shape[3],
         .dv = args->v.shape[3],
         .device = device,
+        .backward = backward,
     };
+    if (device && (args->dropout_p != 0 || attn_tensor_present(&args->o_f32))) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "dropout_p = %g and o_f32 are for contexts of the CPU only",
+                         args->dropout_p);
+    }
     TRY(check_qkvo(p));
     p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
-    TRY(check_row_output("lse", &p->lse, p));
-    TRY(check_row_output("row_max", &p->row_max, p));
+    TRY(check_rows("lse", &p->lse, p));
+    TRY(check_rows("row_max", &p->row_max, p));
+    TRY(check_o_f32(p));
     TRY(check_scalars(p, args));
+    TRY(check_dropout(p, args));
     TRY(check_varlen(p));
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
     TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q, &p->k, &p->v, &p->o, &p->lse, &p->row_max, &p->mask, &p->bias};
-    for (int i = 0; i < 8; i++) {
-        normalise(tensors[i], i < 4);
+    attn_tensor *const tensors[] = {&p->q, &p->k, &p->v, &p->o, &p->o_f32, &p->lse, &p->row_max, &p->mask, &p->bias};
+    for (int i = 0; i < 9; i++) {
+        attn_normalise_tensor(tensors[i], i < 4);
     }
     return ATTN_OK;
 }
 
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
 {
-    return init(p, args, false);
+    return init(p, args, false, false);
 }
 
 attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args)
 {
-    return init(p, args, true);
+    return init(p, args, true, false);
+}
+
+attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args)
+{
+    return init(p, args, false, true);
 }

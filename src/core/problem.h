@@ -6,20 +6,30 @@
 #define ATTN_CORE_PROBLEM_H
 
 #include "core/compiler.h"
+#include "core/dropout.h"
 #include <attn/attn.h>
 #include <stdbool.h>
 
 #define ATTN_UNBOUNDED INT64_MAX
 
 typedef struct attn_problem {
-    attn_tensor q, k, v, o, lse, row_max, mask, bias, alibi, sinks;
+    attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
     attn_tensor cu_q, cu_k, used_q, used_k;
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise;
     bool device;                       /* data, lengths too, is a GPU's: not to be read here */
     int64_t window_left, window_right; /* ATTN_UNBOUNDED or >= 0; causal is window_right = 0 */
     double scale, softcap;             /* softcap 0 = off */
+    bool backward;                     /* o and lse are inputs */
+    attn_dropout dropout;
 } attn_problem;
+
+/* A problem and the gradients wanted of it; data == NULL: absent. */
+typedef struct attn_gradients {
+    attn_problem p;
+    attn_tensor d_o, d_lse;
+    attn_tensor dq, dk, dv, d_bias, d_alibi, d_sinks;
+} attn_gradients;
 
 /* One sequence: where its rows lie, how many there are, how many count. */
 typedef struct attn_sequence {
@@ -28,6 +38,7 @@ typedef struct attn_sequence {
     int64_t q_first, k_first;
     int64_t nq, nq_used; /* rows to write; rows that may see keys */
     int64_t nk;          /* keys in use */
+    int64_t k_rows;      /* keys to write gradients of: those in use and those after them */
     int64_t diagonal;    /* off of C3 */
     bool outside;        /* rows of a varlen tensor that belong to no sequence: no key, no sink */
 } attn_sequence;
@@ -35,8 +46,14 @@ typedef struct attn_sequence {
 /* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k, v. */
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args);
 
+/* The same with o and lse as inputs: attn_gradients_init. */
+attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args);
+
 /* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their values. */
 attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args);
+
+/* The same for the backward pass (gradients.c). */
+attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args);
 
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last sequence. */
 ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
@@ -58,6 +75,10 @@ ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
 /* Type, extents, memory, alignment and address span of one tensor; an output must not write one place twice by a
  * stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
+
+/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a required tensor
+ * without elements or memory points somewhere. */
+void attn_normalise_tensor(attn_tensor *t, bool required);
 
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its index. */
 ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
@@ -109,12 +130,15 @@ ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, in
 
 ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
 {
-    attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, false};
+    attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};
     if (index >= p->batch) { /* the rows outside every sequence */
         int64_t first = attn_first_row(&p->cu_q, &p->q, 0), last = attn_first_row(&p->cu_q, &p->q, p->batch);
         bool before = index == p->batch;
         s.q_first = before ? 0 : last;
         s.nq = before ? first : p->q.shape[1] - last;
+        first = attn_first_row(&p->cu_k, &p->k, 0), last = attn_first_row(&p->cu_k, &p->k, p->batch);
+        s.k_first = before ? 0 : last;
+        s.k_rows = before ? first : p->k.shape[1] - last;
         s.outside = true;
         return s;
     }
@@ -124,7 +148,8 @@ ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t ind
     s.k_first = attn_first_row(&p->cu_k, &p->k, index);
     s.nq = attn_declared_length(&p->cu_q, &p->q, index);
     s.nq_used = attn_used_length(&p->used_q, s.nq, index);
-    s.nk = attn_used_length(&p->used_k, attn_declared_length(&p->cu_k, &p->k, index), index);
+    s.k_rows = attn_declared_length(&p->cu_k, &p->k, index);
+    s.nk = attn_used_length(&p->used_k, s.k_rows, index);
     s.diagonal = p->top_left ? 0 : s.nk - s.nq_used;
     return s;
 }

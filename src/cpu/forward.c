@@ -114,6 +114,9 @@ static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t b
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
     }
     uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state);
+    if (r->p->dropout.on) {
+        attn_score_drop(&r->scores, r->prob, strip_first(r, strip), keys.lo, n, true);
+    }
     return partial;
 }
 
@@ -221,9 +224,19 @@ static void divide_far(const item_run *r, char *ot, int lane, attn_row_end end)
     }
 }
 
-static void finish_strip(const item_run *r, int strip)
+static void store_strip(const item_run *r, int strip, const attn_tensor *o, const void *divisor)
 {
     void *rows[ATTN_MAX_STRIP];
+    int lanes = strip_lanes(r, strip);
+    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
+        rows[lane] = attn_at(o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
+    }
+    r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
+}
+
+static void finish_strip(const item_run *r, int strip)
+{
     attn_running state = strip_state(r, strip);
     void *divisor = state.alpha;
     int lanes = strip_lanes(r, strip);
@@ -234,10 +247,12 @@ static void finish_strip(const item_run *r, int strip)
         if (end.far > 0) {
             divide_far(r, strip_ot(r, strip), lane, end);
         }
-        rows[lane] = attn_at(&r->p->o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
         set_real(r->uk, divisor, lane, end.far > 0 ? 1 : end.divisor);
     }
-    r->uk->store(rows, r->p->o.stride[3], r->p->o.dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
+    store_strip(r, strip, &r->p->o, divisor);
+    if (r->p->o_f32.data) {
+        store_strip(r, strip, &r->p->o_f32, divisor);
+    }
 }
 
 static void run_item(item_run *r)

@@ -3,6 +3,7 @@
  */
 #include "cpu/scores.h"
 #include "core/half.h"
+#include "cpu/ukernel_grad.h"
 #include <math.h>
 
 attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk)
@@ -99,6 +100,17 @@ void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int la
         lane_bounds(r, first, lanes, keys);
         r->uk->mask(s, keys.hi - keys.lo, r->lo, r->hi);
     }
+}
+
+void attn_score_drop(const attn_score_run *r, void *tile, int64_t first, int64_t first_key, int64_t n, bool times)
+{
+    attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
+    for (int lane = 0; lane < r->uk->strip; lane++) {
+        lane_row row = attn_score_row(r, first + lane);
+        drop.query[lane] = (uint32_t)row.query;
+        drop.stream[lane] = attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
+    }
+    r->uk->grad->drop(tile, n, &drop, times);
 }
 
 void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible)

@@ -55,6 +55,8 @@ typedef struct attn_score_tile {
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
+struct attn_ukernel_grad;
+
 /* The running state of a strip, real [strip] each. */
 typedef struct attn_running {
     void *m;     /* the reference that probabilities are relative to */
@@ -65,6 +67,7 @@ typedef struct attn_running {
 
 typedef struct attn_ukernel {
     const char *name; /* "avx2_f32" */
+    const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h); NULL: `precise`, f64 */
     int strip;        /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int granule;      /* OT has d_v rounded up to a multiple of this many rows */
     int key_block;    /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */

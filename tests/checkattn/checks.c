@@ -21,6 +21,12 @@ const check checks[] = {
     {"bias_lane", check_bias_lane, false},
     {"finite", check_finite, false},
     {"store", check_store, false},
+    {"grad_rows", check_grad_rows, false},
+    {"grad_softmax", check_grad_softmax, false},
+    {"grad_softcap", check_grad_softcap, false},
+    {"grad_dots", check_grad_dots, false},
+    {"grad_put", check_grad_put, true},
+    {"grad_drop", check_grad_drop, false},
 };
 const int checks_count = sizeof checks / sizeof checks[0];
 

@@ -36,6 +36,14 @@ void check_softmax(kit *k);
 void check_score(kit *k);
 void check_mask(kit *k);
 
+/* check_grad.c */
+void check_grad_rows(kit *k);
+void check_grad_softmax(kit *k);
+void check_grad_softcap(kit *k);
+void check_grad_dots(kit *k);
+void check_grad_put(kit *k);
+void check_grad_drop(kit *k);
+
 /* check_functions.c: exp2 and tanh through softmax and score, in ulps. */
 void check_exp2(kit *k);
 void check_tanh(kit *k);

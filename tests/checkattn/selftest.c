@@ -5,6 +5,7 @@
 #include "selftest.h"
 #include "checks.h"
 #include "cpu/select.h"
+#include "cpu/ukernel_grad.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -118,6 +119,37 @@ static bool finite_forgets_a_lane(const void *ot, int64_t dv, int lanes)
     return right->finite(ot, dv, lanes > 1 ? lanes - 1 : lanes);
 }
 
+/* B106: dS from the probability after dropout. */
+static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_grad_tile *tile)
+{
+    right->grad->softmax(s, dp, n, tile);
+    for (int64_t i = 0; tile->keep && i < n * right->strip; i++) {
+        ((float *)dp)[i] *= ((const float *)tile->keep)[i];
+    }
+}
+
+/* The last row of a block is left out. */
+static void grad_rows_forget_one(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips)
+{
+    static float less[ATTN_ROW_BLOCK * ATTN_KEY_BLOCK];
+    int64_t tile = (int64_t)right->strip * ATTN_KEY_BLOCK;
+    memcpy(less, p, (size_t)(strips * tile) * sizeof less[0]);
+    for (int64_t key = 0; key < n; key++) {
+        less[(strips - 1) * tile + key * right->strip + right->strip - 1] = 0;
+    }
+    right->grad->rows(g, less, x, cols, n, strips);
+}
+
+/* B107: the same words for all heads. */
+static void grad_drop_one_head(void *tile, int64_t n, const attn_drop_tile *lanes, bool times)
+{
+    attn_drop_tile same = *lanes;
+    for (int lane = 0; lane < right->strip; lane++) {
+        same.stream[lane] = lanes->stream[0];
+    }
+    right->grad->drop(tile, n, &same, times);
+}
+
 /* ---- the self-test --------------------------------------------------------------------------------------------- */
 
 /* The check of this name must fail. */
@@ -162,6 +194,17 @@ int selftest(uint64_t seed)
     WRONG(score, score_cap_last);
     WRONG(store, store_writes_before);
     WRONG(finite, finite_forgets_a_lane);
+#define WRONG_GRAD(member, function)                                 \
+    do {                                                             \
+        attn_ukernel_grad grad = *right->grad;                       \
+        attn_ukernel wrong = *right;                                 \
+        grad.member = function, wrong.grad = &grad;                  \
+        caught += catches("grad_" #member, #function, &wrong, seed); \
+        wrongs++;                                                    \
+    } while (0)
+    WRONG_GRAD(softmax, grad_softmax_dropped_twice);
+    WRONG_GRAD(rows, grad_rows_forget_one);
+    WRONG_GRAD(drop, grad_drop_one_head);
     printf("self-test: %d of %d wrong kernels caught\n", caught, wrongs);
     return wrongs - caught;
 }

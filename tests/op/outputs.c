@@ -27,9 +27,16 @@ static void each_element(const attn_tensor *t, void (*visit)(void *user, char *e
     }
 }
 
-static bool wanted_output(const attn_forward_args *args, int i)
+/* The outputs of a forward call into list; their number. */
+static int list_outputs(const attn_forward_args *args, const attn_tensor *list[ARGS_TENSORS])
 {
-    return args_tensors[i].output && args_get(args, i)->data != NULL;
+    int count = 0;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        if (args_tensors[i].output) {
+            list[count++] = args_get(args, i);
+        }
+    }
+    return count;
 }
 
 static void poison_element(void *user, char *element, size_t size)
@@ -38,13 +45,20 @@ static void poison_element(void *user, char *element, size_t size)
     memset(element, 0xFF, size);
 }
 
-void outputs_poison(const attn_forward_args *args)
+void outputs_poison_these(const attn_tensor *const *tensors, int count)
 {
-    for (int i = 0; i < ARGS_TENSORS; i++) {
-        if (wanted_output(args, i)) {
-            each_element(args_get(args, i), poison_element, NULL);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i]->data != NULL) {
+            each_element(tensors[i], poison_element, NULL);
         }
     }
+}
+
+void outputs_poison(const attn_forward_args *args)
+{
+    const attn_tensor *outputs[ARGS_TENSORS];
+    int count = list_outputs(args, outputs);
+    outputs_poison_these(outputs, count);
 }
 
 static void copy_element(void *user, char *element, size_t size)
@@ -59,19 +73,26 @@ static size_t bytes_of(const attn_tensor *t)
     return (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * attn_dtype_size(t->dtype);
 }
 
-unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes)
+unsigned char *outputs_copy_these(const attn_tensor *const *tensors, int count, size_t *bytes)
 {
     *bytes = 0;
-    for (int i = 0; i < ARGS_TENSORS; i++) {
-        *bytes += wanted_output(args, i) ? bytes_of(args_get(args, i)) : 0;
+    for (int i = 0; i < count; i++) {
+        *bytes += tensors[i]->data ? bytes_of(tensors[i]) : 0;
     }
     unsigned char *copy = malloc(*bytes + 1), *to = copy;
-    for (int i = 0; i < ARGS_TENSORS && copy != NULL; i++) {
-        if (wanted_output(args, i)) {
-            each_element(args_get(args, i), copy_element, &to);
+    for (int i = 0; i < count && copy != NULL; i++) {
+        if (tensors[i]->data) {
+            each_element(tensors[i], copy_element, &to);
         }
     }
     return copy;
+}
+
+unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes)
+{
+    const attn_tensor *outputs[ARGS_TENSORS];
+    int count = list_outputs(args, outputs);
+    return outputs_copy_these(outputs, count, bytes);
 }
 
 double outputs_judge(const attn_forward_args *args, const char *table, char *sentence, size_t size)

@@ -13,6 +13,10 @@ void outputs_poison(const attn_forward_args *args);
 /* The elements of o, lse and row_max one after the other, whatever their strides; free() it. */
 unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes);
 
+/* The same for any tensors; those without data are left out. */
+void outputs_poison_these(const attn_tensor *const *tensors, int count);
+unsigned char *outputs_copy_these(const attn_tensor *const *tensors, int count, size_t *bytes);
+
 /* The largest share that an error of o, lse or row_max has of its bound in the contract (A1 with c = 4, A3); infinite
  * where one is NaN or infinite and the exact value is not, or the reverse. The sentence has the numbers. */
 double outputs_judge(const attn_forward_args *args, const char *table, char *sentence, size_t size);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fill(region *r, enum runs_poison poison)
+void runs_fill(const region *r, enum runs_poison poison)
 {
     memset(r->first, poison == RUNS_ZEROS ? 0 : 0xFF, r->bytes);
     for (size_t i = 0; poison == RUNS_NOISE && i < r->bytes; i++) {
@@ -30,7 +30,7 @@ bool runs_once(const attn_forward_args *args, const char *table, int threads, en
         snprintf(sentence, size, "workspace: %s", attn_last_error());
         return false;
     }
-    fill(&workspace, poison);
+    runs_fill(&workspace, poison);
     a.workspace = workspace.first;
     outputs_poison(&a);
     status = attn_forward(context, &a);

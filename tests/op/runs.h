@@ -11,6 +11,11 @@
 
 enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
 
+struct region;
+
+/* The content before a run. */
+void runs_fill(const struct region *r, enum runs_poison poison);
+
 /* One run. Outputs are poisoned first. False with a sentence if the call fails. */
 bool runs_once(const attn_forward_args *args, const char *table, int threads, enum runs_poison poison, char *sentence,
                size_t size);

@@ -20,6 +20,7 @@
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
  */
 #include "body_rows.h"
+#include "cpu/ukernel_grad.h"
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
@@ -200,8 +201,11 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     }
 }
 
+#include "body_grad.h"
+
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
+    .grad = &FN(grad),
     .strip = STRIP,
     .granule = MR,
     .key_block = ATTN_KEY_BLOCK,

@@ -5,13 +5,15 @@
 #include "core/compiler.h"
 #include "core/half.h"
 #include "cpu/exp2.h"
-#include "cpu/ukernel.h"
+#include "cpu/ukernel_grad.h"
+#include <float.h>
 #include <math.h>
 
 #define real float
 #define FN(name) name##_f32
 #define FMA fmaf
 #define LDEXP ldexpf
+#define REAL_MIN FLT_MIN
 #define EXP2_MIN ATTN_EXP2_MIN_F32
 #define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
 #define EXP2_FIRST ATTN_EXP2_FIRST_F32
@@ -22,6 +24,7 @@
 #define FN(name) name##_f64
 #define FMA fma
 #define LDEXP ldexp
+#define REAL_MIN DBL_MIN
 #define EXP2_MIN ATTN_EXP2_MIN_F64
 #define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
 #define EXP2_FIRST ATTN_EXP2_FIRST_F64

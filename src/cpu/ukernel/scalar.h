@@ -1,6 +1,6 @@
 /*
  * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read beside the contract
- * of each member in ukernel.h. Parameters: real, FN, FMA, LDEXP and EXP2_* (undefined at the end).
+ * of each member in ukernel.h. Parameters: real, FN, FMA, LDEXP, REAL_MIN and EXP2_* (undefined at the end).
  */
 
 enum { FN(STRIP) = 8 };
@@ -219,8 +219,11 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
     }
 }
 
+#include "scalar_grad.h"
+
 const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .name = ATTN_STRING(FN(scalar)),
+    .grad = &FN(grad),
     .strip = FN(STRIP),
     .granule = 1,
     .key_block = ATTN_KEY_BLOCK,
@@ -251,6 +254,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
 #undef FN
 #undef FMA
 #undef LDEXP
+#undef REAL_MIN
 #undef EXP2_MIN
 #undef EXP2_MAGIC
 #undef EXP2_FIRST

@@ -1,0 +1,56 @@
+/*
+ * dropout.h: which positions dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j), nothing else. C and
+ * CUDA. The vectorised form of the same numbers is in cpu/ukernel/body_grad.h.
+ */
+#ifndef ATTN_CORE_DROPOUT_H
+#define ATTN_CORE_DROPOUT_H
+
+#include "core/compiler.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Philox' multipliers and the steps of its key. */
+#define ATTN_PHILOX_M0 0xD2511F53u
+#define ATTN_PHILOX_M1 0xCD9E8D57u
+#define ATTN_PHILOX_W0 0x9E3779B9u
+#define ATTN_PHILOX_W1 0xBB67AE85u
+enum { ATTN_PHILOX_ROUNDS = 10 };
+
+typedef struct attn_dropout {
+    bool on;
+    uint32_t key[2];
+    uint32_t last; /* words up to this one drop */
+    uint64_t offset;
+    double scale; /* of what is kept: 1 / (1 - p); 0 if nothing is */
+} attn_dropout;
+
+/* p in [0, 1]; off for 0. */
+ATTN_CORE attn_dropout attn_dropout_make(double p, uint64_t seed, uint64_t offset)
+{
+    double threshold = p * 4294967296.0 + 0.5; /* 2^32 */
+    attn_dropout d = {p > 0, {(uint32_t)seed, (uint32_t)(seed >> 32)}, 0, offset, p < 1 ? 1 / (1 - p) : 0};
+    d.last = threshold >= 4294967296.0 ? UINT32_MAX : threshold >= 1 ? (uint32_t)threshold - 1 : 0;
+    return d;
+}
+
+/* The stream of head h (of heads) of sequence b: the high half of the counter. */
+ATTN_CORE uint64_t attn_dropout_stream(const attn_dropout *d, int64_t b, int64_t heads, int64_t h)
+{
+    return d->offset + (uint64_t)b * (uint64_t)heads + (uint64_t)h;
+}
+
+/* word[0..3]: the random words of row i and keys 4 quad .. 4 quad + 3. */
+ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad, uint32_t word[4])
+{
+    uint32_t x0 = quad, x1 = i, x2 = (uint32_t)stream, x3 = (uint32_t)(stream >> 32), k0 = d->key[0], k1 = d->key[1];
+    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
+        uint64_t a = (uint64_t)ATTN_PHILOX_M0 * x0, b = (uint64_t)ATTN_PHILOX_M1 * x2;
+        x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
+        x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
+        x1 = (uint32_t)b;
+        x3 = (uint32_t)a;
+    }
+    word[0] = x0, word[1] = x1, word[2] = x2, word[3] = x3;
+}
+
+#endif

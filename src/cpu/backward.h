@@ -1,0 +1,63 @@
+/*
+ * backward.h: the backward pass on the CPU, as the front door sees it: plan, then run.
+ */
+#ifndef ATTN_CPU_BACKWARD_H
+#define ATTN_CPU_BACKWARD_H
+
+#include "cpu/forward.h"
+#include "cpu/ukernel_grad.h"
+
+/* Offsets in bytes into one thread's scratch; see cpu/plan_backward.c for the map. */
+typedef struct attn_grad_map {
+    uint64_t k, v, dk, dv, qt, dot, q, d_o, s, dp, products, keep, visible, bias, lanes, lse, delta, ones, dqt, sums;
+    uint64_t total;
+} attn_grad_map;
+
+/* One parallel loop over items, each the owner of what it writes: dK and dV of a block of keys, dQ of a block of rows,
+ * or all of them of one KV head. */
+typedef struct attn_grad_pass {
+    attn_schedule schedule; /* block_rows: keys or query rows of an item */
+    bool dq, dkv;
+    uint64_t table; /* schedule.first_item in the workspace */
+} attn_grad_pass;
+
+/* Sums of dS in the shape of a bias or of slopes (cpu/grad_scores.c). An item owns `chunk` queries of one (batch,
+ * head) of the shape. If the shape has one query only, the chunks' sums are added up afterwards. */
+typedef struct attn_score_sum {
+    attn_tensor out;
+    bool slopes; /* of -dS |i + off - j| */
+    int64_t chunk, chunks;
+    uint64_t partial; /* double [batch][head][chunk][key] in the workspace */
+} attn_score_sum;
+
+typedef struct attn_backward_plan {
+    const attn_ukernel *uk;
+    attn_score_plan scores;
+    int64_t d_pad, dv_pad; /* columns of panels */
+    int64_t keys;          /* keys whose panels and sums are in the scratch at once */
+    int passes;
+    attn_grad_pass pass[2];
+    int score_sums;
+    attn_score_sum score_sum[2];
+    int64_t rows;        /* B Nq Hq */
+    uint64_t lse, delta; /* real [rows] in the workspace */
+    uint64_t scratch;    /* of thread 0 in the workspace */
+    attn_grad_map map;
+    uint64_t workspace_bytes;
+} attn_backward_plan;
+
+/* Pure. Errors: overflow. */
+attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine);
+
+/* Work items of one sequence in a pass. */
+int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
+
+/* The parallel loops for the gradients of bias, slopes and sinks, once lse and delta of all rows are there. */
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                      char *workspace);
+
+/* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
+void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                       void *workspace);
+
+#endif

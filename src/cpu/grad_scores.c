@@ -1,0 +1,271 @@
+/*
+ * grad_scores.c: gradients of what is added to scores: the bias, in its own broadcast shape, and ALiBi slopes, by sums
+ * over the tiles of dS (cpu/grad_tile.c), computed a second time here; and of sinks, from lse and delta alone.
+ *
+ * An item owns some queries of one (batch, head) of the shape, and sums over all sequences, heads, queries and keys
+ * that share its elements, in double precision and in a fixed order:
+ *
+ *     for each block of keys:
+ *         for each sequence, and each head or KV head with its group, that share the elements:
+ *             for each row block of the item's queries: tiles of dS, added into sums[key][query]
+ *
+ * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape. Called by cpu/backward.c.
+ */
+#include "core/half.h"
+#include "cpu/grad_tile.h"
+#include "cpu/host.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct job {
+    const attn_backward_plan *plan;
+    const attn_gradients *g;
+    const attn_score_sum *sum;
+    char *workspace;
+} job;
+
+/* An item: its element (b, h) of the shape, its queries, and the run that computes tiles. */
+typedef struct item {
+    const attn_score_sum *sum;
+    int64_t b, h, chunk;
+    attn_interval queries;
+    bool per_query, per_key; /* else the shape's extent is 1 */
+    attn_grad_run run;
+} item;
+
+/* ---- sums ------------------------------------------------------------------------------------------------------ */
+
+/* Row `key` of the tile into the sums of that key: sums[query] or, if all queries share one, sums[0]. One row after the
+ * other, so that the width of strips does not matter. */
+static void add_row(const item *x, const char *ds, const int64_t *query, int lanes, int64_t key, double *sums)
+{
+    const attn_grad_run *r = &x->run;
+    const int64_t diagonal = r->seq.diagonal, first = x->queries.lo;
+    double total = sums[0];
+    for (int lane = 0; lane < lanes; lane++) {
+        double value = get_real(r->uk, ds, lane);
+        value *= x->sum->slopes ? -fabs((double)(query[lane] + diagonal - key)) : 1;
+        if (x->per_query) {
+            sums[query[lane] - first] += value;
+        } else {
+            total += value;
+        }
+    }
+    sums[0] = x->per_query ? sums[0] : total;
+}
+
+static void add_tile(item *x, int strip, attn_interval all)
+{
+    attn_grad_run *r = &x->run;
+    const int lanes = attn_grad_lanes(r, strip);
+    const int64_t line = r->uk->strip * r->uk->real_size;
+    int64_t query[ATTN_MAX_STRIP];
+    attn_interval keys;
+    attn_grad_tile_run(r, strip, all, all.lo, &keys);
+    for (int lane = 0; lane < lanes; lane++) {
+        query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
+    }
+    for (int64_t key = keys.lo; key < keys.hi; key++) {
+        const char *ds = (const char *)attn_grad_tile_at(r, r->dp, strip) + (key - all.lo) * line;
+        add_row(x, ds, query, lanes, key, r->sums + (key - all.lo) * ATTN_ROW_BLOCK);
+    }
+}
+
+/* The item's queries of one sequence and of heads first_head .. first_head + fold - 1 against one block of keys. */
+static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int64_t key)
+{
+    attn_grad_run *r = &x->run;
+    r->seq = attn_problem_sequence(r->p, b);
+    r->scores.first_head = first_head, r->scores.fold = fold;
+    r->kv_head = first_head / r->p->group;
+    const attn_interval all = {key, min64(key + ATTN_KEY_BLOCK, r->seq.nk)};
+    const attn_interval rows = {x->queries.lo * fold, min64(x->queries.hi, r->seq.nq_used) * fold};
+    bool packed = false;
+    for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += ATTN_ROW_BLOCK) {
+        const int64_t end = min64(row + ATTN_ROW_BLOCK, rows.hi);
+        const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / fold, (end - 1) / fold + 1);
+        attn_interval keys;
+        if (attn_mask_tile(&mask, all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
+            continue;
+        }
+        if (!packed) {
+            attn_grad_pack_keys(r, all.lo, all.hi);
+            packed = true;
+        }
+        attn_grad_pack_rows(r, row, end, false);
+        for (int strip = 0; strip < r->strips; strip++) {
+            add_tile(x, strip, all);
+        }
+    }
+}
+
+/* All sequences and heads that share the item's elements. */
+static void add_shared(item *x, int64_t key)
+{
+    const attn_problem *p = x->run.p;
+    const bool all_b = x->sum->out.shape[0] == 1, all_h = x->sum->out.shape[1] == 1;
+    for (int64_t b = all_b ? 0 : x->b; b < (all_b ? p->batch : x->b + 1); b++) {
+        for (int64_t kv = 0; all_h && kv < p->kv_heads; kv++) {
+            add_block(x, b, kv * p->group, p->group, key);
+        }
+        if (!all_h) {
+            add_block(x, b, x->h, 1, key);
+        }
+    }
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------- */
+
+/* The sums of keys first .. last-1 to their places: the gradient, or partial sums. */
+static void store_sums(const item *x, double *partial, int64_t first, int64_t last)
+{
+    const attn_tensor *out = &x->sum->out;
+    for (int64_t key = first; key < last; key++) {
+        const double *sums = x->run.sums + (key - first) * ATTN_ROW_BLOCK;
+        for (int64_t i = x->queries.lo; i < x->queries.hi && x->per_query; i++) {
+            attn_element_from_f64(attn_at(out, x->b, x->h, i, key), out->dtype, sums[i - x->queries.lo]);
+        }
+        if (!x->per_query) {
+            partial[key] = sums[0];
+        }
+    }
+}
+
+static int64_t most_keys(const attn_problem *p)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < (p->varlen ? p->batch : p->batch > 0 ? 1 : 0); b++) {
+        most = max64(most, attn_declared_length(&p->cu_k, &p->k, b));
+    }
+    return most;
+}
+
+/* Sums of all keys of a block into the line after them, key by key. */
+static void add_keys(const item *x)
+{
+    double *total = x->run.sums + ATTN_KEY_BLOCK * ATTN_ROW_BLOCK;
+    for (int64_t i = 0; i < ATTN_KEY_BLOCK * ATTN_ROW_BLOCK; i++) {
+        total[i % ATTN_ROW_BLOCK] += x->run.sums[i];
+    }
+}
+
+static void run_item(item *x, double *partial)
+{
+    const size_t bytes = ATTN_KEY_BLOCK * ATTN_ROW_BLOCK * sizeof(double);
+    const int64_t end = x->per_key ? x->sum->out.shape[3] : most_keys(x->run.p);
+    memset(x->run.sums, 0, bytes + ATTN_ROW_BLOCK * sizeof(double));
+    for (int64_t key = 0; key < end; key += ATTN_KEY_BLOCK) {
+        add_shared(x, key);
+        if (x->per_key) {
+            store_sums(x, partial, key, min64(key + ATTN_KEY_BLOCK, end));
+        } else {
+            add_keys(x);
+        }
+        memset(x->run.sums, 0, bytes);
+    }
+    if (!x->per_key) {
+        memcpy(x->run.sums, x->run.sums + ATTN_KEY_BLOCK * ATTN_ROW_BLOCK, ATTN_ROW_BLOCK * sizeof(double));
+        store_sums(x, partial, 0, 1);
+    }
+}
+
+static double *partial_of(const job *j, int64_t b, int64_t h, int64_t chunk)
+{
+    const attn_score_sum *s = j->sum;
+    double *first = (double *)(void *)(j->workspace + s->partial);
+    return first + ((b * s->out.shape[1] + h) * s->chunks + chunk) * s->out.shape[3];
+}
+
+/* index: (batch, head, chunk) of the shape. */
+static void sum_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_score_sum *s = j->sum;
+    const int64_t heads = s->out.shape[1], chunk = index % s->chunks;
+    item x = {.sum = s, .b = index / s->chunks / heads, .h = index / s->chunks % heads, .chunk = chunk};
+    x.per_query = s->out.shape[2] != 1, x.per_key = s->out.shape[3] != 1;
+    x.queries = (attn_interval){chunk * s->chunk, (chunk + 1) * s->chunk};
+    x.queries.hi = x.per_query ? min64(x.queries.hi, s->out.shape[2]) : x.queries.hi;
+    attn_host host;
+    attn_host_leave(&host);
+    attn_grad_run_init(&x.run, j->plan, j->g, j->workspace, thread);
+    x.run.natural = true, x.run.factor = 1;
+    run_item(&x, partial_of(j, x.b, x.h, chunk));
+    attn_host_return(&host);
+}
+
+/* Adds up the chunks of a shape with one query. */
+static void add_chunks(const job *j)
+{
+    const attn_tensor *out = &j->sum->out;
+    for (int64_t b = 0; b < out->shape[0]; b++) {
+        for (int64_t h = 0; h < out->shape[1]; h++) {
+            for (int64_t key = 0; key < out->shape[3]; key++) {
+                double sum = 0;
+                for (int64_t chunk = 0; chunk < j->sum->chunks; chunk++) {
+                    sum += partial_of(j, b, h, chunk)[key];
+                }
+                attn_element_from_f64(attn_at(out, b, h, 0, key), out->dtype, sum);
+            }
+        }
+    }
+}
+
+/* ---- sinks ----------------------------------------------------------------------------------------------------- */
+
+/* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0, whatever dO holds. */
+static double sink_sum(const job *j, int64_t b, int64_t h)
+{
+    const attn_problem *p = &j->g->p;
+    const attn_sequence seq = attn_problem_sequence(p, b);
+    const double sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, b, h, 0, 0), p->sinks.dtype);
+    double sum = 0;
+    for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
+        double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype), delta = 0;
+        if (i - seq.q_first < seq.nq_used) {
+            delta =
+                get_real(j->plan->uk, j->workspace + j->plan->delta, (seq.tensor * p->q.shape[1] + i) * p->heads + h);
+        } else if (j->g->d_lse.data) {
+            delta = -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
+        }
+        sum -= exp(sink - lse) * delta;
+    }
+    return sum;
+}
+
+/* index: (batch, head) of the shape. */
+static void sink_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *out = &j->g->d_sinks;
+    const int64_t b = index / out->shape[1], h = index % out->shape[1];
+    const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
+    double sum = 0;
+    attn_host host;
+    (void)thread;
+    attn_host_leave(&host);
+    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? j->g->p.batch : b + 1); bb++) {
+        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? j->g->p.heads : h + 1); hh++) {
+            sum += sink_sum(j, bb, hh);
+        }
+    }
+    attn_element_from_f64(attn_at(out, b, h, 0, 0), out->dtype, sum);
+    attn_host_return(&host);
+}
+
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                      char *workspace)
+{
+    job j = {.plan = plan, .g = g, .workspace = workspace};
+    for (int i = 0; i < plan->score_sums; i++) {
+        const attn_score_sum *s = &plan->score_sum[i];
+        j.sum = s;
+        executor->parallel_for(executor->user, s->out.shape[0] * s->out.shape[1] * s->chunks, sum_task, &j);
+        if (s->out.shape[2] == 1) {
+            add_chunks(&j);
+        }
+    }
+    if (g->d_sinks.data) {
+        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task, &j);
+    }
+}

@@ -1,0 +1,241 @@
+/*
+ * plan_backward.c: problem x machine -> plan of the backward pass: passes, items, workspace map. Pure.
+ *
+ * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and delta of all rows;
+ * then per thread:
+ *
+ *     k, v         [keys][d_pad], [keys][dv_pad]                 a few blocks of keys
+ *     dk, dv       the same                                      their sums
+ *     qt, dot      per strip [d_pad][strip], [dv_pad][strip]     a row block, queries along the lanes
+ *     q, d_o       [ATTN_ROW_BLOCK][d_pad], .. [dv_pad]          the same rows as they are
+ *     s, dp        per strip [ATTN_KEY_BLOCK][strip]             P and dS of a row block and a block of keys
+ *     products     [ATTN_KEY_BLOCK][strip]                       S before the softcap; only with one
+ *     keep         [ATTN_KEY_BLOCK][strip]                       only with dropout
+ *     visible      per strip [ATTN_KEY_BLOCK][strip] bytes       for the careful path
+ *     bias         [ATTN_KEY_BLOCK][strip]                       only with a mask or bias tensor
+ *     lanes        4 x [strip]                                   of scores.h
+ *     lse, delta   [ATTN_ROW_BLOCK]
+ *     ones         [strip]
+ *     dqt          per strip of the item [d_pad][strip]          sums of dQ
+ *     sums         double [ATTN_KEY_BLOCK + 1][ATTN_ROW_BLOCK]   sums of dS; only with d_bias or d_alibi_slopes
+ *
+ * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
+ */
+#include "core/error.h"
+#include "cpu/backward.h"
+
+enum { MOST_KEYS = 512, ITEM_ROWS = 4 * ATTN_ROW_BLOCK, MOST_CHUNKS = 16, ITEMS = 64 };
+
+/* A running size in bytes that remembers overflows. */
+typedef struct size {
+    uint64_t bytes;
+    bool overflow;
+} size;
+
+/* The offset of a region of a b elements of `real` bytes, in whole cache lines. */
+static uint64_t take(size *s, int64_t a, int64_t b, int real)
+{
+    uint64_t n, at = s->bytes;
+    s->overflow |= __builtin_mul_overflow((uint64_t)a, (uint64_t)b, &n) ||
+                   __builtin_mul_overflow(n, (uint64_t)real, &n) || __builtin_add_overflow(n, 63, &n) ||
+                   __builtin_add_overflow(s->bytes, n & ~(uint64_t)63, &s->bytes);
+    return at;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s)
+{
+    if (pass->dq && pass->dkv) {
+        return 1;
+    }
+    int64_t n = pass->dq ? s->nq * p->group : s->k_rows;
+    return n / pass->schedule.block_rows + (n % pass->schedule.block_rows != 0);
+}
+
+static int64_t different_sequences(const attn_problem *p)
+{
+    return p->varlen ? attn_problem_sequences(p) : p->batch > 0 ? 1 : 0;
+}
+
+static attn_grad_pass make_pass(const attn_problem *p, bool dq, bool dkv, int64_t block)
+{
+    attn_grad_pass pass = {.schedule = {.block_rows = block, .sequences = attn_problem_sequences(p)}};
+    pass.dq = dq, pass.dkv = dkv;
+    for (int64_t b = 0; b < different_sequences(p); b++) {
+        attn_sequence s = attn_problem_sequence(p, b);
+        pass.schedule.items += attn_grad_blocks(&pass, p, &s) * p->kv_heads;
+    }
+    pass.schedule.items *= p->varlen ? 1 : pass.schedule.sequences;
+    return pass;
+}
+
+/* All five products in one pass cost 5; two passes cost 3 + 4, but can be dealt out evenly. The bits are the same. */
+static bool split_is_faster(const attn_problem *p, int32_t threads)
+{
+    double total = 0, largest = 0, items = 0;
+    for (int64_t b = 0; b < different_sequences(p); b++) {
+        attn_sequence s = attn_problem_sequence(p, b);
+        double work = (double)s.nq * (double)s.nk, count = (double)p->kv_heads * (p->varlen ? 1 : (double)p->batch);
+        total += work * count;
+        items += work > 0 ? count : 0;
+        largest = work > largest ? work : largest;
+    }
+    if (items == 0 || threads == 1) {
+        return false;
+    }
+    int64_t rounds = ((int64_t)items + threads - 1) / threads;
+    double busiest = (double)rounds * total / items;
+    return 5 * (busiest > largest ? busiest : largest) > 7 * total / threads;
+}
+
+static int64_t most_keys(const attn_problem *p)
+{
+    return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, ATTN_KEY_BLOCK);
+}
+
+/* Q and dO are packed anew for each set of keys, so more keys cost less; their panels and sums may spill into the L3
+ * cache, from which a row block reads them once. */
+static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine)
+{
+    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
+    int64_t bytes = 2 * (plan->d_pad + plan->dv_pad) * plan->uk->real_size;
+    int64_t keys = bytes > 0 ? 2 * l2 / bytes / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK : MOST_KEYS;
+    keys = keys < ATTN_KEY_BLOCK ? ATTN_KEY_BLOCK : keys > MOST_KEYS ? MOST_KEYS : keys;
+    return keys > most_keys(p) ? most_keys(p) : keys;
+}
+
+/* Blocks of n at most, so that there are a few of them per thread. */
+static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads)
+{
+    int64_t share = round_up(n / threads / 4 + 1, unit);
+    return share < most ? share : most;
+}
+
+static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
+{
+    const attn_problem *p = &g->p;
+    bool dq = g->dq.data != NULL, dkv = g->dk.data != NULL || g->dv.data != NULL;
+    int64_t keys;
+    if (__builtin_mul_overflow(p->k.shape[1], p->q.shape[0] * p->kv_heads, &keys)) {
+        keys = INT64_MAX / 4;
+    }
+    int64_t row_block = block_size(plan->rows, ITEM_ROWS, ATTN_ROW_BLOCK, machine->threads);
+    int64_t key_block = block_size(keys, plan->keys, ATTN_KEY_BLOCK, machine->threads);
+    if (dq && dkv && !split_is_faster(p, machine->threads)) {
+        plan->pass[plan->passes++] = make_pass(p, true, true, INT64_MAX / 4);
+        return;
+    }
+    if (dkv) {
+        plan->pass[plan->passes++] = make_pass(p, false, true, key_block);
+    }
+    if (dq) {
+        plan->pass[plan->passes++] = make_pass(p, true, false, row_block);
+    }
+}
+
+/* A shape with one query is cut into a fixed number of chunks, so that partial sums stay linear in the lengths. */
+static void plan_score_sum(attn_backward_plan *plan, const attn_problem *p, const attn_tensor *out, bool slopes)
+{
+    attn_score_sum sum = {.out = *out, .slopes = slopes, .chunk = ATTN_ROW_BLOCK};
+    int64_t queries = out->shape[2], owners = out->shape[0] * out->shape[1];
+    if (out->data == NULL || owners == 0) {
+        return;
+    }
+    if (queries == 1) {
+        int64_t chunks = owners < ITEMS ? ITEMS / owners : 1;
+        chunks = chunks < MOST_CHUNKS ? chunks : MOST_CHUNKS;
+        queries = p->q.shape[1];
+        sum.chunk = round_up(queries / chunks + 1, ATTN_ROW_BLOCK);
+    }
+    sum.chunks = queries > 0 ? (queries + sum.chunk - 1) / sum.chunk : 1;
+    plan->score_sum[plan->score_sums++] = sum;
+}
+
+/* Rows whose dQ an item sums. */
+static int64_t most_dq_rows(const attn_backward_plan *plan, const attn_problem *p)
+{
+    const attn_grad_pass *pass = &plan->pass[plan->passes > 0 ? plan->passes - 1 : 0];
+    int64_t most = 0;
+    for (int64_t b = 0; b < different_sequences(p) && pass->dq; b++) {
+        attn_sequence s = attn_problem_sequence(p, b);
+        most = s.nq * p->group > most ? s.nq * p->group : most;
+    }
+    return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows, plan->uk->strip);
+}
+
+static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *total)
+{
+    attn_grad_map *m = &plan->map;
+    const int real = plan->uk->real_size;
+    const int64_t strip = plan->uk->strip, rows = ATTN_ROW_BLOCK, tile = ATTN_KEY_BLOCK * strip;
+    size s = {0};
+    m->k = take(&s, plan->keys, plan->d_pad, real);
+    m->v = take(&s, plan->keys, plan->dv_pad, real);
+    m->dk = take(&s, plan->keys, plan->d_pad, real);
+    m->dv = take(&s, plan->keys, plan->dv_pad, real);
+    m->qt = take(&s, rows, plan->d_pad, real);
+    m->dot = take(&s, rows, plan->dv_pad, real);
+    m->q = take(&s, rows, plan->d_pad, real);
+    m->d_o = take(&s, rows, plan->dv_pad, real);
+    m->s = take(&s, rows, ATTN_KEY_BLOCK, real);
+    m->dp = take(&s, rows, ATTN_KEY_BLOCK, real);
+    m->products = take(&s, p->softcap > 0 ? tile : 0, 1, real);
+    m->keep = take(&s, p->dropout.on ? tile : 0, 1, real);
+    m->visible = take(&s, rows, ATTN_KEY_BLOCK, 1);
+    m->bias = take(&s, p->mask.data || p->bias.data ? tile : 0, 1, real);
+    m->lanes = take(&s, (int64_t)attn_score_lane_bytes(plan->uk), 1, 1);
+    m->lse = take(&s, rows, 1, real);
+    m->delta = take(&s, rows, 1, real);
+    m->ones = take(&s, strip, 1, real);
+    m->dqt = take(&s, most_dq_rows(plan, p), plan->d_pad, real);
+    m->sums = take(&s, plan->score_sums > 0 ? ATTN_KEY_BLOCK + 1 : 0, ATTN_ROW_BLOCK, (int)sizeof(double));
+    m->total = s.bytes;
+    total->overflow |= s.overflow;
+}
+
+static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine, size *s)
+{
+    for (int i = 0; i < plan->passes; i++) {
+        plan->pass[i].table = take(s, p->varlen ? attn_problem_sequences(p) + 1 : 0, 1, (int)sizeof(int64_t));
+    }
+    plan->lse = take(s, plan->rows, 1, plan->uk->real_size);
+    plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
+    for (int i = 0; i < plan->score_sums; i++) {
+        attn_score_sum *sum = &plan->score_sum[i];
+        int64_t n = sum->out.shape[2] == 1 ? sum->out.shape[0] * sum->out.shape[1] * sum->chunks : 0;
+        sum->partial = take(s, n, sum->out.shape[3], (int)sizeof(double));
+    }
+    map_scratch(plan, p, s);
+    /* the executor may use any of the machine's thread numbers */
+    plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);
+    s->overflow |= __builtin_add_overflow(s->bytes, 63, &plan->workspace_bytes);
+}
+
+attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
+{
+    const attn_problem *p = &g->p;
+    const int64_t most = INT64_C(1) << 40;
+    *plan = (attn_backward_plan){.uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise};
+    const int64_t pad = plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
+    if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 64 ||
+        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &plan->rows) ||
+        __builtin_mul_overflow(plan->rows, p->heads, &plan->rows) || plan->rows > INT64_MAX / 64) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
+                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
+                         (long long)p->k.shape[1]);
+    }
+    plan->d_pad = round_up(p->d, pad);
+    plan->dv_pad = round_up(p->dv, pad);
+    plan->keys = keys_at_once(plan, p, machine);
+    plan->scores = attn_plan_scores(p, plan->uk);
+    plan_passes(plan, g, machine);
+    plan_score_sum(plan, p, &g->d_bias, false);
+    plan_score_sum(plan, p, &g->d_alibi, true);
+    size s = {0};
+    map_workspace(plan, p, machine, &s);
+    return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits") : ATTN_OK;
+}

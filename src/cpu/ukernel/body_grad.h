@@ -1,0 +1,190 @@
+/*
+ * body_grad.h: the members of ukernel_grad.h once, for any vector width: included by body.h with its parameters.
+ */
+
+static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+{
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        vec sum = v_set1(0);
+        for (int64_t c = 0; c < d;) {
+            vec chunk = v_set1(0);
+            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
+                int64_t at = c * STRIP + lane;
+                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
+            }
+            sum = v_add(sum, chunk);
+        }
+        v_store((real *)dot + lane, sum);
+    }
+}
+
+static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t)
+{
+    const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)), zero = v_set1(0);
+    const vec factor = v_set1((real)t->factor), tiny = v_set1(REAL_MIN);
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
+        const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
+        const vec lse = v_load((const real *)t->lse + lane), delta = v_load((const real *)t->delta + lane);
+        for (int64_t at = 0; at < n * STRIP; at += STRIP) {
+            vec d = v_sub(v_load(s + at), lse), grad = v_load(dp + at);
+            vec p = FN(exp2)(v_zero_lt(zero, d, d), c, least);
+            if (keep) {
+                vec z = v_load(keep + at);
+                grad = v_mul(grad, z);
+                v_store(s + at, v_mul(p, z));
+            } else {
+                v_store(s + at, p);
+            }
+            v_store(dp + at, v_zero_lt(p, tiny, v_mul(v_mul(p, v_sub(grad, delta)), factor)));
+        }
+    }
+}
+
+/* With e = exp(-2|x|): 1 - tanh^2(x) = 4 e / (1 + e)^2, without cancellation. */
+static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_, double cap_)
+{
+    const vec scale = v_set1((real)scale_), cap = v_set1((real)cap_), minus = v_set1(-2), one = v_set1(1);
+    const vec c = v_set1((real)1.4426950408889634), least = v_set1((real)(EXP2_MIN / 1.4426950408889634));
+    real *ds = ds_;
+    for (int64_t at = 0; at < n * STRIP; at += VL) {
+        vec x = v_div(v_mul(v_load((const real *)s + at), scale), cap);
+        vec e = FN(exp2)(v_mul(minus, v_abs(x)), c, least), sum = v_add(one, e);
+        v_store(ds + at, v_mul(v_load(ds + at), v_div(v_mul(v_set1(4), e), v_mul(sum, sum))));
+    }
+}
+
+/* MR keys, `width` vectors of columns. */
+ATTN_INLINE void FN(grad_panel)(real *g, const real *p, const real *x, int64_t cols, int strips, const int width)
+{
+    vec acc[MR][NV];
+    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
+    for (int strip = 0; strip < strips; strip++, p += (ATTN_KEY_BLOCK - 1) * STRIP) {
+        for (int lane = 0; lane < STRIP; lane++, p++, x += cols) {
+            vec row[NV];
+            ATTN_UNROLL for (int v = 0; v < width; v++) row[v] = v_load(x + v * VL);
+            ATTN_UNROLL for (int r = 0; r < MR; r++) {
+                vec b = v_set1(p[r * STRIP]);
+                ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(b, row[v], acc[r][v]);
+            }
+        }
+    }
+    ATTN_UNROLL for (int r = 0; r < MR; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
+            real *to = g + r * cols + v * VL;
+            v_store(to, v_add(v_load(to), acc[r][v]));
+        }
+    }
+}
+
+static void FN(grad_rows)(void *g_, const void *p, const void *x_, int64_t cols, int64_t n, int strips)
+{
+    int64_t vectors = cols / VL;
+    for (int64_t v = 0; v < vectors;) {
+        /* a single vector too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
+        int64_t left = vectors - v, width = left == NV + 1 && NV > 2 ? 2 : left < NV ? left : NV;
+        for (int64_t key = 0; key < n; key += MR) {
+            real *g = (real *)g_ + key * cols + v * VL;
+            const real *a = (const real *)p + key * STRIP, *x = (const real *)x_ + v * VL;
+            switch (width) {
+            case 1:
+                FN(grad_panel)(g, a, x, cols, strips, 1);
+                break;
+            case 2:
+                FN(grad_panel)(g, a, x, cols, strips, 2);
+                break;
+            default:
+                FN(grad_panel)(g, a, x, cols, strips, NV);
+            }
+        }
+        v += width;
+    }
+}
+
+static void FN(grad_rows_careful)(void *g_, const void *p, const void *x, int64_t cols, int64_t n, int strips,
+                                  const unsigned char *visible)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int64_t c = 0; c < cols; c++) {
+            real sum = 0, *g = (real *)g_ + key * cols + c;
+            for (int64_t row = 0; row < (int64_t)strips * STRIP; row++) {
+                int64_t at = (row / STRIP * ATTN_KEY_BLOCK + key) * STRIP + row % STRIP;
+                if (visible[at]) {
+                    sum = FUSED(((const real *)p)[at], ((const real *)x)[row * cols + c], sum);
+                }
+            }
+            *g += sum;
+        }
+    }
+}
+
+static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
+                         int64_t cols_pad, int64_t cols, int64_t n)
+{
+    int64_t step = row_stride * (int64_t)attn_dtype_size(dtype);
+    const real *row = g;
+    vec bad = v_set1(0);
+    for (int64_t i = 0; i < n; i++, row += cols_pad) {
+        FN(narrow)((char *)first + i * step, col_stride, dtype, row, cols);
+        for (int64_t c = 0; c < cols_pad; c += VL) {
+            bad = v_fma(v_load(row + c), v_set1(0), bad); /* NaN for NaN and Inf; columns beyond cols are 0 */
+        }
+    }
+    real sum[VL], all = 0;
+    v_store(sum, bad);
+    for (int i = 0; i < VL; i++) {
+        all += sum[i];
+    }
+    return all == 0;
+}
+
+/* Four words for each lane, as attn_dropout_words (core/dropout.h). Loops over lanes are for the compiler to
+ * vectorise. */
+static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint32_t word[4][STRIP])
+{
+    uint32_t k0 = t->dropout->key[0], k1 = t->dropout->key[1];
+    for (int lane = 0; lane < STRIP; lane++) {
+        word[0][lane] = quad;
+        word[1][lane] = t->query[lane];
+        word[2][lane] = (uint32_t)t->stream[lane];
+        word[3][lane] = (uint32_t)(t->stream[lane] >> 32);
+    }
+    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
+        for (int lane = 0; lane < STRIP; lane++) {
+            uint64_t a = (uint64_t)ATTN_PHILOX_M0 * word[0][lane], b = (uint64_t)ATTN_PHILOX_M1 * word[2][lane];
+            word[0][lane] = (uint32_t)(b >> 32) ^ word[1][lane] ^ k0;
+            word[2][lane] = (uint32_t)(a >> 32) ^ word[3][lane] ^ k1;
+            word[1][lane] = (uint32_t)b;
+            word[3][lane] = (uint32_t)a;
+        }
+    }
+}
+
+static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool times)
+{
+    const uint32_t last = t->dropout->last;
+    const real kept = (real)t->dropout->scale;
+    uint32_t word[4][STRIP];
+    for (int64_t key = 0; key < n;) {
+        int64_t from = (t->first_key + key) % 4;
+        FN(drop_words)(t, (uint32_t)((t->first_key + key) / 4), word);
+        for (; from < 4 && key < n; from++, key++) {
+            real *to = (real *)tile + key * STRIP;
+            for (int lane = 0; lane < STRIP; lane++) {
+                real z = word[from][lane] > last ? kept : 0;
+                to[lane] = times ? to[lane] * z : z;
+            }
+        }
+    }
+}
+
+static const attn_ukernel_grad FN(grad) = {
+    .vector = VL,
+    .dots = FN(grad_dots),
+    .softmax = FN(grad_softmax),
+    .softcap = FN(grad_softcap),
+    .rows = FN(grad_rows),
+    .rows_careful = FN(grad_rows_careful),
+    .put = FN(grad_put),
+    .drop = FN(grad_drop),
+};

@@ -1,0 +1,99 @@
+/*
+ * scalar_grad.h: the reference of ukernel_grad.h, included by scalar.h with its parameters.
+ */
+
+static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+{
+    for (int lane = 0; lane < FN(STRIP); lane++) {
+        real sum = 0;
+        for (int64_t c = 0; c < d;) {
+            real chunk = 0;
+            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
+                int64_t at = c * FN(STRIP) + lane;
+                chunk = FMA(((const real *)a)[at], ((const real *)b)[at], chunk);
+            }
+            sum += chunk;
+        }
+        ((real *)dot)[lane] = sum;
+    }
+}
+
+static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *t)
+{
+    const real c = (real)t->exponent, least = (real)(EXP2_MIN / t->exponent);
+    for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        int64_t lane = i % FN(STRIP);
+        real *score = (real *)s + i, *grad = (real *)dp + i, keep = t->keep ? ((const real *)t->keep)[i] : 1;
+        real d = *score - ((const real *)t->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
+        real ds = p * (*grad * keep - ((const real *)t->delta)[lane]) * (real)t->factor;
+        *score = p * keep;
+        *grad = p < REAL_MIN ? 0 : ds;
+    }
+}
+
+/* With e = exp(-2|x|): 1 - tanh^2(x) = 4 e / (1 + e)^2, without cancellation. */
+static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, double cap)
+{
+    for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        real x = ((const real *)s)[i] * (real)scale / (real)cap;
+        real e = FN(exp2)(-2 * (x < 0 ? -x : x), (real)1.4426950408889634, (real)(EXP2_MIN / 1.4426950408889634));
+        ((real *)ds)[i] *= 4 * e / ((1 + e) * (1 + e));
+    }
+}
+
+static void FN(grad_rows_careful)(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips,
+                                  const unsigned char *visible)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int64_t c = 0; c < cols; c++) {
+            real sum = 0;
+            for (int64_t row = 0; row < strips * FN(STRIP); row++) {
+                int64_t at = (row / FN(STRIP) * ATTN_KEY_BLOCK + key) * FN(STRIP) + row % FN(STRIP);
+                if (!visible || visible[at]) {
+                    sum = FMA(((const real *)p)[at], ((const real *)x)[row * cols + c], sum);
+                }
+            }
+            ((real *)g)[key * cols + c] += sum;
+        }
+    }
+}
+
+static void FN(grad_rows)(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips)
+{
+    FN(grad_rows_careful)(g, p, x, cols, n, strips, NULL);
+}
+
+static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
+                         int64_t cols_pad, int64_t cols, int64_t n)
+{
+    int64_t size = (int64_t)attn_dtype_size(dtype);
+    bool finite = true;
+    for (int64_t i = 0; i < n * cols; i++) {
+        real x = ((const real *)g)[i / cols * cols_pad + i % cols];
+        attn_element_from_f64((char *)first + (i / cols * row_stride + i % cols * col_stride) * size, dtype, (double)x);
+        finite = finite && x - x == 0;
+    }
+    return finite;
+}
+
+static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool times)
+{
+    for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        int64_t lane = i % FN(STRIP), key = t->first_key + i / FN(STRIP);
+        uint32_t word[4];
+        attn_dropout_words(t->dropout, t->stream[lane], t->query[lane], (uint32_t)(key / 4), word);
+        real keep = word[key % 4] > t->dropout->last ? (real)t->dropout->scale : 0;
+        ((real *)tile)[i] = times ? ((real *)tile)[i] * keep : keep;
+    }
+}
+
+static const attn_ukernel_grad FN(grad) = {
+    .vector = 1,
+    .dots = FN(grad_dots),
+    .softmax = FN(grad_softmax),
+    .softcap = FN(grad_softcap),
+    .rows = FN(grad_rows),
+    .rows_careful = FN(grad_rows_careful),
+    .put = FN(grad_put),
+    .drop = FN(grad_drop),
+};

@@ -1,0 +1,67 @@
+/*
+ * grad_errors.c: see grad_errors.h.
+ */
+#include "grad_errors.h"
+#include "errors.h"
+
+#include <math.h>
+
+const char *grad_errors_name(enum oracle_gradient which)
+{
+    static const char *const names[] = {"dQ", "dK", "dV", "dBias", "dSlopes", "dSinks"};
+    return names[which];
+}
+
+void grad_errors_tensors(const attn_backward_args *a, const attn_tensor *tensors[ORACLE_GRADIENTS])
+{
+    tensors[ORACLE_DQ] = &a->dq, tensors[ORACLE_DK] = &a->dk, tensors[ORACLE_DV] = &a->dv;
+    tensors[ORACLE_DBIAS] = &a->d_bias, tensors[ORACLE_DSLOPES] = &a->d_alibi_slopes;
+    tensors[ORACLE_DSINKS] = &a->d_sinks;
+}
+
+/* What of an error half an ulp and u times the size of the terms do not explain. The least probability that counts is
+ * 2^-125 (f64: 2^-1021), hence the last term. */
+static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error, double exact, double size)
+{
+    bool wide = a->q.dtype == ATTN_F64;
+    double half_ulp = oracle_bound(a->q.dtype, t->dtype, 0, exact, 0, 0), u = wide ? 0x1p-53 : 0x1p-24;
+    double excess = isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);
+    return excess == 0 ? 0 : excess / (u * size);
+}
+
+static void measure(const attn_backward_args *a, const attn_tensor *t, const oracle_gradients *exact,
+                    enum oracle_gradient which, grad_errors *e)
+{
+    int64_t at = 0, count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
+        for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
+            for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
+                for (int64_t i3 = 0; i3 < t->shape[3]; i3++, at++) {
+                    double x = (double)exact->of[which][at];
+                    double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
+                    double once = errors_distance(errors_rounded(t->dtype, x), x);
+                    e->c[which] = fmax(e->c[which], error_in_units(a, t, error, x, (double)exact->size[which][at]));
+                    e->rmse[which] += error * error;
+                    e->rmse_once[which] += once * once;
+                }
+            }
+        }
+    }
+    e->rmse[which] = count > 0 ? sqrt(e->rmse[which] / (double)count) : 0;
+    e->rmse_once[which] = count > 0 ? sqrt(e->rmse_once[which] / (double)count) : 0;
+}
+
+void grad_errors_measure(const attn_backward_args *args, grad_errors *e)
+{
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    oracle_gradients exact;
+    *e = (grad_errors){{0}, {0}, {0}};
+    oracle_backward(args, &exact);
+    grad_errors_tensors(args, tensors);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        if (tensors[n]->data != NULL) {
+            measure(args, tensors[n], &exact, (enum oracle_gradient)n, e);
+        }
+    }
+    oracle_gradients_free(&exact);
+}

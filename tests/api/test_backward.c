@@ -1,0 +1,237 @@
+/*
+ * test_backward.c: how attn_backward is called rather than what it computes: wrong arguments (C8, F3), workspaces and
+ * allocations (F1), older and newer structs. (What it computes: tests/op.)
+ */
+#include "call.h"
+#include "grad_runs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DENSE                                                                                                         \
+    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=bf16 o_dtype=f32 bias=bhqk alibi=h sinks=h used_q=5,4 pass=backward d_lse=1 " \
+    "d_bias=f32 d_alibi=1 d_sinks=1"
+
+static void open_gradients(problem_tensors *t)
+{
+    problem p;
+    char sentence[256];
+    assert_true(problem_parse(DENSE, &p, sentence, sizeof sentence));
+    assert_true(problem_tensors_create(&p, PLACE_GUARD_AFTER, t));
+    assert_int_equal(attn_forward(NULL, &t->args), ATTN_OK);
+}
+
+static bool untouched(const problem_tensors *t)
+{
+    size_t bytes;
+    unsigned char *now = grad_runs_copy(&t->grad, &bytes);
+    bool same = true;
+    for (size_t i = 0; i < bytes; i++) {
+        same = same && now[i] == 0xFF;
+    }
+    free(now);
+    return same && problem_tensors_intact(t);
+}
+
+#define FIELD(member, value, status, says)                                                                         \
+    {                                                                                                              \
+        offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), value, ATTN_ERR_##status, \
+            says                                                                                                   \
+    }
+
+static void test_wrong_fields(void **state)
+{
+    static const struct {
+        size_t at, size;
+        int64_t value;
+        attn_status status;
+        const char *says;
+    } list[] = {
+        FIELD(struct_size, 0, INVALID_ARGUMENT, "attn_backward_args.struct_size = 0"),
+        FIELD(q.shape[3], 7, INVALID_ARGUMENT, "k.shape[3] = 8 but q.shape[3] = 7"),
+        FIELD(k.dtype, ATTN_F32, INVALID_ARGUMENT, "must be the same"),
+        FIELD(o.data, 0, INVALID_ARGUMENT, "o.data is NULL"),
+        FIELD(o.dtype, ATTN_F16, INVALID_ARGUMENT, "o.dtype = 3"),
+        FIELD(lse.data, 0, INVALID_ARGUMENT, "lse.data is NULL"),
+        FIELD(lse.dtype, ATTN_BF16, INVALID_ARGUMENT, "lse.dtype = 4"),
+        FIELD(lse.shape[2], 2, INVALID_ARGUMENT, "lse.shape[2] = 2 but q.shape[2] = 4"),
+        FIELD(d_o.data, 0, INVALID_ARGUMENT, "d_o.data is NULL"),
+        FIELD(d_o.dtype, ATTN_F64, INVALID_ARGUMENT, "d_o.dtype = 1"),
+        FIELD(d_o.shape[1], 4, INVALID_ARGUMENT, "d_o.shape[1] = 4 but o.shape[1] = 5"),
+        FIELD(d_lse.shape[3], 2, INVALID_ARGUMENT, "d_lse.shape[3] = 2 but lse.shape[3] = 1"),
+        FIELD(dq.dtype, ATTN_F16, INVALID_ARGUMENT, "dq.dtype = 3"),
+        FIELD(dq.shape[0], 3, INVALID_ARGUMENT, "dq.shape[0] = 3 but q.shape[0] = 2"),
+        FIELD(dk.shape[2], 4, INVALID_ARGUMENT, "dk.shape[2] = 4 but k.shape[2] = 2"),
+        FIELD(dv.stride[1], 0, INVALID_ARGUMENT, "dv.stride[1] = 0 would write 7 elements to one place"),
+        FIELD(dv.data, 4097, INVALID_ARGUMENT, "dv.data = 0x1001 is not aligned"),
+        FIELD(d_bias.shape[0], 1, INVALID_ARGUMENT, "d_bias.shape[0] = 1 but bias.shape[0] = 2"),
+        FIELD(d_bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "d_bias.dtype = 5"),
+        FIELD(d_alibi_slopes.dtype, ATTN_BF16, INVALID_ARGUMENT, "d_alibi_slopes.dtype = 4"),
+        FIELD(d_sinks.shape[1], 1, INVALID_ARGUMENT, "d_sinks.shape[1] = 1 but sinks.shape[1] = 4"),
+        FIELD(d_sinks.reserved, 1, UNKNOWN_FIELD, "d_sinks.reserved = 1"),
+        FIELD(flags, 1 << 20, INVALID_ARGUMENT, "flags = 0x100000"),
+        FIELD(softcap, -1, INVALID_ARGUMENT, "softcap = "),
+        FIELD(dropout_p, INT64_C(0x4000000000000000), INVALID_ARGUMENT, "dropout_p = 2 must be in [0, 1]"),
+        FIELD(dropout_p, -1, INVALID_ARGUMENT, "dropout_p = "),
+        FIELD(stream, 64, INVALID_ARGUMENT, "stream = 0x40"),
+        FIELD(q.shape[1], INT64_C(1) << 62, OVERFLOW, "leaves 64 bits"),
+    };
+    problem_tensors t;
+    (void)state;
+    open_gradients(&t);
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        attn_backward_args a = t.grad;
+        uint64_t bytes = 5;
+        memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
+        for (int function = 0; function < 2; function++) {
+            attn_status got = function ? attn_backward_workspace(NULL, &a, &bytes) : attn_backward(NULL, &a);
+            if (got != list[i].status || strstr(attn_last_error(), list[i].says) == NULL) {
+                fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, got, attn_last_error());
+            }
+        }
+        assert_int_equal(bytes, 0);
+        assert_true(untouched(&t));
+    }
+    problem_tensors_free(&t);
+}
+
+static void test_null_and_missing(void **state)
+{
+    problem_tensors t;
+    uint64_t bytes;
+    (void)state;
+    open_gradients(&t);
+    assert_int_equal(attn_backward(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_workspace(NULL, NULL, &bytes), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_workspace(NULL, &t.grad, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    attn_backward_args a = t.grad;
+    memset(&a.sinks, 0, sizeof a.sinks);
+    assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "d_sinks is given without sinks");
+    assert_true(untouched(&t));
+    problem_tensors_free(&t);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+typedef struct books {
+    int calls, live;
+    bool refuse;
+} books;
+
+static void *books_alloc(void *user, size_t size, size_t alignment)
+{
+    books *b = user;
+    b->calls++;
+    if (b->refuse) {
+        return NULL;
+    }
+    b->live++;
+    void *memory = aligned_alloc(alignment, size);
+    memset(memory, 0xFF, size);
+    return memory;
+}
+
+static void books_free(void *user, void *ptr, size_t size)
+{
+    books *b = user;
+    (void)size;
+    b->live--;
+    free(ptr);
+}
+
+/* One allocation without a workspace, none with one; refused ones and workspaces too small leave all as it is. */
+static void test_memory(void **state)
+{
+    books b = {0};
+    attn_context_config config = {.struct_size = sizeof config, .threads = 3};
+    attn_context *context;
+    problem_tensors t;
+    region room;
+    (void)state;
+    config.allocator = (attn_allocator){&b, books_alloc, books_free};
+    open_gradients(&t);
+    assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+    int live = b.live;
+    attn_backward_args a = t.grad;
+    b.calls = 0, b.refuse = true;
+    assert_int_equal(attn_backward(context, &a), ATTN_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(attn_last_error(), "no memory for a workspace of "));
+    assert_int_equal(attn_backward_workspace(context, &a, &a.workspace_bytes), ATTN_OK);
+    assert_true(region_create(&room, a.workspace_bytes + 7, PLACE_GUARD_AFTER));
+    a.workspace = room.first;
+    a.workspace_bytes--;
+    assert_int_equal(attn_backward(context, &a), ATTN_ERR_WORKSPACE);
+    assert_int_equal(b.calls, 1);
+    assert_true(untouched(&t));
+    a.workspace_bytes++;
+    a.workspace = room.first + 7;
+    assert_int_equal(attn_backward(context, &a), ATTN_OK);
+    assert_int_equal(b.calls, 1);
+    b.refuse = false;
+    assert_int_equal(attn_backward(context, &t.grad), ATTN_OK);
+    assert_int_equal(b.calls, 2);
+    assert_int_equal(b.live, live);
+    region_free(&room);
+    attn_context_destroy(context);
+    problem_tensors_free(&t);
+}
+
+/* The workspace grows with the number of rows, not with its square. */
+static void test_workspace_is_linear(void **state)
+{
+    uint64_t before = 0;
+    (void)state;
+    for (int64_t n = 1024; n <= 65536; n *= 2) {
+        char line[128], sentence[256];
+        problem p;
+        problem_tensors t;
+        uint64_t bytes;
+        snprintf(line, sizeof line, "hq=16 n=%lld d=64 dtype=f32 pass=backward", (long long)n);
+        assert_true(problem_parse(line, &p, sentence, sizeof sentence));
+        assert_true(problem_tensors_create(&p, PLACE_NOWHERE, &t));
+        assert_int_equal(attn_backward_workspace(NULL, &t.grad, &bytes), ATTN_OK);
+        print_message("N = %lld: workspace %.1f MB, standard attention's scores and their gradients %.0f MB\n",
+                      (long long)n, (double)bytes / 1e6, 2.0 * 16 * (double)n * (double)n * 4 / 1e6);
+        assert_true(before == 0 || bytes <= 2 * before + 4096);
+        before = bytes;
+        problem_tensors_free(&t);
+    }
+}
+
+/* ---- structs --------------------------------------------------------------------------------------------------- */
+
+static void test_older_and_newer_structs(void **state)
+{
+    struct {
+        attn_backward_args known;
+        char added[64];
+    } a = {.added = {0}};
+    problem_tensors t;
+    (void)state;
+    open_gradients(&t);
+    a.known = t.grad;
+    a.known.struct_size = offsetof(attn_backward_args, dropout_p); /* an older header: the rest is not the struct's */
+    memset(&a.known.dropout_p, 0xA5, sizeof a - a.known.struct_size);
+    assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
+    memset(&a, 0, sizeof a);
+    a.known = t.grad;
+    a.known.struct_size = sizeof a;
+    assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
+    a.added[63] = 1;
+    assert_int_equal(attn_backward(NULL, &a.known), ATTN_ERR_UNKNOWN_FIELD);
+    problem_tensors_free(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrong_fields),
+        cmocka_unit_test(test_null_and_missing),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_workspace_is_linear),
+        cmocka_unit_test(test_older_and_newer_structs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

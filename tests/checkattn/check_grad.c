@@ -1,0 +1,369 @@
+/*
+ * check_grad.c: the members that the backward pass and dropout add (ukernel_grad.h). Sums over rows against the chain
+ * of fused multiply-adds that the contract gives, softmax and softcap against scalar bit for bit and against float64,
+ * dropout against core/dropout.h. Tables without these members have nothing to check.
+ */
+#include "checks.h"
+#include "core/half.h"
+#include "cpu/ukernel_grad.h"
+#include "panel.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_ROWS = 96, MOST_COLS = 144 };
+
+static void *reals(kit *k, enum slot slot, int64_t count)
+{
+    return kit_slot(k, slot, (size_t)(count * k->uk->real_size));
+}
+
+/* Sums in the table's own arithmetic. */
+static double fused(const kit *k, double a, double b, double c)
+{
+    return k->uk->real_size == 4 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
+}
+
+static double sum(const kit *k, double a, double b)
+{
+    return k->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------ */
+
+typedef struct rows_case {
+    int64_t cols, n, strips;
+    const void *p, *x;
+    const unsigned char *visible;
+} rows_case;
+
+static double want_element(const kit *k, const rows_case *c, int64_t key, int64_t col)
+{
+    const int64_t strip = k->uk->strip;
+    double chain = 0;
+    for (int64_t row = 0; row < c->strips * strip; row++) {
+        int64_t at = (row / strip * ATTN_KEY_BLOCK + key) * strip + row % strip;
+        if (!c->visible || c->visible[at]) {
+            chain = fused(k, kit_get(k, c->p, at), kit_get(k, c->x, row * c->cols + col), chain);
+        }
+    }
+    return chain;
+}
+
+static void compare_rows(kit *k, const rows_case *c, const void *before, const void *g)
+{
+    for (int64_t i = 0; i < c->n * c->cols; i++) {
+        double want = sum(k, kit_get(k, before, i), want_element(k, c, i / c->cols, i % c->cols)),
+               got = kit_get(k, g, i);
+        if (got != want && !(isnan(got) && isnan(want))) {
+            kit_fail(k, "G[%lld][%lld] = %a, wanted %a", (long long)(i / c->cols), (long long)(i % c->cols), got, want);
+            return;
+        }
+    }
+}
+
+static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
+{
+    static double before[ATTN_KEY_BLOCK * MOST_COLS];
+    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, room = (n + 7) / 8 * 8;
+    enum values kind = (enum values)(turn % VALUES_KINDS);
+    void *p = reals(k, SLOT_S, tile), *x = reals(k, SLOT_V, strips * strip * cols), *g = reals(k, SLOT_OT, room * cols);
+    unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)tile);
+    kit_doing(k, "cols=%lld n=%lld strips=%lld kind=%d", (long long)cols, (long long)n, (long long)strips, kind);
+    for (int64_t i = 0; i < tile; i++) {
+        visible[i] = kit_choice(k, 3, i + turn, 3) != 0;
+        kit_put(k, p, i, careful && !visible[i] ? 0 : kit_value(k, VALUES_NORMAL, 90, i + turn, tile));
+    }
+    for (int64_t i = 0; i < strips * strip * cols; i++) {
+        kit_put(k, x, i, kit_value(k, kind == VALUES_SPECIAL && !careful ? VALUES_NORMAL : kind, 91, i + turn, tile));
+    }
+    for (int64_t i = 0; i < room * cols; i++) {
+        kit_put(k, g, i, kit_value(k, VALUES_NORMAL, 92, i + turn, 1));
+    }
+    memcpy(before, g, (size_t)(n * cols * k->uk->real_size));
+    kit_lock(k, SLOT_S);
+    kit_lock(k, SLOT_V);
+    kit_lock(k, SLOT_VISIBLE);
+    const rows_case c = {cols, n, strips, p, x, careful ? visible : NULL};
+    if (careful) {
+        KIT_CALL(k, k->uk->grad->rows_careful(g, p, x, cols, n, (int)strips, visible));
+    } else {
+        KIT_CALL(k, k->uk->grad->rows(g, p, x, cols, n, (int)strips));
+    }
+    compare_rows(k, &c, before, g);
+}
+
+static void all_rows(kit *k, bool careful)
+{
+    const int64_t most = MOST_ROWS / k->uk->strip, vector = k->uk->grad->vector;
+    int64_t turn = 0;
+    for (int64_t cols = vector; cols <= MOST_COLS; cols += vector * (cols < 8 * vector ? 1 : 3)) {
+        for (int64_t n = 1 + turn % 5; n <= ATTN_KEY_BLOCK; n += careful ? 29 : 9) {
+            one_rows(k, cols, n, 1 + turn % most, turn, careful);
+            turn++;
+        }
+    }
+    one_rows(k, vector, ATTN_KEY_BLOCK, most, turn, careful);
+}
+
+void check_grad_rows(kit *k)
+{
+    kit_member(k, "grad->rows");
+    if (k->uk->grad) {
+        all_rows(k, false);
+        kit_member(k, "grad->rows_careful");
+        all_rows(k, true);
+    }
+}
+
+/* ---- softmax, softcap, dots ------------------------------------------------------------------------------------ */
+
+typedef struct tile_case {
+    int64_t n;
+    void *s, *dp, *lse, *delta, *keep;
+    attn_grad_tile tile;
+} tile_case;
+
+/* Scores around lse: far below, near, a little above (as rounding may have them), masked, NaN; rows without keys. */
+static void fill_tile(kit *k, tile_case *c, int64_t turn)
+{
+    const int64_t strip = k->uk->strip;
+    c->s = reals(k, SLOT_S, c->n * strip), c->dp = reals(k, SLOT_P, c->n * strip);
+    c->lse = reals(k, SLOT_L, strip), c->delta = reals(k, SLOT_M, strip), c->keep = reals(k, SLOT_BIAS, c->n * strip);
+    for (int64_t i = 0; i < c->n * strip; i++) {
+        int64_t what = kit_choice(k, 93, i + turn, 12);
+        double x = kit_value(k, VALUES_NORMAL, 94, i + turn, 1);
+        kit_put(k, c->s, i,
+                what == 0                    ? -(double)INFINITY
+                : what == 1                  ? 60 * x
+                : what == 2 && turn % 5 == 0 ? (double)NAN
+                                             : x);
+        kit_put(k, c->dp, i, kit_value(k, VALUES_NORMAL, 95, i + turn, 1));
+        kit_put(k, c->keep, i, kit_choice(k, 96, i + turn, 3) ? 1.25 : 0);
+    }
+    for (int64_t lane = 0; lane < strip; lane++) {
+        kit_put(k, c->lse, lane,
+                (lane + turn) % 7 == 0 ? (double)INFINITY : kit_value(k, VALUES_NORMAL, 97, lane + turn, 1));
+        kit_put(k, c->delta, lane, kit_value(k, VALUES_NORMAL, 98, lane + turn, 1));
+    }
+    c->tile = (attn_grad_tile){.exponent = turn % 2 ? 0.18 : 1.4426950408889634, .factor = turn % 3 ? -0.3 : 1};
+    c->tile.lse = c->lse, c->tile.delta = c->delta, c->tile.keep = turn % 4 < 2 ? c->keep : NULL;
+}
+
+/* The scalar member of the same name, strip by strip, on copies. */
+static void run_scalar(const kit *k, const tile_case *c, double *s, double *dp, bool cap)
+{
+    static double part[5][8 * ATTN_KEY_BLOCK];
+    for (int first = 0; first < k->uk->strip; first += k->scalar->strip) {
+        attn_grad_tile narrow = c->tile;
+        kit_take_lanes(k, part[0], s, c->n, first);
+        kit_take_lanes(k, part[1], dp, c->n, first);
+        kit_take_lanes(k, part[2], c->lse, 1, first);
+        kit_take_lanes(k, part[3], c->delta, 1, first);
+        kit_take_lanes(k, part[4], c->keep, c->n, first);
+        narrow.lse = part[2], narrow.delta = part[3], narrow.keep = c->tile.keep ? part[4] : NULL;
+        if (cap) {
+            k->scalar->grad->softcap(part[1], part[0], c->n, 0.7, 1.3);
+        } else {
+            k->scalar->grad->softmax(part[0], part[1], c->n, &narrow);
+        }
+        kit_give_lanes(k, s, part[0], c->n, first);
+        kit_give_lanes(k, dp, part[1], c->n, first);
+    }
+}
+
+/* P within a few roundings, and dS as P and the inputs have it. */
+static void judge_softmax(kit *k, const tile_case *c, const double *s, const double *dp)
+{
+    for (int64_t i = 0; i < c->n * k->uk->strip; i++) {
+        double lse = kit_get(k, c->lse, i % k->uk->strip), delta = kit_get(k, c->delta, i % k->uk->strip);
+        double keep = c->tile.keep ? kit_get(k, c->keep, i) : 1, u = kit_unit(k), x = kit_get(k, s, i);
+        double exponent = fmin(x - lse, 0) * c->tile.exponent, p = isnan(x) ? x : exp2(exponent);
+        double size = p * (fabs(kit_get(k, dp, i)) * keep + fabs(delta)) * fabs(c->tile.factor);
+        double ds = p * (kit_get(k, dp, i) * keep - delta) * c->tile.factor, slack = u * (6 + 2 * fabs(exponent));
+        double p_error = fabs(kit_get(k, c->s, i) - p * keep), ds_error = fabs(kit_get(k, c->dp, i) - ds);
+        bool tiny = p < (k->uk->real_size == 4 ? 0x1p-124 : 0x1p-1020);
+        if (tiny || isinf(exponent)) {
+            if (!(kit_get(k, c->s, i) <= 0x1p-100 && fabs(kit_get(k, c->dp, i)) <= 0x1p-100)) {
+                kit_fail(k, "P = %g and dS = %g for s = %g, lse = %g", kit_get(k, c->s, i), kit_get(k, c->dp, i), x,
+                         lse);
+            }
+        } else if (!isnan(p) && !(p_error <= slack * p * keep && ds_error <= slack * size)) {
+            kit_fail(k, "P = %.9g, exact %.9g; dS = %.9g, exact %.9g", kit_get(k, c->s, i), p * keep,
+                     kit_get(k, c->dp, i), ds);
+        } else if (isnan(p) && !(isnan(kit_get(k, c->s, i)) && isnan(kit_get(k, c->dp, i)))) {
+            kit_fail(k, "a NaN is lost");
+        }
+    }
+}
+
+static void one_tile(kit *k, int64_t n, int64_t turn)
+{
+    static double s[ATTN_KEY_BLOCK * KIT_MOST_LANES], dp[ATTN_KEY_BLOCK * KIT_MOST_LANES];
+    static double before[2][ATTN_KEY_BLOCK * KIT_MOST_LANES];
+    const size_t bytes = (size_t)(n * k->uk->strip * k->uk->real_size);
+    tile_case c = {.n = n};
+    fill_tile(k, &c, turn);
+    memcpy(s, c.s, bytes);
+    memcpy(dp, c.dp, bytes);
+    memcpy(before[0], c.s, bytes);
+    memcpy(before[1], c.dp, bytes);
+    kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
+    run_scalar(k, &c, s, dp, false);
+    KIT_CALL(k, k->uk->grad->softmax(c.s, c.dp, n, &c.tile));
+    kit_compare(k, "P", c.s, s, n * k->uk->strip);
+    kit_compare(k, "dS", c.dp, dp, n * k->uk->strip);
+    judge_softmax(k, &c, before[0], before[1]);
+}
+
+void check_grad_softmax(kit *k)
+{
+    kit_member(k, "grad->softmax");
+    for (int64_t turn = 0; k->uk->grad && turn < 3 * ATTN_KEY_BLOCK; turn++) {
+        one_tile(k, 1 + turn % ATTN_KEY_BLOCK, turn);
+    }
+}
+
+/* 1 - tanh^2 within 12 u and 8 u for each unit of the argument; 0 may stand for what is below the least normal number.
+ */
+static void one_softcap(kit *k, int64_t n, int64_t turn)
+{
+    static double s[ATTN_KEY_BLOCK * KIT_MOST_LANES], dp[ATTN_KEY_BLOCK * KIT_MOST_LANES];
+    static double before[ATTN_KEY_BLOCK * KIT_MOST_LANES];
+    const size_t bytes = (size_t)(n * k->uk->strip * k->uk->real_size);
+    tile_case c = {.n = n};
+    fill_tile(k, &c, turn);
+    memcpy(s, c.s, bytes);
+    memcpy(dp, c.dp, bytes);
+    memcpy(before, c.dp, bytes);
+    kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
+    run_scalar(k, &c, s, dp, true);
+    kit_lock(k, SLOT_S);
+    KIT_CALL(k, k->uk->grad->softcap(c.dp, c.s, n, 0.7, 1.3));
+    kit_compare(k, "dS", c.dp, dp, n * k->uk->strip);
+    for (int64_t i = 0; i < n * k->uk->strip; i++) {
+        double x = kit_get(k, c.s, i) * 0.7 / 1.3, exact = kit_get(k, before, i) / cosh(x) / cosh(x);
+        double error = fabs(kit_get(k, c.dp, i) - exact);
+        if (!isnan(x) && !(error <= kit_unit(k) * (12 + 8 * fmin(fabs(x), 1000)) * fabs(exact) + 0x1p-100)) {
+            kit_fail(k, "dS = %.9g, exact %.9g", kit_get(k, c.dp, i), exact);
+        }
+    }
+}
+
+void check_grad_softcap(kit *k)
+{
+    kit_member(k, "grad->softcap");
+    for (int64_t turn = 0; k->uk->grad && turn < ATTN_KEY_BLOCK; turn++) {
+        one_softcap(k, 1 + turn, turn);
+    }
+}
+
+void check_grad_dots(kit *k)
+{
+    kit_member(k, "grad->dots");
+    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+        const int64_t d = panel_dims[i], strip = k->uk->strip;
+        void *a = reals(k, SLOT_K, d * strip), *b = reals(k, SLOT_QT, d * strip), *dots = reals(k, SLOT_L, strip);
+        kit_doing(k, "d=%lld", (long long)d);
+        for (int64_t n = 0; n < d * strip; n++) {
+            kit_put(k, a, n, kit_value(k, VALUES_NORMAL, 70, n + i, 1));
+            kit_put(k, b, n, kit_value(k, VALUES_NORMAL, 71, n + i, 1));
+        }
+        kit_lock(k, SLOT_K);
+        kit_lock(k, SLOT_QT);
+        KIT_CALL(k, k->uk->grad->dots(dots, a, b, d));
+        for (int64_t lane = 0; lane < strip; lane++) {
+            double all = 0, chunk = 0;
+            for (int64_t c = 0; c < d; c++) {
+                chunk = fused(k, kit_get(k, a, c * strip + lane), kit_get(k, b, c * strip + lane), chunk);
+                if (c % ATTN_DOT_CHUNK == ATTN_DOT_CHUNK - 1 || c == d - 1) {
+                    all = sum(k, all, chunk), chunk = 0;
+                }
+            }
+            if (kit_get(k, dots, lane) != all) {
+                kit_fail(k, "lane %lld: %a, wanted %a", (long long)lane, kit_get(k, dots, lane), all);
+            }
+        }
+    }
+}
+
+/* ---- put and drop ---------------------------------------------------------------------------------------------- */
+
+static void one_put(kit *k, int64_t cols, int64_t turn)
+{
+    const int64_t vector = k->uk->grad->vector, pad = (cols + vector - 1) / vector * vector, n = 1 + turn % 5;
+    const bool spoil = turn % 3 == 0;
+    const int64_t where = kit_choice(k, 99, turn, n * cols);
+    void *g = reals(k, SLOT_OT, n * pad);
+    void *target = kit_slot(k, SLOT_TARGET, (size_t)(n * cols) * attn_dtype_size(k->dtype));
+    attn_tensor to = attn_tensor_bshd(target, (attn_dtype)k->dtype, 1, n, 1, cols);
+    bool finite;
+    kit_doing(k, "cols=%lld n=%lld turn=%lld", (long long)cols, (long long)n, (long long)turn);
+    for (int64_t i = 0; i < n * pad; i++) {
+        kit_put(k, g, i, i % pad < cols ? kit_value(k, VALUES_NORMAL, 89, i + turn, 1) : 0);
+    }
+    if (spoil) {
+        kit_put(k, g, where / cols * pad + where % cols, turn % 2 ? (double)NAN : (double)INFINITY);
+    }
+    if (turn % 2) { /* by columns */
+        to.stride[1] = 1, to.stride[3] = n;
+    }
+    kit_lock(k, SLOT_OT);
+    KIT_CALL(k, finite = k->uk->grad->put(to.data, to.stride[1], to.stride[3], k->dtype, g, pad, cols, n));
+    if (finite == spoil) {
+        kit_fail(k, "says %d", finite);
+    }
+    for (int64_t i = 0; i < n * cols; i++) {
+        double x = kit_get(k, g, i / cols * pad + i % cols), got = panel_element(&to, i / cols, i % cols);
+        uint64_t want = 0;
+        attn_element_from_f64(&want, k->dtype, x);
+        if (!(got == attn_element_to_f64(&want, k->dtype) || (isnan(x) && isnan(got)))) {
+            kit_fail(k, "element %lld: %.9g of %.9g", (long long)i, got, x);
+        }
+    }
+}
+
+void check_grad_put(kit *k)
+{
+    int64_t turn = 0;
+    kit_member(k, "grad->put");
+    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+        for (int n = 0; n < 15; n++) {
+            one_put(k, panel_dims[i], turn++);
+        }
+    }
+}
+
+/* Lanes of any rows and streams, tiles that begin at any key, all p. */
+void check_grad_drop(kit *k)
+{
+    static const double p[] = {0x1p-40, 0.1, 0.5, 0.999, 1};
+    kit_member(k, "grad->drop");
+    for (int64_t turn = 0; k->uk->grad && turn < 2 * ATTN_KEY_BLOCK; turn++) {
+        const attn_dropout dropout = attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
+        const int64_t n = 1 + turn % ATTN_KEY_BLOCK, strip = k->uk->strip;
+        attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};
+        void *tile = reals(k, SLOT_S, n * strip);
+        kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
+        for (int64_t i = 0; i < n * strip; i++) {
+            kit_put(k, tile, i, 0.5 + (double)(i % 64));
+        }
+        for (int64_t lane = 0; lane < strip; lane++) {
+            t.query[lane] = (uint32_t)kit_choice(k, 60, lane + turn, INT64_C(1) << 32);
+            t.stream[lane] = attn_dropout_stream(&dropout, turn, 3, lane);
+        }
+        KIT_CALL(k, k->uk->grad->drop(tile, n, &t, turn % 2));
+        for (int64_t i = 0; i < n * strip; i++) {
+            uint32_t word[4];
+            int64_t key = t.first_key + i / strip;
+            attn_dropout_words(&dropout, t.stream[i % strip], t.query[i % strip], (uint32_t)(key / 4), word);
+            double z = word[key % 4] > dropout.last
+                           ? (k->uk->real_size == 4 ? (double)(float)dropout.scale : dropout.scale)
+                           : 0;
+            double want = turn % 2 ? (0.5 + (double)(i % 64)) * z : z, got = kit_get(k, tile, i);
+            if (got != (k->uk->real_size == 4 ? (double)(float)want : want)) {
+                kit_fail(k, "tile[%lld] = %.9g, wanted %.9g", (long long)i, got, want);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+/*
+ * fuzz_backward.c: bytes as arguments of attn_backward.
+ *
+ * The bytes choose a small legal problem, whose tensors end where ASan looks, and then up to three words of the
+ * arguments that are replaced by any value. Whatever comes out, the library answers with a status, the same from
+ * attn_backward_workspace, and writes nothing if that is an error; an unchanged problem is run, twice, with the same
+ * bits.
+ */
+#include "grad_runs.h"
+#include "problem.h"
+
+#include <attn/attn.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define REQUIRE(condition)    \
+    do {                      \
+        if (!(condition)) {   \
+            __builtin_trap(); \
+        }                     \
+    } while (0)
+
+typedef struct input {
+    const uint8_t *at, *end;
+} input;
+
+static uint64_t take(input *in, int bytes)
+{
+    uint64_t x = 0;
+    for (; bytes > 0 && in->at < in->end; bytes--) {
+        x = x << 8 | *in->at++;
+    }
+    return x;
+}
+
+static int64_t below(input *in, int64_t n)
+{
+    return (int64_t)take(in, 1) % n;
+}
+
+static void axes(input *in, const char *letters, char *out)
+{
+    uint64_t set = take(in, 1);
+    for (int i = 0; letters[i] != '\0'; i++) {
+        if (set >> i & 1) {
+            *out++ = letters[i];
+        }
+    }
+    *out = '\0';
+}
+
+static problem choose(input *in)
+{
+    static const char *const start = "b=1 hq=1 nq=1 nk=1 d=1 pass=backward";
+    char error[256];
+    problem p;
+    REQUIRE(problem_parse(start, &p, error, sizeof error));
+    p.b = below(in, 3), p.hkv = below(in, 3), p.hq = p.hkv * (1 + below(in, 3));
+    p.nq = below(in, 130), p.nk = below(in, 150), p.d = below(in, 20), p.dv = below(in, 20);
+    p.dtype = (int32_t)below(in, 4) + ATTN_F64;
+    p.o_dtype = below(in, 2) ? ATTN_F32 : p.dtype, p.grad_dtype = below(in, 2) ? ATTN_F32 : p.dtype;
+    uint64_t flags = take(in, 1);
+    p.causal = flags & 1, p.top_left = flags >> 1 & 1, p.has_window = flags >> 2 & 1, p.d_lse = flags >> 3 & 1;
+    p.window_left = below(in, 60) - 8, p.window_right = below(in, 60) - 8;
+    p.softcap = flags >> 4 & 1 ? 1 + (double)below(in, 50) : 0;
+    p.dropout = flags >> 5 & 1 ? (double)below(in, 11) / 10 : 0, p.dropout_seed = take(in, 2);
+    p.layout = (int32_t)(flags >> 6 & 1 ? LAYOUT_GAP : LAYOUT_BSHD);
+    axes(in, "bhqk", p.mask);
+    axes(in, "bhqk", p.bias);
+    axes(in, "bh", p.alibi);
+    axes(in, "bh", p.sinks);
+    p.d_bias_dtype = p.bias[0] != '\0' && below(in, 2) ? ATTN_F32 : 0;
+    p.d_alibi = p.alibi[0] != '\0' && below(in, 2), p.d_sinks = p.sinks[0] != '\0' && below(in, 2);
+    return p;
+}
+
+/* Words other than the tensors' addresses, of which a wrong one cannot be told. */
+static bool change(attn_backward_args *a, input *in)
+{
+    static const int64_t values[] = {0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
+    size_t at = (size_t)take(in, 2) % (sizeof *a / 8) * 8;
+    int64_t value = take(in, 1) & 1 ? values[below(in, 10)] : (int64_t)take(in, 8);
+    attn_backward_args before = *a;
+    memcpy((char *)a + at, &value, sizeof value);
+    bool lengths = memcmp(&before.cu_seqlens_q, &a->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
+    if (lengths) { /* they are read even to find the workspace */
+        *a = before;
+    }
+    return !lengths;
+}
+
+static void check(problem_tensors *t, input *in, attn_context *context)
+{
+    attn_backward_args a = t->grad;
+    char sentence[256];
+    uint64_t bytes;
+    bool changed = false;
+    for (int64_t n = below(in, 4); n > 0; n--) {
+        changed |= change(&a, in);
+    }
+    attn_status status = attn_backward_workspace(context, &a, &bytes);
+    if (changed) {
+        REQUIRE(status == ATTN_OK || attn_backward(context, &a) == status);
+        REQUIRE(status == ATTN_OK || problem_tensors_intact(t));
+        return;
+    }
+    REQUIRE(status == ATTN_OK && attn_forward(context, &t->args) == ATTN_OK);
+    size_t count;
+    REQUIRE(grad_runs_once(&a, NULL, 1, RUNS_ONES, sentence, sizeof sentence));
+    unsigned char *first = grad_runs_copy(&a, &count);
+    REQUIRE(grad_runs_once(&a, NULL, 3, RUNS_NOISE, sentence, sizeof sentence));
+    unsigned char *second = grad_runs_copy(&a, &count);
+    REQUIRE(memcmp(first, second, count) == 0 && problem_tensors_intact(t));
+    free(first);
+    free(second);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static attn_context *context;
+    input in = {data, data + size};
+    problem_tensors t;
+    if (context == NULL) {
+        attn_context_config config = {.struct_size = sizeof config, .threads = 2};
+        REQUIRE(attn_context_create(&config, &context) == ATTN_OK);
+    }
+    problem p = choose(&in);
+    REQUIRE(problem_tensors_create(&p, PLACE_PLAIN, &t));
+    check(&t, &in, context);
+    problem_tensors_free(&t);
+    return 0;
+}

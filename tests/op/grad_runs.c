@@ -1,0 +1,87 @@
+/*
+ * grad_runs.c: see grad_runs.h.
+ */
+#include "grad_runs.h"
+#include "grad_errors.h"
+#include "outputs.h"
+#include "region.h"
+#include "tables.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+unsigned char *grad_runs_copy(const attn_backward_args *args, size_t *bytes)
+{
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    grad_errors_tensors(args, tensors);
+    return outputs_copy_these(tensors, ORACLE_GRADIENTS, bytes);
+}
+
+bool grad_runs_once(const attn_backward_args *args, const char *table, int threads, enum runs_poison poison,
+                    char *sentence, size_t size)
+{
+    attn_context *context = tables_context(table, threads);
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    attn_backward_args a = *args;
+    region workspace;
+    attn_status status = attn_backward_workspace(context, &a, &a.workspace_bytes);
+    if (status != ATTN_OK || !region_create(&workspace, a.workspace_bytes, PLACE_GUARD_AFTER)) {
+        snprintf(sentence, size, "workspace: %s", attn_last_error());
+        return false;
+    }
+    runs_fill(&workspace, poison);
+    a.workspace = workspace.first;
+    grad_errors_tensors(&a, tensors);
+    outputs_poison_these(tensors, ORACLE_GRADIENTS);
+    status = attn_backward(context, &a);
+    region_free(&workspace);
+    if (status != ATTN_OK) {
+        snprintf(sentence, size, "%s", attn_last_error());
+    }
+    return status == ATTN_OK;
+}
+
+bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    unsigned char *first = NULL;
+    int count;
+    const char *const *names = tables_names(&count);
+    bool same = true;
+    for (int n = 0; same && n < 4 * count; n++) {
+        const char *table = names[n / 4];
+        size_t bytes;
+        if (!grad_runs_once(args, table, threads[n % 4], (enum runs_poison)(n % RUNS_POISONS), sentence, size)) {
+            same = false;
+            break;
+        }
+        unsigned char *bits = grad_runs_copy(args, &bytes);
+        if (first == NULL) {
+            first = bits;
+            continue;
+        }
+        same = memcmp(first, bits, bytes) == 0;
+        if (!same) {
+            snprintf(sentence, size, "%s with %d threads gives other bits than the first run", table, threads[n % 4]);
+        }
+        free(bits);
+    }
+    free(first);
+    return same;
+}
+
+double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size)
+{
+    grad_errors e;
+    double worst = 0;
+    int length = snprintf(sentence, size, "c (at most 4):");
+    grad_errors_measure(args, &e);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        worst = isnan(e.c[n]) ? e.c[n] : fmax(worst, e.c[n] / 4);
+        length += snprintf(sentence + length, size - (size_t)length, " %s %.3g",
+                           grad_errors_name((enum oracle_gradient)n), e.c[n]);
+    }
+    return worst;
+}

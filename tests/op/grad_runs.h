@@ -1,0 +1,24 @@
+/*
+ * grad_runs.h: attn_backward in every way that must not matter, as runs.h does it for attn_forward: each kernel table,
+ * 1, 2, 3 and 7 threads, workspaces of exactly the size asked for with 0xFF, 0x00 or noise in them.
+ */
+#ifndef TESTS_OP_GRAD_RUNS_H
+#define TESTS_OP_GRAD_RUNS_H
+
+#include "runs.h"
+
+/* The gradients of a call one after the other; free() it. */
+unsigned char *grad_runs_copy(const attn_backward_args *args, size_t *bytes);
+
+/* One run. Gradients are poisoned first. False with a sentence if the call fails. */
+bool grad_runs_once(const attn_backward_args *args, const char *table, int threads, enum runs_poison poison,
+                    char *sentence, size_t size);
+
+/* All of them. False with a sentence unless all calls succeed with the same bits; the last run's gradients stay. */
+bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size);
+
+/* The largest share of its bound (half an ulp and c u times the weighted sizes, c = 4) that the error of a gradient
+ * has. The sentence has the numbers. */
+double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size);
+
+#endif

@@ -1,0 +1,164 @@
+/*
+ * test_dropout.c: the mask of C11 (D6, B107): attn_dropout_mask against the published test vectors of Philox4x32-10 and
+ * against the oracle, its share of dropped positions, and forward passes that use exactly that mask.
+ */
+#include "trial.h"
+#include "oracle.h"
+#include "tables.h"
+
+#include <stdio.h>
+
+static attn_dropout_mask_args mask_of(attn_tensor keep, double p, uint64_t seed, uint64_t offset)
+{
+    return (attn_dropout_mask_args){
+        .struct_size = sizeof(attn_dropout_mask_args),
+        .keep = keep,
+        .dropout_p = p,
+        .dropout_seed = seed,
+        .dropout_offset = offset,
+    };
+}
+
+/* Position (b, h, i, j) is kept iff its word is at least p 2^32. Random123's known answers: counter and key 0 give
+ * 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give 408f276d 41c83b0e a20bc7c6 6d5451fd. */
+static void test_known_answers(void **state)
+{
+    static const uint32_t words[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+                                         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}};
+    unsigned char keep[4];
+    (void)state;
+    for (int j = 0; j < 4; j++) {
+        for (int above = 0; above < 2; above++) {
+            attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4);
+            attn_dropout_mask_args a = mask_of(t, ldexp((double)words[0][j] + above, -32), 0, 0);
+            assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+            assert_int_equal(keep[j], !above);
+            assert_int_equal(keep[j], oracle_keeps(a.dropout_p, 0, 0, 0, 1, 0, 0, j));
+        }
+        double p = ldexp((double)words[1][j], -32); /* counter and key all ones: keys 2^34 - 4 .. of row 2^32 - 1 */
+        assert_true(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX, (INT64_C(1) << 34) - 4 + j));
+        p = ldexp((double)words[1][j] + 1, -32);
+        assert_false(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX, (INT64_C(1) << 34) - 4 + j));
+    }
+}
+
+/* Strided and reversed, with offsets that wrap. */
+static void test_mask_is_the_oracles(void **state)
+{
+    static const double p[] = {0, 0.1, 0.5, 0.9, 1};
+    enum { B = 2, H = 3, Q = 17, K = 29 };
+    static unsigned char room[B * H * Q * K * 2];
+    (void)state;
+    for (int n = 0; n < 10; n++) {
+        attn_tensor t = attn_tensor_bshd(room, ATTN_BOOL, B, H, Q, 2 * K);
+        t.shape[3] = K, t.stride[3] = 2;
+        t.data = room + (Q - 1) * 2 * K, t.stride[2] = -2 * K;
+        attn_dropout_mask_args a = mask_of(t, p[n % 5], 77, n < 5 ? 3 : UINT64_MAX - 2);
+        memset(room, 0xFF, sizeof room);
+        assert_int_equal(attn_dropout_mask(tables_context(NULL, 1 + n % 3), &a), ATTN_OK);
+        for (int at = 0; at < B * H * Q * K; at++) {
+            int b = at / K / Q / H, h = at / K / Q % H, i = at / K % Q, j = at % K;
+            bool want = p[n % 5] == 0 || oracle_keeps(p[n % 5], 77, a.dropout_offset, b, H, h, i, j);
+            assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j], want);
+            assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j + 1], 0xFF);
+        }
+    }
+}
+
+/* Of a million positions, within 4 standard deviations of p. */
+static void test_share(void **state)
+{
+    static unsigned char keep[1000000];
+    (void)state;
+    for (int n = 1; n < 10; n++) {
+        attn_dropout_mask_args a =
+            mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 2, 5, 100, 1000), n / 10.0, (uint64_t)n, 0);
+        double dropped = 0;
+        assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+        for (int i = 0; i < 1000000; i++) {
+            dropped += !keep[i];
+        }
+        assert_near(dropped, 1e5 * n, 4 * sqrt(1e5 * n * (1 - n / 10.0)));
+    }
+}
+
+/* With V the unit matrix O is P Z: its zeros are the mask's, whatever the table, the threads and the geometry. */
+static void b107_forward_uses_the_mask(void **state)
+{
+    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        trial t =
+            trial_open("b=2 hq=6 hkv=2 nq=30 nk=70 d=8 dv=70 dtype=%s dropout=0.4 dropout_seed=5 dropout_offset=9 "
+                       "window_left=30 lse=1",
+                       dtypes[n]);
+        for (int64_t at = 0; at < 2 * 70 * 2 * 70; at++) {
+            int64_t c = at % 70, h = at / 70 % 2, j = at / 140 % 70, b = at / 140 / 70;
+            inputs_store(&t.args->v, b, j, h, c, c == j);
+        }
+        trial_check(&t);
+        for (int64_t at = 0; at < 2 * 30 * 6 * 70; at++) {
+            int64_t j = at % 70, h = at / 70 % 6, i = at / 420 % 30, b = at / 420 / 30;
+            bool seen = j >= i + 40 - 30, kept = oracle_keeps(0.4, 5, 9, b, 6, h, i, j);
+            assert_int_equal(trial_o(&t, b, i, h, j) != 0, seen && kept);
+        }
+        trial_close(&t);
+    }
+}
+
+/* LSE knows nothing of dropout; p = 1 leaves nothing. */
+static void test_ends(void **state)
+{
+    trial t = trial_open("hq=2 nq=30 nk=70 d=8 dtype=f32 lse=1 dropout=1"),
+          u = trial_open("hq=2 nq=30 nk=70 d=8 lse=1");
+    (void)state;
+    trial_check(&t);
+    trial_check(&u);
+    for (int64_t at = 0; at < 30 * 2 * 8; at++) {
+        assert_true(trial_o(&t, 0, at / 16, at / 8 % 2, at % 8) == 0);
+        assert_true(trial_lse(&t, 0, at / 16, at / 8 % 2) == trial_lse(&u, 0, at / 16, at / 8 % 2));
+    }
+    trial_close(&t);
+    trial_close(&u);
+}
+
+static void test_misuse(void **state)
+{
+    unsigned char keep[12];
+    attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 2, 2, 3);
+    static const struct {
+        size_t at, size;
+        int64_t value;
+        attn_status status;
+        const char *says;
+    } list[] = {
+        {offsetof(attn_dropout_mask_args, struct_size), 8, 4, ATTN_ERR_INVALID_ARGUMENT, "struct_size = 4"},
+        {offsetof(attn_dropout_mask_args, keep.dtype), 4, ATTN_F32, ATTN_ERR_INVALID_ARGUMENT, "keep.dtype = 2"},
+        {offsetof(attn_dropout_mask_args, keep.data), 8, 0, ATTN_ERR_INVALID_ARGUMENT, "keep.data is NULL"},
+        {offsetof(attn_dropout_mask_args, keep.stride[2]), 8, 0, ATTN_ERR_INVALID_ARGUMENT, "keep.stride[2] = 0"},
+        {offsetof(attn_dropout_mask_args, keep.shape[2]), 8, INT64_C(1) << 33, ATTN_ERR_OVERFLOW, "keep has more"},
+        {offsetof(attn_dropout_mask_args, dropout_p), 8, -1, ATTN_ERR_INVALID_ARGUMENT, "dropout_p = "},
+    };
+    (void)state;
+    memset(keep, 0xFF, sizeof keep);
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        attn_dropout_mask_args a = mask_of(t, 0.5, 1, 1);
+        memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
+        assert_int_equal(attn_dropout_mask(NULL, &a), list[i].status);
+        assert_non_null(strstr(attn_last_error(), list[i].says));
+    }
+    assert_int_equal(attn_dropout_mask(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    for (size_t i = 0; i < sizeof keep; i++) {
+        assert_int_equal(keep[i], 0xFF);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_mask_is_the_oracles),
+        cmocka_unit_test(test_share),         cmocka_unit_test(b107_forward_uses_the_mask),
+        cmocka_unit_test(test_ends),          cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,277 @@
+/*
+ * test_grad_cases.c: gradients where they went wrong elsewhere: NaN and Inf in rows and keys (C4), rows without keys,
+ * scores far from 0, strides of 0 and below, gradients asked for one by one, many runs (contract, cases B16, B46, B69,
+ * B101 to B104).
+ */
+#include "grad_trial.h"
+#include "oracle.h"
+#include "tables.h"
+
+static bool all_finite(const attn_tensor *t)
+{
+    for (int64_t at = 0; at < t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; at++) {
+        int64_t c = at % t->shape[3], h = at / t->shape[3] % t->shape[2], rest = at / t->shape[3] / t->shape[2];
+        if (!isfinite(oracle_element(t, rest / t->shape[1], rest % t->shape[1], h, c))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void assert_finite_gradients(const trial *t)
+{
+    assert_true(all_finite(&t->tensors.grad.dq));
+    assert_true(all_finite(&t->tensors.grad.dk));
+    assert_true(all_finite(&t->tensors.grad.dv));
+}
+
+/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`. */
+static void assert_poisoned(const attn_tensor *got, const attn_tensor *clean, bool (*poisoned)(int64_t i, int64_t c))
+{
+    for (int64_t at = 0; at < got->shape[1] * got->shape[2] * got->shape[3]; at++) {
+        int64_t c = at % got->shape[3], h = at / got->shape[3] % got->shape[2], i = at / got->shape[3] / got->shape[2];
+        double x = oracle_element(got, 0, i, h, c), y = oracle_element(clean, 0, i, h, c);
+        if (poisoned(i, c) ? !isnan(x) : x != y) {
+            fail_msg("row %lld column %lld: %g, without the NaN %g", (long long)i, (long long)c, x, y);
+        }
+    }
+}
+
+static bool none(int64_t i, int64_t c)
+{
+    return (void)i, (void)c, false;
+}
+
+static bool row_30(int64_t i, int64_t c)
+{
+    return (void)c, i == 30;
+}
+
+static bool up_to_30(int64_t i, int64_t c)
+{
+    return (void)c, i <= 30;
+}
+
+static bool up_to_30_in_column_2(int64_t i, int64_t c)
+{
+    return i <= 30 && c == 2;
+}
+
+static bool from_30(int64_t i, int64_t c)
+{
+    return (void)c, i >= 30;
+}
+
+/* A NaN in row 30 of dO, under a causal mask: dQ of that row, dK of the keys it sees, and that column of their dV. A
+ * NaN in row 30 of V: dQ of the rows from 30 on, which see it, and dK of that key. */
+static void c4_a_nan_poisons_what_sees_it(void **state)
+{
+    const char *line = "hq=2 nq=100 nk=100 d=8 dtype=%s causal=1 pass=backward";
+    static const char *const dtypes[] = {"f64", "f32", "f16"};
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        trial clean = trial_open(line, dtypes[n]), d_o = trial_open(line, dtypes[n]), v = trial_open(line, dtypes[n]);
+        const attn_backward_args *a = &clean.tensors.grad, *b = &d_o.tensors.grad, *c = &v.tensors.grad;
+        attn_tensor one = tensor_slice(tensor_slice(b->d_o, 1, 30, 1), 3, 2, 1);
+        grad_trial_check(&clean);
+        tensor_fill(&one, (double)NAN);
+        grad_trial_forward(&d_o);
+        grad_trial_backward(&d_o);
+        assert_poisoned(&b->dq, &a->dq, row_30);
+        assert_poisoned(&b->dk, &a->dk, up_to_30);
+        assert_poisoned(&b->dv, &a->dv, up_to_30_in_column_2);
+        grad_trial_forward(&v); /* V is spoilt after the forward pass: o and lse are clean */
+        one = tensor_slice(tensor_slice(c->v, 1, 30, 1), 3, 2, 1);
+        tensor_fill(&one, (double)NAN);
+        grad_trial_backward(&v);
+        assert_poisoned(&c->dq, &a->dq, from_30);
+        assert_poisoned(&c->dk, &a->dk, row_30);
+        assert_poisoned(&c->dv, &a->dv, none);
+        trial_close(&clean);
+        trial_close(&d_o);
+        trial_close(&v);
+    }
+}
+
+/* What nobody sees may hold anything: keys behind a boolean mask, rows and keys beyond the lengths. */
+static void c4_what_is_masked_has_no_influence(void **state)
+{
+    const char *line = "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
+    trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
+    attn_backward_args *g = &spoilt.tensors.grad;
+    (void)state;
+    for (int64_t j = 0; j < 90; j++) {
+        bool hidden = j >= 80 || oracle_element(&g->mask, 0, 0, 0, j) == 0;
+        attn_tensor k = tensor_slice(g->k, 1, j, hidden), v = tensor_slice(g->v, 1, j, hidden);
+        tensor_fill(&k, j % 2 ? (double)NAN : (double)INFINITY);
+        tensor_fill(&v, j % 3 ? (double)NAN : 1e38);
+    }
+    attn_tensor q = tensor_slice(g->q, 1, 33, 7), d_o = tensor_slice(g->d_o, 1, 33, 7);
+    tensor_fill(&q, (double)NAN);
+    tensor_fill(&d_o, (double)INFINITY);
+    grad_trial_check(&clean);
+    grad_trial_forward(&spoilt);
+    grad_trial_backward(&spoilt);
+    assert_same_gradients(&clean.tensors.grad, &spoilt.tensors.grad);
+    trial_close(&clean);
+    trial_close(&spoilt);
+}
+
+/* B103: rows without a visible key, by mask or geometry, with LSE = -inf, and with an LSE of -1e30. */
+static void b103_rows_without_keys(void **state)
+{
+    static const char *const lines[] = {"nq=20 nk=5 causal=1",
+                                        "nq=20 nk=70 mask=q",
+                                        "nq=20 nk=70 bias=q",
+                                        "nq=20 nk=0",
+                                        "nq=20 nk=70 window_left=3 window_right=-40",
+                                        "nq=20 nk=20 scale=-1e29"};
+    (void)state;
+    for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
+        trial t =
+            trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n], n % 2 ? "f32" : "bf16", n % 3 == 0);
+        if (n == 5) {
+            tensor_fill(&t.tensors.grad.q, 1);
+            tensor_fill(&t.tensors.grad.k, 1);
+            grad_trial_forward(&t);
+            grad_trial_backward(&t);
+            assert_true(oracle_element(&t.tensors.grad.lse, 0, 0, 0, 0) < -1e29);
+        } else {
+            grad_trial_check(&t);
+        }
+        assert_finite_gradients(&t);
+        for (int64_t at = 0; at < 20 * 2 * 8; at++) {
+            bool empty = isinf(oracle_element(&t.tensors.grad.lse, 0, at / 16, at / 8 % 2, 0));
+            assert_true(!empty || oracle_element(&t.tensors.grad.dq, 0, at / 16, at / 8 % 2, at % 8) == 0);
+        }
+        trial_close(&t);
+    }
+}
+
+/* B16: inputs of 5e8 and scores of 1e18: dV is dO of the rows whose largest score the key has; dQ and dK are finite. */
+static void b16_huge_scores(void **state)
+{
+    trial t = trial_open("hq=1 nq=50 nk=50 d=64 dtype=f32 pass=backward");
+    attn_backward_args *g = &t.tensors.grad;
+    (void)state;
+    for (int64_t at = 0; at < 50 * 64; at++) {
+        int64_t i = at / 64, c = at % 64;
+        inputs_store(&g->q, 0, i, 0, c, (c == i ? 5e8 : 0));
+        inputs_store(&g->k, 0, i, 0, c, (c == i ? 5e8 : -5e8));
+    }
+    grad_trial_forward(&t);
+    grad_trial_backward(&t);
+    assert_finite_gradients(&t);
+    assert_same_tensor(&g->dv, &g->d_o);
+    trial_close(&t);
+}
+
+/* B101: one row, all scores shifted by -128. B102: q 5, k 3 in f16. B46: saturated softcaps. B69: many more rows than
+ * keys. */
+static void b_scores_of_all_sizes(void **state)
+{
+    static const char *const lines[] = {
+        "nq=1 nk=128 hq=2 d=16 dtype=bf16 bias=1",
+        "nq=128 nk=128 hq=2 d=16 dtype=f16 scale=3.75",
+        "nq=17 nk=17 hq=2 d=16 dtype=f16 scale=3.75",
+        "nq=40 nk=70 hq=2 d=16 dtype=f32 softcap=15 scale=3000",
+        "lens_q=76,34,146 lens_k=1,2,3 hq=2 d=16 dtype=f32 scale=2.25",
+        "lens_q=76,34,146 lens_k=1,2,3 hq=2 d=64 dtype=bf16 scale=1 causal=1",
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
+        trial t = trial_open("%s pass=backward", lines[n]);
+        if (n == 0) {
+            tensor_fill(&t.tensors.grad.bias, -128);
+        }
+        grad_trial_check(&t);
+        assert_finite_gradients(&t);
+        trial_close(&t);
+    }
+}
+
+/* dO, O, LSE and dLSE by broadcast and reversed views: the bits of copies. */
+static void test_views(void **state)
+{
+    const char *line = "hq=2 nq=40 nk=70 d=8 dtype=f32 d_lse=1 pass=backward";
+    trial view = trial_open("%s", line), copy = trial_open("%s", line);
+    attn_backward_args *g = &view.tensors.grad;
+    attn_tensor same = tensor_slice(g->d_o, 1, 7, 1), reversed = g->d_lse;
+    (void)state;
+    same.shape[1] = 40, same.stride[1] = 0;
+    tensor_copy(&copy.tensors.grad.d_o, &same);
+    reversed.data = (char *)reversed.data + 39 * reversed.stride[1] * 4, reversed.stride[1] *= -1;
+    tensor_copy(&copy.tensors.grad.d_lse, &reversed);
+    grad_trial_check(&copy);
+    grad_trial_forward(&view);
+    g->d_o = same, g->d_lse = reversed;
+    grad_trial_backward(&view);
+    assert_same_gradients(&view.tensors.grad, &copy.tensors.grad);
+    trial_close(&view);
+    trial_close(&copy);
+}
+
+/* Each gradient alone has the bits that it has among all. */
+static void test_one_by_one(void **state)
+{
+    const char *line = "hq=4 hkv=2 nq=120 nk=70 d=8 dtype=f32 causal=1 bias=hk d_bias=f32 pass=backward";
+    trial all = trial_open("%s", line), some = trial_open("%s", line);
+    attn_backward_args *a = &all.tensors.grad, *b = &some.tensors.grad, full = *b;
+    attn_tensor *const mine[] = {&a->dq, &a->dk, &a->dv, &a->d_bias}, *const theirs[] = {&b->dq, &b->dk, &b->dv,
+                                                                                         &b->d_bias};
+    (void)state;
+    grad_trial_check(&all);
+    grad_trial_forward(&some);
+    for (int n = 0; n < 16; n++) {
+        *b = full;
+        for (int i = 0; i < 4; i++) {
+            if (!(n >> i & 1)) {
+                memset(theirs[i], 0, sizeof *theirs[i]);
+            }
+        }
+        grad_trial_backward(&some);
+        for (int i = 0; i < 4; i++) {
+            if (n >> i & 1) {
+                assert_same_tensor(mine[i], theirs[i]);
+            }
+        }
+    }
+    *b = full;
+    trial_close(&all);
+    trial_close(&some);
+}
+
+/* B104: 200 runs on 7 threads of a machine that has fewer. */
+static void b104_two_hundred_runs(void **state)
+{
+    trial t = trial_open("b=2 hq=3 nq=130 nk=200 d=16 dtype=f32 bias=hk d_bias=f32 dropout=0.1 pass=backward");
+    char sentence[256];
+    size_t bytes;
+    (void)state;
+    grad_trial_check(&t);
+    unsigned char *first = grad_runs_copy(&t.tensors.grad, &bytes);
+    for (int n = 0; n < 200; n++) {
+        assert_true(grad_runs_once(&t.tensors.grad, NULL, 1 + n % 7, (enum runs_poison)(n % RUNS_POISONS), sentence,
+                                   sizeof sentence));
+        unsigned char *bits = grad_runs_copy(&t.tensors.grad, &bytes);
+        assert_memory_equal(bits, first, bytes);
+        free(bits);
+    }
+    free(first);
+    trial_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c4_a_nan_poisons_what_sees_it),
+        cmocka_unit_test(c4_what_is_masked_has_no_influence),
+        cmocka_unit_test(b103_rows_without_keys),
+        cmocka_unit_test(b16_huge_scores),
+        cmocka_unit_test(b_scores_of_all_sizes),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(b104_two_hundred_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/*
+ * test_gradients.c: whole backward passes over files of problem lines, against the oracle: test_gradients FILE...
+ *
+ * Each problem runs with its tensors ending right before an inaccessible page and starting right after one, in every
+ * way of grad_runs.h; all bits must be equal, nothing but the gradients' elements written, and the error within the
+ * bound of grad_runs_judge. No cmocka: this runs under emulators of other processors as well.
+ */
+#include "grad_runs.h"
+#include "outputs.h"
+#include "problem.h"
+#include "tables.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct tally {
+    int problems, failures;
+    double worst;
+    char worst_line[1024];
+};
+
+static char current[16384]; /* the problem at hand, for the signal handler */
+
+static void on_signal(int number)
+{
+    static const char text[] = "\nFAIL memory fault in: ";
+    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
+    n = write(STDOUT_FILENO, current, strlen(current));
+    n = write(STDOUT_FILENO, "\n", 1);
+    (void)n;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* o and lse by the library's own forward pass, then all backward passes. */
+static bool run_passes(problem_tensors *t, char *sentence, size_t size)
+{
+    size_t bytes;
+    if (!runs_once(&t->args, NULL, 2, RUNS_NOISE, sentence, size)) {
+        return false;
+    }
+    unsigned char *before = outputs_copy(&t->args, &bytes);
+    bool ok = grad_runs_agree(&t->grad, sentence, size);
+    unsigned char *after = outputs_copy(&t->args, &bytes);
+    if (ok && (memcmp(before, after, bytes) != 0 || !problem_tensors_intact(t))) {
+        snprintf(sentence, size, "an input or a gap of an output was written");
+        ok = false;
+    }
+    free(before);
+    free(after);
+    return ok;
+}
+
+/* Both placements; the second must give the bits of the first. Judged once. */
+static bool run_problem(const problem *p, double *error, char *sentence, size_t size)
+{
+    unsigned char *first = NULL;
+    bool ok = true;
+    for (int n = 0; ok && n < 2; n++) {
+        problem_tensors t;
+        if (!problem_tensors_create(p, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE, &t)) {
+            snprintf(sentence, size, "no memory for its tensors");
+            ok = false;
+            break;
+        }
+        ok = run_passes(&t, sentence, size);
+        size_t bytes;
+        unsigned char *bits = grad_runs_copy(&t.grad, &bytes);
+        if (ok && first == NULL) {
+            *error = grad_runs_judge(&t.grad, sentence, size);
+            ok = *error <= 1; /* false for NaN */
+            first = bits;
+        } else {
+            if (ok && memcmp(first, bits, bytes) != 0) {
+                snprintf(sentence, size, "other bits when tensors start after a page than when they end before one");
+                ok = false;
+            }
+            free(bits);
+        }
+        problem_tensors_free(&t);
+    }
+    free(first);
+    return ok;
+}
+
+static bool visit(void *user, const problem *given)
+{
+    struct tally *tally = user;
+    problem p = *given;
+    char sentence[512] = "";
+    double error = 0;
+    p.pass = PASS_BACKWARD;
+    p.lse = true;
+    problem_print(&p, current, sizeof current);
+    tally->problems++;
+    if (!run_problem(&p, &error, sentence, sizeof sentence)) {
+        printf("FAIL %s\n     %s\n", current, sentence);
+        tally->failures++;
+    } else if (error > tally->worst) {
+        tally->worst = error;
+        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", current);
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    int tables, failures = argc < 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGSEGV, on_signal);
+    signal(SIGBUS, on_signal);
+    (void)tables_names(&tables);
+    for (int i = 1; i < argc; i++) {
+        struct tally tally = {0};
+        char error[512];
+        if (!problem_suite(argv[i], visit, &tally, error, sizeof error)) {
+            printf("FAIL %s\n", error);
+            tally.failures++;
+        }
+        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n", argv[i], tally.problems,
+               tables, tally.failures, tally.worst, tally.worst_line[0] ? " in " : "", tally.worst_line);
+        failures += tally.failures + (tally.problems == 0);
+    }
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
