@@ -4,6 +4,7 @@
  */
 #include "call.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -18,8 +19,19 @@ static attn_context *new_context(int threads)
     return context;
 }
 
-/* In the child: two right calls, then the end of the context. Exit status 0 if all is well. */
-static void child(attn_context *context, call *c)
+static int threads_of_this_process(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
+        count += task->d_name[0] != '.';
+    }
+    return count;
+}
+
+/* In the child: two right calls, then the end of the context. Exit status 0 if all is well. If the pool was idle at the
+ * fork, it has at least `threads` threads again. */
+static void child(attn_context *context, call *c, int threads)
 {
     alarm(10);
     for (int i = 0; i < 2; i++) {
@@ -27,17 +39,20 @@ static void child(attn_context *context, call *c)
             _exit(1);
         }
     }
+    if (threads_of_this_process() < threads) {
+        _exit(2);
+    }
     attn_context_destroy(context);
     _exit(0);
 }
 
-static void assert_child_works(attn_context *context, call *c)
+static void assert_child_works(attn_context *context, call *c, int threads)
 {
     pid_t pid = fork();
     int status;
     assert_true(pid >= 0);
     if (pid == 0) {
-        child(context, c);
+        child(context, c, threads);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     if (WIFSIGNALED(status)) {
@@ -46,14 +61,14 @@ static void assert_child_works(attn_context *context, call *c)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void fork_while_idle(attn_context *context)
+static void fork_while_idle(attn_context *context, int threads)
 {
     call c;
     call_open(&c, CALL_LINE);
-    assert_child_works(context, &c); /* no thread started yet */
+    assert_child_works(context, &c, threads); /* no thread started yet */
     assert_int_equal(attn_forward(context, c.args), ATTN_OK);
     assert_true(call_is_right(&c));
-    assert_child_works(context, &c); /* the parent's pool sleeps */
+    assert_child_works(context, &c, threads); /* the parent's pool sleeps */
     assert_int_equal(attn_forward(context, c.args), ATTN_OK);
     assert_true(call_is_right(&c));
     call_close(&c);
@@ -63,8 +78,8 @@ static void test_fork_while_idle(void **state)
 {
     attn_context *context = new_context(3);
     (void)state;
-    fork_while_idle(context);
-    fork_while_idle(NULL);
+    fork_while_idle(context, 3);
+    fork_while_idle(NULL, 1);
     attn_context_destroy(context);
 }
 
@@ -103,7 +118,7 @@ static void fork_during_calls(attn_context *context)
     while (atomic_load(&b.calls) < 10) {
     }
     for (int i = 0; i < 50; i++) {
-        assert_child_works(context, &c);
+        assert_child_works(context, &c, 1);
     }
     atomic_store(&b.stop, true);
     pthread_join(id, &wrong);
