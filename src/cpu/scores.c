@@ -107,7 +107,7 @@ void attn_score_drop(const attn_score_run *r, void *tile, int64_t first, int64_t
     attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
     for (int lane = 0; lane < r->uk->strip; lane++) {
         lane_row row = attn_score_row(r, first + lane);
-        drop.query[lane] = (uint32_t)row.query;
+        drop.query[lane] = (uint64_t)row.query;
         drop.stream[lane] = attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
     }
     r->uk->grad->drop(tile, n, &drop, times);

@@ -39,7 +39,7 @@ typedef struct attn_grad_tile {
 typedef struct attn_drop_tile {
     const attn_dropout *dropout;
     int64_t first_key;              /* of the tile, in its sequence */
-    uint32_t query[ATTN_MAX_STRIP]; /* of each lane */
+    uint64_t query[ATTN_MAX_STRIP]; /* of each lane, below 2^32 */
     uint64_t stream[ATTN_MAX_STRIP];
 } attn_drop_tile;
 

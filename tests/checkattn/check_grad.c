@@ -349,14 +349,14 @@ void check_grad_drop(kit *k)
             kit_put(k, tile, i, 0.5 + (double)(i % 64));
         }
         for (int64_t lane = 0; lane < strip; lane++) {
-            t.query[lane] = (uint32_t)kit_choice(k, 60, lane + turn, INT64_C(1) << 32);
+            t.query[lane] = (uint64_t)kit_choice(k, 60, lane + turn, INT64_C(1) << 32);
             t.stream[lane] = attn_dropout_stream(&dropout, turn, 3, lane);
         }
         KIT_CALL(k, k->uk->grad->drop(tile, n, &t, turn % 2));
         for (int64_t i = 0; i < n * strip; i++) {
             uint32_t word[4];
             int64_t key = t.first_key + i / strip;
-            attn_dropout_words(&dropout, t.stream[i % strip], t.query[i % strip], (uint32_t)(key / 4), word);
+            attn_dropout_words(&dropout, t.stream[i % strip], (uint32_t)t.query[i % strip], (uint32_t)(key / 4), word);
             double z = word[key % 4] > dropout.last
                            ? (k->uk->real_size == 4 ? (double)(float)dropout.scale : dropout.scale)
                            : 0;

@@ -43,33 +43,49 @@ bool grad_runs_once(const attn_backward_args *args, const char *table, int threa
     return status == ATTN_OK;
 }
 
-bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size)
+/* Whether the gradients have the bits of `first`, or become them. */
+static bool same_bits(const attn_backward_args *args, unsigned char **first)
 {
-    static const int threads[] = {1, 2, 3, 7};
+    size_t bytes;
+    unsigned char *bits = grad_runs_copy(args, &bytes);
+    if (*first == NULL) {
+        *first = bits;
+        return bits != NULL;
+    }
+    bool same = bits != NULL && memcmp(*first, bits, bytes) == 0;
+    free(bits);
+    return same;
+}
+
+static bool agree(const attn_backward_args *args, const int *threads, int counts, char *sentence, size_t size)
+{
     unsigned char *first = NULL;
     int count;
     const char *const *names = tables_names(&count);
-    bool same = true;
-    for (int n = 0; same && n < 4 * count; n++) {
-        const char *table = names[n / 4];
-        size_t bytes;
-        if (!grad_runs_once(args, table, threads[n % 4], (enum runs_poison)(n % RUNS_POISONS), sentence, size)) {
-            same = false;
-            break;
+    bool ok = true;
+    for (int n = 0; ok && n < counts * count; n++) {
+        const char *table = names[n / counts];
+        int t = threads[n % counts];
+        ok = grad_runs_once(args, table, t, (enum runs_poison)(n % RUNS_POISONS), sentence, size);
+        if (ok && !same_bits(args, &first)) {
+            snprintf(sentence, size, "%s with %d threads gives other bits than the first run", table, t);
+            ok = false;
         }
-        unsigned char *bits = grad_runs_copy(args, &bytes);
-        if (first == NULL) {
-            first = bits;
-            continue;
-        }
-        same = memcmp(first, bits, bytes) == 0;
-        if (!same) {
-            snprintf(sentence, size, "%s with %d threads gives other bits than the first run", table, threads[n % 4]);
-        }
-        free(bits);
     }
     free(first);
-    return same;
+    return ok;
+}
+
+bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size)
+{
+    static const int threads[] = {1, 2, 3, 7};
+    return agree(args, threads, 4, sentence, size);
+}
+
+bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size_t size)
+{
+    static const int one = 1;
+    return agree(args, &one, 1, sentence, size);
 }
 
 double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size)

@@ -17,6 +17,9 @@ bool grad_runs_once(const attn_backward_args *args, const char *table, int threa
 /* All of them. False with a sentence unless all calls succeed with the same bits; the last run's gradients stay. */
 bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size);
 
+/* The same with each table on one thread only. */
+bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size_t size);
+
 /* The largest share of its bound (half an ulp and c u times the weighted sizes, c = 4) that the error of a gradient
  * has. The sentence has the numbers. */
 double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size);

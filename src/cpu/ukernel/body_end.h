@@ -35,3 +35,11 @@
 #undef v_store_f16
 #undef v_zip_low
 #undef v_zip_high
+#undef ivec
+#undef IVL
+#undef i_load
+#undef i_store
+#undef i_set1
+#undef i_xor
+#undef i_mul
+#undef i_high

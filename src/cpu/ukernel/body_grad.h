@@ -138,25 +138,25 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
     return all == 0;
 }
 
-/* Four words for each lane, as attn_dropout_words (core/dropout.h). Loops over lanes are for the compiler to
- * vectorise. */
-static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint32_t word[4][STRIP])
+/* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64 bits: the upper halves
+ * are whatever is left of products. */
+static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint64_t word[4][STRIP])
 {
-    uint32_t k0 = t->dropout->key[0], k1 = t->dropout->key[1];
-    for (int lane = 0; lane < STRIP; lane++) {
-        word[0][lane] = quad;
-        word[1][lane] = t->query[lane];
-        word[2][lane] = (uint32_t)t->stream[lane];
-        word[3][lane] = (uint32_t)(t->stream[lane] >> 32);
-    }
-    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
-        for (int lane = 0; lane < STRIP; lane++) {
-            uint64_t a = (uint64_t)ATTN_PHILOX_M0 * word[0][lane], b = (uint64_t)ATTN_PHILOX_M1 * word[2][lane];
-            word[0][lane] = (uint32_t)(b >> 32) ^ word[1][lane] ^ k0;
-            word[2][lane] = (uint32_t)(a >> 32) ^ word[3][lane] ^ k1;
-            word[1][lane] = (uint32_t)b;
-            word[3][lane] = (uint32_t)a;
+    const ivec m0 = i_set1(ATTN_PHILOX_M0), m1 = i_set1(ATTN_PHILOX_M1);
+    for (int lane = 0; lane < STRIP; lane += IVL) {
+        uint32_t k0 = t->dropout->key[0], k1 = t->dropout->key[1];
+        ivec x0 = i_set1(quad), x1 = i_load(t->query + lane), x2 = i_load(t->stream + lane), x3 = i_high(x2);
+        for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
+            ivec a = i_mul(m0, x0), b = i_mul(m1, x2);
+            x0 = i_xor(i_xor(i_high(b), x1), i_set1(k0));
+            x2 = i_xor(i_xor(i_high(a), x3), i_set1(k1));
+            x1 = b;
+            x3 = a;
         }
+        i_store(word[0] + lane, x0);
+        i_store(word[1] + lane, x1);
+        i_store(word[2] + lane, x2);
+        i_store(word[3] + lane, x3);
     }
 }
 
@@ -164,14 +164,14 @@ static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool t
 {
     const uint32_t last = t->dropout->last;
     const real kept = (real)t->dropout->scale;
-    uint32_t word[4][STRIP];
+    uint64_t word[4][STRIP];
     for (int64_t key = 0; key < n;) {
         int64_t from = (t->first_key + key) % 4;
         FN(drop_words)(t, (uint32_t)((t->first_key + key) / 4), word);
         for (; from < 4 && key < n; from++, key++) {
             real *to = (real *)tile + key * STRIP;
             for (int lane = 0; lane < STRIP; lane++) {
-                real z = word[from][lane] > last ? kept : 0;
+                real z = (uint32_t)word[from][lane] > last ? kept : 0;
                 to[lane] = times ? to[lane] * z : z;
             }
         }

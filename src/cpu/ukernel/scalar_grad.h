@@ -81,7 +81,7 @@ static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool t
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t lane = i % FN(STRIP), key = t->first_key + i / FN(STRIP);
         uint32_t word[4];
-        attn_dropout_words(t->dropout, t->stream[lane], t->query[lane], (uint32_t)(key / 4), word);
+        attn_dropout_words(t->dropout, t->stream[lane], (uint32_t)t->query[lane], (uint32_t)(key / 4), word);
         real keep = word[key % 4] > t->dropout->last ? (real)t->dropout->scale : 0;
         ((real *)tile)[i] = times ? ((real *)tile)[i] * keep : keep;
     }

@@ -4,6 +4,15 @@
  */
 #include <arm_neon.h>
 
+#define ivec uint64x2_t
+#define IVL 2
+#define i_load vld1q_u64
+#define i_store vst1q_u64
+#define i_set1(x) vdupq_n_u64(x)
+#define i_xor veorq_u64
+#define i_mul(a, b) vmull_u32(vmovn_u64(a), vmovn_u64(b))
+#define i_high(a) vshrq_n_u64(a, 32)
+
 #if REAL_BITS == 32
 
 #define vec float32x4_t
