@@ -1,41 +1,87 @@
 /*
- * load.cuh: Q, K and V into shared memory without the TMA: for strides and alignments that it cannot take, and for
- * sequences that end inside a tensor, whose padding must not be loaded. Same place, same swizzle (wgmma.cuh), so the
- * result has the same bits. Used by the producer warpgroup.
+ * load.cuh: tiles into shared memory by ordinary threads: for GPUs without the TMA, for strides and alignments that it
+ * cannot take, and for sequences that end inside a tensor, whose padding must not be loaded. Same place, same swizzle
+ * (wgmma.cuh), so the result has the same bits. Used by forward_sm90's producer warpgroup and by forward_sm80.
  */
 #pragma once
+#include "core/compiler.h"
 #include "cuda/params.h"
+#include "mma.cuh"
 #include "ptx.cuh"
 
-/* Eight elements gathered one by one. */
-__device__ __forceinline__ uint4 gather_8(const char *from, int64_t step, int count)
+/* Up to 16 bytes of elements gathered one by one; the missing ones are 0. */
+template <int SIZE> __device__ __forceinline__ uint4 gather_16(const char *from, int64_t step, int count)
 {
     uint32_t w[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16 / SIZE; i++) {
         if (i < count) {
-            w[i / 2] |= (uint32_t) * (const uint16_t *)(from + i * step) << (16 * (i % 2));
+            w[i * SIZE / 4] |= SIZE == 4 ? *(const uint32_t *)(from + i * step)
+                                         : (uint32_t) * (const uint16_t *)(from + i * step) << (16 * (i % 2));
         }
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* ROWS x D elements of one head, the first at `base`; rows from `valid` on and missing columns are 0. */
-template <int ROWS, int D>
+/* ROWS x D 16-bit elements of one head, the first at `base`; rows from `valid` on and missing columns are 0. */
+template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
 {
     const int columns = (int)t.shape[3];
     const int64_t row_bytes = t.stride[1] * 2, step = t.stride[3] * 2;
 #pragma unroll 1
-    for (int piece = threadIdx.x; piece < ROWS * (D / 8); piece += 128) {
+    for (int piece = threadIdx.x; piece < ROWS * (D / 8); piece += THREADS) {
         int r = piece / (D / 8), p = piece % (D / 8);
-        uint32_t place = to + p / 8 * (ROWS * 128) + r * 128 + ((p % 8 ^ r % 8) << 4);
+        uint32_t place = mma::piece_address<ROWS>(to, r, p);
         int count = r < valid ? min(max(columns - 8 * p, 0), 8) : 0;
         const char *from = base + r * row_bytes + 8 * p * step;
         if (aligned) {
             ptx::copy_async_16(place, count > 0 ? from : base, 2 * count);
         } else {
-            ptx::store_shared_16(place, gather_8(from, step, count));
+            ptx::store_shared_16(place, gather_16<2>(from, step, count));
+        }
+    }
+}
+
+/* The same of f32 elements, as they are: eights in two planes, each thread's where it finds them again. */
+template <int ROWS, int D, int THREADS>
+__device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
+{
+    const int columns = (int)t.shape[3];
+    const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
+    const int thread = ptx::opaque(threadIdx.x);
+#pragma unroll 1
+    for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
+        int eight = thread + n / 2 * THREADS, r = eight / (D / 8), column = eight % (D / 8) * 8 + n % 2 * 4;
+        uint32_t place = to + n % 2 * (ROWS * D * 2) + eight * 16;
+        int count = r < valid ? min(max(columns - column, 0), 4) : 0;
+        const char *from = base + r * row_bytes + column * step;
+        if (aligned) {
+            ptx::copy_async_16(place, count > 0 ? from : base, 4 * count);
+        } else {
+            ptx::store_shared_16(place, gather_16<4>(from, step, count));
+        }
+    }
+}
+
+/* What the same threads have loaded, into three tiles of bf16 parts, one after the other: rows first .. of TILE_ROWS. */
+template <int ROWS, int D, int THREADS, int TILE_ROWS>
+__device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
+{
+#pragma unroll
+    for (int n = 0; n < ROWS * D / 8 / THREADS; n++) {
+        int eight = threadIdx.x + n * THREADS, r = first + eight / (D / 8), p = eight % (D / 8);
+        uint32_t w[4][3];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint4 x = ptx::load_shared_16(raw + half * (ROWS * D * 2) + eight * 16);
+            mma::split(__uint_as_float(x.x), __uint_as_float(x.y), w[2 * half]);
+            mma::split(__uint_as_float(x.z), __uint_as_float(x.w), w[2 * half + 1]);
+        }
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            ptx::store_shared_16(mma::piece_address<TILE_ROWS>(to + i * (TILE_ROWS * D * 2), r, p),
+                                 make_uint4(w[0][i], w[1][i], w[2][i], w[3][i]));
         }
     }
 }

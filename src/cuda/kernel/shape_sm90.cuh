@@ -10,8 +10,8 @@
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-template <bool BF16_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
-    static constexpr bool BF16 = BF16_;
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
+    static constexpr int DTYPE = DTYPE_;
     static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
     static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
@@ -24,11 +24,6 @@ template <bool BF16_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
 };
 
 enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
-
-/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
-struct Blocks {
-    int last, count, full_first, full_last;
-};
 
 struct Post {
     Item item;

@@ -4,6 +4,7 @@
  * into exponents of 2.
  */
 #pragma once
+#include "core/problem.h"
 #include "ptx.cuh"
 #include <math.h>
 
@@ -67,12 +68,12 @@ __device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState 
 }
 
 /* Probabilities as the A operand of P V. */
-template <bool BF16, int N>
+template <int DTYPE, int N>
 __device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[N / 2])
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-        p[i] = ptx::pack_half<BF16>(s[2 * i], s[2 * i + 1]);
+        p[i] = ptx::pack_half<DTYPE == ATTN_BF16>(s[2 * i], s[2 * i + 1]);
     }
 }
 
