@@ -144,14 +144,11 @@ def standard(q, k, v, hidden):
 
 
 def graph_of_ten(call):
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(10):
             call()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
-            for _ in range(10):
-                call()
     return graph.replay
 
 
@@ -163,9 +160,7 @@ def f32_cell(ours, batch, n, causal, rounds):
     for name, attn in ours.items():
         results[name] = torch.full_like(q, math.nan)
 
-        def call(attn=attn, o=results[name]):
-            attn.forward(attn.prepare(q, k, v, o, causal, scratch))
-        calls[name] = call
+        calls[name] = functools.partial(attn.forward, attn.prepare(q, k, v, results[name], causal, scratch))
     calls["standard"] = lambda: standard(q, k, v, hidden)
     times = interleaved(calls, rounds)
     replayed = interleaved({name: graph_of_ten(call) for name, call in calls.items()}, rounds)
@@ -197,6 +192,7 @@ def main():
     parser.add_argument("--n", type=int, nargs="*", default=[512, 1024, 2048, 4096, 8192, 16384])
     options = parser.parse_args()
     torch.manual_seed(0)
+    torch.cuda.set_stream(torch.cuda.Stream())  # one that can be captured
     ours = {os.path.basename(path).removeprefix("lib").removesuffix(".so"): Attn(path) for path in options.library}
     peak = matmul_rate()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; bf16 matmul 8192: {peak:.0f} TFLOP/s")

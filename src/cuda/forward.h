@@ -26,7 +26,13 @@ typedef struct attn_cuda_kernel {
     bool tma;
 } attn_cuda_kernel;
 
-enum { ATTN_CUDA_KERNELS = 24 };
+enum {
+    ATTN_CUDA_KERNELS = 0
+#define ATTN_FORWARD_SM90(...) +1
+#define ATTN_FORWARD_SM80(...) +1
+#define ATTN_FORWARD_GENERIC(...) +1
+#include "cuda/kernels.inc"
+};
 
 extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 

@@ -8,16 +8,17 @@
 #include <math.h>
 #include <stdio.h>
 
+#define PARTS(dtype) ((dtype) == ATTN_F32 ? 3 : 1)
 /* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024 may cost. */
-#define SM90_BYTES(d, groups, bn) (64 * (groups) * (d)*2 + 4 * (bn) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
-/* As kernel/forward_sm80.cu does: Q, two stages of K and V, bounds; f32 has one stage of three parts, and raw K and V. */
-#define SM80_PARTS(dtype) ((dtype) == ATTN_F32 ? 3 : 1)
+#define SM90_BYTES(dtype, d, groups, bn) \
+    (PARTS(dtype) * (64 * (groups) + 4 * (bn)) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
+/* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts, and raw K and V. */
 #define SM80_BYTES(dtype, d, warps, bn) \
-    (SM80_PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
+    (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
 #define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma) \
-    {#name, ATTN_CUDA_SM90, dtype, d, 64 * (groups), bn, 128 * ((groups) + 1), SM90_BYTES(d, groups, bn), tma},
+    {#name, ATTN_CUDA_SM90, dtype, d, 64 * (groups), bn, 128 * ((groups) + 1), SM90_BYTES(dtype, d, groups, bn), tma},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
     {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false},
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
@@ -69,9 +70,6 @@ static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
     if (x->capability != 90) {
         return "it is for sm_90";
     }
-    if (p->q.dtype == ATTN_F32) {
-        return "f32 is done by split products";
-    }
     return has_steps(p) ? "it has no mask, bias, alibi, softcap or scale <= 0" : NULL;
 }
 
@@ -99,6 +97,9 @@ static bool is_boxed(const attn_tensor *t)
 /* Padding inside a tensor must not be loaded, and the TMA knows only the tensor's own end. */
 static const char *tma_lacks(const attn_problem *p)
 {
+    if (p->q.dtype == ATTN_F32) {
+        return "f32 is split into parts";
+    }
     if (p->varlen || p->used_k.dtype != 0) {
         return "sequences end inside the tensors";
     }

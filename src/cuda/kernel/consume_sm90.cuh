@@ -8,24 +8,32 @@
 
 template <class S> __device__ __forceinline__ void issue_qk(float (&s)[S::BN / 2], uint32_t q, uint32_t k)
 {
-    const uint64_t a = wgmma::descriptor(q, 0), b = wgmma::descriptor(k, 0);
 #pragma unroll
-    for (int step = 0; step < S::D / 16; step++) {
-        int chunk = step / 4, within = step % 4 * 2;
-        wgmma::Product<S::DTYPE == ATTN_BF16, S::BN>::ss(s, a + chunk * S::BM * 8 + within,
-                                                         b + chunk * S::BN * 8 + within, step > 0);
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
+        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::KV_PART, 0);
+#pragma unroll
+        for (int step = 0; step < S::D / 16; step++) {
+            int chunk = step / 4, within = step % 4 * 2;
+            wgmma::Product<S::BF16, S::BN>::ss(s, a + chunk * S::BM * 8 + within, b + chunk * S::BN * 8 + within,
+                                               i > mma::FIRST_PRODUCT<S::PARTS> || step > 0);
+        }
     }
     wgmma::commit();
 }
 
 template <class S>
-__device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&p)[S::BN / 4], uint32_t v,
+__device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
                                          int accumulate)
 {
-    const uint64_t b = wgmma::descriptor(v, S::BN * 128);
 #pragma unroll
-    for (int step = 0; step < S::BN / 16; step++) {
-        wgmma::Product<S::DTYPE == ATTN_BF16, S::D>::rs(o, p + 4 * step, b + step * 128, step > 0 ? 1 : accumulate);
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::KV_PART, S::BN * 128);
+#pragma unroll
+        for (int step = 0; step < S::BN / 16; step++) {
+            wgmma::Product<S::BF16, S::D>::rs(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
+                                              i > mma::FIRST_PRODUCT<S::PARTS> || step > 0 ? 1 : accumulate);
+        }
     }
     wgmma::commit();
 }
@@ -40,6 +48,37 @@ __device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, con
     online_softmax(s, c, rows.state, alpha);
 }
 
+/* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
+template <class S, int PARTS = S::PARTS> struct Sum {
+    float o[S::D / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::D> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++) {
+            rows.o[i] = 0;
+        }
+    }
+    __device__ __forceinline__ void add(Rows<S::D> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++) {
+            rows.o[i] += o[i];
+        }
+    }
+};
+
+template <class S> struct Sum<S, 1> {
+    float (&o)[S::D / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::D> &rows) : o(rows.o)
+    {
+    }
+    __device__ __forceinline__ void add(Rows<S::D> &)
+    {
+    }
+};
+
 /* The key blocks of an item. leader: the thread that speaks for the warpgroup. */
 template <class S>
 __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
@@ -48,7 +87,8 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     const int group = threadIdx.x / 128 - 1;
     const bool leader = threadIdx.x % 128 == 0;
     float s[S::BN / 2], alpha[2];
-    uint32_t p[S::BN / 4];
+    uint32_t p[S::PARTS][S::BN / 4];
+    Sum<S> sum(rows);
     const uint32_t q = memory.q() + group * 64 * 128;
     const int mine = 1 + group, next = 1 + (group + 1) % S::GROUPS;
 
@@ -62,7 +102,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         ptx::mbarrier_arrive(memory.k_empty(number));
     }
     softmax_block<S>(c, warp, b, b.last, s, rows, alpha);
-    pack_probabilities<S::DTYPE>(s, p);
+    pack_probabilities<S::BF16>(s, p);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
@@ -75,7 +115,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         issue_qk<S>(s, q, memory.k(n));
         ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
         wgmma::fence();
-        issue_pv<S>(rows.o, p, memory.v(n - 1), i > 1);
+        issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
         if (S::TURNS) {
             ptx::barrier_arrive(next, 256);
         }
@@ -86,12 +126,13 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         }
         softmax_block<S>(c, warp, b, b.last - i, s, rows, alpha);
         wgmma::wait<0>();
-        wgmma::hold(rows.o);
+        wgmma::hold(sum.o);
         wgmma::hold(p);
         if (leader) {
             ptx::mbarrier_arrive(memory.v_empty(n - 1));
         }
-        pack_probabilities<S::DTYPE>(s, p);
+        pack_probabilities<S::BF16>(s, p);
+        sum.add(rows);
         rescale(rows.o, alpha);
     }
     if (leader) {
@@ -101,9 +142,10 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     ptx::mbarrier_wait(memory.v_full(n), parity(n));
     wgmma::hold(p);
     wgmma::fence();
-    issue_pv<S>(rows.o, p, memory.v(n), b.count > 1);
+    issue_pv<S>(sum.o, p, memory.v(n), S::PARTS == 1 && b.count > 1);
     wgmma::wait<0>();
-    wgmma::hold(rows.o);
+    wgmma::hold(sum.o);
+    sum.add(rows);
     if (leader) {
         ptx::mbarrier_arrive(memory.v_empty(n));
     }
@@ -131,7 +173,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             note_bounds(a.problem, post.item, warp);
             run_blocks<S>(a.scale_log2, rows, memory, warp, b, number, tiles++);
             const bool masked = b.last - b.count + 1 < b.full_first || b.last >= b.full_last;
-            finish_rows<S::DTYPE, S::D, false, false>(a, post.item, masked, warp, rows);
+            finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, masked, warp, rows);
             number += b.count;
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);

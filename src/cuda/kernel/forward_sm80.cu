@@ -124,14 +124,14 @@ template <class S> __device__ __forceinline__ void score_product(float (&s)[S::B
                 int key = 8 * (t + i) + lane % 8 + lane / 16 * 8;
                 load_fragments<false>(b, 2 * i, mma::piece_address<S::BN>(k, key, 2 * step + lane / 8 % 2), S::KV_PART);
             }
-            mma::add_products<S::BF16, S::PARTS, S::TILES>(acc + t, a, b);
+            mma::add_products<S::BF16, S::TILES>(acc + t, a, 0, b);
         }
     }
 }
 
 /* acc += P V for TILES columns of 8 from column 8 first on. */
 template <class S>
-__device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&p)[S::BN / 16][S::PARTS][4], uint32_t v,
+__device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
                                               int first)
 {
     const int lane = threadIdx.x % 32;
@@ -143,26 +143,7 @@ __device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&
             uint32_t from = mma::piece_address<S::BN>(v, 16 * step + lane % 16, first + i + lane / 16);
             load_fragments<true>(b, 2 * i, from, S::KV_PART);
         }
-        mma::add_products<S::BF16, S::PARTS, S::TILES>(acc, p[step], b);
-    }
-}
-
-/* Probabilities as A operands. */
-template <class S>
-__device__ __forceinline__ void pack(const float (&s)[S::BN / 2], uint32_t (&p)[S::BN / 16][S::PARTS][4])
-{
-#pragma unroll
-    for (int i = 0; i < S::BN / 4; i++) {
-        if constexpr (S::PARTS == 1) {
-            p[i / 4][0][i % 4] = ptx::pack_half<S::BF16>(s[2 * i], s[2 * i + 1]);
-        } else {
-            uint32_t parts[3];
-            mma::split(s[2 * i], s[2 * i + 1], parts);
-#pragma unroll
-            for (int n = 0; n < 3; n++) {
-                p[i / 4][n][i % 4] = parts[n];
-            }
-        }
+        mma::add_products<S::BF16, S::TILES>(acc, p, 4 * step, b);
     }
 }
 
@@ -171,8 +152,8 @@ template <class S>
 __device__ __forceinline__ void accumulate(Rows<S::D> &rows, const float (&s)[S::BN / 2], const float (&alpha)[2],
                                            uint32_t v)
 {
-    uint32_t p[S::BN / 16][S::PARTS][4];
-    pack<S>(s, p);
+    uint32_t p[S::PARTS][S::BN / 4];
+    pack_probabilities<S::BF16>(s, p);
     if constexpr (S::PARTS == 1) {
         rescale(rows.o, alpha);
     }

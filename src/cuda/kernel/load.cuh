@@ -43,7 +43,47 @@ __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, con
     }
 }
 
-/* The same of f32 elements, as they are: eights in two planes, each thread's where it finds them again. */
+/* Eight f32 elements -> 16 bytes of each of the three tiles of their parts, `part` bytes apart. */
+__device__ __forceinline__ void store_parts(uint32_t place, int part, const uint4 (&x)[2])
+{
+    uint32_t w[4][3];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        mma::split(__uint_as_float(x[half].x), __uint_as_float(x[half].y), w[2 * half]);
+        mma::split(__uint_as_float(x[half].z), __uint_as_float(x[half].w), w[2 * half + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        ptx::store_shared_16(place + i * part, make_uint4(w[0][i], w[1][i], w[2][i], w[3][i]));
+    }
+}
+
+/* load_rows of f32 elements, in parts. */
+template <int ROWS, int D, int THREADS>
+__device__ __forceinline__ void load_split(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
+{
+    constexpr int AT_ONCE = 4; /* eights of a thread whose loads are under way together */
+    const int columns = (int)t.shape[3];
+    const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < ROWS * D / 8; first += AT_ONCE * THREADS) {
+        uint4 x[AT_ONCE][2];
+#pragma unroll
+        for (int n = 0; n < 2 * AT_ONCE; n++) {
+            int eight = first + n / 2 * THREADS, r = eight / (D / 8), column = eight % (D / 8) * 8 + n % 2 * 4;
+            int count = r < valid ? min(max(columns - column, 0), 4) : 0;
+            const char *from = base + r * row_bytes + column * step;
+            x[n / 2][n % 2] = aligned && count == 4 ? *(const uint4 *)from : gather_16<4>(from, step, count);
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++) {
+            int eight = first + n * THREADS;
+            store_parts(mma::piece_address<ROWS>(to, eight / (D / 8), eight % (D / 8)), ROWS * D * 2, x[n]);
+        }
+    }
+}
+
+/* f32 elements as they are, without waiting: eights in two planes, each thread's where it finds them again. */
 template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
 {
@@ -64,24 +104,14 @@ __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, cons
     }
 }
 
-/* What the same threads have loaded, into three tiles of bf16 parts, one after the other: rows first .. of TILE_ROWS. */
+/* What the same threads have loaded, in parts: rows first .. of tiles of TILE_ROWS. */
 template <int ROWS, int D, int THREADS, int TILE_ROWS>
 __device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
 {
 #pragma unroll
     for (int n = 0; n < ROWS * D / 8 / THREADS; n++) {
         int eight = threadIdx.x + n * THREADS, r = first + eight / (D / 8), p = eight % (D / 8);
-        uint32_t w[4][3];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint4 x = ptx::load_shared_16(raw + half * (ROWS * D * 2) + eight * 16);
-            mma::split(__uint_as_float(x.x), __uint_as_float(x.y), w[2 * half]);
-            mma::split(__uint_as_float(x.z), __uint_as_float(x.w), w[2 * half + 1]);
-        }
-#pragma unroll
-        for (int i = 0; i < 3; i++) {
-            ptx::store_shared_16(mma::piece_address<TILE_ROWS>(to + i * (TILE_ROWS * D * 2), r, p),
-                                 make_uint4(w[0][i], w[1][i], w[2][i], w[3][i]));
-        }
+        uint4 x[2] = {ptx::load_shared_16(raw + eight * 16), ptx::load_shared_16(raw + ROWS * D * 2 + eight * 16)};
+        store_parts(mma::piece_address<TILE_ROWS>(to, r, p), TILE_ROWS * D * 2, x);
     }
 }

@@ -33,7 +33,7 @@ template <int ROWS> __device__ __forceinline__ uint32_t piece_address(uint32_t t
     return tile + piece / 8 * (ROWS * 128) + row * 128 + ((piece % 8 ^ row % 8) << 4);
 }
 
-template <bool BF16> __device__ __forceinline__ void product(float (&d)[4], const uint32_t (&a)[4], const uint32_t *b)
+template <bool BF16> __device__ __forceinline__ void product(float (&d)[4], const uint32_t *a, const uint32_t *b)
 {
     if (BF16) {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -51,8 +51,8 @@ template <bool BF16> __device__ __forceinline__ void product(float (&d)[4], cons
 /*
  * f32 = three parts in bf16, largest first, each the rounded rest: 3 x 8 bits hold all 24. Of the nine products of two
  * split factors the six largest count; the rest is under 2^-25 of the exact one. What is not finite, or rounds to
- * infinity, becomes NaN. The tensor cores cut off sums instead of rounding them, so a chain of products is short and is
- * added with a rounded addition: add_products.
+ * infinity, becomes NaN. The tensor cores cut off sums instead of rounding them, so chains of products are short, begin
+ * with the small ones, and are added up with rounded additions.
  */
 __device__ __forceinline__ void split(float x, float y, uint32_t (&parts)[3])
 {
@@ -64,33 +64,36 @@ __device__ __forceinline__ void split(float x, float y, uint32_t (&parts)[3])
     }
 }
 
-/* acc[tile] += A B[tile] for TILES column tiles at once, so that their chains overlap. PARTS = 1: 16-bit operands. */
-template <bool BF16, int PARTS, int TILES>
-__device__ __forceinline__ void add_products(float (*acc)[4], const uint32_t (&a)[PARTS][4],
+/* The i-th product of parts, small ones first; of operands in one part, only the last is there. */
+enum { PRODUCTS = 6 };
+template <int PARTS> constexpr int FIRST_PRODUCT = PARTS == 1 ? PRODUCTS - 1 : 0;
+
+__device__ __forceinline__ constexpr int left_part(int i)
+{
+    return i < 3 ? i : i < 5 ? i - 3 : 0;
+}
+
+__device__ __forceinline__ constexpr int right_part(int i)
+{
+    return i < 3 ? 2 - i : i < 5 ? 4 - i : 0;
+}
+
+/* acc[tile] += A B[tile] for TILES column tiles at once, so that their chains overlap. A begins at a[..][at]. */
+template <bool BF16, int TILES, int PARTS, int N>
+__device__ __forceinline__ void add_products(float (*acc)[4], const uint32_t (&a)[PARTS][N], int at,
                                              const uint32_t (&b)[PARTS][2 * TILES])
 {
-    if constexpr (PARTS == 1) {
+    float sum[TILES][4] = {};
+#pragma unroll
+    for (int i = FIRST_PRODUCT<PARTS>; i < PRODUCTS; i++) {
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            product<BF16>(acc[t], a[0], b[0] + 2 * t);
+            product<BF16>(PARTS == 1 ? acc[t] : sum[t], a[left_part(i)] + at, b[right_part(i)] + 2 * t);
         }
-    } else {
-        constexpr int ORDER[6][2] = {{0, 2}, {1, 1}, {2, 0}, {0, 1}, {1, 0}, {0, 0}}; /* small ones first */
-        float sum[TILES][4] = {};
+    }
 #pragma unroll
-        for (int i = 0; i < 6; i++) {
-#pragma unroll
-            for (int t = 0; t < TILES; t++) {
-                product<true>(sum[t], a[ORDER[i][0]], b[ORDER[i][1]] + 2 * t);
-            }
-        }
-#pragma unroll
-        for (int t = 0; t < TILES; t++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                acc[t][e] += sum[t][e];
-            }
-        }
+    for (int i = 0; i < 4 * TILES * (PARTS > 1); i++) {
+        acc[i / 4][i % 4] += sum[i / 4][i % 4];
     }
 }
 

@@ -75,10 +75,17 @@ template <class S> struct ThreadLoader {
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
                                          int aligned, uint32_t barrier)
     {
-        load_rows<ROWS, S::D, 128>(to, t, first + row * (t.stride[1] * 2), rows - row, a.aligned & aligned);
-        ptx::copy_async_commit();
-        announce<1>();
-        pending = barrier;
+        const char *base = first + row * (t.stride[1] * S::ELEMENT);
+        if constexpr (S::PARTS == 1) {
+            load_rows<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
+            ptx::copy_async_commit();
+            announce<1>();
+            pending = barrier;
+        } else {
+            load_split<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
+            ptx::fence_proxy_async();
+            ptx::mbarrier_arrive(barrier);
+        }
     }
     __device__ __forceinline__ void begin(const Item &i)
     {

@@ -121,7 +121,8 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
-/* x, of which the compiler knows nothing: keeps it from computing addresses ahead, in registers that the tile loop needs. */
+/* x, of which the compiler knows nothing: keeps addresses from being computed ahead, in registers that the tile loop
+ * needs. */
 __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
