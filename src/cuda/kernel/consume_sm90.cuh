@@ -42,7 +42,7 @@ template <class S>
 __device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block,
                                               float (&s)[S::BN / 2], Rows<S::D> &rows, float (&alpha)[2])
 {
-    if (block < b.full_first || block >= b.full_last) {
+    if (b.masked(block)) {
         mask_block(warp, block * S::BN, s);
     }
     online_softmax(s, c, rows.state, alpha);
@@ -170,10 +170,11 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         if (b.count > 0) {
             Rows<S::D> rows;
             rows.state[0] = rows.state[1] = {-INFINITY, 0};
-            note_bounds(a.problem, post.item, warp);
+            if (b.any_masked()) {
+                note_bounds(a.problem, post.item, warp);
+            }
             run_blocks<S>(a.scale_log2, rows, memory, warp, b, number, tiles++);
-            const bool masked = b.last - b.count + 1 < b.full_first || b.last >= b.full_last;
-            finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, masked, warp, rows);
+            finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, b.any_masked(), warp, rows);
             number += b.count;
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);

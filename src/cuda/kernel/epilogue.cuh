@@ -137,58 +137,54 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
     }
 }
 
-/* Row r (0, 1) of the accumulators, times factor, to a row of 16-bit elements that begins at `to`. All lanes must call;
- * `write` = this row is to be written. Elements are gathered into 16-byte pieces within the quad. */
+/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from `first` on. */
 template <int DTYPE, int N>
-__device__ __forceinline__ void store_row_16(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
-                                             bool write)
+__device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r, float factor,
+                                               char *to, int first)
 {
     const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
-    const int64_t step = p.o.stride[3] * 2;
-    const bool vector = p.o.stride[3] == 1 && ((uintptr_t)to & 15) == 0;
+    const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
 #pragma unroll
-    for (int g = 0; g < N / 16; g++) {
-        uint32_t x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = 4 * (4 * g + i) + 2 * r;
-            x[i] = ptx::pack_half<DTYPE == ATTN_BF16>(o[at] * factor, o[at + 1] * factor);
-        }
-        transpose_quad(x);
-        int column = 32 * g + 8 * t;
-        if (write && vector && column + 8 <= dv) {
-            *(uint4 *)(to + 2 * column) = make_uint4(x[0], x[1], x[2], x[3]);
-        } else if (write) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                if (column + i < dv) {
-                    *(uint16_t *)(to + (column + i) * step) = (uint16_t)(x[i / 2] >> (16 * (i % 2)));
-                }
-            }
+    for (int i = 0; i < N / 2; i++) {
+        int column = i / 2 * 8 + 2 * t + i % 2;
+        if (column >= first && column < dv) {
+            store_element<DTYPE>(p.o, to + column * step, o[i / 2 * 4 + i % 2 + 2 * r] * factor);
         }
     }
 }
 
-/* The same to f32. */
-template <int N>
-__device__ __forceinline__ void store_row_32(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
-                                             bool write)
+/* The whole row, if `write`. All lanes must call. 16-bit elements are gathered into pieces of 16 bytes within the quad,
+ * f32 ones go in pairs; what does not fit, or is not aligned, goes one by one. */
+template <int DTYPE, int N>
+__device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
+                                          bool write)
 {
-    const int first = 2 * ptx::opaque(threadIdx.x % 4), columns = write ? (int)p.dv - first : 0;
-    const int64_t step = p.o.stride[3] * 4;
-    const bool vector = step == 4 && ((uintptr_t)to & 7) == 0;
-    to += first * step;
+    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32, dense = write && p.o.stride[3] == 1;
+    const int piece = pairs ? 2 : 8, whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
+    if (write && whole < dv) {
+        store_elements<DTYPE>(p, o, r, factor, to, whole);
+    }
+    if (pairs) {
 #pragma unroll
-    for (int i = 0; i < N / 4; i++, to += 8 * step) {
-        const float x = o[4 * i + 2 * r] * factor, y = o[4 * i + 2 * r + 1] * factor;
-        if (vector && 8 * i + 1 < columns) {
-            *(float2 *)to = make_float2(x, y);
-        } else {
-            if (8 * i < columns) {
-                *(float *)to = x;
+        for (int i = 0; i < N / 4; i++) {
+            if (8 * i + 2 * t < whole) {
+                *(float2 *)(to + 32 * i + 8 * t) =
+                    make_float2(o[4 * i + 2 * r] * factor, o[4 * i + 2 * r + 1] * factor);
             }
-            if (8 * i + 1 < columns) {
-                *(float *)(to + step) = y;
+        }
+    } else {
+#pragma unroll
+        for (int g = 0; g < N / 16; g++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = 4 * (4 * g + i) + 2 * r;
+                x[i] = ptx::pack_half<DTYPE == ATTN_BF16>(o[at] * factor, o[at + 1] * factor);
+            }
+            transpose_quad(x);
+            if (32 * g + 8 * t < whole) {
+                *(uint4 *)(to + 64 * g + 16 * t) = make_uint4(x[0], x[1], x[2], x[3]);
             }
         }
     }

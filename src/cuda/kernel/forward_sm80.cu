@@ -189,7 +189,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         score_product<S>(s, tiles.q, warp.first, tiles.k + stage);
         if (a.steps) {
             score_block(a.problem, tiles.item, warp, block * S::BN, s);
-        } else if (block < b.full_first || block >= b.full_last) {
+        } else if (b.masked(block)) {
             mask_block(warp, block * S::BN, s);
         }
         online_softmax(s, a.scale_log2, rows.state, alpha);
@@ -225,9 +225,11 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     }
     tiles.load_q();
     tiles.start(0, b.last);
-    note_bounds(a.problem, item, warp);
+    const bool masked = a.steps || b.any_masked();
+    if (masked) {
+        note_bounds(a.problem, item, warp);
+    }
     run_blocks<S>(a, tiles, b, warp, rows);
-    const bool masked = a.steps || b.last - b.count + 1 < b.full_first || b.last >= b.full_last;
     finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows);
 }
 

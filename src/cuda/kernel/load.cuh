@@ -62,7 +62,7 @@ __device__ __forceinline__ void store_parts(uint32_t place, int part, const uint
 template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_split(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
 {
-    constexpr int AT_ONCE = 4; /* eights of a thread whose loads are under way together */
+    constexpr int EIGHTS = ROWS * D / 8 / THREADS, AT_ONCE = EIGHTS > 8 ? 4 : EIGHTS; /* loads under way together */
     const int columns = (int)t.shape[3];
     const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
 #pragma unroll 1
@@ -73,7 +73,12 @@ __device__ __forceinline__ void load_split(uint32_t to, const attn_tensor &t, co
             int eight = first + n / 2 * THREADS, r = eight / (D / 8), column = eight % (D / 8) * 8 + n % 2 * 4;
             int count = r < valid ? min(max(columns - column, 0), 4) : 0;
             const char *from = base + r * row_bytes + column * step;
-            x[n / 2][n % 2] = aligned && count == 4 ? *(const uint4 *)from : gather_16<4>(from, step, count);
+            x[n / 2][n % 2] = make_uint4(0, 0, 0, 0);
+            if (aligned && count == 4) {
+                x[n / 2][n % 2] = *(const uint4 *)from;
+            } else if (count > 0) {
+                x[n / 2][n % 2] = gather_16<4>(from, step, count);
+            }
         }
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++) {

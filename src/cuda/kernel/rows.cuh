@@ -13,12 +13,14 @@ template <int D> struct Rows {
     RowState state[2];
 };
 
-/* The warp's place: the first of its rows within the item, and the keys that each of the 16 sees, in shared memory. */
+/* The warp's place: the first of its rows within the item, and room for the keys that each of the 16 sees, in shared
+ * memory. */
 struct WarpRows {
     int first;
     int2 *bounds;
 };
 
+/* Before mask_block and score_block. */
 __device__ __forceinline__ void note_bounds(const attn_problem &p, const Item &item, const WarpRows &warp)
 {
     const int lane = threadIdx.x % 32;
@@ -68,23 +70,22 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
 {
     const attn_problem &p = a.problem;
     const int lane = threadIdx.x % 32;
-    const int first_row = (int)item.first_row + warp.first + lane / 4;
-    int2 *bounds = warp.bounds + lane / 4; /* no longer needed: -1 now marks rows for the careful path */
+    const int first_row = (int)item.first_row + warp.first;
+    uint32_t careful = 0; /* bit 4 i + r: the careful path does row i + 8 r */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = __fmul_rn(m, a.scale_log2);
-        OutputRow w = {item.sequence, item.head, first_row + 8 * r, m != -INFINITY};
+        OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, m != -INFINITY};
         w.seen &= w.row < item.sequence.nq_used;
         bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(exponent) > 4194304; /* 2^22 */
 #pragma unroll
         for (int i = 2 * r; i < D / 2; i += 4) {
             finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
         }
-        bool careful = __ballot_sync(~0u, w.seen && (far || (!finite && (ANY || masked)))) >> (lane & ~3) & 15;
-        bool write = !careful && w.row < item.sequence.nq;
-        if (careful) {
-            bounds[8 * r].x = -1;
-        }
+        uint32_t vote = __ballot_sync(~0u, w.seen && (far || (!finite && (ANY || masked))));
+        vote |= vote >> 1;
+        careful |= ((vote | vote >> 2) & 0x11111111) << r;
+        bool write = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
         float factor = finish_row(p, w, exponent * LN2, l, write && lane % 4 == 0);
         char *to = attn_at(&p.o, item.sequence.tensor, item.sequence.q_first + w.row, item.head, 0);
         if (!w.seen) {
@@ -93,19 +94,13 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
                 rows.o[i] = rows.o[i + 1] = 0;
             }
         }
-        if (DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32) {
-            store_row_32(p, rows.o, r, factor, to, write);
-        } else {
-            store_row_16<DTYPE>(p, rows.o, r, factor, to, write);
-        }
+        store_row<DTYPE>(p, rows.o, r, factor, to, write);
     }
-    __syncwarp();
 #pragma unroll 1
-    for (int i = 0; i < 16; i++) {
-        if (warp.bounds[i].x == -1) {
-            OutputRow w = {item.sequence, item.head, first_row - lane / 4 + i, true};
-            careful_row<DTYPE, D, STEPS>(a, w);
-        }
+    for (; careful != 0; careful &= careful - 1) {
+        const int bit = __ffs((int)careful) - 1;
+        OutputRow w = {item.sequence, item.head, first_row + bit / 4 + bit % 4 * 8, true};
+        careful_row<DTYPE, D, STEPS>(a, w);
     }
 }
 
