@@ -32,6 +32,8 @@ static attn_status describe(attn_cuda *x, int32_t ordinal)
     TRY(attn_driver_check(cu, cu->device_attribute(&x->multiprocessors, CU_MULTIPROCESSORS, x->device),
                           "asking the GPU"));
     TRY(attn_driver_check(cu, cu->device_attribute(&x->l2_bytes, CU_L2_BYTES, x->device), "asking the GPU"));
+    TRY(attn_driver_check(cu, cu->device_attribute(&x->shared_bytes, CU_SHARED_BYTES_OPTIN, x->device),
+                          "asking the GPU"));
     TRY(attn_driver_check(cu, cu->driver_version(&version), "asking the driver"));
     x->capability = 10 * major + minor;
     (void)snprintf(x->name, sizeof x->name, "%s, sm_%d, %d multiprocessors, %d MiB of L2, driver %d.%d", model,
@@ -53,27 +55,24 @@ static attn_status choose_context(attn_cuda *x)
     return ATTN_OK;
 }
 
-static attn_status load_library(const attn_cuda *x, cu_library *library, const unsigned char *image, const char *what)
-{
-    return attn_driver_check(x->driver, x->driver->library_load(library, image, NULL, NULL, 0, NULL, NULL, 0), what);
-}
-
 /* Looks every kernel up and has the driver load it now, since loading later could disturb a graph capture. */
 static attn_status load_kernels(attn_cuda *x)
 {
+    static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {attn_image_forward_sm90, attn_image_forward_sm80,
+                                                                    attn_image_forward_generic};
     const attn_driver *cu = x->driver;
-    if (x->capability == 90) {
-        TRY(load_library(x, &x->sm90, attn_image_forward_sm90, "loading the kernels for sm_90a"));
+    for (int i = x->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES; i++) {
+        TRY(attn_driver_check(cu, cu->library_load(&x->images[i], images[i], NULL, NULL, 0, NULL, NULL, 0),
+                              "loading kernels"));
     }
-    TRY(load_library(x, &x->generic, attn_image_forward_generic, "loading the generic kernels"));
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
-        cu_library library = k->capability == 90 ? x->sm90 : x->generic;
+        cu_library image = x->images[k->family];
         cu_function function;
-        if (library == NULL) {
+        if (image == NULL || k->shared_bytes > x->shared_bytes) {
             continue;
         }
-        TRY(attn_driver_check(cu, cu->library_kernel(&x->kernels[i], library, k->name), k->name));
+        TRY(attn_driver_check(cu, cu->library_kernel(&x->kernels[i], image, k->name), k->name));
         TRY(attn_driver_check(
             cu, cu->kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED_BYTES, k->shared_bytes, x->kernels[i], x->device),
             k->name));
@@ -119,11 +118,10 @@ void attn_cuda_destroy(attn_cuda *x, const attn_allocator *allocator)
     if (x == NULL) {
         return;
     }
-    if (x->sm90 != NULL) {
-        (void)x->driver->library_unload(x->sm90);
-    }
-    if (x->generic != NULL) {
-        (void)x->driver->library_unload(x->generic);
+    for (int i = 0; i < ATTN_CUDA_FAMILIES; i++) {
+        if (x->images[i] != NULL) {
+            (void)x->driver->library_unload(x->images[i]);
+        }
     }
     if (x->primary) {
         (void)x->driver->primary_release(x->device);

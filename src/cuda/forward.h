@@ -7,18 +7,32 @@
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
 
+/* Kernels of one source, compiled into one image. */
+typedef enum attn_cuda_family {
+    ATTN_CUDA_SM90,
+    ATTN_CUDA_SM80,
+    ATTN_CUDA_GENERIC,
+    ATTN_CUDA_FAMILIES
+} attn_cuda_family;
+
 /* A kernel of kernels.inc. */
 typedef struct attn_cuda_kernel {
     const char *name;
+    attn_cuda_family family;
     int32_t dtype;
-    int32_t capability; /* the GPU it is for: 90, or 0 = any */
     int32_t d;          /* head dims up to; 0 = any */
     int32_t rows, keys; /* of a tile */
     int32_t threads, shared_bytes;
     bool tma;
 } attn_cuda_kernel;
 
-enum { ATTN_CUDA_KERNELS = 16 };
+enum {
+    ATTN_CUDA_KERNELS = 0
+#define ATTN_FORWARD_SM90(...) +1
+#define ATTN_FORWARD_SM80(...) +1
+#define ATTN_FORWARD_GENERIC(...) +1
+#include "cuda/kernels.inc"
+};
 
 extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 
@@ -27,9 +41,9 @@ struct attn_cuda {
     cu_device device;
     cu_context context; /* for threads that have no current one: the creator's, or the primary one */
     bool primary;       /* context was retained here */
-    int capability, multiprocessors, l2_bytes;
-    cu_library sm90, generic;             /* NULL if not for this GPU */
-    cu_kernel kernels[ATTN_CUDA_KERNELS]; /* NULL likewise */
+    int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */
+    cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL if not for this GPU */
+    cu_kernel kernels[ATTN_CUDA_KERNELS];                    /* NULL likewise, or if it needs more shared memory */
     char name[160];
 };
 
@@ -48,6 +62,6 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, con
 double attn_cuda_flops(const attn_problem *p);
 
 /* The embedded images (images.c). */
-extern const unsigned char attn_image_forward_sm90[], attn_image_forward_generic[];
+extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm80[], attn_image_forward_generic[];
 
 #endif

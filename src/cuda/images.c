@@ -14,4 +14,5 @@
                                                   ".previous\n")
 
 IMAGE(forward_sm90);
+IMAGE(forward_sm80);
 IMAGE(forward_generic);

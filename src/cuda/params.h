@@ -31,7 +31,8 @@ typedef struct attn_cuda_forward_params {
     attn_problem problem;
     attn_cuda_schedule schedule;
     uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
-    float scale_log2;  /* scale x log2(e), > 0 (forward_sm90) */
+    float scale_log2;  /* > 0: from what the softmax takes to exponents of 2 */
+    bool steps;        /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
     int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
 } attn_cuda_forward_params;
 

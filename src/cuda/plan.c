@@ -8,51 +8,77 @@
 #include <math.h>
 #include <stdio.h>
 
+#define PARTS(dtype) ((dtype) == ATTN_F32 ? 3 : 1)
 /* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024 may cost. */
-#define SM90_BYTES(d, groups, bn) (64 * (groups) * (d)*2 + 4 * (bn) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
+#define SM90_BYTES(dtype, d, groups, bn) \
+    (PARTS(dtype) * (64 * (groups) + 4 * (bn)) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
+/* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts, and raw K and V. */
+#define SM80_BYTES(dtype, d, warps, bn) \
+    (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
-#define ATTN_FORWARD_SM90(name, bf16, d, groups, bn, registers, turns, tma)                                         \
-    {#name, bf16 ? ATTN_BF16 : ATTN_F16, 90, d, 64 * (groups), bn, 128 * ((groups) + 1), SM90_BYTES(d, groups, bn), \
-     tma},
-#define ATTN_FORWARD_GENERIC(name, storage, real) {#name, storage, 0, 0, 64, 64, 256, GENERIC_BYTES(real), false},
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma) \
+    {#name, ATTN_CUDA_SM90, dtype, d, 64 * (groups), bn, 128 * ((groups) + 1), SM90_BYTES(dtype, d, groups, bn), tma},
+#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
+    {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false},
+#define ATTN_FORWARD_GENERIC(name, storage, real) \
+    {#name, ATTN_CUDA_GENERIC, storage, 0, 64, 64, 256, GENERIC_BYTES(real), false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
 
 /* ---- which kernel ------------------------------------------------------------------------------------------------ */
 
-/* Why forward_sm90 cannot do it, or NULL. */
+static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p, bool tma)
+{
+    int64_t d = p->d > p->dv ? p->d : p->dv;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *k = &attn_cuda_kernels[i];
+        if (k->family == family && k->dtype == p->q.dtype && k->tma == tma && (k->d == 0 || d <= k->d) &&
+            k->shared_bytes <= x->shared_bytes) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
+static bool has_steps(const attn_problem *p)
+{
+    return p->mask.data || p->bias.data || p->alibi.data || p->softcap > 0 ||
+           !(p->scale * 1.4426950408889634 >= (double)FLT_MIN);
+}
+
+/* Why the tensor cores cannot do it, or NULL. */
+static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
+{
+    if (p->q.dtype == ATTN_F64) {
+        return "f64";
+    }
+    if (p->precise && p->q.dtype != ATTN_F32) {
+        return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
+    }
+    if (p->q.shape[1] > INT32_MAX / 2 || p->k.shape[1] > INT32_MAX / 2) {
+        return "lengths end at 2^30";
+    }
+    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0 ? NULL : "head dims end at 256 (128 for f32)";
+}
+
+/* Why forward_sm90 cannot do what the tensor cores can, or NULL. */
 static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
 {
-    double c = p->scale * 1.4426950408889634;
     if (x->capability != 90) {
         return "it is for sm_90";
     }
-    if (p->q.dtype != ATTN_F16 && p->q.dtype != ATTN_BF16) {
-        return "it is for f16 and bf16";
-    }
-    if (p->d > 256 || p->dv > 256) {
-        return "its head dims end at 256";
-    }
-    if (p->mask.data || p->bias.data || p->alibi.data || p->softcap > 0) {
-        return "it has no mask, bias, alibi or softcap";
-    }
-    if (!(c >= (double)FLT_MIN)) {
-        return "its scale must be positive";
-    }
-    if (p->q.shape[1] > INT32_MAX / 2 || p->k.shape[1] > INT32_MAX / 2) {
-        return "its lengths end at 2^30";
-    }
-    return NULL;
+    return has_steps(p) ? "it has no mask, bias, alibi, softcap or scale <= 0" : NULL;
 }
 
-/* 16-byte pieces of rows: 16-bit elements side by side, rows and heads at multiples of 16 bytes. */
+/* 16-byte pieces of rows: elements side by side, rows and heads at multiples of 16 bytes. */
 static bool is_aligned(const attn_tensor *t)
 {
     bool ok = (uintptr_t)t->data % 16 == 0 && (t->stride[3] == 1 || t->shape[3] == 1);
     for (int a = 0; a < 3; a++) {
-        ok &= t->shape[a] == 1 || t->stride[a] % 8 == 0;
+        ok &= t->shape[a] == 1 || t->stride[a] * (int64_t)attn_dtype_size(t->dtype) % 16 == 0;
     }
     return ok;
 }
@@ -71,34 +97,29 @@ static bool is_boxed(const attn_tensor *t)
 /* Padding inside a tensor must not be loaded, and the TMA knows only the tensor's own end. */
 static const char *tma_lacks(const attn_problem *p)
 {
+    if (p->q.dtype == ATTN_F32) {
+        return "f32 is split into parts";
+    }
     if (p->varlen || p->used_k.dtype != 0) {
         return "sequences end inside the tensors";
     }
     return is_boxed(&p->q) && is_boxed(&p->k) && is_boxed(&p->v) ? NULL : "strides or alignment are not for the TMA";
 }
 
-static int find_kernel(int32_t dtype, int64_t d, int capability, bool tma)
-{
-    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
-        const attn_cuda_kernel *k = &attn_cuda_kernels[i];
-        if (k->dtype == dtype && k->capability == capability && k->tma == tma && (k->d == 0 || d <= k->d)) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
-    const char *lacks = sm90_lacks(p, x), *no_tma = tma_lacks(p);
-    if (lacks) {
-        plan->kernel = find_kernel(p->q.dtype, 0, 0, false);
-        (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", lacks);
-        return;
+    const char *none = tensor_cores_lack(p, x), *no_sm90 = sm90_lacks(p, x), *no_tma = tma_lacks(p);
+    if (none) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_GENERIC, p, false);
+        (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
+    } else if (no_sm90) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_SM80, p, false);
+        (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
+    } else {
+        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, !no_tma);
+        (void)snprintf(plan->why, sizeof plan->why, no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
+                       no_tma ? no_tma : "");
     }
-    plan->kernel = find_kernel(p->q.dtype, p->d > p->dv ? p->d : p->dv, 90, !no_tma);
-    (void)snprintf(plan->why, sizeof plan->why, no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
-                   no_tma ? no_tma : "");
 }
 
 /* ---- schedule ---------------------------------------------------------------------------------------------------- */
@@ -134,7 +155,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     } else if (__builtin_mul_overflow(p->batch, p->heads, &columns)) {
         columns = INT64_MAX;
     }
-    int64_t pieces = k->capability == 90 ? 1 : ceil_div(p->dv, 64), grid = 0;
+    int64_t pieces = k->family != ATTN_CUDA_GENERIC ? 1 : ceil_div(p->dv, 64), grid = 0;
     pieces = pieces < 1 ? 1 : pieces;
     if (__builtin_mul_overflow(columns, blocks, &s->items) || __builtin_mul_overflow(s->items, pieces, &grid) ||
         grid > INT32_MAX) {
@@ -147,7 +168,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->blocks = (int32_t)blocks;
     s->columns = (int32_t)columns;
     s->section = (int32_t)section_columns(p, x, columns);
-    bool stays = k->capability == 90; /* persistent: one CTA per multiprocessor */
+    bool stays = k->family == ATTN_CUDA_SM90; /* persistent: one CTA per multiprocessor */
     plan->workspace_bytes = k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
     plan->grid = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
     return ATTN_OK;
@@ -157,7 +178,8 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
 {
     *plan = (attn_cuda_plan){.params = {.problem = *p}};
     choose_kernel(plan, x, p);
-    plan->params.scale_log2 = (float)(p->scale * 1.4426950408889634);
+    plan->params.steps = has_steps(p);
+    plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);

@@ -5,19 +5,10 @@
 #pragma once
 #include "core/mask.h"
 #include "cuda/params.h"
+#include "score.cuh"
 #include "softmax.cuh"
 
 constexpr float LN2 = 0.693147181f;
-
-template <bool BF16> __device__ __forceinline__ float half_to_float(uint16_t bits)
-{
-    float x;
-    if (BF16) {
-        return __uint_as_float((uint32_t)bits << 16);
-    }
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
-    return x;
-}
 
 __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row, int64_t head, float x)
 {
@@ -31,12 +22,12 @@ __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, 
     }
 }
 
-template <bool BF16> __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
+template <int DTYPE> __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
 {
     if (t.dtype == ATTN_F32) {
         *(float *)to = x;
     } else {
-        *(uint16_t *)to = (uint16_t)ptx::pack_half<BF16>(x, 0);
+        *(uint16_t *)to = (uint16_t)ptx::pack_half<DTYPE == ATTN_BF16>(x, 0);
     }
 }
 
@@ -71,21 +62,22 @@ __device__ __forceinline__ float finish_row(const attn_problem &p, const OutputR
 }
 
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for
- * rows whose data or exponents are out of the ordinary. c = scale log2(e). */
-template <bool BF16, int D>
-__device__ __forceinline__ void careful_row(const attn_problem &p, const OutputRow &w, float c)
+ * rows whose data or exponents are out of the ordinary. */
+template <int DTYPE, int D, bool STEPS>
+__device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, const OutputRow &w)
 {
-    int lane = threadIdx.x % 32;
-    asm volatile(""
-                 : "+r"(lane)); /* keeps addresses from being computed ahead, in registers that the tile loop needs */
+    const attn_problem &p = a.problem;
+    const int lane = ptx::opaque(threadIdx.x % 32);
     const int kv_head = w.head / (int)p.group;
     const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
+    const ScoreRow<float> score(p, w.s, w.head, w.row);
+    const float scale = a.scale_log2;
     float q[D / 32], o[D / 32], m = -INFINITY, l = 0;
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         int c = lane + 32 * i;
         const char *at = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, c);
-        q[i] = c < p.d ? half_to_float<BF16>(*(const uint16_t *)at) : 0;
+        q[i] = c < p.d ? load_real<float>(at, DTYPE) : 0;
         o[i] = 0;
     }
 #pragma unroll 1
@@ -95,28 +87,34 @@ __device__ __forceinline__ void careful_row(const attn_problem &p, const OutputR
         for (int i = 0; i < D / 32; i++) {
             int c = lane + 32 * i;
             const char *at = attn_at(&p.k, w.s.tensor, w.s.k_first + j, kv_head, c);
-            dot += c < p.d ? q[i] * half_to_float<BF16>(*(const uint16_t *)at) : 0;
+            dot += c < p.d ? q[i] * load_real<float>(at, DTYPE) : 0;
         }
 #pragma unroll
         for (int x = 16; x > 0; x /= 2) {
             dot += __shfl_xor_sync(~0u, dot, x);
         }
-        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * c), e = ptx::exp2((dot - top) * c);
+        if (STEPS && a.steps) {
+            dot = score.visible(j) ? score.step(dot, j) : -INFINITY;
+            if (dot == -INFINITY) {
+                continue;
+            }
+        }
+        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale), e = ptx::exp2((dot - top) * scale);
         m = top;
         l = l * alpha + e;
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
             int c = lane + 32 * i;
             const char *at = attn_at(&p.v, w.s.tensor, w.s.k_first + j, kv_head, c);
-            o[i] = o[i] * alpha + (c < p.dv ? e * half_to_float<BF16>(*(const uint16_t *)at) : 0);
+            o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }
-    float factor = finish_row(p, w, m * c * LN2, l, lane == 0);
+    float factor = finish_row(p, w, m * scale * LN2, l, lane == 0);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         int c = lane + 32 * i;
         if (c < p.dv) {
-            store_element<BF16>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), o[i] * factor);
+            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), o[i] * factor);
         }
     }
 }
@@ -139,47 +137,54 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
     }
 }
 
-/* Row r (0, 1) of the accumulators, times factor. `to` = its first element. All lanes must call; `write` = this row is
- * to be written. 16-bit outputs are gathered into 16-byte pieces within the quad. */
-template <bool BF16, int N>
+/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from `first` on. */
+template <int DTYPE, int N>
+__device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r, float factor,
+                                               char *to, int first)
+{
+    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        int column = i / 2 * 8 + 2 * t + i % 2;
+        if (column >= first && column < dv) {
+            store_element<DTYPE>(p.o, to + column * step, o[i / 2 * 4 + i % 2 + 2 * r] * factor);
+        }
+    }
+}
+
+/* The whole row, if `write`. All lanes must call. 16-bit elements are gathered into pieces of 16 bytes within the quad,
+ * f32 ones go in pairs; what does not fit, or is not aligned, goes one by one. */
+template <int DTYPE, int N>
 __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
                                           bool write)
 {
-    int t = threadIdx.x % 4;
-    asm volatile("" : "+r"(t)); /* as in careful_row */
-    const int dv = (int)p.dv;
-    const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
-    const bool vector = p.o.dtype != ATTN_F32 && p.o.stride[3] == 1 && ((uintptr_t)to & 15) == 0;
-#pragma unroll
-    for (int g = 0; g < N / 16; g++) {
-        uint32_t x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int at = 4 * (4 * g + i) + 2 * r;
-            x[i] = ptx::pack_half<BF16>(o[at] * factor, o[at + 1] * factor);
-        }
-        transpose_quad(x);
-        int column = 32 * g + 8 * t;
-        if (write && vector && column + 8 <= dv) {
-            *(uint4 *)(to + 2 * column) = make_uint4(x[0], x[1], x[2], x[3]);
-        } else if (write && p.o.dtype != ATTN_F32) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                if (column + i < dv) {
-                    *(uint16_t *)(to + (column + i) * step) = (uint16_t)(x[i / 2] >> (16 * (i % 2)));
-                }
-            }
-        }
+    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32, dense = write && p.o.stride[3] == 1;
+    const int piece = pairs ? 2 : 8, whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
+    if (write && whole < dv) {
+        store_elements<DTYPE>(p, o, r, factor, to, whole);
     }
-    if (write && p.o.dtype == ATTN_F32) {
+    if (pairs) {
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
+            if (8 * i + 2 * t < whole) {
+                *(float2 *)(to + 32 * i + 8 * t) =
+                    make_float2(o[4 * i + 2 * r] * factor, o[4 * i + 2 * r + 1] * factor);
+            }
+        }
+    } else {
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int column = 8 * i + 2 * t + e;
-                if (column < dv) {
-                    *(float *)(to + column * step) = o[4 * i + 2 * r + e] * factor;
-                }
+        for (int g = 0; g < N / 16; g++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = 4 * (4 * g + i) + 2 * r;
+                x[i] = ptx::pack_half<DTYPE == ATTN_BF16>(o[at] * factor, o[at + 1] * factor);
+            }
+            transpose_quad(x);
+            if (32 * g + 8 * t < whole) {
+                *(uint4 *)(to + 64 * g + 16 * t) = make_uint4(x[0], x[1], x[2], x[3]);
             }
         }
     }

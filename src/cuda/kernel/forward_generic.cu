@@ -78,12 +78,12 @@ template <int DTYPE, class Real> struct GenericRun {
         for (int i = 0; i < EACH; i++) {
             int64_t row = item.first_row + EACH * ty + i;
             attn_interval see = attn_mask_row(&p, &item.sequence, row);
+            const ScoreRow<Real> score(p, item.sequence, item.head, row);
 #pragma unroll
             for (int j = 0; j < EACH; j++) {
                 int64_t at = key + tx + SIDE * j;
-                bool in = at >= see.lo && at < see.hi && mask_at(p, item.sequence, item.head, row, at);
-                t.s[EACH * ty + i][tx + SIDE * j] =
-                    in ? score_step(p, item.sequence, item.head, row, at, s[i][j]) : (Real)-INFINITY;
+                bool in = at >= see.lo && at < see.hi && score.visible(at);
+                t.s[EACH * ty + i][tx + SIDE * j] = in ? score.step(s[i][j], at) : (Real)-INFINITY;
             }
         }
         __syncthreads();

@@ -41,10 +41,10 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     }
 }
 
-#define ATTN_FORWARD_SM90(name, bf16, d, groups, bn, registers, turns, tma)   \
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)  \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \
         const __grid_constant__ attn_cuda_forward_params a)                   \
     {                                                                         \
-        forward<Shape<bf16, d, groups, bn, registers, turns, tma>>(a);        \
+        forward<Shape<dtype, d, groups, bn, registers, turns, tma>>(a);       \
     }
 #include "cuda/kernels.inc"

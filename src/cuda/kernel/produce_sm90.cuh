@@ -7,19 +7,6 @@
 #include "shape_sm90.cuh"
 #include "tma.cuh"
 
-template <class S> __device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &item)
-{
-    attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row, item.first_row + S::BM);
-    Blocks b = {0, 0, 0, 0};
-    if (m.hull.lo < m.hull.hi) {
-        b.last = ((int)m.hull.hi - 1) / S::BN;
-        b.count = b.last - (int)m.hull.lo / S::BN + 1;
-        b.full_first = ((int)m.common.lo + S::BN - 1) / S::BN;
-        b.full_last = (int)m.common.hi / S::BN;
-    }
-    return b;
-}
-
 /* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next item that is left;
  * without one, each has its share, every second round of the grid backwards, so that heavy and light items even out. */
 __device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
@@ -88,10 +75,17 @@ template <class S> struct ThreadLoader {
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
                                          int aligned, uint32_t barrier)
     {
-        load_rows<ROWS, S::D>(to, t, first + row * (t.stride[1] * 2), rows - row, a.aligned & aligned);
-        ptx::copy_async_commit();
-        announce<1>();
-        pending = barrier;
+        const char *base = first + row * (t.stride[1] * S::ELEMENT);
+        if constexpr (S::PARTS == 1) {
+            load_rows<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
+            ptx::copy_async_commit();
+            announce<1>();
+            pending = barrier;
+        } else {
+            load_split<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
+            ptx::fence_proxy_async();
+            ptx::mbarrier_arrive(barrier);
+        }
     }
     __device__ __forceinline__ void begin(const Item &i)
     {
@@ -135,7 +129,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
         }
         schedule_item<!S::TMA>(a.problem, a.schedule, index, post.item);
         if (S::TMA || !post.item.empty) {
-            post.blocks = key_blocks<S>(a.problem, post.item);
+            post.blocks = key_blocks(a.problem, post.item, S::BM, S::BN);
             break;
         }
     }

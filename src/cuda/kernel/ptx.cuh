@@ -97,6 +97,16 @@ __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x)
                  : "memory");
 }
 
+__device__ __forceinline__ uint4 load_shared_16(uint32_t from)
+{
+    uint4 x;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "r"(from)
+                 : "memory");
+    return x;
+}
+
 /* Orders this thread's writes to shared memory before reads by the tensor cores or the TMA. */
 __device__ __forceinline__ void fence_proxy_async()
 {
@@ -109,6 +119,14 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     uint32_t before;
     asm volatile("atom.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(n) : "memory");
     return before;
+}
+
+/* x, of which the compiler knows nothing: keeps addresses from being computed ahead, in registers that the tile loop
+ * needs. */
+__device__ __forceinline__ int opaque(int x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */

@@ -67,3 +67,30 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
     item.first_row = (int64_t)block * s.rows;
     item.empty = false;
 }
+
+/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
+struct Blocks {
+    int last, count, full_first, full_last;
+
+    __device__ __forceinline__ bool masked(int block) const
+    {
+        return block < full_first || block >= full_last;
+    }
+    __device__ __forceinline__ bool any_masked() const
+    {
+        return last - count + 1 < full_first || last >= full_last;
+    }
+};
+
+__device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &item, int rows, int keys)
+{
+    attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row, item.first_row + rows);
+    Blocks b = {};
+    if (m.hull.lo < m.hull.hi) {
+        b.last = ((int)m.hull.hi - 1) / keys;
+        b.count = b.last - (int)m.hull.lo / keys + 1;
+        b.full_first = ((int)m.common.lo + keys - 1) / keys;
+        b.full_last = (int)m.common.hi / keys;
+    }
+    return b;
+}

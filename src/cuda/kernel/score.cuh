@@ -1,6 +1,6 @@
 /*
  * score.cuh: single elements in float or double, the steps between Q K^T and softmax (C9 of attn.h), and warp
- * reductions, for the generic kernel.
+ * reductions.
  */
 #pragma once
 #include "core/problem.h"
@@ -47,36 +47,55 @@ __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, 
     }
 }
 
-/* Element of a tensor that may be broadcast. On a GPU nobody checked it against the lengths: hence the last clamp. */
-__device__ __forceinline__ const char *score_element(const attn_tensor &t, int64_t b, int64_t h, int64_t i, int64_t j)
-{
-    return attn_at_broadcast(&t, b, h, min(i, t.shape[2] - 1), min(j, t.shape[3] - 1));
-}
+/* One query row of a head, as far as its scores go. On a GPU nobody checked extents against lengths: so it clamps. */
+template <class Real> struct ScoreRow {
+    const attn_problem &p;
+    const char *mask, *bias; /* of key 0; NULL = none */
+    Real slope;
+    int64_t position; /* i + off of C3 */
 
-__device__ __forceinline__ bool mask_at(const attn_problem &p, const attn_sequence &s, int head, int64_t i, int64_t j)
-{
-    return p.mask.data == NULL || *score_element(p.mask, s.index, head, i, j) != 0;
-}
+    __device__ __forceinline__ ScoreRow(const attn_problem &p_, const attn_sequence &s, int head, int64_t i)
+        : p(p_), mask(first(p_.mask, s, head, i)), bias(first(p_.bias, s, head, i)), slope(0), position(i + s.diagonal)
+    {
+        if (p.alibi.data != NULL) {
+            slope = load_real<Real>(attn_at_broadcast(&p.alibi, s.index, head, 0, 0), p.alibi.dtype);
+        }
+    }
+    static __device__ __forceinline__ const char *first(const attn_tensor &t, const attn_sequence &s, int head,
+                                                        int64_t i)
+    {
+        return t.data == NULL ? NULL : attn_at_broadcast(&t, s.index, head, min(i, t.shape[2] - 1), 0);
+    }
+    static __device__ __forceinline__ int64_t key(const attn_tensor &t, int64_t j)
+    {
+        return min(j, t.shape[3] - 1) * t.stride[3];
+    }
 
-template <class Real>
-__device__ __forceinline__ Real score_step(const attn_problem &p, const attn_sequence &s, int head, int64_t i,
-                                           int64_t j, Real x)
-{
-    x *= (Real)p.scale;
-    if (p.softcap > 0) {
-        x = (Real)p.softcap * tanh(x / (Real)p.softcap);
+    /* By the mask tensor; intervals are core/mask.h's. */
+    __device__ __forceinline__ bool visible(int64_t j) const
+    {
+        return mask == NULL || mask[key(p.mask, j)] != 0;
     }
-    if (p.bias.data != NULL) {
-        Real bias = load_real<Real>(score_element(p.bias, s.index, head, i, j), p.bias.dtype);
-        x = bias == (Real)-INFINITY ? bias : x + bias;
+
+    /* Product of q and k -> score. */
+    __device__ __forceinline__ Real step(Real x, int64_t j) const
+    {
+        x *= (Real)p.scale;
+        if (p.softcap > 0) {
+            x = (Real)p.softcap * tanh(x / (Real)p.softcap);
+        }
+        if (bias != NULL) {
+            const int size = p.bias.dtype == ATTN_F64 ? 8 : p.bias.dtype == ATTN_F32 ? 4 : 2;
+            Real b = load_real<Real>(bias + key(p.bias, j) * size, p.bias.dtype);
+            x = b == (Real)-INFINITY ? b : x + b;
+        }
+        if (slope != 0) {
+            int64_t distance = position - j;
+            x -= slope * (Real)(distance < 0 ? -distance : distance);
+        }
+        return x;
     }
-    if (p.alibi.data != NULL) {
-        Real slope = load_real<Real>(attn_at_broadcast(&p.alibi, s.index, head, 0, 0), p.alibi.dtype);
-        int64_t distance = i + s.diagonal - j;
-        x -= slope * (Real)(distance < 0 ? -distance : distance);
-    }
-    return x;
-}
+};
 
 template <class Real> __device__ __forceinline__ Real warp_max(Real x)
 {

@@ -3,15 +3,17 @@
  *
  *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | barriers | posts [2] | bounds [BM]
  *
- * Operands lie in chunks of 64 columns (wgmma.cuh). A post is what the producer tells the consumers about an item;
- * bounds are the keys that each row of the item sees.
+ * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh). Operands lie in chunks of 64 columns
+ * (wgmma.cuh). A post is what the producer tells the consumers about an item; bounds are the keys that each row of the
+ * item sees.
  */
 #pragma once
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-template <bool BF16_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
-    static constexpr bool BF16 = BF16_;
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
+    static constexpr int DTYPE = DTYPE_;
+    static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
     static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
     static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
@@ -20,15 +22,12 @@ template <bool BF16_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
     static constexpr bool TMA = TMA_;     /* who loads: the TMA, or the producer's threads */
     static constexpr int LOADERS = TMA ? 1 : 128;
-    static constexpr int Q_BYTES = BM * D * 2, KV_BYTES = BN * D * 2;
+    static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
+    static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
+    static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
 };
 
 enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
-
-/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
-struct Blocks {
-    int last, count, full_first, full_last;
-};
 
 struct Post {
     Item item;

@@ -4,7 +4,7 @@
  * into exponents of 2.
  */
 #pragma once
-#include "ptx.cuh"
+#include "mma.cuh"
 #include <math.h>
 
 struct RowState {
@@ -66,13 +66,19 @@ __device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState 
     }
 }
 
-/* Probabilities as the A operand of P V. */
-template <bool BF16, int N>
-__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[N / 2])
+/* Probabilities as the A operand of P V: for a k-step of 16 keys four words of each part. BF16: type of the parts. */
+template <bool BF16, int PARTS, int N>
+__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[PARTS][N / 2])
 {
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-        p[i] = ptx::pack_half<BF16>(s[2 * i], s[2 * i + 1]);
+        if constexpr (PARTS == 1) {
+            p[0][i] = ptx::pack_half<BF16>(s[2 * i], s[2 * i + 1]);
+        } else {
+            uint32_t parts[3];
+            mma::split(s[2 * i], s[2 * i + 1], parts);
+            p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
+        }
     }
 }
 

@@ -49,11 +49,11 @@ template <int N> __device__ __forceinline__ void hold(float (&r)[N])
     }
 }
 
-template <int N> __device__ __forceinline__ void hold(uint32_t (&r)[N])
+template <int PARTS, int N> __device__ __forceinline__ void hold(uint32_t (&r)[PARTS][N])
 {
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        asm volatile("" : "+r"(r[i])::"memory");
+    for (int i = 0; i < PARTS * N; i++) {
+        asm volatile("" : "+r"(r[i / N][i % N])::"memory");
     }
 }
 
@@ -81,7 +81,8 @@ template <bool BF16, int N> struct Product;
 #define ATTN_NAMES_128 ATTN_NAMES_120 ", " "%120, %121, %122, %123, %124, %125, %126, %127"
 #define ATTN_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                    "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ATTN_D_32 ATTN_D8(0), ATTN_D8(8), ATTN_D8(16), ATTN_D8(24)
+#define ATTN_D_16 ATTN_D8(0), ATTN_D8(8)
+#define ATTN_D_32 ATTN_D_16, ATTN_D8(16), ATTN_D8(24)
 #define ATTN_D_40 ATTN_D_32, ATTN_D8(32)
 #define ATTN_D_64 ATTN_D_40, ATTN_D8(40), ATTN_D8(48), ATTN_D8(56)
 #define ATTN_D_88 ATTN_D_64, ATTN_D8(64), ATTN_D8(72), ATTN_D8(80)
@@ -115,6 +116,7 @@ template <bool BF16, int N> struct Product;
 #define ATTN_PRODUCTS(N, R, R1, R2, R3, R4, R5)                 \
     ATTN_PRODUCT(true, "bf16", N, R, R1, R2, R3, R4, R5)        \
     ATTN_PRODUCT(false, "f16", N, R, R1, R2, R3, R4, R5)
+ATTN_PRODUCTS(32, 16, 17, 18, 19, 20, 21)
 ATTN_PRODUCTS(64, 32, 33, 34, 35, 36, 37)
 ATTN_PRODUCTS(80, 40, 41, 42, 43, 44, 45)
 ATTN_PRODUCTS(128, 64, 65, 66, 67, 68, 69)

@@ -1,0 +1,121 @@
+/*
+ * rows.cuh: what a warp keeps of its 16 query rows between tile products, and how they end. Shared by forward_sm90 and
+ * forward_sm80: the accumulators of wgmma and of mma lie in a warp's threads alike (wgmma.cuh).
+ */
+#pragma once
+#include "epilogue.cuh"
+#include "schedule.cuh"
+#include "score.cuh"
+
+/* A thread has two rows: lane / 4 of the warp's 16 and the one 8 further. */
+template <int D> struct Rows {
+    float o[D / 2];
+    RowState state[2];
+};
+
+/* The warp's place: the first of its rows within the item, and room for the keys that each of the 16 sees, in shared
+ * memory. */
+struct WarpRows {
+    int first;
+    int2 *bounds;
+};
+
+/* Before mask_block and score_block. */
+__device__ __forceinline__ void note_bounds(const attn_problem &p, const Item &item, const WarpRows &warp)
+{
+    const int lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane < 16) {
+        attn_interval keys = attn_mask_row(&p, &item.sequence, item.first_row + warp.first + lane);
+        warp.bounds[lane] = make_int2((int)keys.lo, (int)keys.hi);
+    }
+    __syncwarp();
+}
+
+/* Masks the scores of the block of keys that begins at `key`. */
+template <int N> __device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N])
+{
+    const int2 *at = warp.bounds + threadIdx.x % 32 / 4;
+    const int lo[2] = {at[0].x - key, at[8].x - key};
+    const int hi[2] = {at[0].y - key, at[8].y - key};
+    mask_scores(s, lo, hi);
+}
+
+/* The steps from Q K^T to final scores (C9), masks included. */
+template <int N>
+__device__ __forceinline__ void score_block(const attn_problem &p, const Item &item, const WarpRows &warp, int key,
+                                            float (&s)[N])
+{
+    const int lane = ptx::opaque(threadIdx.x % 32);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int2 see = warp.bounds[lane / 4 + 8 * r];
+        const ScoreRow<float> row(p, item.sequence, item.head, item.first_row + warp.first + lane / 4 + 8 * r);
+#pragma unroll
+        for (int i = 2 * r; i < N; i += 4) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int at = key + 2 * i + 2 * (lane % 4) - 4 * r + e;
+                s[i + e] = at >= see.x && at < see.y && row.visible(at) ? row.step(s[i + e], at) : -INFINITY;
+            }
+        }
+    }
+}
+
+/* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
+ * finite may owe that to the kernel's arithmetic, not only to masked keys. */
+template <int DTYPE, int D, bool STEPS, bool ANY>
+__device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
+                                            const WarpRows &warp, Rows<D> &rows)
+{
+    const attn_problem &p = a.problem;
+    const int lane = threadIdx.x % 32;
+    const int first_row = (int)item.first_row + warp.first;
+    uint32_t careful = 0; /* bit 4 i + r: the careful path does row i + 8 r */
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = __fmul_rn(m, a.scale_log2);
+        OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, m != -INFINITY};
+        w.seen &= w.row < item.sequence.nq_used;
+        bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(exponent) > 4194304; /* 2^22 */
+#pragma unroll
+        for (int i = 2 * r; i < D / 2; i += 4) {
+            finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
+        }
+        uint32_t vote = __ballot_sync(~0u, w.seen && (far || (!finite && (ANY || masked))));
+        vote |= vote >> 1;
+        careful |= ((vote | vote >> 2) & 0x11111111) << r;
+        bool write = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
+        float factor = finish_row(p, w, exponent * LN2, l, write && lane % 4 == 0);
+        char *to = attn_at(&p.o, item.sequence.tensor, item.sequence.q_first + w.row, item.head, 0);
+        if (!w.seen) {
+#pragma unroll
+            for (int i = 2 * r; i < D / 2; i += 4) {
+                rows.o[i] = rows.o[i + 1] = 0;
+            }
+        }
+        store_row<DTYPE>(p, rows.o, r, factor, to, write);
+    }
+#pragma unroll 1
+    for (; careful != 0; careful &= careful - 1) {
+        const int bit = __ffs((int)careful) - 1;
+        OutputRow w = {item.sequence, item.head, first_row + bit / 4 + bit % 4 * 8, true};
+        careful_row<DTYPE, D, STEPS>(a, w);
+    }
+}
+
+/* No row of the item sees a key. */
+template <int DTYPE>
+__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item, const WarpRows &warp)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = 0; i < 16 && item.first_row + warp.first + i < item.sequence.nq; i++) {
+        OutputRow w = {item.sequence, item.head, (int)item.first_row + warp.first + i, false};
+        finish_row(p, w, 0, 0, lane == 0);
+#pragma unroll 1
+        for (int c = lane; c < p.dv; c += 32) {
+            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), 0);
+        }
+    }
+}
