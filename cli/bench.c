@@ -30,7 +30,7 @@ struct bench {
 /* What one turn of everyone gave. */
 struct round {
     double seconds[MAX_IMPLEMENTATIONS];
-    double peak_gflops;
+    double peak_gflops, amx_peak_gflops;
     double waited; /* the largest share of a sample's time that threads waited for a core */
 };
 
@@ -71,7 +71,7 @@ static int calibrate(struct bench *b, worker *w, bench_result *r, int64_t *repea
 
 static struct round measure_round(struct bench *b, worker *w, bench_result *r, const int64_t *repeats)
 {
-    struct round round = {.peak_gflops = NAN};
+    struct round round = {.peak_gflops = NAN, .amx_peak_gflops = NAN};
     for (int i = 0; i < MAX_IMPLEMENTATIONS; i++) {
         if (!r[i].measured || b->status != CLI_OK) {
             continue;
@@ -83,18 +83,18 @@ static struct round measure_round(struct bench *b, worker *w, bench_result *r, c
         }
         round.waited = fmax(round.waited, waited / round.seconds[i]);
         if (isnan(round.peak_gflops)) {
-            worker_peak(&w[i], 0.02, &round.peak_gflops);
+            worker_peak(&w[i], 0.02, &round.peak_gflops, &round.amx_peak_gflops);
         }
     }
     return round;
 }
 
-/* Rounds in which others kept a core busy are measured again, up to three times as many; the quietest count. */
+/* Rounds in which others kept a core busy are measured again, up to as many; the quietest count. */
 static int measure_rounds(struct bench *b, worker *w, bench_result *r, struct round *rounds)
 {
     int64_t repeats[MAX_IMPLEMENTATIONS] = {0};
     int count = calibrate(b, w, r, repeats);
-    for (int n = 0, worst = 0; n < 4 * count && b->status == CLI_OK; n++) {
+    for (int n = 0, worst = 0; n < 2 * count && b->status == CLI_OK; n++) {
         cli_progress("round %d", n + 1);
         struct round round = measure_round(b, w, r, repeats);
         int at = n < count ? n : worst;
@@ -124,9 +124,9 @@ static stats_summary over_rounds(const struct round *rounds, int count, int i, i
 
 static void conclude_one(bench_result *r, const struct round *rounds, int count, int i)
 {
-    double peak[BENCH_MAX_SAMPLES];
+    double peak[BENCH_MAX_SAMPLES], amx_peak[BENCH_MAX_SAMPLES];
     for (int n = 0; n < count; n++) {
-        peak[n] = rounds[n].peak_gflops;
+        peak[n] = rounds[n].peak_gflops, amx_peak[n] = rounds[n].amx_peak_gflops;
         r->waited = fmax(r->waited, rounds[n].waited);
     }
     r->samples = count;
@@ -135,6 +135,9 @@ static void conclude_one(bench_result *r, const struct round *rounds, int count,
     r->peak_gflops = stats_of(peak, count).median;
     bool capped = i > 0 && r->problem->cpu[0] != '\0'; /* the cap is libattn's: others know nothing of it */
     r->share = capped || !(r->peak_gflops > 0) ? NAN : r->gflops / r->peak_gflops;
+    double tiles = stats_of(amx_peak, count).median;
+    r->amx_peak_gflops = tiles > 0 ? tiles : NAN;
+    r->amx_share = r->gflops / r->amx_peak_gflops;
 }
 
 /* Ratios are taken round by round, so that what slows a machine down for a while cancels out. A wrong result has no
@@ -217,7 +220,8 @@ static const char doc[] =
     "\n"
     "Printed: the median of five samples (fewer if a call takes over a second) and their quartiles; GFLOP/s, "
     "counting 2 (d + dv) Nq Nk Hq and half of that if causal; the share of the multiply-add ceiling measured in the "
-    "same run; the workspace beside Q, K, V and O; the peak memory of a process that does only this; the largest "
+    "same run, where there is AMX also that of products of random tiles; the workspace beside Q, K, V and O; the peak "
+    "memory of a process that does only this; the largest "
     "|O - O64| / sum p|v| against float64 on a sample of rows; how many times faster libattn is (the median over "
     "rounds, "
     "in each of which everyone has a turn); and at the end the geometric means of that and the worst cells.\n"

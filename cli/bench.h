@@ -19,6 +19,7 @@ typedef struct bench_result {
     int samples;
     stats_summary seconds;
     double gflops, peak_gflops, share; /* NaN: not known */
+    double amx_peak_gflops, amx_share; /* of tile products; NaN where there are none */
     double waited; /* the largest share of a sample's time that an implementation's threads waited for a core */
     double ratio;  /* its time / libattn's, for libattn itself the least of these; NaN: not known */
     worker_report report;

@@ -11,9 +11,11 @@
 static void print_measured(const bench_result *r)
 {
     cli_text median, q1, q3, workspace, rss;
-    char share[16] = "-", faster[32] = "";
+    char share[32] = "-", faster[32] = "";
+    bool tiles = isfinite(r->amx_share) && strncmp(r->report.kernel, "amx_", 4) == 0;
     if (isfinite(r->share)) {
-        snprintf(share, sizeof share, "%.1f %%", 100 * r->share);
+        snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%", 100 * r->share,
+                 100 * r->amx_share);
     }
     if (bench_is_wrong(r)) {
         snprintf(faster, sizeof faster, "WRONG");
@@ -67,6 +69,8 @@ static void add_measured(cJSON *object, const bench_result *r)
     add(object, "gflops", r->gflops);
     add(object, "peak_gflops", r->peak_gflops);
     add(object, "share", r->share);
+    add(object, "amx_peak_gflops", r->amx_peak_gflops);
+    add(object, "amx_share", r->amx_share);
     add(object, "workspace_bytes", r->report.workspace_bytes);
     add(object, "peak_rss_bytes", r->report.peak_rss_bytes);
     add(object, "max_error", r->report.max_error);

@@ -30,7 +30,7 @@ struct request {
 struct reply {
     enum worker_failure failure;
     char why[512];
-    double value, waited;
+    double value, waited, amx;
     worker_report report;
 };
 
@@ -195,6 +195,7 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
         return sample(c, q->repeats, r);
     case PEAK:
         r->value = peak_fma(c->plan.kernel, c->plan.threads, q->seconds);
+        r->amx = peak_amx(c->plan.threads, q->seconds);
         return true;
     default:
         getrusage(RUSAGE_SELF, &usage);
@@ -309,11 +310,11 @@ bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited)
     return ok;
 }
 
-bool worker_peak(worker *w, double seconds, double *gflops)
+bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops)
 {
     struct reply r;
     bool ok = ask(w, (struct request){.operation = PEAK, .seconds = seconds}, &r);
-    *gflops = r.value;
+    *gflops = r.value, *amx_gflops = r.amx;
     return ok;
 }
 

@@ -38,8 +38,9 @@ bool worker_start(worker *w, const char *implementation, const char *python, con
 /* Mean seconds of `repeats` calls in a row, and the mean seconds that its threads waited for a core meanwhile. */
 bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited);
 
-/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem. */
-bool worker_peak(worker *w, double seconds, double *gflops);
+/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem, and of
+ * products of AMX tiles (0: there are none). */
+bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops);
 
 /* Measures the error and ends the process. */
 bool worker_finish(worker *w, worker_report *report);
