@@ -3,6 +3,7 @@
  * oracle, and against each other bit by bit. Every tensor ends at an inaccessible page, so a read or a write beyond it
  * ends the program with a signal.
  */
+#include "accuracy.h"
 #include "cli.h"
 #include "errors.h"
 #include "oracle.h"
@@ -55,7 +56,7 @@ static const char *const standard_problems[] = {
 struct check {
     cli_list list;
     int64_t seeds;
-    bool json;
+    bool json, accuracy;
     const char *tables[MAX_TABLES]; /* best first */
     int count;
     int status;
@@ -210,6 +211,7 @@ static void check_problem(struct check *c, const problem *given)
 static const struct argp_option options[] = {
     {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},
     {"json", 'j', NULL, 0, "one JSON object per problem, table and seed", 0},
+    {"accuracy", 'a', NULL, 0, "nothing but the table of accuracy, for all types, beside standard attention", 0},
     {0},
 };
 
@@ -226,7 +228,8 @@ static const char doc[] =
     "Examples:\n"
     "  attn check\n"
     "  attn check \"hq=4 nq=500 nk=1000 d=72 dtype=bf16 causal=1\" --seeds 10\n"
-    "  attn check tests/op/smoke.txt";
+    "  attn check tests/op/smoke.txt\n"
+    "  attn check --accuracy --seeds 3";
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
@@ -234,6 +237,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     switch (key) {
     case 's':
         c->seeds = cli_integer("seeds", text, 1, 1000000);
+        return 0;
+    case 'a':
+        c->accuracy = true;
         return 0;
     case 'j':
         c->json = true;
@@ -264,6 +270,9 @@ int cli_check(int argc, char **argv)
     attn_info info = {.struct_size = sizeof info};
     char names[256];
     cli_parse(&argp, argc, argv, &c);
+    if (c.accuracy) {
+        return accuracy_table(c.seeds);
+    }
     bool given = c.list.count > 0;
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
         cli_add_problems(&c.list, standard_problems[i]);

@@ -5,6 +5,7 @@
 #include "peak.h"
 #include "stats.h"
 
+#include <attn/attn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -46,8 +47,6 @@ static _Thread_local volatile double sink;
 
 #define SAME(x) (x)
 
-enum { AMX_CHAINS = 4, AMX_OPERATIONS = 2 * 16 * 16 * 32 }; /* a tile product: 16 x 32 by 32 x 16 */
-
 #if defined(__x86_64__)
 DEFINE_LOOP(scalar_f32, "fma", float, float, SAME, fmaf, SAME)
 DEFINE_LOOP(scalar_f64, "fma", double, double, SAME, fma, SAME)
@@ -55,30 +54,6 @@ DEFINE_LOOP(avx2_f32, "avx2,fma", __m256, float, _mm256_set1_ps, _mm256_fmadd_ps
 DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_pd, _mm256_cvtsd_f64)
 DEFINE_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
 DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd, _mm512_cvtsd_f64)
-
-/* Only on a machine with AMX that has granted it, which a context of that table has made sure of. */
-TARGET("amx-tile,amx-bf16") static void amx_bf16(long n)
-{
-    static const struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&config);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    for (long i = 0; i < n; i++) {
-        _tile_dpbf16ps(0, 4, 5);
-        _tile_dpbf16ps(1, 4, 5);
-        _tile_dpbf16ps(2, 4, 5);
-        _tile_dpbf16ps(3, 4, 5);
-    }
-    _tile_release();
-}
 #elif defined(__aarch64__)
 #define NEON_FMA_F32(x, a, b) vfmaq_f32(b, x, a)
 #define NEON_FMA_F64(x, a, b) vfmaq_f64(b, x, a)
@@ -99,18 +74,13 @@ static const struct loop {
     void (*run)(long n);
 } loops[] = {
 #if defined(__x86_64__)
-    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},
-    {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
-    {"avx512_f32", 2 * CHAINS * 16, avx512_f32},
-    {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
-    {"amx_f32", 2 * CHAINS * 16, avx512_f32}, /* the ceiling of f32 without tiles, which it can pass */
-    {"amx_bf16", AMX_CHAINS *AMX_OPERATIONS, amx_bf16},
+    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},      {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
+    {"avx512_f32", 2 * CHAINS * 16, avx512_f32}, {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
+    {"amx_", 2 * CHAINS * 16, avx512_f32}, /* what tiles are compared with; their own ceiling is peak_amx */
 #elif defined(__aarch64__)
-    {"neon_f32", 2 * CHAINS * 4, neon_f32},
-    {"neon_f64", 2 * CHAINS * 2, neon_f64},
+    {"neon_f32", 2 * CHAINS * 4, neon_f32},      {"neon_f64", 2 * CHAINS * 2, neon_f64},
 #endif
-    {"scalar_f32", 2 * CHAINS, scalar_f32},
-    {"scalar_f64", 2 * CHAINS, scalar_f64},
+    {"scalar_f32", 2 * CHAINS, scalar_f32},      {"scalar_f64", 2 * CHAINS, scalar_f64},
 };
 
 static bool has_fma(void)
@@ -125,7 +95,8 @@ static bool has_fma(void)
 /* ---- Threads at once ------------------------------------------------------------------------------------------- */
 
 struct share {
-    const struct loop *loop; /* FMAs, or NULL: reading */
+    const struct loop *loop; /* multiply-adds, or NULL: */
+    bool tiles;              /* tile products, or else reading */
     const uint64_t *buffer;
     size_t words;
     double seconds;
@@ -155,6 +126,8 @@ static void *run_share(void *argument)
         if (s->loop != NULL) {
             s->loop->run(rounds);
             work += s->loop->operations * (double)rounds;
+        } else if (s->tiles) {
+            work += peak_amx_loop(rounds);
         } else {
             sink = (double)read_words(s->buffer, s->words);
             work += (double)(s->words * sizeof(uint64_t));
@@ -196,12 +169,22 @@ static double run_threads(const struct share *shares, int threads)
 double peak_fma(const char *kernel, int threads, double seconds)
 {
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
-        if (strcmp(loops[i].kernel, kernel) == 0 && has_fma()) {
+        if (strncmp(loops[i].kernel, kernel, strlen(loops[i].kernel)) == 0 && has_fma()) {
             struct share share = {.loop = &loops[i], .seconds = seconds};
             return run_threads(&share, threads) * 1e-9;
         }
     }
     return 0;
+}
+
+double peak_amx(int threads, double seconds)
+{
+    attn_info info = {.struct_size = sizeof info};
+    if (attn_get_info(NULL, &info) != ATTN_OK || strstr(info.cpu_features, "amx") == NULL || peak_amx_loop(1) == 0) {
+        return 0;
+    }
+    struct share share = {.tiles = true, .seconds = seconds};
+    return run_threads(&share, threads) * 1e-9;
 }
 
 double peak_read(int threads, double seconds)

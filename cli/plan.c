@@ -140,7 +140,8 @@ static int tell(const struct choice *c, const problem *p)
     }
     s.scores_bytes = score_bytes(p);
     if (c->measure) {
-        s.fma = peak_fma(s.plan.kernel, s.plan.threads, 0.1);
+        bool tiles = strcmp(s.plan.kernel, "amx_bf16") == 0;
+        s.fma = tiles ? peak_amx(s.plan.threads, 0.1) : peak_fma(s.plan.kernel, s.plan.threads, 0.1);
         s.read = peak_read(s.plan.threads, 0.2);
     }
     if (c->json) {

@@ -139,27 +139,37 @@ static int64_t padded(int64_t nk)
     return (nk + LANES - 1) / LANES * LANES;
 }
 
-const char *standard_refuses(const attn_forward_args *a)
+const char *standard_not_plain(const attn_forward_args *a)
 {
     if (a->flags & ATTN_WINDOW) {
-        return "standard attention here has no window";
+        return "the others here have no window";
     }
     if (a->mask.data || a->bias.data || a->alibi_slopes.data || a->sinks.data || a->softcap != 0) {
-        return "standard attention here has no mask, bias, ALiBi, sinks or softcap";
+        return "the others here have no mask, bias, ALiBi, sinks or softcap";
     }
     if (a->cu_seqlens_q.data || a->seqused_q.data || a->seqused_k.data) {
-        return "standard attention here has one length for all sequences";
+        return "the others here have one length for all sequences";
     }
     if (a->lse.data || a->row_max.data) {
-        return "standard attention here gives neither LSE nor row maxima";
-    }
-    if (a->q.dtype == ATTN_F64) {
-        return "standard attention here computes in f32";
+        return "the others here give neither LSE nor row maxima";
     }
     for (int n = 0; n < 4; n++) {
-        if (a->q.shape[n] == 0 || a->k.shape[n] == 0 || a->v.shape[n] == 0 || a->k.shape[n] > INT32_MAX - LANES ||
-            a->q.shape[n] > INT32_MAX) {
-            return "OpenBLAS takes no empty and no very long matrices";
+        if (a->q.shape[n] == 0 || a->k.shape[n] == 0 || a->v.shape[n] == 0) {
+            return "the others here take no empty tensors";
+        }
+    }
+    return a->q.dtype == ATTN_F64 ? "the others here compute in f32 or less" : NULL;
+}
+
+const char *standard_refuses(const attn_forward_args *a)
+{
+    const char *refuses = standard_not_plain(a);
+    if (refuses != NULL) {
+        return refuses;
+    }
+    for (int n = 0; n < 4; n++) {
+        if (a->k.shape[n] > INT32_MAX - LANES || a->q.shape[n] > INT32_MAX) {
+            return "OpenBLAS takes no very long matrices";
         }
     }
     return open_blas() ? NULL : "libopenblas.so.0 is not installed (Debian: libopenblas0-pthread)";

@@ -10,6 +10,9 @@
 #include <attn/attn.h>
 #include <stdbool.h>
 
+/* NULL, or what keeps a call from being plain attention, all that libattn is measured against here. Static string. */
+const char *standard_not_plain(const attn_forward_args *args);
+
 /* NULL, or why standard attention here cannot do it (a feature, no OpenBLAS). Static string. */
 const char *standard_refuses(const attn_forward_args *args);
 

@@ -4,6 +4,7 @@
 #include "worker.h"
 #include "errors.h"
 #include "peak.h"
+#include "peer.h"
 #include "standard.h"
 #include "stats.h"
 
@@ -29,7 +30,7 @@ struct request {
 struct reply {
     enum worker_failure failure;
     char why[512];
-    double value;
+    double value, waited, amx;
     worker_report report;
 };
 
@@ -59,10 +60,14 @@ static bool write_all(int file, const void *data, size_t size)
 
 /* ---- The child ------------------------------------------------------------------------------------------------- */
 
+enum kind { LIBATTN, STANDARD, PEER };
+
 struct child {
-    bool is_standard;
+    enum kind kind;
+    const char *implementation, *python;
+    peer peer;
     problem_tensors tensors;
-    attn_forward_args args; /* on the tensors, or for standard attention on f32 copies */
+    attn_forward_args args; /* on the tensors, or on copies: f32 for standard attention, shared memory for a peer */
     attn_context *context;
     attn_plan plan;
     void *workspace;
@@ -88,12 +93,31 @@ static bool fail_status(struct reply *r, attn_status status)
 
 static bool call(struct child *c, struct reply *r)
 {
-    if (c->is_standard) {
+    if (c->kind == STANDARD) {
         standard_forward(&c->args, c->plan.threads, c->workspace);
         return true;
     }
     attn_status status = attn_forward(c->context, &c->args);
     return status == ATTN_OK || fail_status(r, status);
+}
+
+/* Mean seconds of a call, and of waiting for cores during it. */
+static bool sample(struct child *c, int64_t repeats, struct reply *r)
+{
+    double waited = stats_waited(), start = stats_now();
+    if (c->kind == PEER) {
+        bool ok = peer_sample(&c->peer, repeats, &r->value, &r->waited);
+        r->value /= (double)repeats, r->waited /= (double)repeats;
+        return ok || fail(r, WORKER_FAILED, "%s", c->peer.why);
+    }
+    for (int64_t i = 0; i < repeats; i++) {
+        if (!call(c, r)) {
+            return false;
+        }
+    }
+    r->value = (stats_now() - start) / (double)repeats;
+    r->waited = (stats_waited() - waited) / (double)repeats;
+    return true;
 }
 
 static bool has_memory(double bytes)
@@ -120,14 +144,18 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     if (status == ATTN_OK) {
         status = attn_forward_plan(c->context, &shapes.args, &c->plan);
     }
-    c->workspace_bytes = c->is_standard ? standard_workspace(&shapes.args) : (double)c->plan.workspace_bytes;
-    const char *refuses = c->is_standard && status == ATTN_OK ? standard_refuses(&shapes.args) : NULL;
+    c->workspace_bytes = c->kind == STANDARD  ? standard_workspace(&shapes.args)
+                         : c->kind == LIBATTN ? (double)c->plan.workspace_bytes
+                                              : 0;
+    const char *refuses = c->kind == LIBATTN || status != ATTN_OK ? NULL
+                          : c->kind == STANDARD                   ? standard_refuses(&shapes.args)
+                                                                  : peer_refuses(&shapes.args);
     problem_tensors_free(&shapes);
     if (status != ATTN_OK) {
         return fail_status(r, status);
     }
     if (refuses == NULL && !has_memory(bytes + c->workspace_bytes)) {
-        return fail(r, c->is_standard ? WORKER_REFUSED : WORKER_FAILED,
+        return fail(r, c->kind == STANDARD ? WORKER_REFUSED : WORKER_FAILED,
                     "its workspace of %.3g GiB does not fit into this machine's free memory",
                     c->workspace_bytes * 0x1p-30);
     }
@@ -148,10 +176,14 @@ static bool prepare(struct child *c, const problem *p, struct reply *r)
     c->args.workspace = c->workspace;
     c->args.workspace_bytes = bytes;
     void *copies;
-    if (c->is_standard && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
+    if (c->kind == STANDARD && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
         return fail(r, WORKER_FAILED, "out of memory for copies of the tensors in f32");
     }
-    return call(c, r);
+    if (c->kind == PEER &&
+        !peer_start(&c->peer, c->python, c->implementation, &c->tensors.args, &c->args, c->plan.threads)) {
+        return fail(r, WORKER_REFUSED, "%s", c->peer.why);
+    }
+    return sample(c, 1, r);
 }
 
 static bool serve(struct child *c, const struct request *q, struct reply *r)
@@ -160,32 +192,34 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
     errors e;
     switch (q->operation) {
     case SAMPLE:
-        r->value = stats_now();
-        for (int64_t i = 0; i < q->repeats; i++) {
-            if (!call(c, r)) {
-                return false;
-            }
-        }
-        r->value = (stats_now() - r->value) / (double)q->repeats;
-        return true;
+        return sample(c, q->repeats, r);
     case PEAK:
         r->value = peak_fma(c->plan.kernel, c->plan.threads, q->seconds);
+        r->amx = peak_amx(c->plan.threads, q->seconds);
         return true;
     default:
         getrusage(RUSAGE_SELF, &usage);
         errors_measure(&c->args, 0, &e);
-        snprintf(r->report.kernel, sizeof r->report.kernel, "%s", c->is_standard ? standard_kernel() : c->plan.kernel);
+        snprintf(r->report.kernel, sizeof r->report.kernel, "%s",
+                 c->kind == STANDARD  ? standard_kernel()
+                 : c->kind == LIBATTN ? c->plan.kernel
+                                      : c->peer.kernel);
         r->report.threads = c->plan.threads;
         r->report.workspace_bytes = c->workspace_bytes;
-        r->report.peak_rss_bytes = (double)usage.ru_maxrss * 1024;
+        r->report.peak_rss_bytes = c->kind == PEER ? c->peer.rss : (double)usage.ru_maxrss * 1024;
         r->report.max_error = e.relative, r->report.c = e.c, r->report.rows = e.rows;
         return true;
     }
 }
 
-static void run_child(const char *implementation, const problem *p, int in, int out)
+static enum kind kind_of(const char *implementation)
 {
-    struct child c = {.is_standard = strcmp(implementation, "standard") == 0};
+    return strcmp(implementation, "libattn") == 0 ? LIBATTN : strcmp(implementation, "standard") == 0 ? STANDARD : PEER;
+}
+
+static void run_child(const char *implementation, const char *python, const problem *p, int in, int out)
+{
+    struct child c = {.kind = kind_of(implementation), .implementation = implementation, .python = python};
     struct reply reply = {0};
     struct request request;
     bool go_on = prepare(&c, p, &reply);
@@ -244,7 +278,7 @@ static bool ask(worker *w, struct request request, struct reply *r)
     return receive(w, r);
 }
 
-bool worker_start(worker *w, const char *implementation, const problem *p)
+bool worker_start(worker *w, const char *implementation, const char *python, const problem *p)
 {
     int down[2] = {-1, -1}, up[2] = {-1, -1};
     struct reply r;
@@ -260,7 +294,7 @@ bool worker_start(worker *w, const char *implementation, const problem *p)
     if (w->pid == 0) {
         close(down[1]);
         close(up[0]);
-        run_child(implementation, p, down[0], up[1]);
+        run_child(implementation, python, p, down[0], up[1]);
     }
     close(down[0]);
     close(up[1]);
@@ -268,19 +302,19 @@ bool worker_start(worker *w, const char *implementation, const problem *p)
     return receive(w, &r);
 }
 
-bool worker_sample(worker *w, int64_t repeats, double *seconds)
+bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited)
 {
     struct reply r;
     bool ok = ask(w, (struct request){.operation = SAMPLE, .repeats = repeats}, &r);
-    *seconds = r.value;
+    *seconds = r.value, *waited = r.waited;
     return ok;
 }
 
-bool worker_peak(worker *w, double seconds, double *gflops)
+bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops)
 {
     struct reply r;
     bool ok = ask(w, (struct request){.operation = PEAK, .seconds = seconds}, &r);
-    *gflops = r.value;
+    *gflops = r.value, *amx_gflops = r.amx;
     return ok;
 }
 

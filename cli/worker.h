@@ -14,7 +14,7 @@
 enum worker_failure { WORKER_FINE, WORKER_REFUSED, WORKER_BAD_PROBLEM, WORKER_FAILED };
 
 typedef struct worker {
-    const char *implementation; /* "libattn" or "standard" */
+    const char *implementation; /* "libattn", "standard", or a peer of bench/peers.py */
     pid_t pid;                  /* 0: not running */
     int to, from;
     enum worker_failure failure;
@@ -22,23 +22,25 @@ typedef struct worker {
 } worker;
 
 typedef struct worker_report {
-    char kernel[32];
+    char kernel[48];
     int32_t threads;
-    double workspace_bytes; /* beside Q, K, V and O */
+    double workspace_bytes; /* beside Q, K, V and O; 0: not known (a peer) */
     double peak_rss_bytes;  /* of the process, before the error was measured */
     double max_error;       /* errors.relative */
     double c;               /* errors.c */
     int64_t rows;           /* errors.rows */
 } worker_report;
 
-/* Starts the process, makes the tensors and calls the implementation once. False: see why. */
-bool worker_start(worker *w, const char *implementation, const problem *p);
+/* Starts the process, makes the tensors and calls the implementation once. python is the interpreter for peers. False:
+ * see why. */
+bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
 
-/* Mean seconds of `repeats` calls in a row. */
-bool worker_sample(worker *w, int64_t repeats, double *seconds);
+/* Mean seconds of `repeats` calls in a row, and the mean seconds that its threads waited for a core meanwhile. */
+bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited);
 
-/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem. */
-bool worker_peak(worker *w, double seconds, double *gflops);
+/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem, and of
+ * products of AMX tiles (0: there are none). */
+bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops);
 
 /* Measures the error and ends the process. */
 bool worker_finish(worker *w, worker_report *report);

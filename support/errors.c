@@ -24,20 +24,6 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
-double errors_rounded(int32_t dtype, double x)
-{
-    switch (dtype) {
-    case ATTN_F32:
-        return (double)(float)x;
-    case ATTN_F16:
-        return half_f16_to_double(half_f16_from_double(x));
-    case ATTN_BF16:
-        return half_bf16_to_double(half_bf16_from_double(x));
-    default:
-        return x;
-    }
-}
-
 /* What A3 multiplies by 8u: 1 + max |s|, or with the constant of A1 what cancelling scores lose, 4u (1 + abs); see
  * docs/decisions/005-error-of-lse.md. */
 static double score_unit(double max, double abs)
@@ -59,7 +45,7 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         e->c = fmax(e->c,
                     in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
         e->rmse += error * error;
-        e->rmse_once += pow(errors_distance(errors_rounded(a->o.dtype, o), o), 2);
+        e->rmse_once += pow(errors_distance(half_rounded(a->o.dtype, o), o), 2);
     }
     if (a->lse.data != NULL) {
         double lse = exact->lse[at], roundings = a->q.dtype == ATTN_F64 ? 3 : 1;

@@ -34,7 +34,4 @@ double errors_allowed_c(const attn_forward_args *args, const char *table);
 /* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is not. */
 double errors_distance(double x, double exact);
 
-/* x rounded to a floating type. */
-double errors_rounded(int32_t dtype, double x);
-
 #endif

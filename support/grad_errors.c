@@ -3,6 +3,7 @@
  */
 #include "grad_errors.h"
 #include "errors.h"
+#include "half.h"
 
 #include <math.h>
 
@@ -39,7 +40,7 @@ static void measure(const attn_backward_args *a, const attn_tensor *t, const ora
                 for (int64_t i3 = 0; i3 < t->shape[3]; i3++, at++) {
                     double x = (double)exact->of[which][at];
                     double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
-                    double once = errors_distance(errors_rounded(t->dtype, x), x);
+                    double once = errors_distance(half_rounded(t->dtype, x), x);
                     e->c[which] = fmax(e->c[which], error_in_units(a, t, error, x, (double)exact->size[which][at]));
                     e->rmse[which] += error * error;
                     e->rmse_once[which] += once * once;

@@ -3,6 +3,7 @@
  */
 #include "half.h"
 
+#include <attn/attn.h>
 #include <math.h>
 
 static double decode(uint16_t bits, int e_bits, int m_bits)
@@ -62,4 +63,18 @@ uint16_t half_f16_from_double(double x)
 uint16_t half_bf16_from_double(double x)
 {
     return encode(x, 8, 7);
+}
+
+double half_rounded(int32_t dtype, double x)
+{
+    switch (dtype) {
+    case ATTN_F32:
+        return (double)(float)x;
+    case ATTN_F16:
+        return half_f16_to_double(half_f16_from_double(x));
+    case ATTN_BF16:
+        return half_bf16_to_double(half_bf16_from_double(x));
+    default:
+        return x;
+    }
 }

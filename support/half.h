@@ -14,4 +14,7 @@ double half_bf16_to_double(uint16_t bits);
 uint16_t half_f16_from_double(double x);
 uint16_t half_bf16_from_double(double x);
 
+/* x rounded to an attn_dtype of floating point, as a double. */
+double half_rounded(int32_t dtype, double x);
+
 #endif

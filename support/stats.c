@@ -3,7 +3,9 @@
  */
 #include "stats.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -12,6 +14,26 @@ double stats_now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double stats_waited(void)
+{
+    char path[64];
+    double sum = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
+        double nanoseconds;
+        snprintf(path, sizeof path, "/proc/self/task/%.20s/schedstat", task->d_name);
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            sum += fscanf(file, "%*f %lf", &nanoseconds) == 1 ? nanoseconds * 1e-9 : 0;
+            fclose(file);
+        }
+    }
+    if (tasks != NULL) {
+        closedir(tasks);
+    }
+    return sum;
 }
 
 static int by_value(const void *a, const void *b)

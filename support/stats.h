@@ -7,6 +7,10 @@
 /* Seconds of the monotonic clock. */
 double stats_now(void);
 
+/* Seconds that the living threads of this process have waited for a core so far, all together (Linux's schedstat); 0 if
+ * the system does not tell. */
+double stats_waited(void);
+
 typedef struct stats_summary {
     double median, q1, q3; /* quartiles, linearly interpolated */
 } stats_summary;

@@ -63,7 +63,7 @@ static void judge_exp2(kit *k, const double *x, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         double got = kit_get(k, s, i), error = ulps(k, got, exp2l((long double)x[i]));
         k->worst_exp2 = fmax(k->worst_exp2, error);
-        if (!(error <= (k->uk->real_size == 4 ? 1.02 : 1.05))) {
+        if (!(error <= (k->uk->real_size == 4 ? 1 : 1.05))) {
             kit_fail(k, "exp2(%a) = %a, %.3f ulp off", x[i], got, error);
         }
     }

@@ -1,0 +1,124 @@
+/*
+ * accuracy.c: `attn check --accuracy`: the table of docs/numerics.md. How far O is from float64 on normal inputs and on
+ * those with outliers, for every type, beside what nobody can beat (the exact result rounded once) and beside standard
+ * attention in the same type. Called by check.c.
+ */
+#include "accuracy.h"
+#include "cli.h"
+#include "errors.h"
+#include "naive.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 256 queries of N = nk keys, as if they were some of N. */
+static const char *const problems[] = {
+    "nq=256 nk=1024 d=64",
+    "nq=256 nk=4096 d=128",
+    "nq=256 nk=16384 d=128",
+};
+static const char *const inputs[] = {"normal", "outlier"};
+static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
+
+/* Sums of squares and maxima over seeds. */
+struct row {
+    char kernel[32];
+    double floor, ours, naive, ours_most, naive_most;
+};
+
+static void add(double *rmse, double *most, const errors *e)
+{
+    *rmse += e->rmse * e->rmse;
+    *most = fmax(*most, e->relative);
+}
+
+static void measure(const problem *p, struct row *row)
+{
+    attn_context *context = NULL;
+    attn_plan plan = {.struct_size = sizeof plan};
+    problem_tensors t;
+    errors e;
+    attn_status status = problem_context(p, &context);
+    if (status == ATTN_OK && !problem_tensors_create(p, PLACE_PLAIN, &t)) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    status = status == ATTN_OK ? attn_forward_plan(context, &t.args, &plan) : status;
+    status = status == ATTN_OK ? attn_forward(context, &t.args) : status;
+    if (status != ATTN_OK) {
+        exit(cli_status_error(status));
+    }
+    snprintf(row->kernel, sizeof row->kernel, "%s%s", plan.kernel, p->precise ? " precise" : "");
+    errors_measure(&t.args, p->nq * p->hq, &e);
+    add(&row->ours, &row->ours_most, &e);
+    row->floor += e.rmse_once * e.rmse_once;
+    if (!naive_forward(&t.args)) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    errors_measure(&t.args, p->nq * p->hq, &e);
+    add(&row->naive, &row->naive_most, &e);
+    problem_tensors_free(&t);
+    attn_context_destroy(context);
+}
+
+/* "1.34": times the error of rounding, which f64 results, compared with 64 bits, do not show. */
+static const char *in_roundings(char text[16], double rmse, double once)
+{
+    snprintf(text, 16, once > 0 ? "%.2f" : "-", rmse / once);
+    return text;
+}
+
+static void tell(const problem *p, const char *dtype, const char *kind, const struct row *r, double seeds)
+{
+    double ours = sqrt(r->ours / seeds), naive = sqrt(r->naive / seeds), once = sqrt(r->floor / seeds);
+    char of_ours[16], of_naive[16];
+    cli_progress(NULL);
+    printf("| %-4s | %-7s | %5lld | %3lld | %-16s | %.2e | %6s | %.2e | %7s | %.1e | %.1e |\n", dtype, kind,
+           (long long)p->nk, (long long)p->d, r->kernel, ours, in_roundings(of_ours, ours, once), naive,
+           in_roundings(of_naive, naive, once), r->ours_most, r->naive_most);
+    fflush(stdout);
+}
+
+static void one_row(const char *shape, const char *dtype, const char *kind, const char *more, int64_t seeds)
+{
+    char line[256], error[256];
+    struct row row = {0};
+    problem p;
+    snprintf(line, sizeof line, "hq=1 %s dtype=%s inputs=%s%s", shape, dtype, kind, more);
+    if (!problem_parse(line, &p, error, sizeof error)) {
+        exit(cli_error(CLI_INTERNAL, "%s", error));
+    }
+    for (p.seed = 0; (int64_t)p.seed < seeds; p.seed++) {
+        cli_progress("%s seed=%lld", line, (long long)p.seed);
+        measure(&p, &row);
+    }
+    tell(&p, dtype, kind, &row, (double)seeds);
+}
+
+int accuracy_table(int64_t seeds)
+{
+    attn_info info = {.struct_size = sizeof info};
+    attn_status status = attn_get_info(NULL, &info);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    printf(
+        "One head, 256 queries of N keys, seeds 0 to %lld; outlier: N(0, 1) + N(0, 100) Bernoulli(0.001)\n\n"
+        "| type | inputs  |     N |   d | kernel           | RMSE     | x rounding | naive RMSE | x rounding | worst "
+        "error / A | naive |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+        (long long)seeds - 1);
+    bool tiles = strstr(info.cpu_features, "amx") != NULL;
+    for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
+        for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+            for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++) {
+                one_row(problems[n], dtypes[t], inputs[i], "", seeds);
+                if (tiles && strcmp(dtypes[t], "f64") != 0) {
+                    one_row(problems[n], dtypes[t], inputs[i], " cpu=amx", seeds);
+                    one_row(problems[n], dtypes[t], inputs[i], " cpu=amx precise=1", seeds);
+                }
+            }
+        }
+    }
+    return CLI_OK;
+}

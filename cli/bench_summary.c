@@ -1,0 +1,115 @@
+/*
+ * bench_summary.c: what stands around the results of `attn bench`: where they come from, and their means at the end.
+ */
+#include "bench.h"
+#include "cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The record ------------------------------------------------------------------------------------------------ */
+
+/* "AMD EPYC, 2 cores, avx2, L2 512 KiB" */
+static void describe_machine(char *text, size_t size)
+{
+    char line[512], model[256] = "CPU";
+    cli_text l2;
+    attn_info info = {.struct_size = sizeof info};
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL &&
+           sscanf(line, "model name : %255[^\n]", model) != 1) {
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    attn_get_info(NULL, &info);
+    snprintf(text, size, "%s, %d cores, %s, L2 %s; %s", model, info.threads, info.cpu_features,
+             cli_bytes(l2, (double)info.l2_bytes), info.build);
+}
+
+/* As it can be typed again: words with blanks in quotes. */
+static void write_command(char *text, size_t size, int argc, char **argv)
+{
+    size_t used = 0;
+    for (int i = 0; i < argc && used < size; i++) {
+        const char *quote = i > 0 && strpbrk(argv[i], " {}*$") != NULL ? "\"" : "";
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s", i > 0 ? " " : "", quote, argv[i], quote);
+    }
+}
+
+void bench_print_record(enum bench_format format, int argc, char **argv)
+{
+    char machine[512], command[4096] = "";
+    describe_machine(machine, sizeof machine);
+    write_command(command, sizeof command, argc, argv);
+    if (format == BENCH_JSON) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "machine", machine);
+        cJSON_AddStringToObject(object, "commit", ATTN_COMMIT);
+        cJSON_AddStringToObject(object, "command", command);
+        cli_print_json(object);
+    } else {
+        printf("# machine: %s\n# commit: %s\n# command: %s\n", machine, ATTN_COMMIT, command);
+    }
+}
+
+/* ---- Means ----------------------------------------------------------------------------------------------------- */
+
+struct mean {
+    int cells;
+    double logarithms, least;
+    const problem *worst;
+};
+
+/* against NULL: the fastest of them in each problem, which is libattn's own ratio */
+static struct mean mean_of(const bench_result *r, int count, int32_t dtype, const char *against)
+{
+    struct mean mean = {0, 0, INFINITY, NULL};
+    for (int i = 0; i < count; i++) {
+        if (r[i].measured && r[i].problem->dtype == dtype && isfinite(r[i].ratio) &&
+            strcmp(r[i].implementation, against != NULL ? against : "libattn") == 0) {
+            mean.cells++;
+            mean.logarithms += log(r[i].ratio);
+            mean.worst = r[i].ratio < mean.least ? r[i].problem : mean.worst;
+            mean.least = fmin(mean.least, r[i].ratio);
+        }
+    }
+    return mean;
+}
+
+static void print_mean(enum bench_format format, const char *dtype, const char *against, const struct mean *mean)
+{
+    char line[BENCH_MAX_LINE];
+    double geometric = exp(mean->logarithms / mean->cells);
+    problem_print(mean->worst, line, sizeof line);
+    if (format == BENCH_JSON) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "summary", dtype);
+        cJSON_AddStringToObject(object, "against", against);
+        cJSON_AddNumberToObject(object, "problems", mean->cells);
+        cJSON_AddNumberToObject(object, "geometric_mean", geometric);
+        cJSON_AddNumberToObject(object, "least", mean->least);
+        cJSON_AddStringToObject(object, "least_problem", line);
+        cli_print_json(object);
+    } else {
+        printf("# %-4s libattn / %-16s %3d problems, geometric mean %6.2f, least %6.2f: %s\n", dtype, against,
+               mean->cells, geometric, mean->least, line);
+    }
+}
+
+void bench_print_summary(enum bench_format format, const bench_result *results, int count)
+{
+    static const char *const name[] = {
+        [ATTN_F64] = "f64", [ATTN_F32] = "f32", [ATTN_F16] = "f16", [ATTN_BF16] = "bf16"};
+    for (int32_t dtype = ATTN_F64; dtype <= ATTN_BF16; dtype++) {
+        for (int i = 0; i < count && results[i].problem == results[0].problem; i++) {
+            bool ours = strcmp(results[i].implementation, "libattn") == 0;
+            struct mean mean = mean_of(results, count, dtype, ours ? NULL : results[i].implementation);
+            if (mean.cells > 0) {
+                print_mean(format, name[dtype], ours ? "the fastest" : results[i].implementation, &mean);
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+/*
+ * exhaust.h: exp2 of a kernel table on all 2^32 floats. Called by checkattn --exp2.
+ */
+#ifndef TESTS_CHECKATTN_EXHAUST_H
+#define TESTS_CHECKATTN_EXHAUST_H
+
+#include "cpu/ukernel.h"
+
+/* Prints, in a minute or so: the largest error in ulps of the results that are normal numbers, and where; from where on
+ * results are 0; how often and how far the function steps back instead of being monotone; a hash of all results, which
+ * must be that of the table asked about first. Returns the number of failures. */
+int exhaust_exp2(const attn_ukernel *uk);
+
+#endif
