@@ -46,12 +46,12 @@ static attn_status check_qkvo(const attn_problem *p)
     if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same", (int)p->q.dtype,
-                         type_name(p->q.dtype), (int)p->k.dtype, type_name(p->k.dtype), (int)p->v.dtype,
-                         type_name(p->v.dtype));
+                         attn_type_name(p->q.dtype), (int)p->k.dtype, attn_type_name(p->k.dtype), (int)p->v.dtype,
+                         attn_type_name(p->v.dtype));
     }
     if (p->o.dtype != p->q.dtype && p->o.dtype != ATTN_F32) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32",
-                         (int)p->o.dtype, type_name(p->o.dtype), (int)p->q.dtype, type_name(p->q.dtype));
+                         (int)p->o.dtype, attn_type_name(p->o.dtype), (int)p->q.dtype, attn_type_name(p->q.dtype));
     }
     TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
     TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));

@@ -72,6 +72,9 @@ ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
     return t->dtype != 0 || t->data != NULL;
 }
 
+/* "f32"; "unknown" for other numbers. */
+const char *attn_type_name(int32_t dtype);
+
 /* Type, extents, memory, alignment and address span of one tensor; an output must not write one place twice by a
  * stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);

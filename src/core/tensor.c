@@ -22,7 +22,7 @@ static attn_status check_span(const char *name, const attn_tensor *t)
     return ATTN_OK;
 }
 
-static const char *type_name(int32_t dtype)
+const char *attn_type_name(int32_t dtype)
 {
     static const char *const names[] = {"none", "f64", "f32", "f16", "bf16", "bool", "i32", "i64"};
     return dtype >= 0 && dtype <= ATTN_I64 ? names[dtype] : "unknown";
@@ -32,7 +32,7 @@ static attn_status check_type(const char *name, const attn_tensor *t, int types)
 {
     if (t->dtype <= 0 || t->dtype > ATTN_I64 || !(types >> t->dtype & 1)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s) is not a type that %s can have", name,
-                         (int)t->dtype, type_name(t->dtype), name);
+                         (int)t->dtype, attn_type_name(t->dtype), name);
     }
     if (t->reserved != 0) {
         return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name, (int)t->reserved);

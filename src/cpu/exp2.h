@@ -5,8 +5,8 @@
  * for f64 before rounding; in f32 each coefficient was refitted after those above it had been rounded. Over all floats
  * the worst error is 0.80 ulp (`checkattn --exp2`). With d <= 0 the difference of two scores and c = log2(e) times the
  * scale, n = round(d c) comes from adding and subtracting 1.5 times 2^23 (2^52), f = fma(d, c, -n) is exact but for one
- * rounding, and 2^(d c) = 2^n (1 + f P(f)). Results below about 2^-125 (2^-1021) are 0: no subnormal probabilities, hence no slow
- * ones.
+ * rounding, and 2^(d c) = 2^n (1 + f P(f)). Results below about 2^-125 (2^-1021) are 0: no subnormal probabilities,
+ * hence no slow ones.
  */
 #ifndef ATTN_CPU_EXP2_H
 #define ATTN_CPU_EXP2_H
