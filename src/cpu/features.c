@@ -47,7 +47,8 @@ uint32_t attn_cpu_features(void)
     if ((b & f_dq_bw_vl) == f_dq_bw_vl && (state & 0xe6) == 0xe6) {
         features |= ATTN_CPU_AVX512;
     }
-    if ((d & amx_bf16_tile) == amx_bf16_tile && (state & 0x60000) == 0x60000 && amx_permitted()) {
+    const bool tiles = (d & amx_bf16_tile) == amx_bf16_tile && (state & 0x60000) == 0x60000;
+    if (tiles && (features & ATTN_CPU_AVX512) && amx_permitted() && attn_amx_works()) {
         features |= ATTN_CPU_AMX;
     }
     return features;

@@ -4,6 +4,7 @@
 #ifndef ATTN_CPU_FEATURES_H
 #define ATTN_CPU_FEATURES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -14,6 +15,9 @@ enum {
 };
 
 uint32_t attn_cpu_features(void);
+
+/* Tile products tried on this machine, which must have them (ukernel/amx_works.c). */
+bool attn_amx_works(void);
 
 /* "avx2 avx512" and so on: the bundles of a feature mask, static. */
 const char *attn_cpu_feature_names(uint32_t features);

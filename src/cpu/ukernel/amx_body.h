@@ -299,6 +299,16 @@ static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, cons
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
+static void begin(void)
+{
+    tiles_begin();
+}
+
+static void end(void)
+{
+    tiles_end();
+}
+
 static uint64_t k_bytes(int64_t d)
 {
     return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)pad32(d) * 2;

@@ -10,6 +10,7 @@
  * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin and released by end,
  * on the thread that runs an item: no tile state outlives a call.
  */
+#include "amx_instructions.h"
 #include "core/half.h"
 
 #define VEC_HEADER "vec_avx512.h"
@@ -27,30 +28,6 @@ enum {
 };
 
 _Static_assert(STRIP == 32, "two tiles of queries side by side");
-
-/* One instruction each; the memory clobber orders them with ordinary loads and stores. */
-
-#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
-#define TILE_LOAD(t, p, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(t, p, stride) \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
-
-static void begin(void)
-{
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-    __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
-}
-
-static void end(void)
-{
-    __asm__ volatile("tilerelease" ::: "memory");
-}
 
 static int64_t pad32(int64_t n)
 {
