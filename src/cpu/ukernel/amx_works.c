@@ -1,6 +1,6 @@
 /*
- * amx_works.c: whether tile products are right on this machine. A processor, a hypervisor and an operating system have to
- * agree on the state of tiles; asking the instruction itself is the only way to know. Called once per context, by
+ * amx_works.c: whether tile products are right on this machine. A processor, a hypervisor and an operating system have
+ * to agree on the state of tiles; asking the instruction itself is the only way to know. Called once per context, by
  * features.c, when the flags say that the instructions are there.
  */
 #include "amx_instructions.h"
