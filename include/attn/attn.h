@@ -65,10 +65,11 @@
  *
  * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
  * summed in blocks of 64 to 256, each block fresh, then added once. There is no epsilon in the row sum. AMX tiles are
- * the default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate as
- * f32 arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8 bits,
- * so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. ATTN_PRECISE keeps f16 and
- * bf16 in f32 arithmetic, config.cpu = "avx512" everything. Tiles take elements of f32 below 2^-110 with fewer bits.
+ * the default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate
+ * as f32 arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8
+ * bits, so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. ATTN_PRECISE keeps
+ * f16 and bf16 in f32 arithmetic, config.cpu = "avx512" everything. Tiles take elements of f32 below 2^-110 with fewer
+ * bits.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
  *

@@ -110,8 +110,9 @@ typedef struct attn_ukernel {
     /* One step of the online softmax over n keys of S, the first of which is key `done` of P: top' = max(top, max S),
      * m' the new reference, a = 2^((m - m') c), P = 2^((S - m') c), l' = l a + sum P. c > 0. alpha = a if done is 0,
      * else alpha a, and the `done` earlier keys of P are scaled by a. m' = top', or below it by no more than a table's
-     * own slack; it never falls. Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes is 0.
-     * s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of key_step. */
+     * own slack; it never falls. Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes
+     * is 0. s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of
+     * key_step. */
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state);
 
     /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */

@@ -187,8 +187,8 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
 /*
  * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only
  * when a score exceeds it by more than SLACK powers of two: so the first pass over a tile is nearly always the only
- * one. What a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are
- * floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
+ * one. What a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts
+ * are floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
  */
 enum { SLACK = 8 };
 

@@ -1,7 +1,7 @@
 /*
  * amx_f16.c: the table for f16 on AMX tiles. An f16 is the exact sum of two bf16 parts, x = x0 + x1, and all four
- * products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are rounded to two parts too, 16 bits: 2^-17 of
- * p |v|, far below what rounding O to f16 costs.
+ * products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are rounded to two parts too, 16 bits:
+ * 2^-17 of p |v|, far below what rounding O to f16 costs.
  *
  * Panels and the rest are in amx_body.h.
  */
