@@ -27,17 +27,19 @@ static void mask_task(void *arg, int64_t index, int32_t thread)
     }
 }
 
-static attn_status check(const attn_dropout_mask_args *a, int64_t *rows)
+static attn_status check(const attn_dropout_mask_args *a, attn_dropout *dropout, int64_t *rows)
 {
     const attn_tensor *t = &a->keep;
     attn_status status = attn_check_tensor("keep", t, 1 << ATTN_BOOL, true);
-    if (status == ATTN_OK && !(a->dropout_p >= 0 && a->dropout_p <= 1)) {
-        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "dropout_p = %g must be in [0, 1]", a->dropout_p);
+    if (status == ATTN_OK) {
+        status = attn_dropout_init(dropout, a->dropout_p, a->dropout_seed, a->dropout_offset);
+    }
+    if (status == ATTN_OK) {
+        status = attn_dropout_fits(dropout, "keep", t->shape[2], "keep", t->shape[3]);
     }
     if (status == ATTN_OK &&
-        (t->shape[2] > UINT32_MAX || t->shape[3] >> 34 != 0 || __builtin_mul_overflow(t->shape[0], t->shape[1], rows) ||
-         __builtin_mul_overflow(*rows, t->shape[2], rows))) {
-        status = attn_fail(ATTN_ERR_OVERFLOW, "keep has more rows or keys than dropout counts");
+        (__builtin_mul_overflow(t->shape[0], t->shape[1], rows) || __builtin_mul_overflow(*rows, t->shape[2], rows))) {
+        status = attn_fail(ATTN_ERR_OVERFLOW, "the rows of keep do not fit in 64 bits");
     }
     return status;
 }
@@ -45,6 +47,7 @@ static attn_status check(const attn_dropout_mask_args *a, int64_t *rows)
 attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args)
 {
     attn_dropout_mask_args a;
+    mask_job m;
     int64_t rows = 0;
     attn_status status = attn_copy_args(&a, sizeof a, args, "attn_dropout_mask_args");
     if (status == ATTN_OK) {
@@ -55,10 +58,10 @@ attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_arg
                            attn_cuda_name(context->cuda));
     }
     if (status == ATTN_OK) {
-        status = check(&a, &rows);
+        status = check(&a, &m.dropout, &rows);
     }
     if (status == ATTN_OK && a.keep.shape[3] > 0) {
-        mask_job m = {a.keep, attn_dropout_make(a.dropout_p, a.dropout_seed, a.dropout_offset)};
+        m.keep = a.keep;
         context->executor.parallel_for(context->executor.user, rows, mask_task, &m);
     }
     return status;

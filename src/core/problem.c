@@ -221,19 +221,6 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
     return ATTN_OK;
 }
 
-static attn_status check_dropout(attn_problem *p, const attn_forward_args *args)
-{
-    if (!(args->dropout_p >= 0 && args->dropout_p <= 1)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "dropout_p = %g must be in [0, 1]", args->dropout_p);
-    }
-    p->dropout = attn_dropout_make(args->dropout_p, args->dropout_seed, args->dropout_offset);
-    if (p->dropout.on && (p->q.shape[1] > UINT32_MAX || p->k.shape[1] >> 34 != 0)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape[1] = %lld or k.shape[1] = %lld is more than dropout counts",
-                         (long long)p->q.shape[1], (long long)p->k.shape[1]);
-    }
-    return ATTN_OK;
-}
-
 static attn_status check_o_f32(const attn_problem *p)
 {
     if (!attn_tensor_present(&p->o_f32)) {
@@ -282,7 +269,8 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
     TRY(check_rows("row_max", &p->row_max, p));
     TRY(check_o_f32(p));
     TRY(check_scalars(p, args));
-    TRY(check_dropout(p, args));
+    TRY(attn_dropout_init(&p->dropout, args->dropout_p, args->dropout_seed, args->dropout_offset));
+    TRY(attn_dropout_fits(&p->dropout, "q", p->q.shape[1], "k", p->k.shape[1]));
     TRY(check_varlen(p));
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));

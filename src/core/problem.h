@@ -61,6 +61,11 @@ ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
     return p->varlen ? p->batch + 2 : p->batch;
 }
 
+/* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in its stream. */
+attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t offset);
+attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows, const char *keys_name,
+                              int64_t keys);
+
 /* Sets of dtypes for attn_check_tensor. */
 enum {
     ATTN_FLOAT_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32 | 1 << ATTN_F16 | 1 << ATTN_BF16,
