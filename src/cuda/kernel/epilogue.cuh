@@ -31,7 +31,7 @@ template <int DTYPE> __device__ __forceinline__ void store_element(const attn_te
     }
 }
 
-/* One output row: where it is, and its statistics in natural units. Returns what to multiply the accumulators with. */
+/* One output row: where it is. */
 struct OutputRow {
     const attn_sequence &s;
     int head;
@@ -39,18 +39,22 @@ struct OutputRow {
     bool seen; /* any key visible */
 };
 
-__device__ __forceinline__ float finish_row(const attn_problem &p, const OutputRow &w, float max, float l, bool write)
+/* Writes its statistics, in natural units. Returns what to multiply the accumulators with: x, then y, since their
+ * product may be less than any float in rows far below their sink. */
+__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float max, float l, bool write)
 {
-    float sink = -INFINITY, lse = -INFINITY, divisor = l;
+    float sink = -INFINITY, lse = -INFINITY;
+    float2 factors = make_float2(1, w.seen ? 1 / l : 0);
     if (p.sinks.data != NULL && !w.s.outside) {
         const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
         sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
     }
     max = w.seen ? max : -INFINITY;
     if (sink > -INFINITY) {
-        float top = fmaxf(sink, max);
-        lse = top + logf((w.seen ? l * expf(max - top) : 0) + expf(sink - top));
-        divisor = l + expf(sink - max);
+        float top = fmaxf(sink, max), half = w.seen ? expf((max - top) / 2) : 0;
+        float sum = (w.seen ? l * half * half : 0) + expf(sink - top);
+        lse = top + logf(sum);
+        factors = make_float2(half, half / sum);
     } else if (w.seen) {
         lse = max + logf(l);
     }
@@ -58,7 +62,7 @@ __device__ __forceinline__ float finish_row(const attn_problem &p, const OutputR
         store_wide(p.lse, w.s.tensor, w.s.q_first + w.row, w.head, lse);
         store_wide(p.row_max, w.s.tensor, w.s.q_first + w.row, w.head, max);
     }
-    return w.seen ? 1 / divisor : 0;
+    return factors;
 }
 
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for
@@ -109,12 +113,13 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
             o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }
-    float factor = finish_row(p, w, m * scale * LN2, l, lane == 0);
+    const float2 factors = finish_row(p, w, m * scale * LN2, l, lane == 0);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         int c = lane + 32 * i;
         if (c < p.dv) {
-            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), o[i] * factor);
+            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c),
+                                 o[i] * factors.x * factors.y);
         }
     }
 }

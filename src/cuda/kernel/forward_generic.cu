@@ -181,18 +181,21 @@ template <int DTYPE, class Real> struct GenericRun {
         return ok;
     }
 
-    /* The row's divisor, after its statistics are written. */
-    __device__ __forceinline__ Real finish_row(int r)
+    /* Writes the row's statistics. What to multiply O with, twice: *second too, for O may be tiny beside a sink. */
+    __device__ __forceinline__ Real finish_row(int r, Real *second)
     {
         const attn_sequence &s = item.sequence;
-        Real max = t.m[r], l = t.l[r], sink = -INFINITY, lse = -INFINITY, divisor = l;
+        Real max = t.m[r], l = t.l[r], sink = -INFINITY, lse = -INFINITY, half = 1;
+        *second = 1 / l;
         if (p.sinks.data != NULL && !s.outside) {
             sink = load_real<Real>(attn_at_broadcast(&p.sinks, s.index, item.head, 0, 0), p.sinks.dtype);
         }
         if (sink > (Real)-INFINITY) {
             Real top = fmax(sink, max);
-            lse = top + log(l * exp(max - top) + exp(sink - top));
-            divisor = l + exp(sink - max);
+            half = exp((max - top) / 2);
+            Real sum = l * half * half + exp(sink - top);
+            lse = top + log(sum);
+            *second = half / sum;
         } else if (l != 0) {
             lse = max + log(l);
         }
@@ -201,7 +204,7 @@ template <int DTYPE, class Real> struct GenericRun {
             store_real(p.lse, s.tensor, row, item.head, 0, lse);
             store_real(p.row_max, s.tensor, row, item.head, 0, isnan(l) && max < (Real)INFINITY ? l : max);
         }
-        return divisor;
+        return half;
     }
 
     __device__ __forceinline__ void store()
@@ -213,13 +216,13 @@ template <int DTYPE, class Real> struct GenericRun {
                 continue;
             }
             bool empty = t.l[r] == 0;
-            Real divisor = finish_row(r);
+            Real second, first = finish_row(r, &second);
 #pragma unroll
             for (int j = 0; j < EACH; j++) {
                 int c = first_column + tx + SIDE * j;
                 if (c < p.dv) {
                     store_real(p.o, item.sequence.tensor, item.sequence.q_first + item.first_row + r, item.head, c,
-                               empty ? 0 : o[i][j] / divisor);
+                               empty ? 0 : o[i][j] * first * second);
                 }
             }
         }

@@ -158,6 +158,8 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             load.k(number, last);
             ptx::mbarrier_wait(memory.q_empty(), (tiles++ & 1) ^ 1);
             load.q(post.item);
+        } else {
+            load.finish(); /* the item before this one must end before there is room for another post */
         }
         if (threadIdx.x == 0) { /* here the answer's delay does no harm */
             memory.post(posts).index = following_item(a.counter, memory.post(posts).index);

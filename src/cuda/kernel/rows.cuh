@@ -86,15 +86,16 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
         vote |= vote >> 1;
         careful |= ((vote | vote >> 2) & 0x11111111) << r;
         bool write = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
-        float factor = finish_row(p, w, exponent * LN2, l, write && lane % 4 == 0);
+        const float2 factors = finish_row(p, w, exponent * LN2, l, write && lane % 4 == 0);
         char *to = attn_at(&p.o, item.sequence.tensor, item.sequence.q_first + w.row, item.head, 0);
-        if (!w.seen) {
+        if (!w.seen || factors.x != 1) {
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
-                rows.o[i] = rows.o[i + 1] = 0;
+                rows.o[i] = w.seen ? rows.o[i] * factors.x : 0;
+                rows.o[i + 1] = w.seen ? rows.o[i + 1] * factors.x : 0;
             }
         }
-        store_row<DTYPE>(p, rows.o, r, factor, to, write);
+        store_row<DTYPE>(p, rows.o, r, factors.y, to, write);
     }
 #pragma unroll 1
     for (; careful != 0; careful &= careful - 1) {
