@@ -4,8 +4,8 @@
 and go out on stdout. The first one in is the job: which library, how many threads, which file holds Q, K, V and O and
 where in it they lie; the answer is {"kernel": name} or {"refused": why}. Then {"repeats": n} asks for n calls in a row
 and gets {"seconds": of all of them, "waited": of its threads for a core}, with the last result left in O, outside of
-the time. Inputs are converted before,
-not during the time, to the layout that a library wants.
+the time. Inputs are converted before, not during the time, to the layout that a library wants. A call is the job's
+"pass": forward, backward (of one forward pass before the time), or training, which is both.
 """
 import json
 import mmap
@@ -44,11 +44,26 @@ def torch_peer(job, memory):
         options["attn_mask"] = causal_lower_right(nq, nk)
     attend = torch.nn.functional.scaled_dot_product_attention
 
-    def call():
+    def forward():
         return attend(q, k, v, **options)
 
-    torch.inference_mode().__enter__()
-    return "torch " + torch.__version__, call, o.copy_
+    if job["pass"] == "forward":
+        torch.inference_mode().__enter__()
+        return "torch " + torch.__version__, forward, o.copy_
+    for leaf in (q, k, v):
+        leaf.requires_grad_()
+    once = forward()
+    gradient = torch.randn_like(once)
+    o.copy_(once.detach())
+
+    def backward():
+        torch.autograd.grad(once, (q, k, v), gradient, retain_graph=True)
+
+    def training():
+        torch.autograd.grad(forward(), (q, k, v), gradient)
+
+    calls = {"backward": backward, "training": training}
+    return "torch " + torch.__version__, calls[job["pass"]], lambda result: None
 
 
 def onnxruntime_peer(job, memory):
@@ -60,6 +75,8 @@ def onnxruntime_peer(job, memory):
         import onnxruntime
     except ImportError as missing:
         raise Refused("%s is not installed (pip install onnxruntime onnx)" % missing.name)
+    if job["pass"] != "forward":
+        raise Refused("ONNX Runtime has no backward pass of attention on the CPU")
     types = {"f32": numpy.float32, "f16": numpy.float16}
     if job["q"]["dtype"] not in types:
         raise Refused("ONNX Runtime has no attention in %s on the CPU" % job["q"]["dtype"])

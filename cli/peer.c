@@ -2,6 +2,7 @@
  * peer.c: see peer.h. The protocol is told in bench/peers.py.
  */
 #include "peer.h"
+#include "problem.h"
 #include "standard.h"
 
 #include <cjson/cJSON.h>
@@ -126,11 +127,15 @@ static cJSON *ask(peer *p, cJSON *question)
 }
 
 bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
-                int threads)
+                int threads, int32_t pass)
 {
     cJSON *job = cJSON_CreateObject();
     cJSON_AddStringToObject(job, "peer", name);
     cJSON_AddNumberToObject(job, "threads", threads);
+    cJSON_AddStringToObject(job, "pass",
+                            pass == PASS_FORWARD    ? "forward"
+                            : pass == PASS_BACKWARD ? "backward"
+                                                    : "training");
     cJSON_AddBoolToObject(job, "causal", (args->flags & ATTN_CAUSAL) != 0);
     cJSON_AddBoolToObject(job, "top_left", (args->flags & ATTN_TOP_LEFT) != 0);
     args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(job, "scale", args->softmax_scale)

@@ -22,9 +22,9 @@ typedef struct peer {
 const char *peer_refuses(const attn_forward_args *args);
 
 /* Starts the interpreter `python` with the library `name` and lets it call once. *own = args with the tensors in shared
- * memory. False is a refusal: the library is not there or cannot do it. */
+ * memory; pass: of enum problem_pass. False is a refusal: the library is not there or cannot do it. */
 bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
-                int threads);
+                int threads, int32_t pass);
 
 /* Seconds of `repeats` calls in a row, and of its threads' waiting for a core meanwhile; O of the last call is in
  * own->o afterwards. */

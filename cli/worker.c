@@ -9,6 +9,7 @@
 #include "stats.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,6 +69,8 @@ struct child {
     peer peer;
     problem_tensors tensors;
     attn_forward_args args; /* on the tensors, or on copies: f32 for standard attention, shared memory for a peer */
+    attn_backward_args grad;
+    int32_t pass; /* enum problem_pass: what a call is */
     attn_context *context;
     attn_plan plan;
     void *workspace;
@@ -97,7 +100,10 @@ static bool call(struct child *c, struct reply *r)
         standard_forward(&c->args, c->plan.threads, c->workspace);
         return true;
     }
-    attn_status status = attn_forward(c->context, &c->args);
+    attn_status status = c->pass != PASS_BACKWARD ? attn_forward(c->context, &c->args) : ATTN_OK;
+    if (status == ATTN_OK && c->pass != PASS_FORWARD) {
+        status = attn_backward(c->context, &c->grad);
+    }
     return status == ATTN_OK || fail_status(r, status);
 }
 
@@ -126,6 +132,19 @@ static bool has_memory(double bytes)
     return bytes < pages * page;
 }
 
+/* NULL, or why this kind does not do the problem. */
+static const char *refusal(const struct child *c, const attn_forward_args *shapes)
+{
+    attn_forward_args a = *shapes;
+    if (c->kind == STANDARD && c->pass != PASS_FORWARD) {
+        return "standard attention has no backward pass here";
+    }
+    if (c->pass != PASS_FORWARD) {
+        a.lse.data = NULL; /* what the others keep for their backward pass is their business */
+    }
+    return c->kind == LIBATTN ? NULL : c->kind == STANDARD ? standard_refuses(&a) : peer_refuses(&a);
+}
+
 /* Without touching Q, K, V: can it be done? */
 static bool plan(struct child *c, const problem *p, struct reply *r)
 {
@@ -144,12 +163,14 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     if (status == ATTN_OK) {
         status = attn_forward_plan(c->context, &shapes.args, &c->plan);
     }
+    uint64_t backward = 0;
+    if (status == ATTN_OK && c->pass != PASS_FORWARD) {
+        status = attn_backward_workspace(c->context, &shapes.grad, &backward);
+    }
     c->workspace_bytes = c->kind == STANDARD  ? standard_workspace(&shapes.args)
-                         : c->kind == LIBATTN ? (double)c->plan.workspace_bytes
+                         : c->kind == LIBATTN ? fmax((double)c->plan.workspace_bytes, (double)backward)
                                               : 0;
-    const char *refuses = c->kind == LIBATTN || status != ATTN_OK ? NULL
-                          : c->kind == STANDARD                   ? standard_refuses(&shapes.args)
-                                                                  : peer_refuses(&shapes.args);
+    const char *refuses = status != ATTN_OK ? NULL : refusal(c, &shapes.args);
     problem_tensors_free(&shapes);
     if (status != ATTN_OK) {
         return fail_status(r, status);
@@ -164,6 +185,7 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
 
 static bool prepare(struct child *c, const problem *p, struct reply *r)
 {
+    c->pass = p->pass;
     if (!plan(c, p, r)) {
         return false;
     }
@@ -175,15 +197,19 @@ static bool prepare(struct child *c, const problem *p, struct reply *r)
     c->args = c->tensors.args;
     c->args.workspace = c->workspace;
     c->args.workspace_bytes = bytes;
+    c->grad = c->tensors.grad;
+    c->grad.workspace = c->workspace;
+    c->grad.workspace_bytes = bytes;
     void *copies;
     if (c->kind == STANDARD && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
         return fail(r, WORKER_FAILED, "out of memory for copies of the tensors in f32");
     }
     if (c->kind == PEER &&
-        !peer_start(&c->peer, c->python, c->implementation, &c->tensors.args, &c->args, c->plan.threads)) {
+        !peer_start(&c->peer, c->python, c->implementation, &c->tensors.args, &c->args, c->plan.threads, c->pass)) {
         return fail(r, WORKER_REFUSED, "%s", c->peer.why);
     }
-    return sample(c, 1, r);
+    attn_status status = c->kind == LIBATTN ? attn_forward(c->context, &c->args) : ATTN_OK; /* O and LSE */
+    return status == ATTN_OK ? sample(c, 1, r) : fail_status(r, status);
 }
 
 static bool serve(struct child *c, const struct request *q, struct reply *r)

@@ -40,10 +40,8 @@ double problem_flops(const problem *p)
         int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
         sum += scores(p, nq, nk) * (varied ? 1.0 : (double)p->b);
     }
-    double width = (double)(p->d + p->dv);
-    if (p->pass == PASS_BACKWARD) {
-        width = 3 * (double)p->d + 2 * (double)p->dv;
-    }
+    double width = p->pass != PASS_BACKWARD ? (double)(p->d + p->dv) : 0;
+    width += p->pass != PASS_FORWARD ? 3 * (double)p->d + 2 * (double)p->dv : 0;
     return 2.0 * width * (double)p->hq * sum;
 }
 

@@ -232,7 +232,7 @@ static const char *fill_in(problem *p, const struct counts *n)
     p->dv = p->dv == -1 ? p->d : p->dv;
     p->o_dtype = p->o_dtype == 0 ? p->dtype : p->o_dtype;
     p->grad_dtype = p->grad_dtype == 0 ? p->dtype : p->grad_dtype;
-    p->lse |= p->pass == PASS_BACKWARD;
+    p->lse |= p->pass != PASS_FORWARD;
     if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
     }

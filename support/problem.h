@@ -18,7 +18,8 @@
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
  *   precise=0|1   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
  *   dropout=P dropout_seed=S dropout_offset=O
- *   pass=forward|backward   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1   grad_dtype=dtype|f32 (of dq, dk, dv)
+ *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
+ *   grad_dtype=dtype|f32           of dq, dk, dv
  *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
@@ -51,7 +52,7 @@ typedef struct problem {
 } problem;
 
 enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_STRIDED };
-enum problem_pass { PASS_FORWARD, PASS_BACKWARD };
+enum problem_pass { PASS_FORWARD, PASS_BACKWARD, PASS_TRAINING };
 enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARGE, INPUTS_EQUAL };
 
 /* Reads one line. On error returns false and writes one sentence that names the word into error[size]. */
@@ -72,8 +73,8 @@ enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE, PLACE_NOWHE
 
 /* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all gaps between elements
  * poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max are f64 if dtype is f64, else f32.
- * With pass=backward also those of attn_backward on the same tensors, o and lse included, which attn_forward has to
- * fill first. */
+ * With pass=backward and training also those of attn_backward on the same tensors, o and lse included, which
+ * attn_forward has to fill first. */
 typedef struct problem_tensors {
     attn_forward_args args;
     attn_backward_args grad;
@@ -96,8 +97,8 @@ bool problem_tensors_intact(const problem_tensors *t);
 /* A context as the problem asks (threads, cpu). */
 attn_status problem_context(const problem *p, attn_context **context);
 
-/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v); causal counts half, as the field
- * does; with a window, the scores inside it are counted one by one. */
+/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), both for pass=training; causal
+ * counts half, as the field does; with a window, the scores inside it are counted one by one. */
 double problem_flops(const problem *p);
 
 #endif

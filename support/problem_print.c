@@ -112,7 +112,7 @@ int problem_print(const problem *p, char *line, size_t size)
     problem standard;
     problem_defaults(&standard);
     standard.hkv = p->hq, standard.dv = p->d, standard.o_dtype = standard.grad_dtype = p->dtype;
-    standard.lse = p->pass == PASS_BACKWARD;
+    standard.lse = p->pass != PASS_FORWARD;
     append(&l, "%s", "");
     for (int i = 0; i < problem_words_count; i++) {
         if (is_wanted(&problem_words[i], p, &standard)) {

@@ -306,7 +306,7 @@ bool problem_tensors_create(const problem *p, enum placement placement, problem_
     struct maker m = {p, placement, t->memory, false};
     set_options(p, &t->args);
     make_tensors(&m, &t->args);
-    if (p->pass == PASS_BACKWARD) {
+    if (p->pass != PASS_FORWARD) {
         make_gradients(&m, &t->args, &t->grad);
     }
     if (m.failed) {

@@ -14,7 +14,8 @@ static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier"
                                          {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
                                          {"equal", INPUTS_EQUAL},     {NULL, 0}};
 
-static const struct name passes[] = {{"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {NULL, 0}};
+static const struct name passes[] = {
+    {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};
 
 #define AT(member) offsetof(problem, member)
 const struct word problem_words[] = {
