@@ -202,7 +202,8 @@ static const struct argp_option options[] = {
     {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5)", 0},
     {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
     {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
-    {"plot", 'p', "FILE", 0, "draw time and memory against N: FILE ends in .svg or .png", 0},
+    {"plot", 'p', "FILE", 0, "draw FILE, .svg or .png: time and memory against N, with peers bars of shares and ratios",
+     0},
     {0},
 };
 
@@ -220,7 +221,8 @@ static const char doc[] =
     "  precise=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
     "  threads=T (0: all cores) cpu=scalar|avx2|avx512|neon|amx\n"
     "\n"
-    "Printed: the median of five samples (fewer if a call takes over a second) and their quartiles; GFLOP/s, "
+    "Printed: the median of five samples (fewer if a call takes over a second) and their quartiles, with threads=1 of "
+    "processor time; GFLOP/s, "
     "counting 2 (d + dv) Nq Nk Hq and half of that if causal; the share of the multiply-add ceiling measured in the "
     "same run, where there is AMX also that of products of random tiles; the workspace beside Q, K, V and O; the peak "
     "memory of a process that does only this; the largest "
@@ -236,7 +238,7 @@ static const char doc[] =
     "  attn bench \"hq=16 nq=4096 d=64 causal=1 threads=1\"\n"
     "  attn bench \"nq=2048\" \"nq=8192\" --json\n"
     "  attn bench --suite bench/scaling.txt --plot scaling.svg\n"
-    "  attn bench --peers --suite bench/cpu-prefill.txt --csv";
+    "  attn bench --peers --suite bench/cpu-prefill.txt --csv --plot prefill.svg";
 
 static void choose_implementations(struct bench *b, const char *names)
 {

@@ -35,8 +35,9 @@ void bench_print_record(enum bench_format format, int argc, char **argv);
 void bench_print(enum bench_format format, const bench_result *results, int count);
 void bench_print_summary(enum bench_format format, const bench_result *results, int count);
 
-/* Draws time and memory against N through gnuplot into path (.svg or .png); possible if there is a gnuplot and the file
- * can be written, to be asked before hours of measuring. False with a sentence in error. */
+/* Draws time and memory against N, with peers shares and ratios, through gnuplot into path (.svg or .png); possible
+ * if there is a gnuplot and the file can be written, to be asked before hours of measuring. False with a sentence in
+ * error. */
 bool bench_plot_possible(const char *path, char *error, size_t size);
 bool bench_plot(const bench_result *results, int count, const char *path, char *error, size_t size);
 

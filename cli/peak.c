@@ -100,7 +100,8 @@ struct share {
     const uint64_t *buffer;
     size_t words;
     double seconds;
-    double rate; /* out: operations or bytes per second */
+    double (*clock)(void); /* of one thread: that of its processor time */
+    double rate;           /* out: operations or bytes per second */
     pthread_barrier_t *start;
 };
 
@@ -121,7 +122,7 @@ static void *run_share(void *argument)
     const long rounds = 100000;
     double work = 0;
     pthread_barrier_wait(s->start);
-    double begin = stats_now(), now = begin;
+    double begin = s->clock(), now = begin;
     while (now - begin < s->seconds || work == 0) {
         if (s->loop != NULL) {
             s->loop->run(rounds);
@@ -132,7 +133,7 @@ static void *run_share(void *argument)
             sink = (double)read_words(s->buffer, s->words);
             work += (double)(s->words * sizeof(uint64_t));
         }
-        now = stats_now();
+        now = s->clock();
     }
     s->rate = work / (now - begin);
     return NULL;
@@ -150,6 +151,7 @@ static double run_threads(const struct share *shares, int threads)
     for (int t = 0; t < threads; t++) {
         share[t] = *shares;
         share[t].start = &start;
+        share[t].clock = threads == 1 ? stats_used : stats_now;
         share[t].buffer = shares->buffer == NULL ? NULL : shares->buffer + (size_t)t * share[t].words;
         if (t > 0 && pthread_create(&id[t], NULL, run_share, &share[t]) != 0) {
             abort(); /* the others wait at the barrier */

@@ -1,16 +1,19 @@
 /*
  * plot.c: `attn bench --plot`: time and memory against the sequence length, both axes logarithmic, drawn by gnuplot.
- * Problems that are equal but for their length are one curve per implementation.
+ * Problems that are equal but for their length are one curve per implementation. With peers: plot_bars.c.
  */
-#include "bench.h"
 #include "cli.h"
+#include "plot.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CURVES = 8 };
+enum { MAX_CURVES = PLOT_COLOURS };
+
+const char *const plot_colour[PLOT_COLOURS] = {"#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce",
+                                               "#0f766e", "#be123c", "#a16207", "#475569"};
 
 /* Curve = implementation + the problem without its length. */
 struct curve {
@@ -85,32 +88,36 @@ static void send_data(FILE *gnuplot, const bench_result *results, int count, con
 
 static void send_curves(FILE *gnuplot, const struct curve *curves, int found, bool memory)
 {
-    static const char *const colour[MAX_CURVES] = {"#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce",
-                                                   "#0f766e", "#be123c", "#a16207", "#475569"};
     fputs("plot ", gnuplot);
     for (int n = 0; n < found; n++) {
         fprintf(gnuplot, "%s$curve%d using 1:%s with linespoints lw 2.5 pt 7 ps 0.7 lc rgb '%s' title \"%s%s\"",
-                n == 0 ? "" : ", ", n, memory ? "($3/2**20)" : "2", colour[n], curves[n].title,
+                n == 0 ? "" : ", ", n, memory ? "($3/2**20)" : "2", plot_colour[n], curves[n].title,
                 memory ? ": whole process" : "");
         if (memory) {
             fprintf(gnuplot, ", $curve%d using 1:($4/2**20) with lines lw 2 dt 2 lc rgb '%s' title \"%s: workspace\"",
-                    n, colour[n], curves[n].title);
+                    n, plot_colour[n], curves[n].title);
         }
     }
     fputc('\n', gnuplot);
 }
 
-static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found)
+void plot_start(FILE *gnuplot, const char *path, int width, int height)
 {
     bool svg = strcmp(path + strlen(path) - 4, ".svg") == 0;
-    fprintf(gnuplot, "set terminal %s size %s font '%s' background rgb 'white'\nset output \"",
-            svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? "1080,520" : "1620,780",
+    fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output \"",
+            svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2, svg ? height : height * 3 / 2,
             svg ? "Helvetica,15" : "Sans,15");
     for (const char *c = path; *c != '\0'; c++) { /* a double-quoted gnuplot string */
         fprintf(gnuplot, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     }
+    fputs("\"\n", gnuplot);
+}
+
+static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found)
+{
+    plot_start(gnuplot, path, 1080, 520);
     fprintf(gnuplot,
-            "\"\nset multiplot layout 1,2 title \"Exact attention: %s\"\n"
+            "set multiplot layout 1,2 title \"Exact attention: %s\"\n"
             "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\n"
             "set tics nomirror\nset key left top Left reverse\nset xlabel 'sequence length N'\nset format y '%%g'\n"
             "set offsets graph 0.03, graph 0.03, 0, 0\n"
@@ -120,6 +127,17 @@ static void send_page(FILE *gnuplot, const char *path, const struct curve *curve
     fputs("set title 'memory'\nset ylabel 'MiB'\n", gnuplot);
     send_curves(gnuplot, curves, found, true);
     fputs("unset multiplot\nunset output\n", gnuplot);
+}
+
+/* Somebody beside libattn and standard attention. */
+static bool with_peers(const bench_result *results, int count)
+{
+    bool peers = false;
+    for (int i = 0; i < count; i++) {
+        peers |= results[i].measured && strcmp(results[i].implementation, "libattn") != 0 &&
+                 strcmp(results[i].implementation, "standard") != 0;
+    }
+    return peers;
 }
 
 bool bench_plot_possible(const char *path, char *error, size_t size)
@@ -148,8 +166,12 @@ bool bench_plot(const bench_result *results, int count, const char *path, char *
         snprintf(error, size, "--plot: cannot start gnuplot: %s", strerror(errno));
         return false;
     }
-    send_data(gnuplot, results, count, curves, found);
-    send_page(gnuplot, path, curves, found);
+    if (with_peers(results, count)) {
+        plot_bars(gnuplot, path, results, count);
+    } else {
+        send_data(gnuplot, results, count, curves, found);
+        send_page(gnuplot, path, curves, found);
+    }
     bool ok = pclose(gnuplot) == 0;
     if (!ok) {
         snprintf(error, size, "--plot: gnuplot could not draw \"%s\"", path);

@@ -107,13 +107,16 @@ static bool call(struct child *c, struct reply *r)
     return status == ATTN_OK || fail_status(r, status);
 }
 
-/* Mean seconds of a call, and of waiting for cores during it. */
+/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by the time that it has a core, so
+ * that the load of others does not count; several by the clock. */
 static bool sample(struct child *c, int64_t repeats, struct reply *r)
 {
-    double waited = stats_waited(), start = stats_now();
+    bool one = c->plan.threads == 1;
+    double (*clock_of)(void) = one ? stats_used : stats_now;
+    double waited = stats_waited(), start = clock_of();
     if (c->kind == PEER) {
         bool ok = peer_sample(&c->peer, repeats, &r->value, &r->waited);
-        r->value /= (double)repeats, r->waited /= (double)repeats;
+        r->value /= (double)repeats, r->waited *= one ? 0 : 1 / (double)repeats;
         return ok || fail(r, WORKER_FAILED, "%s", c->peer.why);
     }
     for (int64_t i = 0; i < repeats; i++) {
@@ -121,8 +124,8 @@ static bool sample(struct child *c, int64_t repeats, struct reply *r)
             return false;
         }
     }
-    r->value = (stats_now() - start) / (double)repeats;
-    r->waited = (stats_waited() - waited) / (double)repeats;
+    r->value = (clock_of() - start) / (double)repeats;
+    r->waited = one ? 0 : (stats_waited() - waited) / (double)repeats;
     return true;
 }
 

@@ -35,7 +35,8 @@ typedef struct worker_report {
  * see why. */
 bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
 
-/* Mean seconds of `repeats` calls in a row, and the mean seconds that its threads waited for a core meanwhile. */
+/* Mean seconds of `repeats` calls in a row, and the mean seconds that its threads waited for a core meanwhile: 0 for
+ * one thread, whose seconds are those that it had a core. */
 bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited);
 
 /* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem, and of

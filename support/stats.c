@@ -9,11 +9,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-double stats_now(void)
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double stats_now(void)
+{
+    return seconds_of(CLOCK_MONOTONIC);
+}
+
+double stats_used(void)
+{
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 double stats_waited(void)

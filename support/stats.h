@@ -7,6 +7,9 @@
 /* Seconds of the monotonic clock. */
 double stats_now(void);
 
+/* Seconds of processor time that this process has used. */
+double stats_used(void);
+
 /* Seconds that the living threads of this process have waited for a core so far, all together (Linux's schedstat); 0 if
  * the system does not tell. */
 double stats_waited(void);
