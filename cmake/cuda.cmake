@@ -30,8 +30,17 @@ else()
   message(STATUS "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
 endif()
 
-# attn_cuda_tests(): on a machine with a GPU; elsewhere they say that they are skipped.
+# attn_cuda_tests(): that tools/cuda-image refuses what it should, where nvcc is; kernels against the oracle, where a GPU
+# is, elsewhere they say that they are skipped.
 function(attn_cuda_tests)
+  foreach(refused "spill:bytes spill" "serial:C7510")
+    string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
+    set(image ${CMAKE_BINARY_DIR}/refused_${CMAKE_MATCH_1})
+    if(cuda_libraries)
+      attn_test(cuda.refused_${CMAKE_MATCH_1} quick sh -c "! tools/cuda-image ${ATTN_NVCC} \
+tests/cuda/refused_${CMAKE_MATCH_1}.cu ${image} compute_90a,sm_90a >${image}.out && grep '${CMAKE_MATCH_2}' ${image}.out")
+    endif()
+  endforeach()
   add_executable(check_cuda tests/cuda/check_cuda.c tests/cuda/gpu.c)
   target_link_libraries(check_cuda PRIVATE attn_support ${cuda_libraries})
   foreach(suite tests/cuda/fast tests/op/smoke tests/op/regress)
