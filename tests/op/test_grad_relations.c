@@ -63,7 +63,7 @@ static void r15_central_differences(void **state)
         "hq=2 nq=30 nk=70 d=8 causal=1 scale=-0.4 d_lse=1",
         "hq=2 nq=20 nk=40 d=8 softcap=0.8 window_left=9 window_right=3 d_lse=1",
         "b=2 hq=4 hkv=2 nq=9 nk=20 d=5 bias=f64:hq alibi=h sinks=h d_bias=f64 d_alibi=1 d_sinks=1 d_lse=1",
-        "hq=2 nq=9 nk=20 d=5 bias=f64:qk sinks=bh d_bias=f64 d_sinks=1 mask=qk softcap=2 dropout=0.3",
+        "hq=2 nq=9 nk=20 d=5 bias=f64:qk alibi=1 sinks=bh d_bias=f64 d_alibi=1 d_sinks=1 mask=qk softcap=2 dropout=.3",
         "lens_q=5,0,9 lens_k=20,3,7 hq=2 d=5 bias=f64:k sinks=h d_bias=f64 d_sinks=1 d_lse=1 causal=1 dropout=0.1",
     };
     (void)state;
