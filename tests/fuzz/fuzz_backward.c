@@ -76,7 +76,7 @@ static problem choose(input *in)
     return p;
 }
 
-/* Words other than the tensors' addresses, of which a wrong one cannot be told. */
+/* Any word but the addresses of lengths and a size beyond the struct's, of which wrong ones cannot be told. */
 static bool change(attn_backward_args *a, input *in)
 {
     static const int64_t values[] = {0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
@@ -85,10 +85,11 @@ static bool change(attn_backward_args *a, input *in)
     attn_backward_args before = *a;
     memcpy((char *)a + at, &value, sizeof value);
     bool lengths = memcmp(&before.cu_seqlens_q, &a->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
-    if (lengths) { /* they are read even to find the workspace */
+    bool keep = !lengths && a->struct_size <= sizeof *a; /* lengths are read even to find the workspace */
+    if (!keep) {
         *a = before;
     }
-    return !lengths;
+    return keep;
 }
 
 static void check(problem_tensors *t, input *in, attn_context *context)
