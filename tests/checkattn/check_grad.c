@@ -32,7 +32,7 @@ static double sum(const kit *k, double a, double b)
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 typedef struct rows_case {
-    int64_t cols, n, strips;
+    int64_t at, cols, n, strips;
     const void *p, *x;
     const unsigned char *visible;
 } rows_case;
@@ -42,9 +42,9 @@ static double want_element(const kit *k, const rows_case *c, int64_t key, int64_
     const int64_t strip = k->uk->strip;
     double chain = 0;
     for (int64_t row = 0; row < c->strips * strip; row++) {
-        int64_t at = (row / strip * ATTN_KEY_BLOCK + key) * strip + row % strip;
-        if (!c->visible || c->visible[at]) {
-            chain = fused(k, kit_get(k, c->p, at), kit_get(k, c->x, row * c->cols + col), chain);
+        int64_t i = (row / strip * ATTN_KEY_BLOCK + c->at + key) * strip + row % strip;
+        if (!c->visible || c->visible[i]) {
+            chain = fused(k, kit_get(k, c->p, i), kit_get(k, c->x, row * c->cols + col), chain);
         }
     }
     return chain;
@@ -65,7 +65,8 @@ static void compare_rows(kit *k, const rows_case *c, const void *before, const v
 static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
 {
     static double before[ATTN_KEY_BLOCK * MOST_COLS];
-    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, room = (n + 7) / 8 * 8;
+    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step, room = (n + step - 1) / step * step;
+    const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0;
     enum values kind = (enum values)(turn % VALUES_KINDS);
     void *p = reals(k, SLOT_S, tile), *x = reals(k, SLOT_V, strips * strip * cols), *g = reals(k, SLOT_OT, room * cols);
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)tile);
@@ -84,11 +85,11 @@ static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t tu
     kit_lock(k, SLOT_S);
     kit_lock(k, SLOT_V);
     kit_lock(k, SLOT_VISIBLE);
-    const rows_case c = {cols, n, strips, p, x, careful ? visible : NULL};
+    const rows_case c = {at, cols, n, strips, p, x, careful ? visible : NULL};
     if (careful) {
-        KIT_CALL(k, k->uk->grad->rows_careful(g, p, x, cols, n, (int)strips, visible));
+        KIT_CALL(k, k->uk->grad->rows_careful(g, p, at, x, cols, n, (int)strips, visible));
     } else {
-        KIT_CALL(k, k->uk->grad->rows(g, p, x, cols, n, (int)strips));
+        KIT_CALL(k, k->uk->grad->rows(g, p, at, x, cols, n, (int)strips));
     }
     compare_rows(k, &c, before, g);
 }

@@ -129,15 +129,16 @@ static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_
 }
 
 /* The last row of a block is left out. */
-static void grad_rows_forget_one(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips)
+static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
+                                 int strips)
 {
     static float less[ATTN_ROW_BLOCK * ATTN_KEY_BLOCK];
     int64_t tile = (int64_t)right->strip * ATTN_KEY_BLOCK;
     memcpy(less, p, (size_t)(strips * tile) * sizeof less[0]);
     for (int64_t key = 0; key < n; key++) {
-        less[(strips - 1) * tile + key * right->strip + right->strip - 1] = 0;
+        less[(strips - 1) * tile + (at + key) * right->strip + right->strip - 1] = 0;
     }
-    right->grad->rows(g, less, x, cols, n, strips);
+    right->grad->rows(g, less, at, x, cols, n, strips);
 }
 
 /* B107: the same words for all heads. */

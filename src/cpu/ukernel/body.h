@@ -22,7 +22,6 @@
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
  */
 #include "body_rows.h"
-#include "cpu/ukernel_grad.h"
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
@@ -203,7 +202,7 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     }
 }
 
-#include "body_grad.h"
+#include "body_grad_rows.h"
 
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
