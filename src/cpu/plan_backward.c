@@ -245,12 +245,27 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const
     s->overflow |= __builtin_add_overflow(s->bytes, 63, &plan->workspace_bytes);
 }
 
+/* Tables with products of their own take dO in the type of Q only. */
+static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
+{
+    const int32_t dtype = g->p.q.dtype;
+    if (dtype == ATTN_F64) {
+        return isa->f64;
+    }
+    if (g->p.precise || g->d_o.dtype != dtype) {
+        return isa->precise;
+    }
+    return dtype == ATTN_F32 ? isa->f32 : dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
+}
+
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
     const int64_t most = INT64_C(1) << 40;
-    const attn_ukernel *uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise;
-    *plan = (attn_backward_plan){.uk = uk, .rows_uk = uk};
+    *plan = (attn_backward_plan){
+        .uk = table(machine->isa, g),
+        .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
+    };
     const int64_t pad = plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
     if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 64 ||
         __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &plan->rows) ||

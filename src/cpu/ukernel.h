@@ -67,7 +67,7 @@ typedef struct attn_running {
 
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
-    const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h); NULL: `precise`, f64 */
+    const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h) */
     int strip;     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int granule;   /* OT has d_v rounded up to a multiple of this many rows */
     int key_block; /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */

@@ -60,7 +60,7 @@ typedef struct attn_ukernel_grad {
     /* X of a strip: n columns of its rows, zeros beyond and where row[lane] is NULL. */
     void (*pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols);
 
-    /* dot[lane] = sum_c A[c][lane] B[c][lane] for c < d, in chunks as in qk. */
+    /* dot[lane] = sum_c A[c][lane] B[c][lane] for c < d, in chunks as in qk; in tables with the bits of scalar. */
     void (*dots)(void *dot, const void *a, const void *b, int64_t d);
 
     /* P = 2^(min(S - lse, 0) c); dS = P (dP Z - delta) factor, 0 where P is 0. S becomes P Z, dP becomes dS. */

@@ -110,7 +110,7 @@ static void all_rows(kit *k, bool careful)
 void check_grad_rows(kit *k)
 {
     kit_member(k, "grad->rows");
-    if (k->uk->grad) {
+    if (k->same_bits) { /* others: check_grad_products.c */
         all_rows(k, false);
         kit_member(k, "grad->rows_careful");
         all_rows(k, true);
@@ -220,7 +220,7 @@ static void one_tile(kit *k, int64_t n, int64_t turn)
 void check_grad_softmax(kit *k)
 {
     kit_member(k, "grad->softmax");
-    for (int64_t turn = 0; k->uk->grad && turn < 3 * ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < 3 * ATTN_KEY_BLOCK; turn++) {
         one_tile(k, 1 + turn % ATTN_KEY_BLOCK, turn);
     }
 }
@@ -254,7 +254,7 @@ static void one_softcap(kit *k, int64_t n, int64_t turn)
 void check_grad_softcap(kit *k)
 {
     kit_member(k, "grad->softcap");
-    for (int64_t turn = 0; k->uk->grad && turn < ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < ATTN_KEY_BLOCK; turn++) {
         one_softcap(k, 1 + turn, turn);
     }
 }
@@ -262,7 +262,7 @@ void check_grad_softcap(kit *k)
 void check_grad_dots(kit *k)
 {
     kit_member(k, "grad->dots");
-    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+    for (int i = 0; k->same_bits && i < panel_dims_count; i++) {
         const int64_t d = panel_dims[i], strip = k->uk->strip;
         void *a = reals(k, SLOT_K, d * strip), *b = reals(k, SLOT_QT, d * strip), *dots = reals(k, SLOT_L, strip);
         kit_doing(k, "d=%lld", (long long)d);
@@ -328,7 +328,7 @@ void check_grad_put(kit *k)
 {
     int64_t turn = 0;
     kit_member(k, "grad->put");
-    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+    for (int i = 0; i < panel_dims_count; i++) {
         for (int n = 0; n < 15; n++) {
             one_put(k, panel_dims[i], turn++);
         }
@@ -340,7 +340,7 @@ void check_grad_drop(kit *k)
 {
     static const double p[] = {0x1p-40, 0.1, 0.5, 0.999, 1};
     kit_member(k, "grad->drop");
-    for (int64_t turn = 0; k->uk->grad && turn < 2 * ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < 2 * ATTN_KEY_BLOCK; turn++) {
         const attn_dropout dropout = attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
         const int64_t n = 1 + turn % ATTN_KEY_BLOCK, strip = k->uk->strip;
         attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};

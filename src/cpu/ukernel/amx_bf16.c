@@ -31,8 +31,8 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
                                       _mm512_castps_si512(odd));
 }
 
-#define QK_PASSES(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
-#define PV_STEPS(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
+#define QK_PASSES(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
+#define PV_STEPS(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
 
 /* A pair of keys as dwords, 16 lanes, each rounded to nearest. */
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)

@@ -93,65 +93,88 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
 /* The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
 static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
 {
-    const int64_t d_pad = pad32(d), steps = d_pad / 32;
-    const int64_t a_part = PANEL_KEYS * d_pad, a_stride = d_pad * 2, b_part = d_pad * STRIP;
-    const uint16_t *a = (const uint16_t *)k + at * d_pad, *b = qt;
+    const int64_t d_pad = pad32(d);
+    const factors where = {
+        .b = qt,
+        .a_stride = d_pad * 2,
+        .a_part = PANEL_KEYS * d_pad,
+        .a_step = 32,
+        .b_stride = STRIDE,
+        .b_part = d_pad * STRIP,
+        .b_step = TILE * 2 * STRIP,
+        .steps = d_pad / 32,
+    }, *f = &where;
+    const uint16_t *a = (const uint16_t *)k + at * d_pad;
     float *s = s_;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        QK_PASSES(0, 1, 4, a, b);
+        QK_PASSES(0, 1, 4, a);
         if (key > 0) {
             ROW_STORE(2, 3, s - TILE * STRIP);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        QK_PASSES(2, 3, 5, a + TILE * d_pad, b);
+        QK_PASSES(2, 3, 5, a + TILE * d_pad);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
-/* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
-static void add_rows(float *ot, const float *sum, const float *alpha)
+/* to[16 rows] = to alpha + the fresh sums in `sum`. */
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1)
 {
-    const vec a0 = v_load(alpha), a1 = v_load(alpha + VL);
-    for (int i = 0; i < TILE * STRIP; i += STRIP) {
-        v_store(ot + i, v_fma(v_load(ot + i), a0, v_load(sum + i)));
-        v_store(ot + i + VL, v_fma(v_load(ot + i + VL), a1, v_load(sum + i + VL)));
+    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
+        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
+        v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
     }
 }
 
-/* As in qk, and the sums of 16 rows are added to OT while the products of later rows run. */
-static void pv(void *ot_, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in qk, and the sums of 16 rows are added
+ * while the products of later rows run. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f)
 {
-    enum { ROWS = TILE * STRIP };
-    float sum[2][ROWS] __attribute__((aligned(64)));
-    const int64_t steps = (n + KEY_STEP - 1) / KEY_STEP;
-    const int64_t a_part = dv_pad * PANEL_KEYS, a_stride = PANEL_KEYS * 2, b_part = P_PART;
-    const uint16_t *a = (const uint16_t *)v + at, *b = p;
-    float *ot = ot_;
-    for (int64_t c = 0; c < dv_pad; c += 2 * TILE, a += 2 * TILE * PANEL_KEYS, ot += 2 * ROWS) {
+    float sum[2][TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = TILE * stride;
+    const uint16_t *a = f->a;
+    for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        PV_STEPS(0, 1, 4, a, b);
-        if (c > 0) {
-            add_rows(ot - 2 * ROWS, sum[0], alpha);
+        PV_STEPS(0, 1, 4, a);
+        if (row > 0) {
+            add_rows(to - 2 * next, stride, sum[0], a0, a1);
             ROW_STORE(2, 3, sum[1]);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        PV_STEPS(2, 3, 5, a + TILE * PANEL_KEYS, b);
-        if (c > 0) {
-            add_rows(ot - ROWS, sum[1], alpha);
+        PV_STEPS(2, 3, 5, a + f->a_rows);
+        if (row > 0) {
+            add_rows(to - next, stride, sum[1], a0, a1);
         }
         ROW_STORE(0, 1, sum[0]);
     }
-    if (dv_pad > 0) {
-        add_rows(ot - 2 * ROWS, sum[0], alpha);
+    if (rows > 0) {
+        add_rows(to - 2 * next, stride, sum[0], a0, a1);
         ROW_STORE(2, 3, sum[1]);
-        add_rows(ot - ROWS, sum[1], alpha);
+        add_rows(to - next, stride, sum[1], a0, a1);
     }
+}
+
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+{
+    const factors f = {
+        .a = (const uint16_t *)v + at,
+        .b = p,
+        .a_stride = PANEL_KEYS * 2,
+        .a_part = dv_pad * PANEL_KEYS,
+        .a_step = 32,
+        .a_rows = TILE * PANEL_KEYS,
+        .b_stride = STRIDE,
+        .b_part = P_PART,
+        .b_step = TILE * 2 * STRIP,
+        .steps = (n + KEY_STEP - 1) / KEY_STEP,
+    };
+    add_product(ot, STRIP, dv_pad, v_load(alpha), v_load((const float *)alpha + VL), &f);
 }
 
 /* The sum of an element's parts. */
@@ -297,6 +320,8 @@ static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, cons
     }
 }
 
+#include "amx_grad.h"
+
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
 static void begin(void)
@@ -331,6 +356,7 @@ static uint64_t p_bytes(void)
 
 const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .name = "amx_" ATTN_STRING(NAME),
+    .grad = &grad,
     .strip = STRIP,
     .granule = 2 * TILE,
     .key_block = KEY_BLOCK,

@@ -5,22 +5,6 @@
  */
 #include "cpu/ukernel_grad.h"
 
-static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
-{
-    for (int lane = 0; lane < STRIP; lane += VL) {
-        vec sum = v_set1(0);
-        for (int64_t c = 0; c < d;) {
-            vec chunk = v_set1(0);
-            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
-                int64_t at = c * STRIP + lane;
-                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
-            }
-            sum = v_add(sum, chunk);
-        }
-        v_store((real *)dot + lane, sum);
-    }
-}
-
 static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t)
 {
     const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)), zero = v_set1(0);

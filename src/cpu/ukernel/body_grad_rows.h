@@ -1,6 +1,6 @@
 /*
- * body_grad_rows.h: the form of product that sums over rows (ukernel_grad.h), once for any vector width, and the table of
- * the members. Included by body.h with its parameters.
+ * body_grad_rows.h: those members of ukernel_grad.h that are products, once for any vector width, and the table of all of
+ * them. Included by body.h with its parameters.
  */
 #include "body_grad.h"
 
@@ -24,6 +24,22 @@ static void FN(pack_x)(void *x, const void *const *row, int64_t stride, int32_t 
 static void FN(grad_clear)(void *p, int64_t first, int64_t last)
 {
     memset((real *)p + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(real));
+}
+
+static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+{
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        vec sum = v_set1(0);
+        for (int64_t c = 0; c < d;) {
+            vec chunk = v_set1(0);
+            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
+                int64_t at = c * STRIP + lane;
+                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
+            }
+            sum = v_add(sum, chunk);
+        }
+        v_store((real *)dot + lane, sum);
+    }
 }
 
 /* MR keys, `width` vectors of columns. */
