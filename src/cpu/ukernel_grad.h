@@ -3,8 +3,8 @@
  * cpu/grad_tile.c and, for dropout, cpu/forward.c.
  *
  * The backward pass works on `strips` strips of query rows (a row block) against a block of key_block keys. Two of its
- * products have forms that the table has anyway: S = K QT and dP = V dOT (qk), dQT += K^T dS (pv). What is new is the
- * form that sums over rows:
+ * products have forms that the table has anyway: S = K QT and dP = V dOT (qk, dp), dQT += K^T dS (pv). What is new is
+ * the form that sums over rows:
  *
  *     S, dP  [key][strip]            a tile, turned into P and dS in place
  *     P, dS  [strip number]          the left factors of `rows`, of all keys of the block, row = strip number * strip +
@@ -59,6 +59,9 @@ typedef struct attn_ukernel_grad {
 
     /* X of a strip: n columns of its rows, zeros beyond and where row[lane] is NULL. */
     void (*pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols);
+
+    /* dP = V dOT: as qk, with the roundings that dP can stand; qk itself in tables with the bits of scalar. */
+    void (*dp)(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n);
 
     /* dot[lane] = sum_c A[c][lane] B[c][lane] for c < d, in chunks as in qk; in tables with the bits of scalar. */
     void (*dots)(void *dot, const void *a, const void *b, int64_t d);

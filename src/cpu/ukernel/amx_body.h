@@ -6,7 +6,7 @@
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16
  *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
- *   store_pair()       two rows of 16 probabilities -> pairs of each part
+ *   split()            16 floats -> PARTS vectors of bf16, in upper halves
  *   probability()      exp2
  *
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
@@ -17,81 +17,22 @@
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */
 
-/* ---- packing --------------------------------------------------------------------------------------------------- */
-
-static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
-{
-    int64_t d_pad = pad32(d);
-    for (int64_t key = 0; key < n; key++) {
-        const element *row = (const element *)src->data + key * src->row_stride;
-        uint16_t *to = (uint16_t *)k + (at + key) * d_pad;
-        for (int64_t c = 0; c < d_pad; c += 32) {
-            __m512i part[PARTS];
-            split_columns(part, row, src->col_stride, c, d, 1);
-            for (int i = 0; i < PARTS; i++) {
-                _mm512_storeu_si512(to + i * PANEL_KEYS * d_pad + c, part[i]);
-            }
-        }
-    }
-}
-
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, even and odd columns apart, transposed. */
-static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int64_t columns)
-{
-    __m512i even[16], odd[16];
-    for (int pair = 0; pair < 16; pair++) {
-        __m512i a = row[2 * pair][part], b = row[2 * pair + 1][part];
-        even[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
-        odd[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
-    }
-    uint32_t block[32][16]; /* [column][pair] */
-    transpose16(block[0], 32, even);
-    transpose16(block[1], 32, odd);
-    for (int i = 0; i < 32 && i < columns; i++) {
-        memcpy(to + i * PANEL_KEYS, block[i], sizeof block[i]);
-    }
-}
-
-static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
-{
-    for (int64_t key = 0; key < n; key += KEY_STEP) {
-        for (int64_t c = 0; c < dv_pad; c += 32) {
-            __m512i row[KEY_STEP][PARTS];
-            for (int64_t i = 0; i < KEY_STEP; i++) {
-                const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                split_columns(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
-            }
-            for (int part = 0; part < PARTS; part++) {
-                uint16_t *to = (uint16_t *)v + (part * dv_pad + c) * PANEL_KEYS + at + key;
-                transpose_values(to, row, part, dv_pad - c);
-            }
-        }
-    }
-}
-
-static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
-{
-    (void)dtype;
-    for (int64_t c = 0; c < d; c += 32) {
-        for (int lane = 0; lane < STRIP; lane += TILE) {
-            __m512i split[TILE][PARTS], x[TILE];
-            for (int i = 0; i < TILE; i++) {
-                split_columns(split[i], row[lane + i], stride, c, d, (float)factor);
-            }
-            for (int part = 0; part < PARTS; part++) {
-                for (int i = 0; i < TILE; i++) {
-                    x[i] = split[i][part];
-                }
-                transpose16((uint32_t *)qt + (part * pad32(d) + c) / 2 * STRIP + lane, STRIP, x);
-            }
-        }
-    }
-}
+#include "amx_pack.h"
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-/* The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
-static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+#define PRODUCT(c0, c1, ta, first)       \
+    do {                                 \
+        if (passes) {                    \
+            QK_PASSES(c0, c1, ta, first); \
+        } else {                         \
+            PV_STEPS(c0, c1, ta, first); \
+        }                                \
+    } while (0)
+
+/* S = K QT. The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
+ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                               const bool passes)
 {
     const int64_t d_pad = pad32(d);
     const factors where = {
@@ -105,20 +46,24 @@ static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, i
         .steps = d_pad / 32,
     }, *f = &where;
     const uint16_t *a = (const uint16_t *)k + at * d_pad;
-    float *s = s_;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        QK_PASSES(0, 1, 4, a);
+        PRODUCT(0, 1, 4, a);
         if (key > 0) {
             ROW_STORE(2, 3, s - TILE * STRIP);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        QK_PASSES(2, 3, 5, a + TILE * d_pad);
+        PRODUCT(2, 3, 5, a + TILE * d_pad);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
+}
+
+static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+{
+    store_product(s, k, at, qt, d, n, true);
 }
 
 /* to[16 rows] = to alpha + the fresh sums in `sum`. */
@@ -214,6 +159,22 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
  * are floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
  */
 enum { SLACK = 8 };
+
+/* Dwords of 16 lanes, each a in the lower half and b in the upper one; a and b as split() gives them. */
+ATTN_INLINE void store_parts(uint16_t *p, const __m512i *a, const __m512i *b)
+{
+    for (int i = 0; i < PARTS; i++) {
+        _mm512_storeu_si512(p + i * P_PART, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a[i], 16), b[i]));
+    }
+}
+
+ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
+{
+    __m512i a_part[PARTS], b_part[PARTS];
+    split(a_part, a);
+    split(b_part, b);
+    store_parts(p, a_part, b_part);
+}
 
 /* 2^((x - m) c); m = -inf, nothing seen yet, stands for any finite reference. */
 ATTN_INLINE vec relative(vec x, vec m, vec c, vec least)

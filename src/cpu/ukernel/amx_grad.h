@@ -40,19 +40,24 @@ static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtyp
     }
 }
 
-/* Two rows of 32 queries. */
+/* The parts of two keys' rows of a tile, 16 lanes at a time: [key][lanes]. */
 typedef struct two_keys {
-    vec first[2], second[2];
+    __m512i part[2][2][PARTS];
 } two_keys;
 
-ATTN_INLINE two_keys load_keys(const float *tile, bool second)
+/* The second row is zero if there is none. */
+ATTN_INLINE void split_keys(two_keys *k, const float *tile, bool second)
 {
-    two_keys k;
     for (int g = 0; g < 2; g++) {
-        k.first[g] = v_load(tile + g * VL);
-        k.second[g] = second ? v_load(tile + STRIP + g * VL) : v_set1(0);
+        split(k->part[0][g], v_load(tile + g * VL));
+        split(k->part[1][g], second ? v_load(tile + STRIP + g * VL) : v_set1(0));
     }
-    return k;
+}
+
+ATTN_INLINE void store_left(uint16_t *to, const two_keys *k)
+{
+    store_parts(to, k->part[0][0], k->part[0][1]);
+    store_parts(to + STRIP, k->part[1][0], k->part[1][1]);
 }
 
 static void grad_split(void *p_, void *ds_, int64_t at, void *right_, int64_t done, const void *p_tile,
@@ -62,19 +67,25 @@ static void grad_split(void *p_, void *ds_, int64_t at, void *right_, int64_t do
     uint16_t *p = (uint16_t *)p_ + at * STRIP, *ds = (uint16_t *)ds_ + at * STRIP;
     uint16_t *right = (uint16_t *)right_ + done * STRIP;
     for (int64_t key = 0; key < n; key += 2) {
-        const two_keys a = load_keys(p_row + key * STRIP, key + 1 < n), b = load_keys(ds_row + key * STRIP, key + 1 < n);
-        store_pair(p + key * STRIP, a.first[0], a.first[1]);
-        store_pair(p + (key + 1) * STRIP, a.second[0], a.second[1]);
-        store_pair(ds + key * STRIP, b.first[0], b.first[1]);
-        store_pair(ds + (key + 1) * STRIP, b.second[0], b.second[1]);
-        store_pair(right + key * STRIP, b.first[0], b.second[0]);
-        store_pair(right + (key + 1) * STRIP, b.first[1], b.second[1]);
+        two_keys k;
+        split_keys(&k, p_row + key * STRIP, key + 1 < n);
+        store_left(p + key * STRIP, &k);
+        split_keys(&k, ds_row + key * STRIP, key + 1 < n);
+        store_left(ds + key * STRIP, &k);
+        store_parts(right + key * STRIP, k.part[0][0], k.part[1][0]);
+        store_parts(right + (key + 1) * STRIP, k.part[0][1], k.part[1][1]);
     }
     for (int64_t key = n + n % 2; key < pad32(n); key++) {
         store_pair(p + key * STRIP, v_set1(0), v_set1(0));
         store_pair(ds + key * STRIP, v_set1(0), v_set1(0));
         store_pair(right + key * STRIP, v_set1(0), v_set1(0));
     }
+}
+
+/* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n)
+{
+    store_product(dp, v, at, dot, dv, n, false);
 }
 
 static void grad_clear(void *p, int64_t first, int64_t last)
@@ -129,6 +140,7 @@ static const attn_ukernel_grad grad = {
     .key_step = KEY_STEP,
     .x_bytes = x_bytes,
     .pack_x = pack_x,
+    .dp = grad_dp,
     .softmax = grad_softmax_f32,
     .softcap = grad_softcap_f32,
     .split = grad_split,

@@ -115,6 +115,7 @@ static const attn_ukernel_grad FN(grad) = {
     .key_step = 8,
     .x_bytes = FN(x_bytes),
     .pack_x = FN(pack_x),
+    .dp = FN(qk),
     .dots = FN(grad_dots),
     .softmax = FN(grad_softmax),
     .softcap = FN(grad_softcap),
