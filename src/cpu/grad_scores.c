@@ -234,8 +234,8 @@ static double sink_sum(const job *j, int64_t b, int64_t h)
     for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
         double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype), delta = 0;
         if (i - seq.q_first < seq.nq_used) {
-            delta =
-                get_real(j->plan->rows_uk, j->workspace + j->plan->delta, (seq.tensor * p->q.shape[1] + i) * p->heads + h);
+            delta = get_real(j->plan->rows_uk, j->workspace + j->plan->delta,
+                             (seq.tensor * p->q.shape[1] + i) * p->heads + h);
         } else if (j->g->d_lse.data) {
             delta = -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
         }

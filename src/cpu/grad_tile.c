@@ -160,7 +160,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
     char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
     r->masked |= run_scores(r, strip, block, keys, s);
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
-           attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n);
+                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n);
     if (r->p->dropout.on) {
         attn_score_drop(&r->scores, r->keep, first, keys.lo, n, false);
     }

@@ -65,7 +65,8 @@ static void compare_rows(kit *k, const rows_case *c, const void *before, const v
 static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
 {
     static double before[ATTN_KEY_BLOCK * MOST_COLS];
-    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step, room = (n + step - 1) / step * step;
+    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step,
+                  room = (n + step - 1) / step * step;
     const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0;
     enum values kind = (enum values)(turn % VALUES_KINDS);
     void *p = reals(k, SLOT_S, tile), *x = reals(k, SLOT_V, strips * strip * cols), *g = reals(k, SLOT_OT, room * cols);

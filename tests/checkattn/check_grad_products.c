@@ -103,7 +103,8 @@ static double relative(const kit *k, int64_t terms)
     return rounding + kit_gamma(k, (double)terms + 40);
 }
 
-static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact, double size, int64_t terms)
+static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact, double size,
+                  int64_t terms)
 {
     const double want = start + exact;
     if (isfinite(want) && !(fabs(got - want) <= relative(k, terms) * (size + fabs(start)))) {

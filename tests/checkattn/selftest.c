@@ -129,8 +129,7 @@ static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_
 }
 
 /* The last row of a block is left out. */
-static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                                 int strips)
+static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
 {
     static float less[ATTN_ROW_BLOCK * ATTN_KEY_BLOCK];
     int64_t tile = (int64_t)right->strip * ATTN_KEY_BLOCK;

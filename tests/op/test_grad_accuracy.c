@@ -1,8 +1,8 @@
 /*
  * test_grad_accuracy.c: the numbers of the contract for gradients (A4, B103a), N = 1024, d = 64: the RMSE of 16-bit
  * gradients at most 1.05 times that of rounding the exact ones once, on N(0, 1) and with outliers, when delta comes
- * from an O in f32; and what it is when O was stored in 16 bits. Each number is printed, and those of default tables that
- * round P and dS. One run on the best table: tests of bits tie the others to it.
+ * from an O in f32; and what it is when O was stored in 16 bits, or where P and dS are rounded. Each number is printed.
+ * One run on the best table: tests of bits tie the others to it.
  */
 #include "errors.h"
 #include "grad_errors.h"

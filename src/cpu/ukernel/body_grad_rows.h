@@ -1,6 +1,6 @@
 /*
- * body_grad_rows.h: those members of ukernel_grad.h that are products, once for any vector width, and the table of all of
- * them. Included by body.h with its parameters.
+ * body_grad_rows.h: those members of ukernel_grad.h that are products, once for any vector width, and the table of all
+ * of them. Included by body.h with its parameters.
  */
 #include "body_grad.h"
 
