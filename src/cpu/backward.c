@@ -145,13 +145,11 @@ static void clear_strip(const attn_grad_run *r, int strip, int64_t block, attn_i
 static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval part)
 {
     const int64_t left = strip * attn_grad_left_bytes(r->uk);
+    attn_grad_forms to = {.p = r->p_left + left, .ds = r->ds_left + left, .right = r->right};
     for (attn_interval tile = {part.lo, part.lo}; tile.hi < part.hi;) {
         tile = attn_grad_first_tile(r, (attn_interval){tile.hi, part.hi});
-        attn_grad_tile_run(r, strip, block, tile);
-        if (!attn_grad_in_place(r)) {
-            r->grad->split(r->p_left + left, r->ds_left + left, tile.lo - block, r->right, tile.lo - part.lo, r->s,
-                           r->dp, tile.hi - tile.lo);
-        }
+        to.at = tile.lo - block, to.done = tile.lo - part.lo;
+        attn_grad_tile_run(r, strip, block, tile, attn_grad_in_place(r) ? NULL : &to);
     }
 }
 

@@ -61,7 +61,7 @@ static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
     const int64_t line = r->uk->strip * r->uk->real_size;
     const char *ds = attn_grad_tile_at(r, r->dp, strip, keys.lo - block);
     int64_t query[ATTN_MAX_STRIP];
-    attn_grad_tile_run(r, strip, block, keys);
+    attn_grad_tile_run(r, strip, block, keys, NULL);
     for (int lane = 0; lane < lanes; lane++) {
         query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
     }

@@ -152,11 +152,12 @@ static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval
     return partial || r->p->mask.data || r->p->bias.data;
 }
 
-void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys)
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t line = uk->strip * uk->real_size, first = r->first_row + (int64_t)strip * uk->strip;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
+    const bool capped = r->p->softcap > 0 && !r->natural;
     char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
     r->masked |= run_scores(r, strip, block, keys, s);
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
@@ -171,8 +172,13 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
         .delta = r->lane_delta + strip * line,
         .keep = r->p->dropout.on ? r->keep : NULL,
     };
-    r->grad->softmax(s, dp, n, &tile);
-    if (r->p->softcap > 0 && !r->natural) {
+    if (to == NULL || capped) {
+        r->grad->softmax(s, dp, n, &tile);
+    }
+    if (capped) {
         r->grad->softcap(dp, r->products, n, r->plan->scores.scale, r->p->softcap);
+    }
+    if (to) {
+        r->grad->split(to, s, dp, n, capped ? NULL : &tile);
     }
 }

@@ -41,6 +41,13 @@ typedef struct attn_grad_tile {
     const void *keep;  /* real [key][strip], Z of C11; NULL without dropout */
 } attn_grad_tile;
 
+/* Where a table's own forms of P and dS go: a tile's first key is key `at` of the left factors p and ds, and key `done`
+ * of dS as pv wants it. Keys from n to the next multiple of key_step become 0. */
+typedef struct attn_grad_forms {
+    void *p, *ds, *right;
+    int64_t at, done;
+} attn_grad_forms;
+
 /* The dropout of a tile's lanes. */
 typedef struct attn_drop_tile {
     const attn_dropout *dropout;
@@ -72,11 +79,9 @@ typedef struct attn_ukernel_grad {
     /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. */
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
 
-    /* P and dS of a tile of n keys into the table's own forms: the tile's first key is key `at` of the left factors
-     * p and ds, and key `done` of dS as pv wants it. Keys from n to the next multiple of key_step become 0. NULL if
-     * p_bytes is 0: then the tiles are their own forms. */
-    void (*split)(void *p, void *ds, int64_t at, void *right, int64_t done, const void *p_tile, const void *ds_tile,
-                  int64_t n);
+    /* P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are as `softmax` gets them, and
+     * spoilt; without (NULL), as it leaves them. Both have key_tile rows. The member is NULL if p_bytes is 0: then the tiles are their own forms. */
+    void (*split)(const attn_grad_forms *to, void *s, void *dp, int64_t n, const attn_grad_tile *tile);
 
     /* Keys first .. last-1 of a strip's left factor become 0. */
     void (*clear)(void *p, int64_t first, int64_t last);

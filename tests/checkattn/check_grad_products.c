@@ -67,12 +67,13 @@ static void make_factors(kit *k, products *c)
         char *p = c->p_left + strip * left, *ds = c->ds_left + strip * left;
         for (int64_t done = 0; done < c->n; done += uk->key_tile) {
             const int64_t n = c->n - done < uk->key_tile ? c->n - done : uk->key_tile;
-            void *s = in_place ? p + (c->at + done) * line : kit_slot(k, SLOT_S, (size_t)(n * line));
-            void *dp = in_place ? ds + (c->at + done) * line : kit_slot(k, SLOT_K, (size_t)(n * line));
+            void *s = in_place ? p + (c->at + done) * line : kit_slot(k, SLOT_S, (size_t)(uk->key_tile * line));
+            void *dp = in_place ? ds + (c->at + done) * line : kit_slot(k, SLOT_K, (size_t)(uk->key_tile * line));
             put_tile(k, c, c->p, s, strip, done, n);
             put_tile(k, c, c->ds, dp, strip, done, n);
             if (!in_place) {
-                KIT_CALL(k, uk->grad->split(p, ds, c->at + done, c->right, done, s, dp, n));
+                const attn_grad_forms to = {p, ds, c->right, c->at + done, done};
+                KIT_CALL(k, uk->grad->split(&to, s, dp, n, NULL));
             }
         }
         if (in_place) { /* what splitting does for the others */

@@ -40,45 +40,74 @@ static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtyp
     }
 }
 
-/* The parts of two keys' rows of a tile, 16 lanes at a time: [key][lanes]. */
-typedef struct two_keys {
+/* P and dS of 16 queries for one key. */
+typedef struct pair {
+    vec p, ds;
+} pair;
+
+/* What a lane's dS and P are made with. */
+typedef struct lanes {
+    vec c, least, factor, lse[2], delta[2]; /* delta times factor */
+} lanes;
+
+/* As grad_softmax, with the exp2 and the roundings of this table. */
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lanes *t, int group)
+{
+    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
+    const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
+    return (pair){p, _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, v_set1(REAL_MIN), _CMP_NLT_UQ), p, grad)};
+}
+
+/* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
+ATTN_INLINE void store_forms(uint16_t *p, uint16_t *ds, uint16_t *right, pair x[2][2])
+{
     __m512i part[2][2][PARTS];
-} two_keys;
-
-/* The second row is zero if there is none. */
-ATTN_INLINE void split_keys(two_keys *k, const float *tile, bool second)
-{
-    for (int g = 0; g < 2; g++) {
-        split(k->part[0][g], v_load(tile + g * VL));
-        split(k->part[1][g], second ? v_load(tile + STRIP + g * VL) : v_set1(0));
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].p);
     }
+    store_parts(p, part[0][0], part[0][1]);
+    store_parts(p + STRIP, part[1][0], part[1][1]);
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].ds);
+    }
+    store_parts(ds, part[0][0], part[0][1]);
+    store_parts(ds + STRIP, part[1][0], part[1][1]);
+    store_parts(right, part[0][0], part[1][0]);
+    store_parts(right + STRIP, part[0][1], part[1][1]);
 }
 
-ATTN_INLINE void store_left(uint16_t *to, const two_keys *k)
+static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n, const attn_grad_tile *tile)
 {
-    store_parts(to, k->part[0][0], k->part[0][1]);
-    store_parts(to + STRIP, k->part[1][0], k->part[1][1]);
-}
-
-static void grad_split(void *p_, void *ds_, int64_t at, void *right_, int64_t done, const void *p_tile,
-                       const void *ds_tile, int64_t n)
-{
-    const float *p_row = p_tile, *ds_row = ds_tile;
-    uint16_t *p = (uint16_t *)p_ + at * STRIP, *ds = (uint16_t *)ds_ + at * STRIP;
-    uint16_t *right = (uint16_t *)right_ + done * STRIP;
-    for (int64_t key = 0; key < n; key += 2) {
-        two_keys k;
-        split_keys(&k, p_row + key * STRIP, key + 1 < n);
-        store_left(p + key * STRIP, &k);
-        split_keys(&k, ds_row + key * STRIP, key + 1 < n);
-        store_left(ds + key * STRIP, &k);
-        store_parts(right + key * STRIP, k.part[0][0], k.part[1][0]);
-        store_parts(right + (key + 1) * STRIP, k.part[0][1], k.part[1][1]);
+    float *s = s_, *dp = dp_;
+    uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
+    uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
+    lanes t;
+    if (tile && tile->keep) {
+        grad_softmax_f32(s, dp, n, tile);
+        tile = NULL;
     }
-    for (int64_t key = n + n % 2; key < pad32(n); key++) {
-        store_pair(p + key * STRIP, v_set1(0), v_set1(0));
-        store_pair(ds + key * STRIP, v_set1(0), v_set1(0));
-        store_pair(right + key * STRIP, v_set1(0), v_set1(0));
+    if (tile) {
+        t = (lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t.factor = v_set1((float)tile->factor);
+        for (int g = 0; g < 2; g++) {
+            t.lse[g] = v_load((const float *)tile->lse + g * VL);
+            t.delta[g] = v_mul(v_load((const float *)tile->delta + g * VL), t.factor);
+        }
+    }
+    for (int64_t i = n * STRIP; i < pad32(n) * STRIP; i += VL) {
+        v_store(s + i, v_set1(tile ? -INFINITY : 0)); /* P = 0 */
+        v_store(dp + i, v_set1(0));
+    }
+    for (int64_t i = 0; i < pad32(n) * STRIP; i += 2 * STRIP) {
+        pair x[2][2];
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = i + k * VL;
+            x[k / 2][k % 2] = tile ? softmax_pair(s + at, dp + at, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+        }
+        store_forms(p + i, ds + i, right + i, x);
+#ifdef AWAKE
+        if (i % (AWAKE * STRIP) == 0) TILE_DP(0, 4, 6);
+#endif
     }
 }
 
@@ -123,9 +152,9 @@ static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x
         const int64_t key = i / cols, c = i % cols;
         float sum = 0;
         for (int row = 0; row < strips * STRIP; row++) {
-            const int64_t strip = row / STRIP, pair = row % TILE, half = row % STRIP / TILE;
-            const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * pair + half;
-            const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (pair * cols + c) * 2 + half;
+            const int64_t strip = row / STRIP, low = row % TILE, half = row % STRIP / TILE;
+            const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
+            const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
             if (visible[(strip * KEY_BLOCK + at + key) * STRIP + row % STRIP]) {
                 sum = fmaf(whole(p, P_PART), whole(x, x_part), sum);
             }
