@@ -91,8 +91,8 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_in
     return (attn_interval){part.lo, min64(part.lo + r->uk->key_tile - part.lo % r->uk->key_tile, part.hi)};
 }
 
-/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and r->dp,
- * or in the table's own forms, if it has them and the caller wants them. */
+/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and
+ * r->dp, or in the table's own forms, if it has them and the caller wants them. */
 void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to);
 
 #endif

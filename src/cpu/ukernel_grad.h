@@ -80,7 +80,8 @@ typedef struct attn_ukernel_grad {
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
 
     /* P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are as `softmax` gets them, and
-     * spoilt; without (NULL), as it leaves them. Both have key_tile rows. The member is NULL if p_bytes is 0: then the tiles are their own forms. */
+     * spoilt; without (NULL), as it leaves them. Both have key_tile rows. The member is NULL if p_bytes is 0: then the
+     * tiles are their own forms. */
     void (*split)(const attn_grad_forms *to, void *s, void *dp, int64_t n, const attn_grad_tile *tile);
 
     /* Keys first .. last-1 of a strip's left factor become 0. */
