@@ -4,7 +4,8 @@
  *
  *   NAME, PARTS        bf16, 1; f16, 2; f32, 3
  *   element            the type of Q, K, V in memory
- *   split_columns()    32 columns of a row -> PARTS vectors of bf16
+ *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
+ *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
  *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves
  *   probability()      exp2
@@ -12,7 +13,7 @@
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
  *
  *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
- *     QT  [d_pad / 2][32][2]        dword (c/2, query) holds columns c and c + 1
+ *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
  *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */

@@ -15,16 +15,6 @@ static uint64_t x_bytes(int64_t cols)
     return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
 }
 
-/* Dwords of x and y, 32 columns of two rows. */
-ATTN_INLINE void store_dwords(uint16_t *to, __m512i x, __m512i y)
-{
-    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
-    _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
-}
-
 static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
 {
     (void)dtype;
@@ -34,7 +24,7 @@ static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtyp
             split_columns(low, row[i], stride, c, n, 1);
             split_columns(high, row[TILE + i], stride, c, n, 1);
             for (int part = 0; part < PARTS; part++) {
-                store_dwords((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
+                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
             }
         }
     }
