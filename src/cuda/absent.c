@@ -6,12 +6,9 @@
 
 attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator)
 {
-    (void)allocator;
+    (void)ordinal, (void)allocator;
     *cuda = NULL;
-    return attn_fail(ATTN_ERR_UNSUPPORTED,
-                     "GPU %d was asked for, but this build has no GPU kernels (ATTN_CUDA=OFF, or "
-                     "nvcc was not found)",
-                     ordinal);
+    return attn_fail(ATTN_ERR_UNSUPPORTED, "this build has no GPU kernels (ATTN_CUDA=OFF, or nvcc was not found)");
 }
 
 void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)

@@ -10,6 +10,7 @@
 #include "args.h"
 #include "errors.h"
 #include "gpu.h"
+#include "gpu_copy.h"
 #include "problem.h"
 
 #include <math.h>
@@ -136,7 +137,7 @@ int main(int argc, char **argv)
         printf("SKIP no GPU: %s\n", attn_last_error());
         return SKIPPED;
     }
-    gpu_open();
+    (void)gpu_open();
     c.streams[0] = gpu_stream(), c.streams[1] = gpu_stream();
     for (int i = 1; i < argc; i++) {
         char error[600];
