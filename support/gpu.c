@@ -44,12 +44,20 @@ static struct {
     ENTRIES(MEMBER)
 } cu;
 
+static const char *task = "";
+
+void gpu_task(const char *what)
+{
+    task = what;
+}
+
 static void check(int result, const char *what)
 {
     if (result != 0) {
         const char *sentence = "unknown error";
         (void)cu.error_string(result, &sentence);
-        fprintf(stderr, "attn: the GPU: %s: %s (CUDA error %d)\n", what, sentence, result);
+        fprintf(stderr, "attn: the GPU: %s: %s (CUDA error %d)%s%s\n", what, sentence, result,
+                task[0] != '\0' ? ", at " : "", task);
         exit(FAILED);
     }
 }

@@ -25,6 +25,9 @@ void gpu_describe(int ordinal, gpu_properties *properties);
 /* Makes GPU 0's primary context current. NULL, or why that cannot be done. Static string. */
 const char *gpu_open(void);
 
+/* What the process is at, for the sentence of a failure; it is kept, not copied. */
+void gpu_task(const char *what);
+
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_put(void *to, const void *from, size_t bytes);
