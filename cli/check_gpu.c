@@ -31,7 +31,8 @@ struct check {
 struct outcome {
     struct check_verdict verdict;
     char kernel[48], refused[300]; /* refused: the library's sentence, or "" */
-    bool on_tensor_cores, rounds;  /* rounds: probabilities to 16 bits */
+    bool on_sm90, on_sm80;
+    bool rounds; /* probabilities to 16 bits */
 };
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
@@ -67,8 +68,8 @@ static bool plan(const struct check *c, const attn_forward_args *args, struct ou
         return false;
     }
     snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
-    out->on_tensor_cores = strstr(plan.kernel, "generic") == NULL;
-    out->rounds = out->on_tensor_cores && args->q.dtype != ATTN_F32;
+    out->on_sm90 = strstr(plan.kernel, "sm90") != NULL, out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
+    out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
     return true;
 }
 
@@ -118,8 +119,8 @@ static void judge(struct check *c, const problem *p, struct outcome *out)
     v->ok = out->refused[0] == '\0' && v->intact && v->equal && v->exact && e->lse <= CHECK_MAX_LSE;
     c->problems++;
     c->failed += !v->ok;
-    c->on_sm90 += strstr(out->kernel, "sm90") != NULL;
-    c->on_sm80 += strstr(out->kernel, "sm80") != NULL;
+    c->on_sm90 += out->on_sm90;
+    c->on_sm80 += out->on_sm80;
 }
 
 /* ---- Telling --------------------------------------------------------------------------------------------------- */

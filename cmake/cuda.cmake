@@ -30,8 +30,8 @@ else()
   message(STATUS "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
 endif()
 
-# attn_cuda_tests(): that tools/cuda-image refuses what it should, where nvcc is; kernels against the oracle, where a GPU
-# is, elsewhere they say that they are skipped.
+# attn_cuda_tests(): that tools/cuda-image refuses what it should, and plans, where nvcc is; kernels against the oracle,
+# where a GPU is; elsewhere they say that they are skipped.
 function(attn_cuda_tests)
   foreach(refused "spill:bytes spill" "serial:C7510")
     string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
@@ -43,6 +43,7 @@ tests/cuda/refused_${CMAKE_MATCH_1}.cu ${image} compute_90a,sm_90a >${image}.out
   endforeach()
   if(TARGET attn_cli)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
+    attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
     foreach(suite tests/cuda/fast tests/op/smoke tests/op/regress)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
