@@ -144,7 +144,7 @@ static void tell(const struct check *c, const problem *p, const char *line, cons
         if (!isnan(rmse_ratio(p, out))) {
             snprintf(ratio, sizeof ratio, "%.2f", rmse_ratio(p, out));
         }
-        printf("%9.2f %5.2f %10s  %-28s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel, line);
+        printf("%9.2f %5.2f %10s  %-31s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel, line);
         check_tell_failure(out->kernel, v);
     }
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAILED = 3, STREAM_NON_BLOCKING = 1 };
+enum { FAILED = 3, STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
 enum {
     MULTIPROCESSORS = 16,
     L2_BYTES = 38,
@@ -21,23 +21,33 @@ enum {
 typedef unsigned long long device_pointer;
 
 /* One line per entry point: name, exported symbol, arguments. */
-#define ENTRIES(X)                                                                  \
-    X(init, "cuInit", (unsigned flags))                                             \
-    X(driver_version, "cuDriverGetVersion", (int *version))                         \
-    X(error_string, "cuGetErrorString", (int error, const char **sentence))         \
-    X(device_count, "cuDeviceGetCount", (int *count))                               \
-    X(device_get, "cuDeviceGet", (int *device, int ordinal))                        \
-    X(device_name, "cuDeviceGetName", (char *name, int size, int device))           \
-    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))           \
-    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device)) \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))     \
-    X(set_current, "cuCtxSetCurrent", (void *context))                              \
-    X(synchronize, "cuCtxSynchronize", (void))                                      \
-    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                   \
-    X(free, "cuMemFree_v2", (device_pointer p))                                     \
-    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))  \
-    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))        \
-    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))
+#define ENTRIES(X)                                                                                            \
+    X(init, "cuInit", (unsigned flags))                                                                       \
+    X(driver_version, "cuDriverGetVersion", (int *version))                                                   \
+    X(error_string, "cuGetErrorString", (int error, const char **sentence))                                   \
+    X(device_count, "cuDeviceGetCount", (int *count))                                                         \
+    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                                  \
+    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                                     \
+    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                                     \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))                           \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))                               \
+    X(set_current, "cuCtxSetCurrent", (void *context))                                                        \
+    X(synchronize, "cuCtxSynchronize", (void))                                                                \
+    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                                             \
+    X(free, "cuMemFree_v2", (device_pointer p))                                                               \
+    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))                            \
+    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))                                  \
+    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                                       \
+    X(event_create, "cuEventCreate", (void **event, unsigned flags))                                          \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                                             \
+    X(event_wait, "cuEventSynchronize", (void *event))                                                        \
+    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end))                     \
+    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                                     \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                                        \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **exec, void *graph, unsigned long long flags)) \
+    X(graph_free, "cuGraphDestroy", (void *graph))                                                            \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                              \
+    X(exec_free, "cuGraphExecDestroy", (void *exec))
 
 static struct {
 #define MEMBER(name, symbol, args) int(*name) args;
@@ -172,4 +182,50 @@ void *gpu_stream(void)
 void gpu_wait(void)
 {
     check(cu.synchronize(), "waiting for it");
+}
+
+/* ---- Events and graphs ----------------------------------------------------------------------------------------- */
+
+void *gpu_event(void)
+{
+    void *event;
+    check(cu.event_create(&event, 0), "making an event");
+    return event;
+}
+
+void gpu_record(void *event, void *stream)
+{
+    check(cu.event_record(event, stream), "recording an event");
+}
+
+double gpu_seconds(void *start, void *end)
+{
+    float milliseconds;
+    check(cu.event_wait(end), "waiting for an event");
+    check(cu.event_elapsed(&milliseconds, start, end), "asking for a time");
+    return (double)milliseconds * 1e-3;
+}
+
+void gpu_capture(void *stream)
+{
+    check(cu.capture_start(stream, CAPTURE_THREAD_LOCAL), "starting a graph");
+}
+
+void *gpu_captured(void *stream)
+{
+    void *graph, *exec;
+    check(cu.capture_end(stream, &graph), "ending a graph");
+    check(cu.graph_instantiate(&exec, graph, 0), "making a graph ready");
+    check(cu.graph_free(graph), "freeing a graph");
+    return exec;
+}
+
+void gpu_launch(void *graph, void *stream)
+{
+    check(cu.graph_launch(graph, stream), "launching a graph");
+}
+
+void gpu_graph_free(void *graph)
+{
+    check(cu.exec_free(graph), "freeing a graph");
 }

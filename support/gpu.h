@@ -37,4 +37,16 @@ void gpu_get(void *to, const void *from, size_t bytes);
 void *gpu_stream(void);
 void gpu_wait(void);
 
+/* Events: gpu_seconds waits for `end` and gives the time of the GPU between the two. */
+void *gpu_event(void);
+void gpu_record(void *event, void *stream);
+double gpu_seconds(void *start, void *end);
+
+/* Graphs: what is enqueued on a stream between gpu_capture and gpu_captured does not run, but becomes the graph that
+ * gpu_captured returns. */
+void gpu_capture(void *stream);
+void *gpu_captured(void *stream);
+void gpu_launch(void *graph, void *stream);
+void gpu_graph_free(void *graph);
+
 #endif
