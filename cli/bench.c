@@ -11,6 +11,7 @@ static const bench_device bench_cpu = {
     .names = {"libattn", "standard", "torch", "onnxruntime"},
     .by_default = {true, true},
     .min_time = 0.1,
+    .rounds = 5,
     .start = worker_start,
     .sample = worker_sample,
     .peak = worker_peak,
@@ -27,8 +28,8 @@ static const struct argp_option options[] = {
      "all)",
      0},
     {"python", 'y', "PROGRAM", 0, "the Python that has the peers (default python3)", 0},
-    {"min-time", 't', "S", 0, "seconds of a sample (default 0.1; on a GPU 0.02)", 0},
-    {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5)", 0},
+    {"min-time", 't', "S", 0, "seconds of a sample (default 0.1; on a GPU 0.001)", 0},
+    {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5; on a GPU 25)", 0},
     {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
     {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
     {"plot", 'p', "FILE", 0, "draw FILE, .svg or .png: time and memory against N, with peers bars of shares and ratios",
@@ -170,7 +171,7 @@ static void run(bench *b, int argc, char **argv)
 int cli_bench(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
-    bench b = {.rounds = 5, .python = "python3"};
+    bench b = {.python = "python3"};
     char error[1024];
     cli_parse(&argp, argc, argv, &b);
     if (b.list.count == 0) {
@@ -178,6 +179,7 @@ int cli_bench(int argc, char **argv)
     }
     b.on = b.device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
     b.min_time = b.min_time > 0 ? b.min_time : b.on->min_time;
+    b.rounds = b.rounds > 0 ? b.rounds : b.on->rounds;
     choose_implementations(&b);
     if (b.plot != NULL && !bench_plot_possible(b.plot, error, sizeof error)) {
         return cli_error(CLI_USAGE, "%s", error);

@@ -32,10 +32,11 @@ enum { BENCH_IMPLEMENTATIONS = 4 };
 typedef struct bench_device {
     const char *names[BENCH_IMPLEMENTATIONS];
     bool by_default[BENCH_IMPLEMENTATIONS];
-    double min_time; /* seconds of a sample, unless asked for others */
+    double min_time; /* seconds of a sample, and samples, unless asked for others */
+    int rounds;
     bool (*start)(worker *w, const char *implementation, const char *python, const problem *p);
     bool (*sample)(worker *w, int64_t repeats, worker_times *times);
-    void (*peak)(worker *w, const char *python, double seconds, worker_peaks *peaks);
+    void (*peak)(worker *w, const char *python, worker_peaks *peaks);
     bool (*finish)(worker *w, worker_report *report);
     void (*stop)(worker *w);
 } bench_device;

@@ -52,15 +52,18 @@ static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
     return rounds_for(b, slowest);
 }
 
-static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats)
+/* Every second round goes backwards, so that everyone follows different others: what they leave behind (heat, caches)
+ * is not always the same. */
+static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats, bool backwards)
 {
     struct round round = {.peaks = {NAN, NAN}};
     bool asked = false;
-    for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
+    for (int n = 0; n < BENCH_IMPLEMENTATIONS; n++) {
+        int i = backwards ? BENCH_IMPLEMENTATIONS - 1 - n : n;
+        worker_times times;
         if (!r[i].measured || b->status != CLI_OK) {
             continue;
         }
-        worker_times times;
         if (!b->on->sample(&w[i], repeats[i], &times)) {
             give_up(b, &r[i], &w[i]);
             continue;
@@ -68,7 +71,7 @@ static struct round measure_round(bench *b, worker *w, bench_result *r, const in
         round.seconds[i] = times.seconds, round.one_by_one[i] = times.one_by_one;
         round.waited = fmax(round.waited, times.waited / times.seconds);
         if (!asked) {
-            b->on->peak(&w[i], b->python, 0.02, &round.peaks);
+            b->on->peak(&w[i], b->python, &round.peaks);
             asked = true;
         }
     }
@@ -82,7 +85,7 @@ static int measure_rounds(bench *b, worker *w, bench_result *r, struct round *ro
     int count = calibrate(b, w, r, repeats);
     for (int n = 0, worst = 0; n < 2 * count && b->status == CLI_OK; n++) {
         cli_progress("round %d", n + 1);
-        struct round round = measure_round(b, w, r, repeats);
+        struct round round = measure_round(b, w, r, repeats, n % 2 == 1);
         int at = n < count ? n : worst;
         if (n < count || round.waited < rounds[worst].waited) {
             rounds[at] = round;

@@ -24,21 +24,22 @@ struct check {
     attn_context *context;
     void *streams[2];
     bool json;
-    long long problems, failed, on_sm90, on_sm80; /* problems: of each seed */
-    double worst_c, worst_lse, worst_roundings, worst_rmse;
+    long long problems, failed, unsupported, on_sm90, on_sm80; /* problems: of each seed */
+    double worst_c, worst_lse, worst_fast, worst_rmse;         /* fast: of the bound for probabilities of 16 bits */
 };
 
 struct outcome {
     struct check_verdict verdict;
-    char kernel[48], refused[300]; /* refused: the library's sentence, or "" */
+    attn_status status;
+    char kernel[48], sentence[300]; /* sentence: the library's, unless status is ATTN_OK */
     bool on_sm90, on_sm80;
     bool rounds; /* probabilities to 16 bits */
 };
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
 
-/* One call on copies of the tensors; the outputs come back. False: refused. */
-static bool call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
+/* One call on copies of the tensors; the outputs come back. */
+static attn_status call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
 {
     gpu_copy copies[ARGS_TENSORS];
     attn_forward_args args = t->args;
@@ -58,36 +59,39 @@ static bool call(const struct check *c, problem_tensors *t, void *stream, bool *
         gpu_copy_free(&copies[i]);
     }
     *intact = *intact && problem_tensors_intact(t);
-    return status == ATTN_OK;
+    return status;
 }
 
-static bool plan(const struct check *c, const attn_forward_args *args, struct outcome *out)
+static attn_status plan(const struct check *c, const attn_forward_args *args, struct outcome *out)
 {
     attn_plan plan = {.struct_size = sizeof plan};
-    if (attn_forward_plan(c->context, args, &plan) != ATTN_OK) {
-        return false;
+    attn_status status = attn_forward_plan(c->context, args, &plan);
+    if (status == ATTN_OK) {
+        snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
+        out->on_sm90 = strstr(plan.kernel, "sm90") != NULL, out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
+        out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
     }
-    snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
-    out->on_sm90 = strstr(plan.kernel, "sm90") != NULL, out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
-    out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
-    return true;
+    return status;
 }
 
 static void run(const struct check *c, const problem *p, struct outcome *out)
 {
     problem_tensors t;
+    uint64_t hash[2] = {0};
     if (!problem_tensors_create(p, PLACE_PLAIN, &t)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
     *out = (struct outcome){.verdict.intact = true};
-    bool done = plan(c, &t.args, out) && call(c, &t, c->streams[0], &out->verdict.intact);
-    uint64_t first = check_hash(&t.args);
-    done = done && call(c, &t, c->streams[1], &out->verdict.intact);
-    if (done) {
-        out->verdict.equal = first == check_hash(&t.args);
+    out->status = plan(c, &t.args, out);
+    for (int i = 0; i < 2 && out->status == ATTN_OK; i++) {
+        out->status = call(c, &t, c->streams[i], &out->verdict.intact);
+        hash[i] = check_hash(&t.args);
+    }
+    if (out->status == ATTN_OK) {
+        out->verdict.equal = hash[0] == hash[1];
         errors_measure(&t.args, 0, &out->verdict.errors);
     } else {
-        snprintf(out->refused, sizeof out->refused, "%s", attn_last_error());
+        snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     }
     problem_tensors_free(&t);
 }
@@ -108,17 +112,19 @@ static void judge(struct check *c, const problem *p, struct outcome *out)
     const errors *e = &v->errors;
     double roundings = e->relative / (p->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8), ratio = rmse_ratio(p, out);
     if (out->rounds) {
-        v->exact = (roundings <= max_roundings || e->c <= fast_c) && !(ratio > max_rmse);
-        c->worst_roundings = fmax(c->worst_roundings, roundings);
+        double of_bound = fmin(roundings / max_roundings, e->c / fast_c);
+        v->exact = of_bound <= 1 && !(ratio > max_rmse);
+        c->worst_fast = fmax(c->worst_fast, of_bound);
         c->worst_rmse = fmax(c->worst_rmse, ratio);
     } else {
         v->exact = e->c <= CHECK_MAX_C;
         c->worst_c = fmax(c->worst_c, e->c);
     }
     c->worst_lse = fmax(c->worst_lse, e->lse);
-    v->ok = out->refused[0] == '\0' && v->intact && v->equal && v->exact && e->lse <= CHECK_MAX_LSE;
+    v->ok = out->status == ATTN_OK && v->intact && v->equal && v->exact && e->lse <= CHECK_MAX_LSE;
     c->problems++;
-    c->failed += !v->ok;
+    c->unsupported += out->status == ATTN_ERR_UNSUPPORTED;
+    c->failed += !v->ok && out->status != ATTN_ERR_UNSUPPORTED;
     c->on_sm90 += out->on_sm90;
     c->on_sm80 += out->on_sm80;
 }
@@ -129,16 +135,20 @@ static void tell(const struct check *c, const problem *p, const char *line, cons
 {
     const struct check_verdict *v = &out->verdict;
     cli_progress(NULL);
-    if (c->json) {
+    if (c->json && out->status != ATTN_OK) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "problem", line);
+        cJSON_AddStringToObject(o, attn_status_string(out->status), out->sentence);
+        cli_print_json(o);
+    } else if (c->json) {
         cJSON *o = cJSON_CreateObject();
         cJSON_AddStringToObject(o, "problem", line);
         cJSON_AddStringToObject(o, "kernel", out->kernel);
         cJSON_AddNumberToObject(o, "rmse", v->errors.rmse);
         cJSON_AddNumberToObject(o, "rmse_once", v->errors.rmse_once);
-        out->refused[0] != '\0' ? cJSON_AddStringToObject(o, "refused", out->refused) : NULL;
         check_tell_json(o, p->seed, v);
-    } else if (out->refused[0] != '\0') {
-        printf("  REFUSED: %s: %s\n", out->refused, line);
+    } else if (out->status != ATTN_OK) {
+        printf("  %s, %s: %s\n", attn_status_string(out->status), out->sentence, line);
     } else {
         char ratio[16] = "-";
         if (!isnan(rmse_ratio(p, out))) {
@@ -152,10 +162,10 @@ static void tell(const struct check *c, const problem *p, const char *line, cons
 static void tell_summary(const struct check *c)
 {
     printf(
-        "%s: %lld problems, %lld failed; %lld on forward_sm90, %lld on forward_sm80; worst c %.2f of %.0f, worst LSE "
-        "%.2f of %.0f; probabilities of 16 bits: %.2f roundings of %.0f, RMSE %.2f of %.2f\n",
-        c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->on_sm90, c->on_sm80, c->worst_c, CHECK_MAX_C,
-        c->worst_lse, CHECK_MAX_LSE, c->worst_roundings, max_roundings, c->worst_rmse, max_rmse);
+        "%s: %lld problems, %lld failed, %lld unsupported; %lld on forward_sm90, %lld on forward_sm80; worst c %.2f of "
+        "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE %.2f of %.2f\n",
+        c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported, c->on_sm90, c->on_sm80, c->worst_c,
+        CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast, c->worst_rmse, max_rmse);
 }
 
 int check_gpu(const cli_list *list, int64_t seeds, bool json)

@@ -339,11 +339,11 @@ bool worker_sample(worker *w, int64_t repeats, worker_times *times)
     return ok;
 }
 
-void worker_peak(worker *w, const char *python, double seconds, worker_peaks *peaks)
+void worker_peak(worker *w, const char *python, worker_peaks *peaks)
 {
     struct reply r;
     (void)python;
-    bool ok = ask(w, (struct request){.operation = PEAK, .seconds = seconds}, &r);
+    bool ok = ask(w, (struct request){.operation = PEAK, .seconds = 0.02}, &r);
     *peaks = (worker_peaks){ok ? r.value : NAN, ok && r.amx > 0 ? r.amx : NAN};
 }
 

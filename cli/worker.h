@@ -51,8 +51,8 @@ bool worker_start(worker *w, const char *implementation, const char *python, con
 /* `repeats` calls in a row. */
 bool worker_sample(worker *w, int64_t repeats, worker_times *times);
 
-/* With the threads and the vectors of libattn on this problem. */
-void worker_peak(worker *w, const char *python, double seconds, worker_peaks *peaks);
+/* With the threads and the vectors of libattn on this problem, in 20 ms. */
+void worker_peak(worker *w, const char *python, worker_peaks *peaks);
 
 /* Measures the error and ends the process. */
 bool worker_finish(worker *w, worker_report *report);
