@@ -52,27 +52,29 @@ static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
     return rounds_for(b, slowest);
 }
 
-/* Every second round goes backwards, so that everyone follows different others: what they leave behind (heat, caches)
- * is not always the same. */
-static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats, bool backwards)
+/* Every second round goes backwards, and the ceiling is measured after another one each time, so that everyone follows
+ * different others: what they leave behind (heat, caches) is not always the same. */
+static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats, int number)
 {
     struct round round = {.peaks = {NAN, NAN}};
-    bool asked = false;
+    int order[BENCH_IMPLEMENTATIONS], count = 0;
     for (int n = 0; n < BENCH_IMPLEMENTATIONS; n++) {
-        int i = backwards ? BENCH_IMPLEMENTATIONS - 1 - n : n;
-        worker_times times;
-        if (!r[i].measured || b->status != CLI_OK) {
-            continue;
+        int i = number % 2 == 0 ? n : BENCH_IMPLEMENTATIONS - 1 - n;
+        if (r[i].measured) {
+            order[count++] = i;
         }
+    }
+    for (int n = 0; n < count && b->status == CLI_OK; n++) {
+        int i = order[n];
+        worker_times times;
         if (!b->on->sample(&w[i], repeats[i], &times)) {
             give_up(b, &r[i], &w[i]);
             continue;
         }
         round.seconds[i] = times.seconds, round.one_by_one[i] = times.one_by_one;
         round.waited = fmax(round.waited, times.waited / times.seconds);
-        if (!asked) {
+        if (n == number % count) {
             b->on->peak(&w[i], b->python, &round.peaks);
-            asked = true;
         }
     }
     return round;
@@ -85,7 +87,7 @@ static int measure_rounds(bench *b, worker *w, bench_result *r, struct round *ro
     int count = calibrate(b, w, r, repeats);
     for (int n = 0, worst = 0; n < 2 * count && b->status == CLI_OK; n++) {
         cli_progress("round %d", n + 1);
-        struct round round = measure_round(b, w, r, repeats, n % 2 == 1);
+        struct round round = measure_round(b, w, r, repeats, n);
         int at = n < count ? n : worst;
         if (n < count || round.waited < rounds[worst].waited) {
             rounds[at] = round;
