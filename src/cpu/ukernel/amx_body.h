@@ -183,18 +183,16 @@ ATTN_INLINE vec relative(vec x, vec m, vec c, vec least)
     return probability(v_sub(x, v_zero_lt(m, v_set1(-REAL_MAX), m)), c, least);
 }
 
-/* `done` keys of P, 16 lanes, times a. */
-static void scale_pairs(uint16_t *p, int64_t done, vec a)
+/* P of two keys, 16 lanes, times a and b. */
+ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b)
 {
-    for (int64_t key = 0; key < done; key += 2) {
-        vec first = v_set1(0), second = v_set1(0);
-        for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
-            __m512i x = _mm512_loadu_si512(p + key * STRIP + part * P_PART);
-            first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
-            second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
-        }
-        store_pair(p + key * STRIP, v_mul(first, a), v_mul(second, a));
+    vec first = v_set1(0), second = v_set1(0);
+    for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
+        __m512i x = _mm512_loadu_si512(p + part * P_PART);
+        first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
+        second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
     }
+    store_pair(p, v_mul(first, a), v_mul(second, b));
 }
 
 /* Lanes whose scores exceed m by more than the slack, or that have none yet, get the maximum for m. */
@@ -212,7 +210,9 @@ static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n
         v_store(m, new);
         v_store(l, v_mul(v_load(l), a));
         v_store(alpha, v_mul(v_load(alpha), a));
-        scale_pairs(p + 2 * g, done, a);
+        for (int64_t key = 0; key < done; key += 2) {
+            scale_pair(p + key * STRIP + 2 * g, a, a);
+        }
     }
 }
 

@@ -36,12 +36,12 @@ typedef struct pair {
 } pair;
 
 /* What a lane's dS and P are made with. */
-typedef struct lanes {
+typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2]; /* delta times factor */
-} lanes;
+} lane_values;
 
 /* As grad_softmax, with the exp2 and the roundings of this table. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lanes *t, int group)
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lane_values *t, int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
     const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
@@ -71,13 +71,13 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
     float *s = s_, *dp = dp_;
     uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
     uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
-    lanes t;
+    lane_values t;
     if (tile && tile->keep) {
         grad_softmax_f32(s, dp, n, tile);
         tile = NULL;
     }
     if (tile) {
-        t = (lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t = (lane_values){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
         t.factor = v_set1((float)tile->factor);
         for (int g = 0; g < 2; g++) {
             t.lse[g] = v_load((const float *)tile->lse + g * VL);
@@ -153,6 +153,23 @@ static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x
     }
 }
 
+static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times)
+{
+    float z[KEY_TILE * STRIP];
+    uint16_t *p = (uint16_t *)tile + done * STRIP;
+    if (!times) {
+        grad_drop_f32(tile, done, n, lanes, false);
+        return;
+    }
+    memset(z, 0, sizeof z); /* a key beyond an odd n has P = 0 */
+    grad_drop_f32(z, 0, n, lanes, false);
+    for (int64_t key = 0; key < n; key += 2) {
+        for (int g = 0; g < STRIP; g += VL) {
+            scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g), v_load(z + (key + 1) * STRIP + g));
+        }
+    }
+}
+
 static const attn_ukernel_grad grad = {
     .vector = 2 * TILE,
     .row_block = ROW_BLOCK,
@@ -167,5 +184,5 @@ static const attn_ukernel_grad grad = {
     .rows = grad_rows,
     .rows_careful = grad_rows_careful,
     .put = grad_put_f32,
-    .drop = grad_drop_f32,
+    .drop = drop,
 };
