@@ -47,10 +47,11 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
 }
 
-/* x rounded to nearest, in the upper halves; the lower ones are left over. */
+/* x rounded to nearest, in the upper halves; the lower ones are left over. A NaN stays one. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
-    part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+    const __m512i bits = _mm512_castps_si512(x);
+    part[0] = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, _mm512_set1_epi32(0x8000));
 }
 
 #include "amx_exp2.h"
