@@ -25,13 +25,15 @@ static void assert_finite_gradients(const trial *t)
     assert_true(all_finite(&t->tensors.grad.dv));
 }
 
-/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`. */
-static void assert_poisoned(const attn_tensor *got, const attn_tensor *clean, bool (*poisoned)(int64_t i, int64_t c))
+/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`; or, with some slack, nearly: on
+ * tables with bits of their own the careful way sums in another order. */
+static void assert_poisoned(const attn_tensor *got, const attn_tensor *clean, double slack,
+                            bool (*poisoned)(int64_t i, int64_t c))
 {
     for (int64_t at = 0; at < got->shape[1] * got->shape[2] * got->shape[3]; at++) {
         int64_t c = at % got->shape[3], h = at / got->shape[3] % got->shape[2], i = at / got->shape[3] / got->shape[2];
         double x = oracle_element(got, 0, i, h, c), y = oracle_element(clean, 0, i, h, c);
-        if (poisoned(i, c) ? !isnan(x) : x != y) {
+        if (poisoned(i, c) ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
             fail_msg("row %lld column %lld: %g, without the NaN %g", (long long)i, (long long)c, x, y);
         }
     }
@@ -103,20 +105,21 @@ static void poisons_what_sees_it(const char *dtype, const char *table, bool ones
     const char *line = "hq=2 nq=100 nk=100 d=8 dtype=%s causal=1 pass=backward";
     trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype), v = trial_open(line, dtype);
     const attn_backward_args *a = &clean.tensors.grad, *b = &d_o.tensors.grad, *c = &v.tensors.grad;
+    const double slack = table ? 0x1p-6 : 0;
     forward_on(&clean, table);
     backward_on(&clean, table);
     poison(b->d_o, ones);
     forward_on(&d_o, table);
     backward_on(&d_o, table);
-    assert_poisoned(&b->dq, &a->dq, row_30);
-    assert_poisoned(&b->dk, &a->dk, up_to_30);
-    assert_poisoned(&b->dv, &a->dv, up_to_30_in_column_2);
+    assert_poisoned(&b->dq, &a->dq, slack, row_30);
+    assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
+    assert_poisoned(&b->dv, &a->dv, slack, up_to_30_in_column_2);
     forward_on(&v, table); /* V is spoilt after the forward pass: o and lse are clean */
     poison(c->v, ones);
     backward_on(&v, table);
-    assert_poisoned(&c->dq, &a->dq, from_30);
-    assert_poisoned(&c->dk, &a->dk, row_30);
-    assert_poisoned(&c->dv, &a->dv, none);
+    assert_poisoned(&c->dq, &a->dq, slack, from_30);
+    assert_poisoned(&c->dk, &a->dk, slack, row_30);
+    assert_poisoned(&c->dv, &a->dv, slack, none);
     trial_close(&clean);
     trial_close(&d_o);
     trial_close(&v);
