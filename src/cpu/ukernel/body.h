@@ -134,7 +134,10 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
 
 static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
 {
-    int64_t step = src->row_stride * (int64_t)attn_dtype_size(src->dtype);
+    const int64_t step = src->row_stride * attn_element_size(src->dtype);
+    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) { /* one after the other: as one row */
+        cols *= rows, cols_pad = cols, rows = 1;
+    }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
         FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
         for (int64_t c = cols; c < cols_pad; c++) {
@@ -178,26 +181,41 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
+/* n columns of VL rows, from `skip` bytes on; false if there is no row. */
+ATTN_INLINE bool FN(load_rows)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t skip, int64_t stride,
+                               int32_t dtype, int64_t n)
+{
+    int rows = 0;
+    for (int i = 0; i < VL; i++) {
+        rows += row[i] != NULL;
+    }
+    if (0 < rows && (rows < VL || n % VL != 0)) {
+        memset(tile, 0, VL * sizeof tile[0]);
+    }
+    for (int i = 0; i < VL; i++) {
+        if (row[i]) {
+            FN(widen)(tile[i], (const char *)row[i] + skip, stride, dtype, n);
+        }
+    }
+    return rows > 0;
+}
+
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
     const vec by = v_set1((real)factor);
-    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
-    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
-        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
-        for (int lane = 0; lane < STRIP; lane += VL) {
-            memset(tile, 0, sizeof tile);
-            for (int i = 0; i < VL; i++) {
-                if (row[lane + i]) {
-                    FN(widen)(tile[i], (const char *)row[lane + i] + c0 * step, stride, dtype, n);
-                }
-            }
-            for (int64_t c = 0; c < n; c += VL) {
+    const int64_t step = stride * attn_element_size(dtype);
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
+            int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+            real *to = (real *)qt + c0 * STRIP + lane;
+            bool any = FN(load_rows)(tile, row + lane, c0 * step, stride, dtype, n);
+            for (int64_t c = 0; !any && c < n; c++) v_store(to + c * STRIP, v_set1(0));
+            for (int64_t c = 0; any && c < n; c += VL) {
                 vec x[VL];
-                real *to = (real *)qt + (c0 + c) * STRIP + lane;
                 ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
                 FN(transpose)(x);
-                for (int i = 0; i < VL && c + i < n; i++) v_store(to + i * STRIP, v_mul(x[i], by));
+                for (int i = 0; i < VL && c + i < n; i++) v_store(to + (c + i) * STRIP, v_mul(x[i], by));
             }
         }
     }
