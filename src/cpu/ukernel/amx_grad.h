@@ -46,12 +46,12 @@ typedef struct pair {
 } pair;
 
 /* What a lane's dS and P are made with. */
-typedef struct lanes {
+typedef struct tile_lanes {
     vec c, least, factor, lse[2], delta[2]; /* delta times factor */
-} lanes;
+} tile_lanes;
 
 /* As grad_softmax, with the exp2 and the roundings of this table. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lanes *t, int group)
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const tile_lanes *t, int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
     const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
@@ -81,13 +81,13 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
     float *s = s_, *dp = dp_;
     uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
     uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
-    lanes t;
+    tile_lanes t;
     if (tile && tile->keep) {
         grad_softmax_f32(s, dp, n, tile);
         tile = NULL;
     }
     if (tile) {
-        t = (lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t = (tile_lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
         t.factor = v_set1((float)tile->factor);
         for (int g = 0; g < 2; g++) {
             t.lse[g] = v_load((const float *)tile->lse + g * VL);
@@ -112,8 +112,9 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
 }
 
 /* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
-static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n)
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
 {
+    (void)lanes;
     store_product(dp, v, at, dot, dv, n, false);
 }
 
