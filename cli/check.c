@@ -107,7 +107,7 @@ static void run_one(const problem *p, struct outcome *out)
         exit(cli_status_error(status));
     }
     errors_measure(&t.args, 0, &out->errors);
-    out->allowed_c = errors_allowed_c(&t.args, p->cpu);
+    out->allowed_c = errors_allowed_c(p->dtype, p->precise, p->cpu);
     out->intact = problem_tensors_intact(&t);
     out->hash = hash_tensor(&t.args.row_max, hash_tensor(&t.args.lse, hash_tensor(&t.args.o, 1)));
     problem_tensors_free(&t);

@@ -114,11 +114,9 @@ bool errors_own_bits(const char *table)
     return table != NULL && strcmp(table, "amx") == 0;
 }
 
-double errors_allowed_c(const attn_forward_args *args, const char *table)
+double errors_allowed_c(int32_t dtype, bool precise, const char *table)
 {
     const double u = 0x1p-24;
-    bool rounds = errors_own_bits(table) && (args->flags & ATTN_PRECISE) == 0;
-    return 4 + (rounds && args->q.dtype == ATTN_BF16  ? 0x1p-8 / u
-                : rounds && args->q.dtype == ATTN_F16 ? 0x1p-16 / u
-                                                      : 0);
+    const bool rounds = errors_own_bits(table) && !precise;
+    return 4 + (rounds && dtype == ATTN_BF16 ? 0x1p-8 / u : rounds && dtype == ATTN_F16 ? 0x1p-16 / u : 0);
 }

@@ -67,10 +67,11 @@
  * summed in blocks of 64 to 256, each block fresh, then added once. There is no epsilon in the row sum. AMX tiles are
  * the default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate
  * as f32 arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8
- * bits, so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. ATTN_PRECISE keeps
- * f16 and bf16 in f32 arithmetic, config.cpu = "avx512" everything. Tiles take elements of f32 below 2^-110 with fewer
- * bits. GPUs: f32 by split products on the tensor cores, within the same bound; f16 and bf16 with probabilities of that
- * type, RMSE at most 1.45 times that of rounding, unless ATTN_PRECISE is set.
+ * bits, so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. Gradients the same,
+ * with P and dS of so many bits. ATTN_PRECISE keeps f16 and bf16 in f32 arithmetic, config.cpu = "avx512" everything.
+ * Tiles take elements of f32 below 2^-110 with fewer bits. GPUs: f32 by split products on the tensor cores, within the
+ * same bound; f16 and bf16 with probabilities of that type, RMSE at most 1.45 times that of rounding, unless
+ * ATTN_PRECISE is set.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
  *

@@ -4,10 +4,11 @@
  *     rows:   lse, delta = dO . O - dLSE                     of all rows, a loop of its own
  *     for a few blocks of keys (panels and sums stay in the cache):
  *         pack K, V
- *         for each block of ATTN_ROW_BLOCK query rows that sees them:
+ *         for each block of row_block query rows that sees them:
  *             pack Q, dO
  *             for each block of keys:
- *                 for each strip:  S = K QT, dP = V dOT;  P and dS;  dQT += K^T dS       (cpu/grad_tile.c)
+ *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
+ *                                  dQT += K^T dS
  *                 dV += P dO, dK += dS Q
  *         store dK, dV
  *     store dQ
@@ -48,7 +49,7 @@ static char *flat_row(const attn_problem *p, const attn_tensor *t, int64_t at)
 static void finish_rows(const job *j, int64_t first, int64_t n, char *dots)
 {
     const attn_problem *p = &j->g->p;
-    const attn_ukernel *uk = j->plan->uk;
+    const attn_ukernel *uk = j->plan->rows_uk;
     const double unit = j->plan->scores.step ? 1 : j->plan->scores.scale;
     for (int64_t i = 0; i < n; i++) {
         double lse = attn_element_to_f64(flat_row(p, &p->lse, first + i), p->lse.dtype), d_lse = 0;
@@ -65,9 +66,9 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
     const attn_problem *p = &j->g->p;
-    const attn_ukernel *uk = j->plan->uk;
+    const attn_ukernel *uk = j->plan->rows_uk;
     char *scratch = j->workspace + j->plan->scratch + (uint64_t)thread * j->plan->map.total;
-    char *o = scratch + j->plan->map.dot, *d_o = scratch + j->plan->map.d_o, *dots = scratch + j->plan->map.lse;
+    char *o = scratch + j->plan->map.row_o, *d_o = scratch + j->plan->map.row_d_o, *dots = scratch + j->plan->map.lse;
     attn_host host;
     attn_host_leave(&host);
     for (int64_t strip = index * TASK_STRIPS; strip < (index + 1) * TASK_STRIPS; strip++) {
@@ -89,58 +90,91 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, attn_interval all, int64_t panel,
-                   attn_interval keys)
+/* dQT of a strip, from its dS of keys part.lo .. part.hi-1. item_row: the first row of dqt. */
+static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t block, attn_interval part)
 {
-    const int64_t line = r->uk->strip * r->uk->real_size, row = keys.lo - all.lo, n = keys.hi - keys.lo;
-    char *dqt = r->dqt + (r->first_row - item_row + (int64_t)strip * r->uk->strip) * r->plan->d_pad * r->uk->real_size;
-    const char *ds = (const char *)attn_grad_tile_at(r, r->dp, strip) + row * line;
+    const attn_ukernel *uk = r->uk;
+    const int64_t row = r->first_row - item_row + (int64_t)strip * uk->strip, at = part.lo - block;
+    const void *kt = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), block);
+    const void *ds = attn_grad_in_place(r) ? attn_grad_tile_at(r, r->dp, strip, at) : r->right;
+    char *dqt = r->dqt + row * r->plan->d_pad * uk->real_size;
     if (r->careful) {
-        const unsigned char *visible = r->visible + ((int64_t)strip * ATTN_KEY_BLOCK + row) * r->uk->strip;
-        r->uk->pv_careful(dqt, r->k, keys.lo - panel, ds, r->plan->d_pad, n, r->ones, visible);
+        const unsigned char *visible = r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip;
+        uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible, uk->strip);
     } else {
-        r->uk->pv(dqt, r->k, keys.lo - panel, ds, r->plan->d_pad, n, r->ones);
+        uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, uk->strip);
     }
 }
 
-/* Strips first .. last-1 have tiles for this block of keys. */
-static void add_dkv(const attn_grad_run *r, int first, int last, attn_interval all, int64_t panel)
+/* Keys that some strip of first .. last-1 sees. */
+static void add_dkv(const attn_grad_run *r, int first, int last, int64_t block, attn_interval keys)
 {
-    const int64_t real = r->uk->real_size, row = (int64_t)first * r->uk->strip;
-    const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = all.hi - all.lo;
-    char *dk = r->dk + (all.lo - panel) * d * real, *sum_v = r->dv + (all.lo - panel) * dv * real;
-    const void *p = attn_grad_tile_at(r, r->s, first), *ds = attn_grad_tile_at(r, r->dp, first);
-    const void *q = r->q + row * d * real, *d_o = r->d_o + row * dv * real;
+    const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo, at = keys.lo - block;
+    const int64_t key = keys.lo - r->first_key, left = attn_grad_left_bytes(r->uk);
+    char *dk = r->dk + key * d * r->uk->real_size, *sum_v = r->dv + key * dv * r->uk->real_size;
+    const void *p = r->p_left + first * left, *ds = r->ds_left + first * left;
+    const void *q = attn_grad_strip(r->q, r->grad->x_bytes(d), first);
+    const void *d_o = attn_grad_strip(r->d_o, r->grad->x_bytes(dv), first);
     if (r->careful) {
-        const unsigned char *visible = r->visible + row * ATTN_KEY_BLOCK;
-        r->grad->rows_careful(sum_v, p, d_o, dv, n, last - first, visible);
-        r->grad->rows_careful(dk, ds, q, d, n, last - first, visible);
+        const unsigned char *visible = r->visible + (int64_t)first * r->uk->key_block * r->uk->strip;
+        r->grad->rows_careful(sum_v, p, at, d_o, dv, n, last - first, visible);
+        r->grad->rows_careful(dk, ds, at, q, d, n, last - first, visible);
     } else {
-        r->grad->rows(sum_v, p, d_o, dv, n, last - first);
-        r->grad->rows(dk, ds, q, d, n, last - first);
+        r->grad->rows(sum_v, p, at, d_o, dv, n, last - first);
+        r->grad->rows(dk, ds, at, q, d, n, last - first);
     }
 }
 
-/* The row block at hand against one block of keys. item_row: the first row of dqt. */
-static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row, attn_interval all, int64_t panel)
+/* Zeros for the keys of a block that a strip does not see, but others may. */
+static void clear_strip(const attn_grad_run *r, int strip, int64_t block, attn_interval part)
 {
+    const int64_t left = strip * attn_grad_left_bytes(r->uk), size = r->uk->key_block, width = r->uk->strip;
+    const int64_t before = part.lo - block, after = part.hi - block;
+    r->grad->clear(r->p_left + left, 0, before);
+    r->grad->clear(r->p_left + left, after, size);
+    r->grad->clear(r->ds_left + left, 0, before);
+    r->grad->clear(r->ds_left + left, after, size);
+    if (r->careful) {
+        unsigned char *visible = r->visible + strip * size * width;
+        memset(visible, 0, (size_t)(before * width));
+        memset(visible + after * width, 0, (size_t)((size - after) * width));
+    }
+}
+
+/* P and dS of a strip for its part of a block, in all forms. */
+static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval part)
+{
+    const int64_t left = strip * attn_grad_left_bytes(r->uk);
+    attn_grad_forms to = {.p = r->p_left + left, .ds = r->ds_left + left, .right = r->right};
+    for (attn_interval tile = {part.lo, part.lo}; tile.hi < part.hi;) {
+        tile = attn_grad_first_tile(r, (attn_interval){tile.hi, part.hi});
+        to.at = tile.lo - block, to.done = tile.lo - part.lo;
+        attn_grad_tile_run(r, strip, block, tile, attn_grad_in_place(r) ? NULL : &to);
+    }
+}
+
+/* The row block at hand against one block of keys. */
+static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row, attn_interval all)
+{
+    attn_interval keys = {INT64_MAX, 0};
     int first = r->strips, last = 0;
     for (int i = 0; i < r->strips; i++) {
-        attn_interval keys;
-        attn_grad_tile_run(r, i, all, panel, &keys);
-        if (pass->dkv) {
-            attn_grad_tile_clear(r, i, all, keys);
-        }
-        if (keys.lo < keys.hi) {
+        const attn_interval part = attn_grad_part(r, i, all);
+        if (part.lo < part.hi) {
             first = i < first ? i : first;
             last = i + 1;
+            keys = (attn_interval){min64(keys.lo, part.lo), max64(keys.hi, part.hi)};
+            run_strip(r, i, all.lo, part);
             if (pass->dq) {
-                add_dq(r, i, item_row, all, panel, keys);
+                add_dq(r, i, item_row, all.lo, part);
             }
+        }
+        if (pass->dkv) {
+            clear_strip(r, i, all.lo, part);
         }
     }
     if (pass->dkv && first < last) {
-        add_dkv(r, first, last, all, panel);
+        add_dkv(r, first, last, all.lo, keys);
     }
 }
 
@@ -186,20 +220,20 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
 {
     const int64_t used = min64(last, r->seq.nk);
     bool packed = false;
-    for (int64_t row = rows.lo; row < rows.hi && first < used; row += ATTN_ROW_BLOCK) {
-        const int64_t end = min64(row + ATTN_ROW_BLOCK, rows.hi);
+    for (int64_t row = rows.lo; row < rows.hi && first < used; row += r->grad->row_block) {
+        const int64_t end = min64(row + r->grad->row_block, rows.hi);
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, (end - 1) / r->p->group + 1);
         attn_interval keys;
         if (attn_mask_tile(&mask, first, used, &keys) == ATTN_TILE_SKIP) {
             continue;
         }
         if (!packed) {
-            attn_grad_pack_keys(r, first, used);
+            attn_grad_pack_keys(r, first, used, pass->dq);
             packed = true;
         }
         attn_grad_pack_rows(r, row, end, pass->dkv);
-        for (int64_t key = first; key < used; key += ATTN_KEY_BLOCK) {
-            run_block(r, pass, rows.lo, (attn_interval){key, min64(key + ATTN_KEY_BLOCK, used)}, first);
+        for (int64_t key = first; key < used; key += r->uk->key_block) {
+            run_block(r, pass, rows.lo, (attn_interval){key, min64(key + r->uk->key_block, used)});
         }
     }
 }
@@ -242,10 +276,12 @@ static void pass_task(void *arg, int64_t index, int32_t thread)
     }
     attn_host host;
     attn_host_leave(&host);
+    r.uk->begin();
     if (!run_item(&r, pass, rows, keys) && r.masked) {
         r.careful = true;
         (void)run_item(&r, pass, rows, keys);
     }
+    r.uk->end();
     attn_host_return(&host);
 }
 
@@ -267,7 +303,7 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, 
                        void *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
-    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->uk->strip;
+    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_uk->strip;
     executor->parallel_for(executor->user, (plan->rows + task_rows - 1) / task_rows, rows_task, &j);
     for (int i = 0; i < plan->passes; i++) {
         j.pass = &plan->pass[i];

@@ -9,7 +9,8 @@
 
 /* Offsets in bytes into one thread's scratch; see cpu/plan_backward.c for the map. */
 typedef struct attn_grad_map {
-    uint64_t k, v, dk, dv, qt, dot, q, d_o, s, dp, products, keep, visible, bias, lanes, lse, delta, ones, dqt, sums;
+    uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, visible, bias, lanes, lse, delta;
+    uint64_t ones, dqt, sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;
 
@@ -32,8 +33,9 @@ typedef struct attn_score_sum {
 
 typedef struct attn_backward_plan {
     const attn_ukernel *uk;
+    const attn_ukernel *rows_uk; /* for lse and delta of all rows: real is that of uk */
     attn_score_plan scores;
-    int64_t d_pad, dv_pad; /* columns of panels */
+    int64_t d_pad, dv_pad; /* columns of panels that sums come from */
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
     int passes;
     attn_grad_pass pass[2];

@@ -108,15 +108,16 @@ static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t b
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo;
     const attn_rows_mask *mask = &r->mask[strip];
+    const int lanes = strip_lanes(r, strip);
     const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
     const attn_running state = strip_state(r, strip);
-    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n);
-    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), strip_lanes(r, strip), keys,
+    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n, lanes);
+    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), lanes, keys,
                         partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     if (careful) {
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
     }
-    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state);
+    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state, lanes);
     if (r->p->dropout.on) {
         attn_score_drop(&r->scores, r->prob, strip_first(r, strip), keys.lo, n, true);
     }
@@ -129,6 +130,7 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
     const void *alpha = strip_state(r, strip).alpha;
+    const int lanes = strip_lanes(r, strip);
     bool masked = n % uk->key_step != 0;
     attn_interval tile = keys;
     for (; tile.lo < keys.hi; tile.lo = tile.hi) {
@@ -136,9 +138,9 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
         masked |= run_tile(r, strip, tile, block, tile.lo - keys.lo, careful);
     }
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, lanes);
     } else {
-        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha);
+        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, lanes);
     }
     return masked;
 }

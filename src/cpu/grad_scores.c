@@ -54,20 +54,28 @@ static void add_row(const item *x, const char *ds, const int64_t *query, int lan
     sums[0] = x->per_query ? sums[0] : total;
 }
 
-static void add_tile(item *x, int strip, attn_interval all)
+static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
 {
     attn_grad_run *r = &x->run;
     const int lanes = attn_grad_lanes(r, strip);
     const int64_t line = r->uk->strip * r->uk->real_size;
+    const char *ds = attn_grad_tile_at(r, r->dp, strip, keys.lo - block);
     int64_t query[ATTN_MAX_STRIP];
-    attn_interval keys;
-    attn_grad_tile_run(r, strip, all, all.lo, &keys);
+    attn_grad_tile_run(r, strip, block, keys, NULL);
     for (int lane = 0; lane < lanes; lane++) {
         query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
     }
-    for (int64_t key = keys.lo; key < keys.hi; key++) {
-        const char *ds = (const char *)attn_grad_tile_at(r, r->dp, strip) + (key - all.lo) * line;
-        add_row(x, ds, query, lanes, key, r->sums + (key - all.lo) * ATTN_ROW_BLOCK);
+    for (int64_t key = keys.lo; key < keys.hi; key++, ds += line) {
+        add_row(x, ds, query, lanes, key, r->sums + (key - block) * r->grad->row_block);
+    }
+}
+
+static void add_strip(item *x, int strip, attn_interval all)
+{
+    const attn_interval part = attn_grad_part(&x->run, strip, all);
+    for (attn_interval tile = {part.lo, part.lo}; tile.hi < part.hi;) {
+        tile = attn_grad_first_tile(&x->run, (attn_interval){tile.hi, part.hi});
+        add_tile(x, strip, all.lo, tile);
     }
 }
 
@@ -78,23 +86,23 @@ static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int6
     r->seq = attn_problem_sequence(r->p, b);
     r->scores.first_head = first_head, r->scores.fold = fold;
     r->kv_head = first_head / r->p->group;
-    const attn_interval all = {key, min64(key + ATTN_KEY_BLOCK, r->seq.nk)};
+    const attn_interval all = {key, min64(key + r->uk->key_block, r->seq.nk)};
     const attn_interval rows = {x->queries.lo * fold, min64(x->queries.hi, r->seq.nq_used) * fold};
     bool packed = false;
-    for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += ATTN_ROW_BLOCK) {
-        const int64_t end = min64(row + ATTN_ROW_BLOCK, rows.hi);
+    for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += r->grad->row_block) {
+        const int64_t end = min64(row + r->grad->row_block, rows.hi);
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / fold, (end - 1) / fold + 1);
         attn_interval keys;
         if (attn_mask_tile(&mask, all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
             continue;
         }
         if (!packed) {
-            attn_grad_pack_keys(r, all.lo, all.hi);
+            attn_grad_pack_keys(r, all.lo, all.hi, false);
             packed = true;
         }
         attn_grad_pack_rows(r, row, end, false);
         for (int strip = 0; strip < r->strips; strip++) {
-            add_tile(x, strip, all);
+            add_strip(x, strip, all);
         }
     }
 }
@@ -121,7 +129,7 @@ static void store_sums(const item *x, double *partial, int64_t first, int64_t la
 {
     const attn_tensor *out = &x->sum->out;
     for (int64_t key = first; key < last; key++) {
-        const double *sums = x->run.sums + (key - first) * ATTN_ROW_BLOCK;
+        const double *sums = x->run.sums + (key - first) * x->run.grad->row_block;
         for (int64_t i = x->queries.lo; i < x->queries.hi && x->per_query; i++) {
             attn_element_from_f64(attn_at(out, x->b, x->h, i, key), out->dtype, sums[i - x->queries.lo]);
         }
@@ -143,28 +151,29 @@ static int64_t most_keys(const attn_problem *p)
 /* Sums of all keys of a block into the line after them, key by key. */
 static void add_keys(const item *x)
 {
-    double *total = x->run.sums + ATTN_KEY_BLOCK * ATTN_ROW_BLOCK;
-    for (int64_t i = 0; i < ATTN_KEY_BLOCK * ATTN_ROW_BLOCK; i++) {
-        total[i % ATTN_ROW_BLOCK] += x->run.sums[i];
+    const int64_t row = x->run.grad->row_block, all = x->run.uk->key_block * row;
+    for (int64_t i = 0; i < all; i++) {
+        x->run.sums[all + i % row] += x->run.sums[i];
     }
 }
 
 static void run_item(item *x, double *partial)
 {
-    const size_t bytes = ATTN_KEY_BLOCK * ATTN_ROW_BLOCK * sizeof(double);
+    const int64_t block = x->run.uk->key_block, row = x->run.grad->row_block;
+    const size_t line = (size_t)row * sizeof(double), bytes = (size_t)block * line;
     const int64_t end = x->per_key ? x->sum->out.shape[3] : most_keys(x->run.p);
-    memset(x->run.sums, 0, bytes + ATTN_ROW_BLOCK * sizeof(double));
-    for (int64_t key = 0; key < end; key += ATTN_KEY_BLOCK) {
+    memset(x->run.sums, 0, bytes + line);
+    for (int64_t key = 0; key < end; key += block) {
         add_shared(x, key);
         if (x->per_key) {
-            store_sums(x, partial, key, min64(key + ATTN_KEY_BLOCK, end));
+            store_sums(x, partial, key, min64(key + block, end));
         } else {
             add_keys(x);
         }
         memset(x->run.sums, 0, bytes);
     }
     if (!x->per_key) {
-        memcpy(x->run.sums, x->run.sums + ATTN_KEY_BLOCK * ATTN_ROW_BLOCK, ATTN_ROW_BLOCK * sizeof(double));
+        memcpy(x->run.sums, x->run.sums + block * row, line);
         store_sums(x, partial, 0, 1);
     }
 }
@@ -190,7 +199,9 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
     attn_host_leave(&host);
     attn_grad_run_init(&x.run, j->plan, j->g, j->workspace, thread);
     x.run.natural = true, x.run.factor = 1;
+    x.run.uk->begin();
     run_item(&x, partial_of(j, x.b, x.h, chunk));
+    x.run.uk->end();
     attn_host_return(&host);
 }
 
@@ -223,8 +234,8 @@ static double sink_sum(const job *j, int64_t b, int64_t h)
     for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
         double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype), delta = 0;
         if (i - seq.q_first < seq.nq_used) {
-            delta =
-                get_real(j->plan->uk, j->workspace + j->plan->delta, (seq.tensor * p->q.shape[1] + i) * p->heads + h);
+            delta = get_real(j->plan->rows_uk, j->workspace + j->plan->delta,
+                             (seq.tensor * p->q.shape[1] + i) * p->heads + h);
         } else if (j->g->d_lse.data) {
             delta = -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
         }

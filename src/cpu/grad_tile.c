@@ -20,6 +20,7 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .lse = workspace + plan->lse,
         .delta = workspace + plan->delta,
         .k = base + m->k,
+        .kt = base + m->kt,
         .v = base + m->v,
         .dk = base + m->dk,
         .dv = base + m->dv,
@@ -29,6 +30,9 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .d_o = base + m->d_o,
         .s = base + m->s,
         .dp = base + m->dp,
+        .p_left = base + m->p,
+        .ds_left = base + m->ds,
+        .right = base + m->right,
         .products = base + m->products,
         .keep = base + m->keep,
         .visible = (unsigned char *)base + m->visible,
@@ -38,7 +42,7 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .dqt = base + m->dqt,
         .sums = (double *)(void *)(base + m->sums),
     };
-    r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq};
+    r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq, .all_lanes = true};
     r->scores.bias = base + m->bias;
     attn_score_lanes(&r->scores, base + m->lanes);
     for (int lane = 0; lane < r->uk->strip; lane++) {
@@ -53,13 +57,21 @@ static attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t i, int64_t h)
     return (attn_rows){attn_at(t, b, i, h, 0), t->stride[1], t->stride[3], t->dtype};
 }
 
-void attn_grad_pack_keys(const attn_grad_run *r, int64_t first, int64_t last)
+void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed)
 {
-    if (first < last) {
-        attn_rows k = rows_at(&r->p->k, r->seq.tensor, r->seq.k_first + first, r->kv_head);
-        attn_rows v = rows_at(&r->p->v, r->seq.tensor, r->seq.k_first + first, r->kv_head);
-        r->uk->pack_v(r->k, 0, &k, last - first, r->p->d, r->plan->d_pad);
-        r->uk->pack_v(r->v, 0, &v, last - first, r->p->dv, r->plan->dv_pad);
+    const attn_problem *p = r->p;
+    const attn_ukernel *uk = r->uk;
+    r->first_key = first;
+    for (int64_t key = first; key < last; key += uk->key_block) {
+        const int64_t n = min64(last - key, uk->key_block);
+        const attn_rows k = rows_at(&p->k, r->seq.tensor, r->seq.k_first + key, r->kv_head);
+        const attn_rows v = rows_at(&p->v, r->seq.tensor, r->seq.k_first + key, r->kv_head);
+        uk->pack_k(attn_grad_panel(r, r->k, uk->k_bytes(p->d), key), 0, &k, n, p->d);
+        uk->pack_k(attn_grad_panel(r, r->v, uk->k_bytes(p->dv), key), 0, &v, n, p->dv);
+        if (transposed) {
+            void *to = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), key);
+            uk->pack_v(to, 0, &k, n, p->d, r->plan->d_pad);
+        }
     }
 }
 
@@ -68,35 +80,11 @@ int attn_grad_lanes(const attn_grad_run *r, int strip)
     return (int)min64(r->last_row - r->first_row - (int64_t)strip * r->uk->strip, r->uk->strip);
 }
 
-/* A strip of one tensor as [pad][strip]; padding 0. */
-static void pack_strip(const attn_grad_run *r, char *to, const void *const *rows, const attn_tensor *t, int64_t pad,
-                       double factor)
-{
-    int64_t cols = t->shape[3], line = r->uk->strip * r->uk->real_size;
-    r->uk->pack_q(to, rows, t->stride[3], t->dtype, cols, factor);
-    memset(to + cols * line, 0, (size_t)((pad - cols) * line));
-}
-
-/* The same rows as [strip][pad]; missing ones 0. */
-static void pack_lines(const attn_grad_run *r, char *to, const void *const *rows, const attn_tensor *t, int64_t pad)
-{
-    int64_t line = pad * r->uk->real_size;
-    for (int lane = 0; lane < r->uk->strip; lane++, to += line) {
-        const attn_rows row = {rows[lane], 0, t->stride[3], t->dtype};
-        if (rows[lane]) {
-            r->uk->pack_v(to, 0, &row, 1, t->shape[3], pad);
-        } else {
-            memset(to, 0, (size_t)line);
-        }
-    }
-}
-
 /* Rows beyond those in use are not even read: they may hold anything. */
 static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
 {
     const void *q[ATTN_MAX_STRIP] = {NULL}, *d_o[ATTN_MAX_STRIP] = {NULL};
-    const int64_t width = r->uk->strip, real = r->uk->real_size, first = r->first_row + strip * width;
-    const int64_t d_pad = r->plan->d_pad, dv_pad = r->plan->dv_pad;
+    const int64_t width = r->uk->strip, first = r->first_row + strip * width;
     for (int lane = 0; lane < width; lane++) {
         double lse = INFINITY, delta = 0;
         lane_row row = attn_score_row(&r->scores, first + lane);
@@ -110,11 +98,15 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
         set_real(r->uk, r->lane_lse, strip * width + lane, lse);
         set_real(r->uk, r->lane_delta, strip * width + lane, delta);
     }
-    pack_strip(r, r->qt + strip * width * d_pad * real, q, &r->p->q, d_pad, r->plan->scores.factor);
-    pack_strip(r, r->dot + strip * width * dv_pad * real, d_o, &r->g->d_o, dv_pad, 1);
+    const attn_tensor *tq = &r->p->q, *tdo = &r->g->d_o;
+    const int64_t d = r->p->d, dv = r->p->dv, d_pad = r->plan->d_pad, dv_pad = r->plan->dv_pad;
+    r->uk->pack_q(attn_grad_strip(r->qt, r->uk->q_bytes(d), strip), q, tq->stride[3], tq->dtype, d,
+                  r->plan->scores.factor);
+    r->uk->pack_q(attn_grad_strip(r->dot, r->uk->q_bytes(dv), strip), d_o, tdo->stride[3], tdo->dtype, dv, 1);
     if (as_rows) {
-        pack_lines(r, r->q + strip * width * d_pad * real, q, &r->p->q, d_pad);
-        pack_lines(r, r->d_o + strip * width * dv_pad * real, d_o, &r->g->d_o, dv_pad);
+        r->grad->pack_x(attn_grad_strip(r->q, r->grad->x_bytes(d_pad), strip), q, tq->stride[3], tq->dtype, d, d_pad);
+        r->grad->pack_x(attn_grad_strip(r->d_o, r->grad->x_bytes(dv_pad), strip), d_o, tdo->stride[3], tdo->dtype, dv,
+                        dv_pad);
     }
 }
 
@@ -130,39 +122,48 @@ void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_
 
 /* ---- the tile -------------------------------------------------------------------------------------------------- */
 
-/* The part of the block that the strip sees, its beginning aligned to what the kernels read at once. */
-static attn_tile part_of_block(const attn_grad_run *r, int strip, attn_interval all, attn_interval *keys)
+attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all)
 {
-    attn_tile kind = attn_mask_tile(&r->mask[strip], all.lo, all.hi, keys);
-    int64_t skipped = kind == ATTN_TILE_SKIP ? 0 : (keys->lo - all.lo) % 8;
-    keys->lo -= skipped;
-    return skipped ? ATTN_TILE_PARTIAL : kind;
+    attn_interval part;
+    if (attn_mask_tile(&r->mask[strip], all.lo, all.hi, &part) == ATTN_TILE_SKIP) {
+        return (attn_interval){all.lo, all.lo};
+    }
+    part.lo -= part.lo % r->grad->key_step;
+    return part;
 }
 
-void attn_grad_tile_run(attn_grad_run *r, int strip, attn_interval all, int64_t panel, attn_interval *keys)
+/* Scores of a tile; false if all its positions are visible. */
+static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
+{
+    const attn_ukernel *uk = r->uk;
+    const int64_t n = keys.hi - keys.lo, at = keys.lo - block, first = r->first_row + (int64_t)strip * uk->strip;
+    const attn_rows_mask *mask = &r->mask[strip];
+    const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
+    uk->qk(s, attn_grad_panel(r, r->k, uk->k_bytes(r->p->d), block), at,
+           attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n, uk->strip);
+    if (r->p->softcap > 0) {
+        memcpy(r->products, s, (size_t)(n * uk->strip * uk->real_size));
+    }
+    attn_score_tile_run(&r->scores, s, first, attn_grad_lanes(r, strip), keys,
+                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    if (r->careful) {
+        attn_score_note_visible(uk, s, n, r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip);
+    }
+    return partial || r->p->mask.data || r->p->bias.data;
+}
+
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t line = uk->strip * uk->real_size, first = r->first_row + (int64_t)strip * uk->strip;
-    const attn_tile kind = part_of_block(r, strip, all, keys);
-    if (kind == ATTN_TILE_SKIP) {
-        *keys = (attn_interval){all.lo, all.lo};
-        return;
-    }
-    const int64_t n = keys->hi - keys->lo, at = keys->lo - panel, row = keys->lo - all.lo;
-    char *s = (char *)attn_grad_tile_at(r, r->s, strip) + row * line;
-    char *dp = (char *)attn_grad_tile_at(r, r->dp, strip) + row * line;
-    uk->qk(s, r->k, at, r->qt + strip * r->plan->d_pad * line, r->plan->d_pad, n);
-    if (r->p->softcap > 0) {
-        memcpy(r->products, s, (size_t)(n * line));
-    }
-    attn_score_tile_run(&r->scores, s, first, attn_grad_lanes(r, strip), *keys, kind);
-    r->masked |= kind == ATTN_TILE_PARTIAL || r->p->mask.data || r->p->bias.data;
-    if (r->careful) {
-        attn_score_note_visible(uk, s, n, r->visible + ((int64_t)strip * ATTN_KEY_BLOCK + row) * uk->strip);
-    }
-    uk->qk(dp, r->v, at, r->dot + strip * r->plan->dv_pad * line, r->plan->dv_pad, n);
+    const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
+    const bool capped = r->p->softcap > 0 && !r->natural;
+    char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
+    r->masked |= run_scores(r, strip, block, keys, s);
+    r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
+                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n, uk->strip);
     if (r->p->dropout.on) {
-        attn_score_drop(&r->scores, r->keep, first, keys->lo, n, false);
+        attn_score_drop(&r->scores, r->keep, first, keys.lo, n, false);
     }
     const attn_grad_tile tile = {
         .exponent = r->plan->scores.exponent,
@@ -171,24 +172,13 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, attn_interval all, int64_t 
         .delta = r->lane_delta + strip * line,
         .keep = r->p->dropout.on ? r->keep : NULL,
     };
-    r->grad->softmax(s, dp, n, &tile);
-    if (r->p->softcap > 0 && !r->natural) {
+    if (to == NULL || capped) {
+        r->grad->softmax(s, dp, n, &tile);
+    }
+    if (capped) {
         r->grad->softcap(dp, r->products, n, r->plan->scores.scale, r->p->softcap);
     }
-}
-
-void attn_grad_tile_clear(const attn_grad_run *r, int strip, attn_interval all, attn_interval keys)
-{
-    const int64_t line = r->uk->strip * r->uk->real_size, width = r->uk->strip;
-    const int64_t before = keys.lo - all.lo, after = ATTN_KEY_BLOCK - (keys.hi - all.lo);
-    char *s = attn_grad_tile_at(r, r->s, strip), *dp = attn_grad_tile_at(r, r->dp, strip);
-    memset(s, 0, (size_t)(before * line));
-    memset(dp, 0, (size_t)(before * line));
-    memset(s + (ATTN_KEY_BLOCK - after) * line, 0, (size_t)(after * line));
-    memset(dp + (ATTN_KEY_BLOCK - after) * line, 0, (size_t)(after * line));
-    if (r->careful) {
-        unsigned char *visible = r->visible + (int64_t)strip * ATTN_KEY_BLOCK * width;
-        memset(visible, 0, (size_t)(before * width));
-        memset(visible + (ATTN_KEY_BLOCK - after) * width, 0, (size_t)(after * width));
+    if (to) {
+        r->grad->split(to, s, dp, n, capped ? NULL : &tile);
     }
 }

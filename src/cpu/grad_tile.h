@@ -1,5 +1,5 @@
 /*
- * grad_tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and a block of keys to P and dS. What
+ * grad_tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and dS. What
  * is then done with them is the callers' business: products (cpu/backward.c), or sums over scores (cpu/grad_scores.c).
  */
 #ifndef ATTN_CPU_GRAD_TILE_H
@@ -25,40 +25,74 @@ typedef struct attn_grad_run {
     const void *lse, *delta; /* real [rows] of the whole problem */
 
     /* the thread's scratch */
-    char *k, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *products, *keep, *lane_lse, *lane_delta, *ones, *dqt;
+    char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products, *keep;
+    char *lane_lse, *lane_delta, *ones, *dqt;
     double *sums;
     unsigned char *visible;
+
+    int64_t first_key; /* of the panels */
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
     int64_t first_row, last_row;
     int strips;
-    attn_rows_mask mask[ATTN_ROW_BLOCK]; /* of each strip */
+    attn_rows_mask mask[ATTN_MAX_ROW_BLOCK]; /* of each strip */
 } attn_grad_run;
 
 /* Points into the workspace; kv_head, fold and so on are the caller's. */
 void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g, char *workspace,
                         int32_t thread);
 
-/* Keys first .. last-1 into the panels k and v. */
-void attn_grad_pack_keys(const attn_grad_run *r, int64_t first, int64_t last);
+/* Keys first .. last-1, first a multiple of key_block, into the panels k and v, and kt if wanted. */
+void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
 
-/* Rows first .. last-1, at most ATTN_ROW_BLOCK: masks, QT, dOT, lse, delta, and q, d_o as rows if wanted. */
+/* The panel of a block of keys. */
+static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64_t bytes, int64_t key)
+{
+    return panels + (key - r->first_key) / r->uk->key_block * (int64_t)bytes;
+}
+
+/* Rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if wanted. */
 void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows);
+
+/* What a strip has of an array of strips. */
+static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
+{
+    return strips + strip * (int64_t)bytes;
+}
 
 int attn_grad_lanes(const attn_grad_run *r, int strip);
 
-/* The tile of a strip, in r->s or r->dp: real [ATTN_KEY_BLOCK][strip]. */
-static inline void *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip)
+/* Whether tiles of P and dS are what products read. */
+static inline bool attn_grad_in_place(const attn_grad_run *r)
 {
-    return tiles + (int64_t)strip * ATTN_KEY_BLOCK * r->uk->strip * r->uk->real_size;
+    return r->grad->split == NULL;
 }
 
-/* P and dS of a strip for the keys of a block, all.lo (a multiple of ATTN_KEY_BLOCK) .. all.hi-1, whose panels begin
- * at key `panel`. Keys that no row sees get zeros, unless they lie outside *keys, the part of the block that was
- * computed (empty: none). */
-void attn_grad_tile_run(attn_grad_run *r, int strip, attn_interval all, int64_t panel, attn_interval *keys);
+/* Bytes of a strip's left factor: P or dS of a block of keys. */
+static inline int64_t attn_grad_left_bytes(const attn_ukernel *uk)
+{
+    return uk->grad->split ? (int64_t)uk->p_bytes() : (int64_t)uk->key_block * uk->strip * uk->real_size;
+}
 
-/* Zeros in both tiles of a strip for the keys of the block outside `keys`. */
-void attn_grad_tile_clear(const attn_grad_run *r, int strip, attn_interval all, attn_interval keys);
+/* A tile in r->s or r->dp, real [key_tile][strip], the first key of which is key `at` of the block. */
+static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip, int64_t at)
+{
+    const int64_t key = strip * (int64_t)r->uk->key_block + at;
+    return attn_grad_in_place(r) ? tiles + key * r->uk->strip * r->uk->real_size : tiles;
+}
+
+/* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the strip sees, its
+ * beginning aligned; empty if there is none. */
+attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all);
+
+/* The tile that begins a part. */
+static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_interval part)
+{
+    return (attn_interval){part.lo, min64(part.lo + r->uk->key_tile - part.lo % r->uk->key_tile, part.hi)};
+}
+
+/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and
+ * r->dp, or in the table's own forms, if it has them and the caller wants them. */
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to);
 
 #endif

@@ -4,27 +4,29 @@
  * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and delta of all rows;
  * then per thread:
  *
- *     k, v         [keys][d_pad], [keys][dv_pad]                 a few blocks of keys
- *     dk, dv       the same                                      their sums
- *     qt, dot      per strip [d_pad][strip], [dv_pad][strip]     a row block, queries along the lanes
- *     q, d_o       [ATTN_ROW_BLOCK][d_pad], .. [dv_pad]          the same rows as they are
- *     s, dp        per strip [ATTN_KEY_BLOCK][strip]             P and dS of a row block and a block of keys
- *     products     [ATTN_KEY_BLOCK][strip]                       S before the softcap; only with one
- *     keep         [ATTN_KEY_BLOCK][strip]                       only with dropout
- *     visible      per strip [ATTN_KEY_BLOCK][strip] bytes       for the careful path
- *     bias         [ATTN_KEY_BLOCK][strip]                       only with a mask or bias tensor
+ *     k, kt, v     per block of keys: the table's panels         a few blocks of keys
+ *     dk, dv       [keys][d_pad], [keys][dv_pad]                 their sums
+ *     qt, dot      per strip: q_bytes                            a row block, queries along the lanes
+ *     q, d_o       per strip: x_bytes                            the same rows, columns along the lanes
+ *     s, dp        [key_tile][strip], in place: all strips'      a tile of S and dP
+ *     p, ds, right the table's forms of P and dS (ukernel_grad.h); in place: none
+ *     products     [key_tile][strip]                             S before the softcap; only with one
+ *     keep         [key_tile][strip]                             only with dropout
+ *     visible      per strip [key_block][strip] bytes            for the careful path
+ *     bias         [key_tile][strip]                             only with a mask or bias tensor
  *     lanes        4 x [strip]                                   of scores.h
- *     lse, delta   [ATTN_ROW_BLOCK]
+ *     lse, delta   [row_block]
  *     ones         [strip]
  *     dqt          per strip of the item [d_pad][strip]          sums of dQ
- *     sums         double [ATTN_KEY_BLOCK + 1][ATTN_ROW_BLOCK]   sums of dS; only with d_bias or d_alibi_slopes
+ *     row_o, row_d_o   q_bytes                                   for delta of all rows
+ *     sums         double [key_block + 1][row_block]             sums of dS; only with d_bias or d_alibi_slopes
  *
  * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
  */
 #include "core/error.h"
-#include "cpu/backward.h"
+#include "cpu/grad_tile.h"
 
-enum { MOST_KEYS = 512, ITEM_ROWS = 4 * ATTN_ROW_BLOCK, MOST_CHUNKS = 16, ITEMS = 64 };
+enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, MOST_CHUNKS = 16, ITEMS = 64 };
 
 /* A running size in bytes that remembers overflows. */
 typedef struct size {
@@ -92,9 +94,9 @@ static bool split_is_faster(const attn_problem *p, int32_t threads)
     return 5 * (busiest > largest ? busiest : largest) > 7 * total / threads;
 }
 
-static int64_t most_keys(const attn_problem *p)
+static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
 {
-    return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, ATTN_KEY_BLOCK);
+    return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
 }
 
 /* Q and dO are packed anew for each set of keys, so more keys cost less; their panels and sums may spill into the L3
@@ -103,9 +105,10 @@ static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *
 {
     int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
     int64_t bytes = 2 * (plan->d_pad + plan->dv_pad) * plan->uk->real_size;
-    int64_t keys = bytes > 0 ? 2 * l2 / bytes / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK : MOST_KEYS;
-    keys = keys < ATTN_KEY_BLOCK ? ATTN_KEY_BLOCK : keys > MOST_KEYS ? MOST_KEYS : keys;
-    return keys > most_keys(p) ? most_keys(p) : keys;
+    const int64_t block = plan->uk->key_block, most = most_keys(plan, p);
+    int64_t keys = bytes > 0 ? 2 * l2 / bytes / block * block : MOST_KEYS;
+    keys = keys < block ? block : keys > MOST_KEYS ? MOST_KEYS : keys;
+    return keys > most ? most : keys;
 }
 
 /* Blocks of n at most, so that there are a few of them per thread. */
@@ -123,8 +126,9 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
     if (__builtin_mul_overflow(p->k.shape[1], p->q.shape[0] * p->kv_heads, &keys)) {
         keys = INT64_MAX / 4;
     }
-    int64_t row_block = block_size(plan->rows, ITEM_ROWS, ATTN_ROW_BLOCK, machine->threads);
-    int64_t key_block = block_size(keys, plan->keys, ATTN_KEY_BLOCK, machine->threads);
+    const int64_t rows = plan->uk->grad->row_block;
+    int64_t row_block = block_size(plan->rows, ITEM_ROW_BLOCKS * rows, rows, machine->threads);
+    int64_t key_block = block_size(keys, plan->keys, plan->uk->key_block, machine->threads);
     if (dq && dkv && !split_is_faster(p, machine->threads)) {
         plan->pass[plan->passes++] = make_pass(p, true, true, INT64_MAX / 4);
         return;
@@ -140,7 +144,8 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
 /* A shape with one query is cut into a fixed number of chunks, so that partial sums stay linear in the lengths. */
 static void plan_score_sum(attn_backward_plan *plan, const attn_problem *p, const attn_tensor *out, bool slopes)
 {
-    attn_score_sum sum = {.out = *out, .slopes = slopes, .chunk = ATTN_ROW_BLOCK};
+    const int64_t rows = plan->uk->grad->row_block;
+    attn_score_sum sum = {.out = *out, .slopes = slopes, .chunk = rows};
     int64_t queries = out->shape[2], owners = out->shape[0] * out->shape[1];
     if (out->data == NULL || owners == 0) {
         return;
@@ -149,7 +154,7 @@ static void plan_score_sum(attn_backward_plan *plan, const attn_problem *p, cons
         int64_t chunks = owners < ITEMS ? ITEMS / owners : 1;
         chunks = chunks < MOST_CHUNKS ? chunks : MOST_CHUNKS;
         queries = p->q.shape[1];
-        sum.chunk = round_up(queries / chunks + 1, ATTN_ROW_BLOCK);
+        sum.chunk = round_up(queries / chunks + 1, rows);
     }
     sum.chunks = queries > 0 ? (queries + sum.chunk - 1) / sum.chunk : 1;
     plan->score_sum[plan->score_sums++] = sum;
@@ -167,32 +172,57 @@ static int64_t most_dq_rows(const attn_backward_plan *plan, const attn_problem *
     return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows, plan->uk->strip);
 }
 
+/* `count` times `bytes`. */
+static uint64_t take_each(size *s, int64_t count, uint64_t bytes)
+{
+    return take(s, count, (int64_t)bytes, 1);
+}
+
+/* P and dS: tiles, and the forms that products want; those of tables without are the tiles of all strips. */
+static void map_tiles(attn_backward_plan *plan, size *s)
+{
+    attn_grad_map *m = &plan->map;
+    const attn_ukernel *uk = plan->uk;
+    const int64_t strips = uk->grad->row_block / uk->strip, left = attn_grad_left_bytes(uk);
+    const int64_t tile = (int64_t)uk->key_tile * uk->strip * uk->real_size;
+    const bool in_place = uk->grad->split == NULL;
+    m->s = take(s, in_place ? strips * left : tile, 1, 1);
+    m->dp = take(s, in_place ? strips * left : tile, 1, 1);
+    m->p = in_place ? m->s : take(s, strips, left, 1);
+    m->ds = in_place ? m->dp : take(s, strips, left, 1);
+    m->right = take(s, in_place ? 0 : left, 1, 1);
+}
+
 static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *total)
 {
     attn_grad_map *m = &plan->map;
-    const int real = plan->uk->real_size;
-    const int64_t strip = plan->uk->strip, rows = ATTN_ROW_BLOCK, tile = ATTN_KEY_BLOCK * strip;
+    const attn_ukernel *uk = plan->uk;
+    const int real = uk->real_size;
+    const int64_t rows = uk->grad->row_block, strips = rows / uk->strip, panels = plan->keys / uk->key_block;
+    const int64_t tile = (int64_t)uk->key_tile * uk->strip, d_pad = plan->d_pad, dv_pad = plan->dv_pad;
     size s = {0};
-    m->k = take(&s, plan->keys, plan->d_pad, real);
-    m->v = take(&s, plan->keys, plan->dv_pad, real);
-    m->dk = take(&s, plan->keys, plan->d_pad, real);
-    m->dv = take(&s, plan->keys, plan->dv_pad, real);
-    m->qt = take(&s, rows, plan->d_pad, real);
-    m->dot = take(&s, rows, plan->dv_pad, real);
-    m->q = take(&s, rows, plan->d_pad, real);
-    m->d_o = take(&s, rows, plan->dv_pad, real);
-    m->s = take(&s, rows, ATTN_KEY_BLOCK, real);
-    m->dp = take(&s, rows, ATTN_KEY_BLOCK, real);
+    m->k = take_each(&s, panels, uk->k_bytes(p->d));
+    m->kt = take_each(&s, panels, uk->v_bytes(d_pad));
+    m->v = take_each(&s, panels, uk->k_bytes(p->dv));
+    m->dk = take(&s, plan->keys, d_pad, real);
+    m->dv = take(&s, plan->keys, dv_pad, real);
+    m->qt = take_each(&s, strips, uk->q_bytes(p->d));
+    m->dot = take_each(&s, strips, uk->q_bytes(p->dv));
+    m->q = take_each(&s, strips, uk->grad->x_bytes(d_pad));
+    m->d_o = take_each(&s, strips, uk->grad->x_bytes(dv_pad));
+    map_tiles(plan, &s);
     m->products = take(&s, p->softcap > 0 ? tile : 0, 1, real);
     m->keep = take(&s, p->dropout.on ? tile : 0, 1, real);
-    m->visible = take(&s, rows, ATTN_KEY_BLOCK, 1);
+    m->visible = take(&s, rows, uk->key_block, 1);
     m->bias = take(&s, p->mask.data || p->bias.data ? tile : 0, 1, real);
-    m->lanes = take(&s, (int64_t)attn_score_lane_bytes(plan->uk), 1, 1);
+    m->lanes = take(&s, (int64_t)attn_score_lane_bytes(uk), 1, 1);
     m->lse = take(&s, rows, 1, real);
     m->delta = take(&s, rows, 1, real);
-    m->ones = take(&s, strip, 1, real);
-    m->dqt = take(&s, most_dq_rows(plan, p), plan->d_pad, real);
-    m->sums = take(&s, plan->score_sums > 0 ? ATTN_KEY_BLOCK + 1 : 0, ATTN_ROW_BLOCK, (int)sizeof(double));
+    m->ones = take(&s, uk->strip, 1, real);
+    m->dqt = take(&s, most_dq_rows(plan, p), d_pad, real);
+    m->sums = take(&s, plan->score_sums > 0 ? uk->key_block + 1 : 0, rows, (int)sizeof(double));
+    m->row_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
+    m->row_d_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
     m->total = s.bytes;
     total->overflow |= s.overflow;
 }
@@ -215,11 +245,27 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const
     s->overflow |= __builtin_add_overflow(s->bytes, 63, &plan->workspace_bytes);
 }
 
+/* Tables with products of their own take dO in the type of Q only. */
+static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
+{
+    const int32_t dtype = g->p.q.dtype;
+    if (dtype == ATTN_F64) {
+        return isa->f64;
+    }
+    if (g->p.precise || g->d_o.dtype != dtype) {
+        return isa->precise;
+    }
+    return dtype == ATTN_F32 ? isa->f32 : dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
+}
+
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
     const int64_t most = INT64_C(1) << 40;
-    *plan = (attn_backward_plan){.uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise};
+    *plan = (attn_backward_plan){
+        .uk = table(machine->isa, g),
+        .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
+    };
     const int64_t pad = plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
     if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 64 ||
         __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &plan->rows) ||

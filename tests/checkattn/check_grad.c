@@ -32,7 +32,7 @@ static double sum(const kit *k, double a, double b)
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
 
 typedef struct rows_case {
-    int64_t cols, n, strips;
+    int64_t at, cols, n, strips;
     const void *p, *x;
     const unsigned char *visible;
 } rows_case;
@@ -42,9 +42,9 @@ static double want_element(const kit *k, const rows_case *c, int64_t key, int64_
     const int64_t strip = k->uk->strip;
     double chain = 0;
     for (int64_t row = 0; row < c->strips * strip; row++) {
-        int64_t at = (row / strip * ATTN_KEY_BLOCK + key) * strip + row % strip;
-        if (!c->visible || c->visible[at]) {
-            chain = fused(k, kit_get(k, c->p, at), kit_get(k, c->x, row * c->cols + col), chain);
+        int64_t i = (row / strip * ATTN_KEY_BLOCK + c->at + key) * strip + row % strip;
+        if (!c->visible || c->visible[i]) {
+            chain = fused(k, kit_get(k, c->p, i), kit_get(k, c->x, row * c->cols + col), chain);
         }
     }
     return chain;
@@ -65,7 +65,9 @@ static void compare_rows(kit *k, const rows_case *c, const void *before, const v
 static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
 {
     static double before[ATTN_KEY_BLOCK * MOST_COLS];
-    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, room = (n + 7) / 8 * 8;
+    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step,
+                  room = (n + step - 1) / step * step;
+    const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0;
     enum values kind = (enum values)(turn % VALUES_KINDS);
     void *p = reals(k, SLOT_S, tile), *x = reals(k, SLOT_V, strips * strip * cols), *g = reals(k, SLOT_OT, room * cols);
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)tile);
@@ -84,11 +86,11 @@ static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t tu
     kit_lock(k, SLOT_S);
     kit_lock(k, SLOT_V);
     kit_lock(k, SLOT_VISIBLE);
-    const rows_case c = {cols, n, strips, p, x, careful ? visible : NULL};
+    const rows_case c = {at, cols, n, strips, p, x, careful ? visible : NULL};
     if (careful) {
-        KIT_CALL(k, k->uk->grad->rows_careful(g, p, x, cols, n, (int)strips, visible));
+        KIT_CALL(k, k->uk->grad->rows_careful(g, p, at, x, cols, n, (int)strips, visible));
     } else {
-        KIT_CALL(k, k->uk->grad->rows(g, p, x, cols, n, (int)strips));
+        KIT_CALL(k, k->uk->grad->rows(g, p, at, x, cols, n, (int)strips));
     }
     compare_rows(k, &c, before, g);
 }
@@ -109,7 +111,7 @@ static void all_rows(kit *k, bool careful)
 void check_grad_rows(kit *k)
 {
     kit_member(k, "grad->rows");
-    if (k->uk->grad) {
+    if (k->same_bits) { /* others: check_grad_products.c */
         all_rows(k, false);
         kit_member(k, "grad->rows_careful");
         all_rows(k, true);
@@ -219,7 +221,7 @@ static void one_tile(kit *k, int64_t n, int64_t turn)
 void check_grad_softmax(kit *k)
 {
     kit_member(k, "grad->softmax");
-    for (int64_t turn = 0; k->uk->grad && turn < 3 * ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < 3 * ATTN_KEY_BLOCK; turn++) {
         one_tile(k, 1 + turn % ATTN_KEY_BLOCK, turn);
     }
 }
@@ -253,7 +255,7 @@ static void one_softcap(kit *k, int64_t n, int64_t turn)
 void check_grad_softcap(kit *k)
 {
     kit_member(k, "grad->softcap");
-    for (int64_t turn = 0; k->uk->grad && turn < ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < ATTN_KEY_BLOCK; turn++) {
         one_softcap(k, 1 + turn, turn);
     }
 }
@@ -261,7 +263,7 @@ void check_grad_softcap(kit *k)
 void check_grad_dots(kit *k)
 {
     kit_member(k, "grad->dots");
-    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+    for (int i = 0; k->same_bits && i < panel_dims_count; i++) {
         const int64_t d = panel_dims[i], strip = k->uk->strip;
         void *a = reals(k, SLOT_K, d * strip), *b = reals(k, SLOT_QT, d * strip), *dots = reals(k, SLOT_L, strip);
         kit_doing(k, "d=%lld", (long long)d);
@@ -327,7 +329,7 @@ void check_grad_put(kit *k)
 {
     int64_t turn = 0;
     kit_member(k, "grad->put");
-    for (int i = 0; k->uk->grad && i < panel_dims_count; i++) {
+    for (int i = 0; i < panel_dims_count; i++) {
         for (int n = 0; n < 15; n++) {
             one_put(k, panel_dims[i], turn++);
         }
@@ -339,7 +341,7 @@ void check_grad_drop(kit *k)
 {
     static const double p[] = {0x1p-40, 0.1, 0.5, 0.999, 1};
     kit_member(k, "grad->drop");
-    for (int64_t turn = 0; k->uk->grad && turn < 2 * ATTN_KEY_BLOCK; turn++) {
+    for (int64_t turn = 0; turn < 2 * ATTN_KEY_BLOCK; turn++) {
         const attn_dropout dropout = attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
         const int64_t n = 1 + turn % ATTN_KEY_BLOCK, strip = k->uk->strip;
         attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};

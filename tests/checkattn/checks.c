@@ -22,6 +22,7 @@ const check checks[] = {
     {"finite", check_finite, false},
     {"store", check_store, false},
     {"grad_rows", check_grad_rows, false},
+    {"grad_products", check_grad_products, true},
     {"grad_softmax", check_grad_softmax, false},
     {"grad_softcap", check_grad_softcap, false},
     {"grad_dots", check_grad_dots, false},

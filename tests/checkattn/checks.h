@@ -44,6 +44,9 @@ void check_grad_dots(kit *k);
 void check_grad_put(kit *k);
 void check_grad_drop(kit *k);
 
+/* check_grad_products.c */
+void check_grad_products(kit *k);
+
 /* check_functions.c: exp2 and tanh through softmax and score, in ulps. */
 void check_exp2(kit *k);
 void check_tanh(kit *k);

@@ -2,6 +2,7 @@
  * grad_runs.c: see grad_runs.h.
  */
 #include "grad_runs.h"
+#include "errors.h"
 #include "grad_errors.h"
 #include "outputs.h"
 #include "region.h"
@@ -92,14 +93,35 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
     return agree(args, &one, 1, sentence, size);
 }
 
-double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size)
+bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args, char *sentence, size_t size)
+{
+    int count;
+    const char *const *names = tables_own_bits(&count);
+    bool ok = true;
+    for (int i = 0; ok && i < count; i++) {
+        unsigned char *first = NULL;
+        ok = runs_once(forward, names[i], 2, RUNS_NOISE, sentence, size);
+        for (int n = 0; ok && n < 2; n++) {
+            ok = grad_runs_once(args, names[i], 1 + 2 * n, n ? RUNS_ZEROS : RUNS_ONES, sentence, size);
+            if (ok && !same_bits(args, &first)) {
+                snprintf(sentence, size, "%s gives other bits with 3 threads than with 1", names[i]);
+                ok = false;
+            }
+        }
+        free(first);
+        ok = ok && grad_runs_judge(args, names[i], sentence, size) <= 1;
+    }
+    return ok;
+}
+
+double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence, size_t size)
 {
     grad_errors e;
-    double worst = 0;
-    int length = snprintf(sentence, size, "c (at most 4):");
+    double worst = 0, allowed = errors_allowed_c(args->q.dtype, (args->flags & ATTN_PRECISE) != 0, table);
+    int length = snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
     grad_errors_measure(args, &e);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
-        worst = isnan(e.c[n]) ? e.c[n] : fmax(worst, e.c[n] / 4);
+        worst = isnan(e.c[n]) ? e.c[n] : fmax(worst, e.c[n] / allowed);
         length += snprintf(sentence + length, size - (size_t)length, " %s %.3g",
                            grad_errors_name((enum oracle_gradient)n), e.c[n]);
     }

@@ -1,6 +1,6 @@
 /*
- * grad_runs.h: attn_backward in every way that must not matter, as runs.h does it for attn_forward: each kernel table,
- * 1, 2, 3 and 7 threads, workspaces of exactly the size asked for with 0xFF, 0x00 or noise in them.
+ * grad_runs.h: attn_backward in every way that must not matter, as runs.h does it for attn_forward: each kernel table
+ * with the usual bits, 1, 2, 3 and 7 threads, workspaces of exactly the size asked for with 0xFF, 0x00 or noise.
  */
 #ifndef TESTS_OP_GRAD_RUNS_H
 #define TESTS_OP_GRAD_RUNS_H
@@ -20,8 +20,12 @@ bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size
 /* The same with each table on one thread only. */
 bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size_t size);
 
-/* The largest share of its bound (half an ulp and c u times the weighted sizes, c = 4) that the error of a gradient
- * has. The sentence has the numbers. */
-double grad_runs_judge(const attn_backward_args *args, char *sentence, size_t size);
+/* On each table with bits of its own: a forward pass, then backward passes on 1 and 3 threads with equal bits, judged
+ * by what the table is allowed. */
+bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args, char *sentence, size_t size);
+
+/* The largest share of its bound (half an ulp and c u times the weighted sizes; c of errors_allowed_c) that the error
+ * of a gradient has. The sentence has the numbers. */
+double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence, size_t size);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "grad_trial.h"
 #include "outputs.h"
+#include "tables.h"
 
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ static void fail_with_line(const trial *t, const char *sentence)
 void grad_trial_forward(trial *t)
 {
     char sentence[512];
-    if (!runs_once(&t->tensors.args, NULL, 2, RUNS_NOISE, sentence, sizeof sentence)) {
+    if (!runs_once(&t->tensors.args, tables_usual(), 2, RUNS_NOISE, sentence, sizeof sentence)) {
         fail_with_line(t, sentence);
     }
 }
@@ -42,9 +43,12 @@ void grad_trial_backward(trial *t)
 void grad_trial_check(trial *t)
 {
     char sentence[512];
+    if (!grad_runs_own_bits(&t->tensors.args, &t->tensors.grad, sentence, sizeof sentence)) {
+        fail_with_line(t, sentence);
+    }
     grad_trial_forward(t);
     grad_trial_backward(t);
-    if (!(grad_runs_judge(&t->tensors.grad, sentence, sizeof sentence) <= 1)) {
+    if (!(grad_runs_judge(&t->tensors.grad, NULL, sentence, sizeof sentence) <= 1)) {
         fail_with_line(t, sentence);
     }
 }

@@ -40,6 +40,13 @@ const char *const *tables_names(int *count)
     return tables.usual;
 }
 
+const char *tables_usual(void)
+{
+    int count;
+    const char *const *names = tables_names(&count);
+    return names[count - 1];
+}
+
 const char *const *tables_own_bits(int *count)
 {
     (void)tables_names(count);

@@ -13,6 +13,9 @@
 const char *const *tables_names(int *count);
 const char *const *tables_own_bits(int *count);
 
+/* The best of tables_names. */
+const char *tables_usual(void);
+
 /* A context with this table (NULL: the best) and this many threads. Ends the program if there is none. */
 attn_context *tables_context(const char *table, int threads);
 

@@ -1,34 +1,49 @@
 /*
  * test_grad_accuracy.c: the numbers of the contract for gradients (A4, B103a), N = 1024, d = 64: the RMSE of 16-bit
  * gradients at most 1.05 times that of rounding the exact ones once, on N(0, 1) and with outliers, when delta comes
- * from an O in f32; and what it is when O was stored in 16 bits. Each number is printed. One run on the best table:
- * tests of bits tie the others to it.
+ * from an O in f32; and what it is when O was stored in 16 bits, or where P and dS are rounded. Each number is printed.
+ * One run on the best table: tests of bits tie the others to it.
  */
+#include "errors.h"
 #include "grad_errors.h"
 #include "grad_trial.h"
+#include "tables.h"
+
+#include <stdio.h>
+
+/* The table that a context takes by itself. */
+static const char *best_table(void)
+{
+    int count;
+    const char *const *own = tables_own_bits(&count);
+    return count > 0 ? own[count - 1] : tables_usual();
+}
 
 static grad_errors measure(const char *line)
 {
     trial t = trial_open("%s pass=backward", line);
+    const double allowed = errors_allowed_c(t.p.dtype, t.p.precise, best_table());
     grad_errors e;
     char sentence[256];
-    grad_trial_forward(&t);
-    assert_true(grad_runs_once(&t.tensors.grad, NULL, 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(runs_once(&t.tensors.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(grad_runs_once(&t.tensors.grad, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
     grad_errors_measure(&t.tensors.grad, &e);
     print_message("%s:", line);
     for (int n = 0; n <= ORACLE_DV; n++) {
         print_message(" %s rmse %.3g (rounding once %.3g, ratio %.3f) c %.2g;",
                       grad_errors_name((enum oracle_gradient)n), e.rmse[n], e.rmse_once[n], e.rmse[n] / e.rmse_once[n],
                       e.c[n]);
-        assert_true(e.c[n] <= 4);
+        assert_true(e.c[n] <= allowed);
     }
     print_message("\n");
     trial_close(&t);
     return e;
 }
 
-static void assert_floor(const char *line)
+static void assert_floor(const char *words)
 {
+    char line[128];
+    snprintf(line, sizeof line, "%s o_dtype=f32 precise=1", words);
     grad_errors e = measure(line);
     for (int n = 0; n <= ORACLE_DV; n++) {
         assert_true(e.rmse[n] <= 1.05 * e.rmse_once[n]);
@@ -38,16 +53,27 @@ static void assert_floor(const char *line)
 static void test_16_bits(void **state)
 {
     (void)state;
-    assert_floor("n=1024 hq=1 d=64 dtype=f16 o_dtype=f32");
-    assert_floor("n=1024 hq=1 d=64 dtype=bf16 o_dtype=f32");
+    assert_floor("n=1024 hq=1 d=64 dtype=f16");
+    assert_floor("n=1024 hq=1 d=64 dtype=bf16");
+}
+
+/* Without ATTN_PRECISE: P and dS may be rounded. */
+static void test_fast(void **state)
+{
+    (void)state;
+    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f16"), f = measure("n=1024 hq=1 d=64 dtype=bf16");
+    for (int n = 0; n <= ORACLE_DV; n++) {
+        assert_true(e.rmse[n] <= 1.05 * e.rmse_once[n] && f.rmse[n] <= 1.45 * f.rmse_once[n]);
+    }
+    (void)measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
 }
 
 static void b103a_outliers(void **state)
 {
     (void)state;
-    assert_floor("n=1024 hq=1 d=64 dtype=f16 o_dtype=f32 inputs=outlier");
-    assert_floor("n=1024 hq=1 d=64 dtype=bf16 o_dtype=f32 inputs=outlier");
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier"); /* why there is o_f32 */
+    assert_floor("n=1024 hq=1 d=64 dtype=f16 inputs=outlier");
+    assert_floor("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
+    grad_errors e = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier precise=1"); /* why there is o_f32 */
     assert_true(e.rmse[ORACLE_DK] > 1.3 * e.rmse_once[ORACLE_DK]);
 }
 
@@ -65,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_16_bits),
+        cmocka_unit_test(test_fast),
         cmocka_unit_test(b103a_outliers),
         cmocka_unit_test(test_f32),
     };

@@ -205,7 +205,7 @@ static void test_parts_of_the_keys(void **state)
         a.k = tensor_slice(g->k, 1, first, n), a.v = tensor_slice(g->v, 1, first, n);
         a.dq = sum.tensors.grad.dq;
         a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n), a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
-        assert_int_equal(attn_backward(tables_context(NULL, 2), &a), ATTN_OK);
+        assert_int_equal(attn_backward(tables_context(tables_usual(), 2), &a), ATTN_OK);
         for (int64_t at = 0; at < 50 * 4 * 16; at++) { /* what is left of dQ */
             int64_t i = at / 64, h = at / 16 % 4, c = at % 16;
             double left = oracle_element(&g->dq, 0, i, h, c) - oracle_element(&a.dq, 0, i, h, c);

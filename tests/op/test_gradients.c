@@ -39,7 +39,7 @@ static void on_signal(int number)
 static bool run_passes(problem_tensors *t, bool all, char *sentence, size_t size)
 {
     size_t bytes;
-    if (!runs_once(&t->args, NULL, 2, RUNS_NOISE, sentence, size)) {
+    if (!runs_once(&t->args, tables_usual(), 2, RUNS_NOISE, sentence, size)) {
         return false;
     }
     unsigned char *before = outputs_copy(&t->args, &bytes);
@@ -70,7 +70,7 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
         size_t bytes;
         unsigned char *bits = grad_runs_copy(&t.grad, &bytes);
         if (ok && first == NULL) {
-            *error = grad_runs_judge(&t.grad, sentence, size);
+            *error = grad_runs_judge(&t.grad, NULL, sentence, size);
             ok = *error <= 1; /* false for NaN */
             first = bits;
         } else {
@@ -86,6 +86,22 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
     return ok;
 }
 
+static bool run_own_bits(const problem *p, char *sentence, size_t size)
+{
+    problem_tensors t;
+    if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+        snprintf(sentence, size, "no memory for its tensors");
+        return false;
+    }
+    bool ok = grad_runs_own_bits(&t.args, &t.grad, sentence, size);
+    if (ok && !problem_tensors_intact(&t)) {
+        snprintf(sentence, size, "a table with its own bits wrote an input or a gap of an output");
+        ok = false;
+    }
+    problem_tensors_free(&t);
+    return ok;
+}
+
 static bool visit(void *user, const problem *given)
 {
     struct tally *tally = user;
@@ -96,7 +112,7 @@ static bool visit(void *user, const problem *given)
     p.lse = true;
     problem_print(&p, current, sizeof current);
     tally->problems++;
-    if (!run_problem(&p, &error, sentence, sizeof sentence)) {
+    if (!run_problem(&p, &error, sentence, sizeof sentence) || !run_own_bits(&p, sentence, sizeof sentence)) {
         printf("FAIL %s\n     %s\n", current, sentence);
         tally->failures++;
     } else if (error > tally->worst) {

@@ -31,16 +31,13 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
                                       _mm512_castps_si512(odd));
 }
 
-#define QK_PASSES(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
-#define PV_STEPS(c0, c1, ta, a, b) PASS(c0, c1, ta, a, b, 0, 0)
+#define QK_PASSES(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
+#define PV_STEPS(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
 
-/* A pair of keys as dwords, 16 lanes, each rounded to nearest. */
-ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
+/* x rounded to nearest, in the upper halves; the lower ones are left over. */
+ATTN_INLINE void split(__m512i *part, vec x)
 {
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(a), half), 16);
-    __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
-    _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, low, high));
+    part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
 
 #include "amx_exp2.h"

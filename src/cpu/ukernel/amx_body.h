@@ -6,7 +6,7 @@
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16
  *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
- *   store_pair()       two rows of 16 probabilities -> pairs of each part
+ *   split()            16 floats -> PARTS vectors of bf16, in upper halves
  *   probability()      exp2
  *
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
@@ -17,141 +17,112 @@
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */
 
-/* ---- packing --------------------------------------------------------------------------------------------------- */
-
-static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
-{
-    int64_t d_pad = pad32(d);
-    for (int64_t key = 0; key < n; key++) {
-        const element *row = (const element *)src->data + key * src->row_stride;
-        uint16_t *to = (uint16_t *)k + (at + key) * d_pad;
-        for (int64_t c = 0; c < d_pad; c += 32) {
-            __m512i part[PARTS];
-            split_columns(part, row, src->col_stride, c, d, 1);
-            for (int i = 0; i < PARTS; i++) {
-                _mm512_storeu_si512(to + i * PANEL_KEYS * d_pad + c, part[i]);
-            }
-        }
-    }
-}
-
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, even and odd columns apart, transposed. */
-static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int64_t columns)
-{
-    __m512i even[16], odd[16];
-    for (int pair = 0; pair < 16; pair++) {
-        __m512i a = row[2 * pair][part], b = row[2 * pair + 1][part];
-        even[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
-        odd[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
-    }
-    uint32_t block[32][16]; /* [column][pair] */
-    transpose16(block[0], 32, even);
-    transpose16(block[1], 32, odd);
-    for (int i = 0; i < 32 && i < columns; i++) {
-        memcpy(to + i * PANEL_KEYS, block[i], sizeof block[i]);
-    }
-}
-
-static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
-{
-    for (int64_t key = 0; key < n; key += KEY_STEP) {
-        for (int64_t c = 0; c < dv_pad; c += 32) {
-            __m512i row[KEY_STEP][PARTS];
-            for (int64_t i = 0; i < KEY_STEP; i++) {
-                const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                split_columns(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
-            }
-            for (int part = 0; part < PARTS; part++) {
-                uint16_t *to = (uint16_t *)v + (part * dv_pad + c) * PANEL_KEYS + at + key;
-                transpose_values(to, row, part, dv_pad - c);
-            }
-        }
-    }
-}
-
-static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
-{
-    (void)dtype;
-    for (int64_t c = 0; c < d; c += 32) {
-        for (int lane = 0; lane < STRIP; lane += TILE) {
-            __m512i split[TILE][PARTS], x[TILE];
-            for (int i = 0; i < TILE; i++) {
-                split_columns(split[i], row[lane + i], stride, c, d, (float)factor);
-            }
-            for (int part = 0; part < PARTS; part++) {
-                for (int i = 0; i < TILE; i++) {
-                    x[i] = split[i][part];
-                }
-                transpose16((uint32_t *)qt + (part * pad32(d) + c) / 2 * STRIP + lane, STRIP, x);
-            }
-        }
-    }
-}
+#include "amx_pack.h"
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-/* The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
-static void qk(void *s_, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+#define PRODUCT(c0, c1, ta, first)       \
+    do {                                 \
+        if (passes) {                    \
+            QK_PASSES(c0, c1, ta, first); \
+        } else {                         \
+            PV_STEPS(c0, c1, ta, first); \
+        }                                \
+    } while (0)
+
+/* S = K QT. The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
+ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                               const bool passes)
 {
-    const int64_t d_pad = pad32(d), steps = d_pad / 32;
-    const int64_t a_part = PANEL_KEYS * d_pad, a_stride = d_pad * 2, b_part = d_pad * STRIP;
-    const uint16_t *a = (const uint16_t *)k + at * d_pad, *b = qt;
-    float *s = s_;
+    const int64_t d_pad = pad32(d);
+    const factors where = {
+        .b = qt,
+        .a_stride = d_pad * 2,
+        .a_part = PANEL_KEYS * d_pad,
+        .a_step = 32,
+        .b_stride = STRIDE,
+        .b_part = d_pad * STRIP,
+        .b_step = TILE * 2 * STRIP,
+        .steps = d_pad / 32,
+    }, *f = &where;
+    const uint16_t *a = (const uint16_t *)k + at * d_pad;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        QK_PASSES(0, 1, 4, a, b);
+        PRODUCT(0, 1, 4, a);
         if (key > 0) {
             ROW_STORE(2, 3, s - TILE * STRIP);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        QK_PASSES(2, 3, 5, a + TILE * d_pad, b);
+        PRODUCT(2, 3, 5, a + TILE * d_pad);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
-/* OT[16 rows] = OT alpha + the fresh sums in `sum`. */
-static void add_rows(float *ot, const float *sum, const float *alpha)
+static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
-    const vec a0 = v_load(alpha), a1 = v_load(alpha + VL);
-    for (int i = 0; i < TILE * STRIP; i += STRIP) {
-        v_store(ot + i, v_fma(v_load(ot + i), a0, v_load(sum + i)));
-        v_store(ot + i + VL, v_fma(v_load(ot + i + VL), a1, v_load(sum + i + VL)));
+    (void)lanes; /* whole strips, here and below */
+    store_product(s, k, at, qt, d, n, true);
+}
+
+/* to[16 rows] = to alpha + the fresh sums in `sum`. */
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1)
+{
+    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
+        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
+        v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
     }
 }
 
-/* As in qk, and the sums of 16 rows are added to OT while the products of later rows run. */
-static void pv(void *ot_, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in qk, and the sums of 16 rows are added
+ * while the products of later rows run. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f)
 {
-    enum { ROWS = TILE * STRIP };
-    float sum[2][ROWS] __attribute__((aligned(64)));
-    const int64_t steps = (n + KEY_STEP - 1) / KEY_STEP;
-    const int64_t a_part = dv_pad * PANEL_KEYS, a_stride = PANEL_KEYS * 2, b_part = P_PART;
-    const uint16_t *a = (const uint16_t *)v + at, *b = p;
-    float *ot = ot_;
-    for (int64_t c = 0; c < dv_pad; c += 2 * TILE, a += 2 * TILE * PANEL_KEYS, ot += 2 * ROWS) {
+    float sum[2][TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = TILE * stride;
+    const uint16_t *a = f->a;
+    for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        PV_STEPS(0, 1, 4, a, b);
-        if (c > 0) {
-            add_rows(ot - 2 * ROWS, sum[0], alpha);
+        PV_STEPS(0, 1, 4, a);
+        if (row > 0) {
+            add_rows(to - 2 * next, stride, sum[0], a0, a1);
             ROW_STORE(2, 3, sum[1]);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        PV_STEPS(2, 3, 5, a + TILE * PANEL_KEYS, b);
-        if (c > 0) {
-            add_rows(ot - ROWS, sum[1], alpha);
+        PV_STEPS(2, 3, 5, a + f->a_rows);
+        if (row > 0) {
+            add_rows(to - next, stride, sum[1], a0, a1);
         }
         ROW_STORE(0, 1, sum[0]);
     }
-    if (dv_pad > 0) {
-        add_rows(ot - 2 * ROWS, sum[0], alpha);
+    if (rows > 0) {
+        add_rows(to - 2 * next, stride, sum[0], a0, a1);
         ROW_STORE(2, 3, sum[1]);
-        add_rows(ot - ROWS, sum[1], alpha);
+        add_rows(to - next, stride, sum[1], a0, a1);
     }
+}
+
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+               int lanes)
+{
+    (void)lanes;
+    const factors f = {
+        .a = (const uint16_t *)v + at,
+        .b = p,
+        .a_stride = PANEL_KEYS * 2,
+        .a_part = dv_pad * PANEL_KEYS,
+        .a_step = 32,
+        .a_rows = TILE * PANEL_KEYS,
+        .b_stride = STRIDE,
+        .b_part = P_PART,
+        .b_step = TILE * 2 * STRIP,
+        .steps = (n + KEY_STEP - 1) / KEY_STEP,
+    };
+    add_product(ot, STRIP, dv_pad, v_load(alpha), v_load((const float *)alpha + VL), &f);
 }
 
 /* The sum of an element's parts. */
@@ -165,11 +136,11 @@ static float whole(const uint16_t *x, int64_t part)
 }
 
 static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                       const void *alpha, const unsigned char *visible)
+                       const void *alpha, const unsigned char *visible, int lanes)
 {
     for (int64_t c = 0; c < dv_pad; c++) {
         const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
-        for (int lane = 0; lane < STRIP; lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             float sum = 0, *o = (float *)ot + c * STRIP + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (visible[key * STRIP + lane]) {
@@ -191,6 +162,22 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
  * are floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
  */
 enum { SLACK = 8 };
+
+/* Dwords of 16 lanes, each a in the lower half and b in the upper one; a and b as split() gives them. */
+ATTN_INLINE void store_parts(uint16_t *p, const __m512i *a, const __m512i *b)
+{
+    for (int i = 0; i < PARTS; i++) {
+        _mm512_storeu_si512(p + i * P_PART, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a[i], 16), b[i]));
+    }
+}
+
+ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
+{
+    __m512i a_part[PARTS], b_part[PARTS];
+    split(a_part, a);
+    split(b_part, b);
+    store_parts(p, a_part, b_part);
+}
 
 /* 2^((x - m) c); m = -inf, nothing seen yet, stands for any finite reference. */
 ATTN_INLINE vec relative(vec x, vec m, vec c, vec least)
@@ -264,8 +251,9 @@ static void exponentials(uint16_t *p, const float *s, int64_t n, vec c, const fl
     top[0] = top0, top[1] = top1, sum[0] = sum0, sum[1] = sum1;
 }
 
-static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
+static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
 {
+    (void)lanes;
     const vec c = v_set1((float)c_), slack = v_div(v_set1(SLACK), c);
     const int64_t even = n + n % 2;
     float *s = s_, *m = state->m, *l = state->l, *alpha = state->alpha, *most = state->top;
@@ -296,6 +284,8 @@ static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, cons
         v_store(l + g * VL, v_add(v_load(l + g * VL), sum[g]));
     }
 }
+
+#include "amx_grad.h"
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 
@@ -331,6 +321,7 @@ static uint64_t p_bytes(void)
 
 const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .name = "amx_" ATTN_STRING(NAME),
+    .grad = &grad,
     .strip = STRIP,
     .granule = 2 * TILE,
     .key_block = KEY_BLOCK,

@@ -30,19 +30,12 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
     }
 }
 
-/* x to the nearest bf16. */
-ATTN_INLINE vec round_part(vec x)
+/* The parts of x in upper halves; the last one is rounded to nearest, the others leave their rest to it. The lower
+ * halves are left over. */
+ATTN_INLINE void split(__m512i *part, vec x)
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
-}
-
-/* The parts of a pair of keys, as dwords, 16 lanes; the last part is rounded, the others leave their rest to it. */
-ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
-{
-    for (int i = 0; i < PARTS; i++) {
-        vec a_part = i + 1 < PARTS ? take_part(&a) : round_part(a);
-        vec b_part = i + 1 < PARTS ? take_part(&b) : round_part(b);
-        __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a_part), 16);
-        _mm512_storeu_si512(p + i * P_PART, _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_castps_si512(b_part)));
+    for (int i = 0; i + 1 < PARTS; i++) {
+        part[i] = _mm512_castps_si512(take_part(&x));
     }
+    part[PARTS - 1] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }

@@ -6,6 +6,7 @@
  *
  *     S  = K QT      A = 16 keys x 32 columns of K        B = QT, pairs of columns, 16 queries
  *     OT = V^T P     A = 16 columns of V x 32 keys        B = P, pairs of keys, 16 queries
+ *     dV = P dO      A = 16 keys of P x 32 queries        B = dO, pairs of queries, 16 columns
  *
  * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin and released by end,
  * on the thread that runs an item: no tile state outlives a call.
@@ -66,33 +67,41 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over `steps` steps of
- * 32, by which A advances 64 bytes and B 16 rows. Elements of several parts in one of two orders:
+/* Where the factors of a product lie. Strides between rows in bytes, other distances in elements. */
+typedef struct factors {
+    const uint16_t *a, *b;
+    int64_t a_stride, a_part, a_step, a_rows; /* from part to part, from step to step, from 16 rows to the next */
+    int64_t b_stride, b_part, b_step;
+    int64_t steps;
+} factors;
+
+/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
+ * 32. Elements of several parts in one of two orders:
  *
  *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
  *           of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
-#define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*a_part, a_stride)
+#define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride)
 #define LOAD_B(part)                                        \
     do {                                                    \
-        TILE_LOAD(6, b_at + (part)*b_part, STRIDE);         \
-        TILE_LOAD(7, b_at + (part)*b_part + STRIP, STRIDE); \
+        TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);         \
+        TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
     } while (0)
 #define MULTIPLY(c0, c1, ta) \
     do {                     \
         TILE_DP(c0, ta, 6);  \
         TILE_DP(c1, ta, 7);  \
     } while (0)
-#define EACH_STEP(a, b, ...)                                                 \
-    do {                                                                     \
-        const uint16_t *a_at = (a), *b_at = (b);                             \
-        for (int64_t i = 0; i < steps; i++, a_at += 32, b_at += TILE * 64) { \
-            __VA_ARGS__;                                                     \
-        }                                                                    \
+#define EACH_STEP(first, ...)                                                             \
+    do {                                                                                  \
+        const uint16_t *a_at = (first), *b_at = f->b;                                     \
+        for (int64_t i = 0; i < f->steps; i++, a_at += f->a_step, b_at += f->b_step) {    \
+            __VA_ARGS__;                                                                  \
+        }                                                                                 \
     } while (0)
-#define PASS(c0, c1, ta, a, b, pa, pb) \
-    EACH_STEP(a, b, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
+#define PASS(c0, c1, ta, first, pa, pb) \
+    EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
 
 /* Tiles c0, c1 to 16 rows of 32 floats. */
 #define ROW_STORE(c0, c1, to)              \

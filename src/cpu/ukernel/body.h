@@ -22,77 +22,117 @@
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
  */
 #include "body_rows.h"
-#include "cpu/ukernel_grad.h"
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
-/* The chunk c .. c+n-1 of d: fresh sums, stored or added to S. */
-ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first)
+/* Both products work on `width` vectors of lanes, those that hold rows, and on `rows` keys or columns at once: MR, or
+ * twice as many for a single vector, since MR sums alone would wait for each other. */
+
+/* acc[r][v] = sum over i < n of a[i step + r apart] times row i of b. */
+ATTN_INLINE void FN(outer)(vec (*acc)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                           const int rows, const int width)
 {
-    vec acc[MR][NV];
-    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
-    for (int64_t c = 0; c < n; c++) {
-        vec q[NV];
-        ATTN_UNROLL for (int v = 0; v < NV; v++) q[v] = v_load(qt + c * STRIP + v * VL);
-        ATTN_UNROLL for (int r = 0; r < MR; r++) {
-            vec b = v_set1(k[r * d + c]);
-            ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, q[v], acc[r][v]);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
+    for (int64_t i = 0; i < n; i++, b += STRIP) {
+        vec x[NV];
+        ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = v_load(b + v * VL);
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            vec one = v_set1(a[i * step + r * apart]);
+            ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(one, x[v], acc[r][v]);
         }
     }
-    ATTN_UNROLL for (int r = 0; r < MR; r++) {
-        ATTN_UNROLL for (int v = 0; v < NV; v++) {
+}
+
+/* The chunk c .. c+n-1 of d for `rows` keys: fresh sums, stored or added to S. */
+ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first, const int rows,
+                              const int width)
+{
+    vec acc[2 * MR][NV];
+    FN(outer)(acc, k, d, 1, qt, n, rows, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
             real *to = s + r * STRIP + v * VL;
             v_store(to, first ? acc[r][v] : v_add(v_load(to), acc[r][v]));
         }
     }
 }
 
-static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt_, int64_t d, int64_t n)
+ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, const int rows, const int width)
 {
-    const real *qt = qt_;
-    for (int64_t key = 0; key < n; key += MR) {
-        const real *k = (const real *)k_ + (at + key) * d;
-        real *to = (real *)s + key * STRIP;
-        FN(qk_chunk)(to, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true);
-        for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
-            int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-            FN(qk_chunk)(to, k + c, qt + c * STRIP, d, left, false);
+    FN(qk_chunk)(s, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true, rows, width);
+    for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
+        int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+        FN(qk_chunk)(s, k + c, qt + c * STRIP, d, left, false, rows, width);
+    }
+}
+
+ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
+{
+    int64_t key = 0;
+    for (; width == 1 && n - key > MR; key += 2 * MR) {
+        FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, 2 * MR, width);
+    }
+    for (; key < n; key += MR) {
+        FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, MR, width);
+    }
+}
+
+static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    const real *k = (const real *)k_ + at * d;
+    if (lanes <= VL) {
+        FN(qk_width)(s, k, qt, d, n, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(qk_width)(s, k, qt, d, n, 2);
+    } else {
+        FN(qk_width)(s, k, qt, d, n, NV);
+    }
+}
+
+ATTN_INLINE void FN(pv_columns)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
+                                const int rows, const int width)
+{
+    vec acc[2 * MR][NV];
+    FN(outer)(acc, x, 1, dv_pad, p, n, rows, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
+            real *o = ot + r * STRIP + v * VL;
+            v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
         }
     }
 }
 
-static void FN(pv)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
-                   const void *alpha_)
+ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
+                              const int width)
 {
-    const real *p = p_, *alpha = alpha_;
-    for (int64_t c = 0; c < dv_pad; c += MR) {
-        const real *x = (const real *)v_ + at * dv_pad + c;
-        real *ot = (real *)ot_ + c * STRIP;
-        vec acc[MR][NV];
-        ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
-        for (int64_t key = 0; key < n; key++) {
-            vec w[NV];
-            ATTN_UNROLL for (int v = 0; v < NV; v++) w[v] = v_load(p + key * STRIP + v * VL);
-            ATTN_UNROLL for (int r = 0; r < MR; r++) {
-                vec b = v_set1(x[key * dv_pad + r]);
-                ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, w[v], acc[r][v]);
-            }
-        }
-        ATTN_UNROLL for (int r = 0; r < MR; r++) {
-            ATTN_UNROLL for (int v = 0; v < NV; v++) {
-                real *o = ot + r * STRIP + v * VL;
-                v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
-            }
-        }
+    int64_t c = 0;
+    for (; width == 1 && dv_pad - c > MR; c += 2 * MR) {
+        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, 2 * MR, width);
+    }
+    for (; c < dv_pad; c += MR) {
+        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, MR, width);
+    }
+}
+
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                   int lanes)
+{
+    const real *x = (const real *)v + at * dv_pad;
+    if (lanes <= VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 2);
+    } else {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, NV);
     }
 }
 
 static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
-                           const void *alpha_, const unsigned char *visible)
+                           const void *alpha_, const unsigned char *visible, int lanes)
 {
     const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c++) {
-        for (int lane = 0; lane < STRIP; lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (visible[key * STRIP + lane]) {
@@ -107,11 +147,11 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
 /* ---- softmax ------------------------------------------------------------------------------------------------- */
 
 /* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
-static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
+static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
     (void)p_, (void)done; /* in place */
-    for (int lane = 0; lane < STRIP; lane += VL) {
+    for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
         vec old = v_load(m), top = old, sum = v_set1(0);
         for (int64_t key = 0; key < n; key++) {
@@ -221,7 +261,7 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     }
 }
 
-#include "body_grad.h"
+#include "body_grad_rows.h"
 
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),

@@ -1,22 +1,9 @@
 /*
- * body_grad.h: the members of ukernel_grad.h once, for any vector width: included by body.h with its parameters.
+ * body_grad.h: those members of ukernel_grad.h that do not depend on how products are done, once for any vector width:
+ * P and dS of a tile, gradients out, dropout. Included after body_rows.h, with its parameters, by body_grad_rows.h
+ * and by tables with products of their own.
  */
-
-static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
-{
-    for (int lane = 0; lane < STRIP; lane += VL) {
-        vec sum = v_set1(0);
-        for (int64_t c = 0; c < d;) {
-            vec chunk = v_set1(0);
-            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
-                int64_t at = c * STRIP + lane;
-                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
-            }
-            sum = v_add(sum, chunk);
-        }
-        v_store((real *)dot + lane, sum);
-    }
-}
+#include "cpu/ukernel_grad.h"
 
 static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t)
 {
@@ -51,70 +38,6 @@ static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_,
         vec x = v_div(v_mul(v_load((const real *)s + at), scale), cap);
         vec e = FN(exp2)(v_mul(minus, v_abs(x)), c, least), sum = v_add(one, e);
         v_store(ds + at, v_mul(v_load(ds + at), v_div(v_mul(v_set1(4), e), v_mul(sum, sum))));
-    }
-}
-
-/* MR keys, `width` vectors of columns. */
-ATTN_INLINE void FN(grad_panel)(real *g, const real *p, const real *x, int64_t cols, int strips, const int width)
-{
-    vec acc[MR][NV];
-    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
-    for (int strip = 0; strip < strips; strip++, p += (ATTN_KEY_BLOCK - 1) * STRIP) {
-        for (int lane = 0; lane < STRIP; lane++, p++, x += cols) {
-            vec row[NV];
-            ATTN_UNROLL for (int v = 0; v < width; v++) row[v] = v_load(x + v * VL);
-            ATTN_UNROLL for (int r = 0; r < MR; r++) {
-                vec b = v_set1(p[r * STRIP]);
-                ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(b, row[v], acc[r][v]);
-            }
-        }
-    }
-    ATTN_UNROLL for (int r = 0; r < MR; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) {
-            real *to = g + r * cols + v * VL;
-            v_store(to, v_add(v_load(to), acc[r][v]));
-        }
-    }
-}
-
-static void FN(grad_rows)(void *g_, const void *p, const void *x_, int64_t cols, int64_t n, int strips)
-{
-    int64_t vectors = cols / VL;
-    for (int64_t v = 0; v < vectors;) {
-        /* a single vector too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
-        int64_t left = vectors - v, width = left == NV + 1 && NV > 2 ? 2 : left < NV ? left : NV;
-        for (int64_t key = 0; key < n; key += MR) {
-            real *g = (real *)g_ + key * cols + v * VL;
-            const real *a = (const real *)p + key * STRIP, *x = (const real *)x_ + v * VL;
-            switch (width) {
-            case 1:
-                FN(grad_panel)(g, a, x, cols, strips, 1);
-                break;
-            case 2:
-                FN(grad_panel)(g, a, x, cols, strips, 2);
-                break;
-            default:
-                FN(grad_panel)(g, a, x, cols, strips, NV);
-            }
-        }
-        v += width;
-    }
-}
-
-static void FN(grad_rows_careful)(void *g_, const void *p, const void *x, int64_t cols, int64_t n, int strips,
-                                  const unsigned char *visible)
-{
-    for (int64_t key = 0; key < n; key++) {
-        for (int64_t c = 0; c < cols; c++) {
-            real sum = 0, *g = (real *)g_ + key * cols + c;
-            for (int64_t row = 0; row < (int64_t)strips * STRIP; row++) {
-                int64_t at = (row / STRIP * ATTN_KEY_BLOCK + key) * STRIP + row % STRIP;
-                if (visible[at]) {
-                    sum = FUSED(((const real *)p)[at], ((const real *)x)[row * cols + c], sum);
-                }
-            }
-            *g += sum;
-        }
     }
 }
 
@@ -177,14 +100,3 @@ static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool t
         }
     }
 }
-
-static const attn_ukernel_grad FN(grad) = {
-    .vector = VL,
-    .dots = FN(grad_dots),
-    .softmax = FN(grad_softmax),
-    .softcap = FN(grad_softcap),
-    .rows = FN(grad_rows),
-    .rows_careful = FN(grad_rows_careful),
-    .put = FN(grad_put),
-    .drop = FN(grad_drop),
-};

@@ -70,13 +70,13 @@ ATTN_INLINE vec FN(tanh)(vec x)
 
 /* ---- scores --------------------------------------------------------------------------------------------------- */
 
-static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
+static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile, int lanes)
 {
     real *s = s_;
     const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
     const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
     for (int64_t key = 0; key < n; key++) {
-        for (int v = 0; v < STRIP; v += VL) {
+        for (int v = 0; v < lanes; v += VL) {
             vec x = v_mul(v_load(s + key * STRIP + v), scale);
             if (tile->softcap > 0) {
                 x = v_mul(cap, FN(tanh)(v_div(x, cap)));
@@ -94,14 +94,14 @@ static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
     }
 }
 
-static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
+static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int lanes)
 {
     real *s = s_;
     const real *lo = lo_, *hi = hi_;
     const vec none = v_set1((real)-INFINITY);
     for (int64_t key = 0; key < n; key++) {
         vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
-        for (int v = 0; v < STRIP; v += VL) {
+        for (int v = 0; v < lanes; v += VL) {
             vec x = v_load(s + key * STRIP + v);
             x = v_select_lt(v_load(lo + v), past, x, none);
             v_store(s + key * STRIP + v, v_select_lt(first, v_load(hi + v), x, none));

@@ -41,16 +41,38 @@ static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, d
     }
 }
 
-static void FN(grad_rows_careful)(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips,
-                                  const unsigned char *visible)
+static uint64_t FN(x_bytes)(int64_t cols)
+{
+    return (uint64_t)FN(STRIP) * (uint64_t)cols * sizeof(real);
+}
+
+static void FN(pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+{
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int64_t i = 0; i < FN(STRIP) * cols; i++) {
+        const char *from = row[i / cols];
+        bool there = from && i % cols < n;
+        ((real *)x)[i] = there ? (real)attn_element_to_f64(from + i % cols * step, dtype) : 0;
+    }
+}
+
+static void FN(grad_clear)(void *p, int64_t first, int64_t last)
+{
+    for (int64_t i = first * FN(STRIP); i < last * FN(STRIP); i++) {
+        ((real *)p)[i] = 0;
+    }
+}
+
+static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
+                                  int strips, const unsigned char *visible)
 {
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0;
             for (int64_t row = 0; row < strips * FN(STRIP); row++) {
-                int64_t at = (row / FN(STRIP) * ATTN_KEY_BLOCK + key) * FN(STRIP) + row % FN(STRIP);
-                if (!visible || visible[at]) {
-                    sum = FMA(((const real *)p)[at], ((const real *)x)[row * cols + c], sum);
+                int64_t i = (row / FN(STRIP) * ATTN_KEY_BLOCK + at + key) * FN(STRIP) + row % FN(STRIP);
+                if (!visible || visible[i]) {
+                    sum = FMA(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
                 }
             }
             ((real *)g)[key * cols + c] += sum;
@@ -58,9 +80,9 @@ static void FN(grad_rows_careful)(void *g, const void *p, const void *x, int64_t
     }
 }
 
-static void FN(grad_rows)(void *g, const void *p, const void *x, int64_t cols, int64_t n, int strips)
+static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
 {
-    FN(grad_rows_careful)(g, p, x, cols, n, strips, NULL);
+    FN(grad_rows_careful)(g, p, at, x, cols, n, strips, NULL);
 }
 
 static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
@@ -89,9 +111,15 @@ static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool t
 
 static const attn_ukernel_grad FN(grad) = {
     .vector = 1,
+    .row_block = ATTN_ROW_BLOCK,
+    .key_step = 8,
+    .x_bytes = FN(x_bytes),
+    .pack_x = FN(pack_x),
+    .dp = FN(qk),
     .dots = FN(grad_dots),
     .softmax = FN(grad_softmax),
     .softcap = FN(grad_softcap),
+    .clear = FN(grad_clear),
     .rows = FN(grad_rows),
     .rows_careful = FN(grad_rows_careful),
     .put = FN(grad_put),

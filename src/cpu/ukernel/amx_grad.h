@@ -1,0 +1,182 @@
+/*
+ * amx_grad.h: the members of ukernel_grad.h on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included
+ * by amx_body.h, with its parameters. P and dS are rounded to PARTS parts for the products. Once per part:
+ *
+ *     P, dS  [key][16][2]       left factors: dword (key, i) holds queries i and 16 + i of the strip
+ *     dS     [key / 2][32][2]   for pv, as P of the forward pass
+ *     X      [16][cols][2]      dword (i, column) holds queries i and 16 + i
+ */
+#include "body_grad.h"
+
+enum { ROW_BLOCK = ATTN_MAX_ROW_BLOCK };
+
+static uint64_t x_bytes(int64_t cols)
+{
+    return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
+}
+
+/* Dwords of x and y, 32 columns of two rows. */
+ATTN_INLINE void store_dwords(uint16_t *to, __m512i x, __m512i y)
+{
+    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+    _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
+}
+
+static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+{
+    (void)dtype;
+    for (int i = 0; i < TILE; i++) {
+        for (int64_t c = 0; c < cols; c += 32) {
+            __m512i low[PARTS], high[PARTS];
+            split_columns(low, row[i], stride, c, n, 1);
+            split_columns(high, row[TILE + i], stride, c, n, 1);
+            for (int part = 0; part < PARTS; part++) {
+                store_dwords((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
+            }
+        }
+    }
+}
+
+/* P and dS of 16 queries for one key. */
+typedef struct pair {
+    vec p, ds;
+} pair;
+
+/* What a lane's dS and P are made with. */
+typedef struct tile_lanes {
+    vec c, least, factor, lse[2], delta[2]; /* delta times factor */
+} tile_lanes;
+
+/* As grad_softmax, with the exp2 and the roundings of this table. */
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const tile_lanes *t, int group)
+{
+    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
+    const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
+    return (pair){p, _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, v_set1(REAL_MIN), _CMP_NLT_UQ), p, grad)};
+}
+
+/* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
+ATTN_INLINE void store_forms(uint16_t *p, uint16_t *ds, uint16_t *right, pair x[2][2])
+{
+    __m512i part[2][2][PARTS];
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].p);
+    }
+    store_parts(p, part[0][0], part[0][1]);
+    store_parts(p + STRIP, part[1][0], part[1][1]);
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].ds);
+    }
+    store_parts(ds, part[0][0], part[0][1]);
+    store_parts(ds + STRIP, part[1][0], part[1][1]);
+    store_parts(right, part[0][0], part[1][0]);
+    store_parts(right + STRIP, part[0][1], part[1][1]);
+}
+
+static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n, const attn_grad_tile *tile)
+{
+    float *s = s_, *dp = dp_;
+    uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
+    uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
+    tile_lanes t;
+    if (tile && tile->keep) {
+        grad_softmax_f32(s, dp, n, tile);
+        tile = NULL;
+    }
+    if (tile) {
+        t = (tile_lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t.factor = v_set1((float)tile->factor);
+        for (int g = 0; g < 2; g++) {
+            t.lse[g] = v_load((const float *)tile->lse + g * VL);
+            t.delta[g] = v_mul(v_load((const float *)tile->delta + g * VL), t.factor);
+        }
+    }
+    for (int64_t i = n * STRIP; i < pad32(n) * STRIP; i += VL) {
+        v_store(s + i, v_set1(tile ? -INFINITY : 0)); /* P = 0 */
+        v_store(dp + i, v_set1(0));
+    }
+    for (int64_t i = 0; i < pad32(n) * STRIP; i += 2 * STRIP) {
+        pair x[2][2];
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = i + k * VL;
+            x[k / 2][k % 2] = tile ? softmax_pair(s + at, dp + at, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+        }
+        store_forms(p + i, ds + i, right + i, x);
+#ifdef AWAKE
+        if (i % (AWAKE * STRIP) == 0) TILE_DP(0, 4, 6);
+#endif
+    }
+}
+
+/* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
+{
+    (void)lanes;
+    store_product(dp, v, at, dot, dv, n, false);
+}
+
+static void grad_clear(void *p, int64_t first, int64_t last)
+{
+    for (int part = 0; part < PARTS; part++) {
+        memset((uint16_t *)p + part * P_PART + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(uint16_t));
+    }
+}
+
+static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
+{
+    const vec one = v_set1(1);
+    for (int64_t c = 0; c < cols; c += 2 * TILE) {
+        const factors f = {
+            .a = (const uint16_t *)p + at * STRIP,
+            .b = (const uint16_t *)x + c * 2,
+            .a_stride = STRIP * 2,
+            .a_part = P_PART,
+            .a_step = PARTS * P_PART,
+            .a_rows = TILE * STRIP,
+            .b_stride = cols * 4,
+            .b_part = TILE * cols * 2,
+            .b_step = PARTS * TILE * cols * 2,
+            .steps = strips,
+        };
+        add_product((float *)g + c, cols, pad32(n), one, one, &f);
+    }
+}
+
+static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols, int64_t n, int strips,
+                              const unsigned char *visible)
+{
+    const int64_t x_part = TILE * cols * 2;
+    for (int64_t i = 0; i < n * cols; i++) {
+        const int64_t key = i / cols, c = i % cols;
+        float sum = 0;
+        for (int row = 0; row < strips * STRIP; row++) {
+            const int64_t strip = row / STRIP, low = row % TILE, half = row % STRIP / TILE;
+            const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
+            const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
+            if (visible[(strip * KEY_BLOCK + at + key) * STRIP + row % STRIP]) {
+                sum = fmaf(whole(p, P_PART), whole(x, x_part), sum);
+            }
+        }
+        ((float *)g)[i] += sum;
+    }
+}
+
+static const attn_ukernel_grad grad = {
+    .vector = 2 * TILE,
+    .row_block = ROW_BLOCK,
+    .key_step = KEY_STEP,
+    .x_bytes = x_bytes,
+    .pack_x = pack_x,
+    .dp = grad_dp,
+    .softmax = grad_softmax_f32,
+    .softcap = grad_softcap_f32,
+    .split = grad_split,
+    .clear = grad_clear,
+    .rows = grad_rows,
+    .rows_careful = grad_rows_careful,
+    .put = grad_put_f32,
+    .drop = grad_drop_f32,
+};

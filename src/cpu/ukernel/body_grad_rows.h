@@ -1,0 +1,124 @@
+/*
+ * body_grad_rows.h: those members of ukernel_grad.h that are products, once for any vector width, and the table of all
+ * of them. Included by body.h with its parameters.
+ */
+#include "body_grad.h"
+
+static uint64_t FN(x_bytes)(int64_t cols)
+{
+    return (uint64_t)STRIP * (uint64_t)cols * sizeof(real);
+}
+
+static void FN(pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+{
+    real *to = x;
+    for (int lane = 0; lane < STRIP; lane++, to += cols) {
+        const int64_t columns = row[lane] ? n : 0;
+        if (columns > 0) {
+            FN(widen)(to, row[lane], stride, dtype, columns);
+        }
+        memset(to + columns, 0, (size_t)(cols - columns) * sizeof(real));
+    }
+}
+
+static void FN(grad_clear)(void *p, int64_t first, int64_t last)
+{
+    memset((real *)p + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(real));
+}
+
+static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+{
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        vec sum = v_set1(0);
+        for (int64_t c = 0; c < d;) {
+            vec chunk = v_set1(0);
+            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
+                int64_t at = c * STRIP + lane;
+                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
+            }
+            sum = v_add(sum, chunk);
+        }
+        v_store((real *)dot + lane, sum);
+    }
+}
+
+/* MR keys, `width` vectors of columns. */
+ATTN_INLINE void FN(grad_panel)(real *g, const real *p, const real *x, int64_t cols, int strips, const int width)
+{
+    vec acc[MR][NV];
+    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
+    for (int strip = 0; strip < strips; strip++, p += (ATTN_KEY_BLOCK - 1) * STRIP) {
+        for (int lane = 0; lane < STRIP; lane++, p++, x += cols) {
+            vec row[NV];
+            ATTN_UNROLL for (int v = 0; v < width; v++) row[v] = v_load(x + v * VL);
+            ATTN_UNROLL for (int r = 0; r < MR; r++) {
+                vec b = v_set1(p[r * STRIP]);
+                ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(b, row[v], acc[r][v]);
+            }
+        }
+    }
+    ATTN_UNROLL for (int r = 0; r < MR; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
+            real *to = g + r * cols + v * VL;
+            v_store(to, v_add(v_load(to), acc[r][v]));
+        }
+    }
+}
+
+static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, int64_t cols, int64_t n, int strips)
+{
+    int64_t vectors = cols / VL;
+    for (int64_t v = 0; v < vectors;) {
+        /* a single vector too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
+        int64_t left = vectors - v, width = left == NV + 1 && NV > 2 ? 2 : left < NV ? left : NV;
+        for (int64_t key = 0; key < n; key += MR) {
+            real *g = (real *)g_ + key * cols + v * VL;
+            const real *a = (const real *)p + (at + key) * STRIP, *x = (const real *)x_ + v * VL;
+            switch (width) {
+            case 1:
+                FN(grad_panel)(g, a, x, cols, strips, 1);
+                break;
+            case 2:
+                FN(grad_panel)(g, a, x, cols, strips, 2);
+                break;
+            default:
+                FN(grad_panel)(g, a, x, cols, strips, NV);
+            }
+        }
+        v += width;
+    }
+}
+
+static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
+                                  int strips, const unsigned char *visible)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int64_t c = 0; c < cols; c++) {
+            real sum = 0, *g = (real *)g_ + key * cols + c;
+            for (int64_t row = 0; row < (int64_t)strips * STRIP; row++) {
+                int64_t i = (row / STRIP * ATTN_KEY_BLOCK + at + key) * STRIP + row % STRIP;
+                if (visible[i]) {
+                    sum = FUSED(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
+                }
+            }
+            *g += sum;
+        }
+    }
+}
+
+static const attn_ukernel_grad FN(grad) = {
+    .vector = VL,
+    .row_block = ATTN_ROW_BLOCK,
+    .key_step = 8,
+    .x_bytes = FN(x_bytes),
+    .pack_x = FN(pack_x),
+    .dp = FN(qk),
+    .dots = FN(grad_dots),
+    .softmax = FN(grad_softmax),
+    .softcap = FN(grad_softcap),
+    .clear = FN(grad_clear),
+    .rows = FN(grad_rows),
+    .rows_careful = FN(grad_rows_careful),
+    .put = FN(grad_put),
+    .drop = FN(grad_drop),
+};
