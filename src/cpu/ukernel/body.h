@@ -57,24 +57,20 @@ ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d,
     }
 }
 
-ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, const int rows, const int width)
-{
-    FN(qk_chunk)(s, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true, rows, width);
-    for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
-        int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-        FN(qk_chunk)(s, k + c, qt + c * STRIP, d, left, false, rows, width);
-    }
-}
-
+/* Chunk by chunk, not key by key: the sums that are added to were stored long before (docs/cpu.md). */
 ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
 {
-    int64_t key = 0;
-    for (; width == 1 && n - key > MR; key += 2 * MR) {
-        FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, 2 * MR, width);
-    }
-    for (; key < n; key += MR) {
-        FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, MR, width);
-    }
+    int64_t c = 0;
+    do {
+        int64_t key = 0, left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+        for (; width == 1 && n - key > MR; key += 2 * MR) {
+            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, 2 * MR, width);
+        }
+        for (; key < n; key += MR) {
+            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, MR, width);
+        }
+        c += ATTN_DOT_CHUNK;
+    } while (c < d);
 }
 
 static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
