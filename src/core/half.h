@@ -66,6 +66,12 @@ static inline uint16_t attn_f32_to_f16(float x)
     return (uint16_t)(sign | ((mag - (112u << 23) + 0xfffu + ((mag >> 13) & 1u)) >> 13));
 }
 
+/* Bytes of an element of a floating type: attn_dtype_size where it is asked for every row. */
+static inline int64_t attn_element_size(int32_t dtype)
+{
+    return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : 2;
+}
+
 /* One element as double; dtype must be a floating type. */
 static inline double attn_element_to_f64(const void *p, int32_t dtype)
 {

@@ -100,9 +100,9 @@ static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t 
     char *dqt = r->dqt + row * r->plan->d_pad * uk->real_size;
     if (r->careful) {
         const unsigned char *visible = r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip;
-        uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible);
+        uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible, uk->strip);
     } else {
-        uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones);
+        uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, uk->strip);
     }
 }
 

@@ -38,7 +38,7 @@ typedef struct item_run {
     attn_score_run scores;
     char *k, *v, *s, *prob, *strip;
     unsigned char *visible;
-    attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_rows_mask *mask; /* of each strip */
 } item_run;
 
 /* ---- strips ---------------------------------------------------------------------------------------------------- */
@@ -84,11 +84,14 @@ static void reset_strip(const item_run *r, int strip)
 
 static void start_strip(item_run *r, int strip)
 {
-    const void *rows[ATTN_MAX_STRIP] = {NULL};
+    const void *rows[ATTN_MAX_STRIP];
     int lanes = strip_lanes(r, strip);
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
+    }
+    for (int lane = lanes; lane < r->uk->strip; lane++) {
+        rows[lane] = NULL;
     }
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
@@ -105,15 +108,16 @@ static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t b
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo;
     const attn_rows_mask *mask = &r->mask[strip];
+    const int lanes = strip_lanes(r, strip);
     const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
     const attn_running state = strip_state(r, strip);
-    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n);
-    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), strip_lanes(r, strip), keys,
+    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n, lanes);
+    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), lanes, keys,
                         partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     if (careful) {
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
     }
-    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state);
+    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state, lanes);
     if (r->p->dropout.on) {
         attn_score_drop(&r->scores, r->prob, done, strip_first(r, strip), keys.lo, n, true);
     }
@@ -126,6 +130,7 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
     const void *alpha = strip_state(r, strip).alpha;
+    const int lanes = strip_lanes(r, strip);
     bool masked = n % uk->key_step != 0;
     attn_interval tile = keys;
     for (; tile.lo < keys.hi; tile.lo = tile.hi) {
@@ -133,9 +138,9 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
         masked |= run_tile(r, strip, tile, block, tile.lo - keys.lo, careful);
     }
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, lanes);
     } else {
-        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha);
+        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, lanes);
     }
     return masked;
 }
@@ -257,9 +262,10 @@ static void finish_strip(const item_run *r, int strip)
 
 static void run_item(item_run *r)
 {
-    bool masked[ATTN_MAX_STRIPS] = {false}, tensors = r->p->bias.data || r->p->mask.data;
+    bool masked[ATTN_MAX_STRIPS], tensors = r->p->bias.data || r->p->mask.data;
     for (int i = 0; i < r->strips; i++) {
         start_strip(r, i);
+        masked[i] = false;
     }
     run_blocks(r, 0, r->strips, false, masked);
     for (int i = 0; i < r->strips; i++) {
@@ -287,6 +293,7 @@ static void task(void *arg, int64_t index, int32_t thread)
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
+    attn_rows_mask mask[ATTN_MAX_STRIPS];
     item_run r = {
         .plan = j->plan,
         .p = j->p,
@@ -300,6 +307,7 @@ static void task(void *arg, int64_t index, int32_t thread)
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,
         .strip = base + map->strips,
+        .mask = mask,
     };
     r.scores = (attn_score_run){.p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
     r.scores.first_head = item.kv_head * j->p->group;

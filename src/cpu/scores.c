@@ -88,7 +88,7 @@ static void score_step(const attn_score_run *r, void *s, int64_t first, int lane
         .distance = r->distance,
         .bias = tensors ? r->bias : NULL,
     };
-    r->uk->score(s, keys.hi - keys.lo, &tile);
+    r->uk->score(s, keys.hi - keys.lo, &tile, r->all_lanes ? r->uk->strip : lanes);
 }
 
 void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys, attn_tile kind)
@@ -98,7 +98,7 @@ void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int la
     }
     if (kind == ATTN_TILE_PARTIAL) {
         lane_bounds(r, first, lanes, keys);
-        r->uk->mask(s, keys.hi - keys.lo, r->lo, r->hi);
+        r->uk->mask(s, keys.hi - keys.lo, r->lo, r->hi, r->all_lanes ? r->uk->strip : lanes);
     }
 }
 

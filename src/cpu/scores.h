@@ -28,6 +28,7 @@ typedef struct attn_score_run {
     const attn_score_plan *plan;
     const attn_sequence *seq;
     int64_t first_head, fold;
+    bool all_lanes;                   /* those beyond the last row too: products over rows go on with them */
     char *bias;                       /* real [key_block][strip]; only with a mask or bias tensor */
     char *lo, *hi, *slope, *distance; /* real [strip] */
 } attn_score_run;

@@ -65,6 +65,8 @@ typedef struct attn_running {
     void *top;   /* maximum of all scores so far; the same array as m in tables whose reference does not lag */
 } attn_running;
 
+/* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is undefined, but for
+ * what pack_q makes 0. */
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
     const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h) */
@@ -94,7 +96,7 @@ typedef struct attn_ukernel {
     void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor);
 
     /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
-    void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n);
+    void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);
 
     /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0.
      * bias and mask may be NULL; strides in elements. */
@@ -102,10 +104,10 @@ typedef struct attn_ukernel {
                       const unsigned char *mask, int64_t mask_stride);
 
     /* Scale, softcap, bias and ALiBi on n rows of S: the score of attn.h in natural units. */
-    void (*score)(void *s, int64_t n, const attn_score_tile *tile);
+    void (*score)(void *s, int64_t n, const attn_score_tile *tile, int lanes);
 
     /* S = -inf where the key (0 .. n-1) is outside lo[lane] <= key < hi[lane]; lo, hi real [strip]. */
-    void (*mask)(void *s, int64_t n, const void *lo, const void *hi);
+    void (*mask)(void *s, int64_t n, const void *lo, const void *hi, int lanes);
 
     /* One step of the online softmax over n keys of S, the first of which is key `done` of P: top' = max(top, max S),
      * m' the new reference, a = 2^((m - m') c), P = 2^((S - m') c), l' = l a + sum P. c > 0. alpha = a if done is 0,
@@ -113,14 +115,15 @@ typedef struct attn_ukernel {
      * own slack; it never falls. Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes
      * is 0. s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of
      * key_step. */
-    void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state);
+    void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
 
     /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
-    void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha);
+    void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+               int lanes);
 
     /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane] bytes. */
     void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                       const unsigned char *visible);
+                       const unsigned char *visible, int lanes);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);

@@ -68,7 +68,7 @@ typedef struct attn_ukernel_grad {
     void (*pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols);
 
     /* dP = V dOT: as qk, with the roundings that dP can stand; qk itself in tables with the bits of scalar. */
-    void (*dp)(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n);
+    void (*dp)(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes);
 
     /* dot[lane] = sum_c A[c][lane] B[c][lane] for c < d, in chunks as in qk; in tables with the bits of scalar. */
     void (*dots)(void *dot, const void *a, const void *b, int64_t d);

@@ -56,12 +56,12 @@ static bool judge_lane(kit *k, const block *b, int64_t lane, const void *ot, dou
     return true;
 }
 
-static void judge(kit *k, const block *b, const void *ot, const void *l)
+static void judge(kit *k, const block *b, const void *ot, const void *l, int lanes)
 {
     double relative = k->same_bits ? 0 : k->dtype == ATTN_BF16 ? 0x1p-7 : k->dtype == ATTN_F16 ? 0x1p-15 : 0;
     relative += kit_gamma(k, 2 * (double)b->n + 40);
     bool good = true;
-    for (int64_t lane = 0; good && lane < k->uk->strip; lane++) {
+    for (int64_t lane = 0; good && lane < lanes; lane++) {
         good = judge_lane(k, b, lane, ot, kit_get(k, l, lane), relative);
     }
 }
@@ -90,15 +90,16 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
 {
     static block b;
     int64_t strip = k->uk->strip, granule = k->uk->granule, pad = (dv + granule - 1) / granule * granule;
-    size_t lanes = (size_t)(strip * k->uk->real_size);
+    size_t row = (size_t)(strip * k->uk->real_size);
+    int lanes = kit_lanes(k, turn);
     b.n = n, b.dv = dv;
-    kit_doing(k, "dv=%lld n=%lld dtype=%d turn=%lld careful=%d", (long long)dv, (long long)n, k->dtype, (long long)turn,
-              careful);
+    kit_doing(k, "dv=%lld n=%lld lanes=%d dtype=%d turn=%lld careful=%d", (long long)dv, (long long)n, lanes, k->dtype,
+              (long long)turn, careful);
     b.value = panel_matrix(k, SLOT_SOURCE, n, dv, careful ? VALUES_SPECIAL : VALUES_NORMAL, panel_stride(turn));
-    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * lanes), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
+    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * row), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
     void *m = make_state(k, SLOT_M, 1, -(double)INFINITY), *l = make_state(k, SLOT_L, 1, 0);
     void *top = k->uk->lags ? make_state(k, SLOT_TOP, 1, -(double)INFINITY) : m;
-    void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *ot = make_state(k, SLOT_OT, pad, 0);
+    void *alpha = kit_slot(k, SLOT_ALPHA, row), *ot = make_state(k, SLOT_OT, pad, 0);
     void *p = k->uk->p_bytes() > 0 ? kit_slot(k, SLOT_P, k->uk->p_bytes()) : s;
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)(n * strip));
     fill(k, &b, visible, careful, turn);
@@ -112,14 +113,14 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
         for (int64_t i = 0; i < keys * strip; i++) {
             kit_put(k, s, i, b.s[done * strip + i]);
         }
-        KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634, &(attn_running){m, l, alpha, top}));
+        KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634, &(attn_running){m, l, alpha, top}, lanes));
     }
     if (careful) {
-        KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, alpha, visible));
+        KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, alpha, visible, lanes));
     } else {
-        KIT_CALL(k, k->uk->pv(ot, panel, 0, p, pad, n, alpha));
+        KIT_CALL(k, k->uk->pv(ot, panel, 0, p, pad, n, alpha, lanes));
     }
-    judge(k, &b, ot, l);
+    judge(k, &b, ot, l, lanes);
 }
 
 void check_block(kit *k)

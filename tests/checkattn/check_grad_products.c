@@ -166,7 +166,7 @@ static void run_pv(kit *k, products *c)
     for (int64_t i = 0; i < pad * width; i++) {
         kit_put(k, dqt, i, 0);
     }
-    KIT_CALL(k, k->uk->pv(dqt, panel, c->at, c->right, pad, c->n, ones));
+    KIT_CALL(k, k->uk->pv(dqt, panel, c->at, c->right, pad, c->n, ones, k->uk->strip));
     for (int64_t i = 0; i < c->d * width; i++) {
         double exact = 0, size = 0;
         for (int64_t key = 0; key < c->n; key++) {

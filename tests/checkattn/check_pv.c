@@ -11,6 +11,7 @@
 
 typedef struct pv_case {
     int64_t dv, n, at, pad;
+    int lanes;
     attn_tensor value;
     const void *before, *p, *alpha; /* real: OT as it was [pad][strip], [n][strip], [strip] */
     const unsigned char *visible;   /* NULL: pv, else pv_careful */
@@ -32,9 +33,9 @@ static void run_scalar(const kit *k, const pv_case *c, void *want)
             visible[i] = c->visible[i / narrow * wide + (lane < wide ? lane : wide - 1)];
         }
         if (c->visible) {
-            k->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, alpha, visible);
+            k->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, alpha, visible, narrow);
         } else {
-            k->scalar->pv(ot, panel, 0, p, c->dv, c->n, alpha);
+            k->scalar->pv(ot, panel, 0, p, c->dv, c->n, alpha, narrow);
         }
         kit_give_lanes(k, want, ot, c->dv, first);
     }
@@ -71,7 +72,7 @@ static void judge(kit *k, const pv_case *c, const void *ot)
 {
     bool good = true;
     for (int64_t i = 0; good && i < c->dv * k->uk->strip; i++) {
-        good = judge_element(k, c, ot, i / k->uk->strip, i % k->uk->strip);
+        good = i % k->uk->strip >= c->lanes || judge_element(k, c, ot, i / k->uk->strip, i % k->uk->strip);
     }
 }
 
@@ -127,9 +128,10 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
     int64_t strip = k->uk->strip, granule = k->uk->granule;
     enum values kind = (enum values)(turn % VALUES_KINDS);
     pv_case c = {.dv = dv, .n = n, .at = kit_choice(k, 5, turn, k->uk->key_block - n + 1)};
+    c.lanes = kit_lanes(k, turn);
     c.pad = (dv + granule - 1) / granule * granule;
-    kit_doing(k, "dv=%lld n=%lld at=%lld kind=%d dtype=%d turn=%lld", (long long)dv, (long long)n, (long long)c.at,
-              kind, k->dtype, (long long)turn);
+    kit_doing(k, "dv=%lld n=%lld at=%lld lanes=%d kind=%d dtype=%d turn=%lld", (long long)dv, (long long)n,
+              (long long)c.at, c.lanes, kind, k->dtype, (long long)turn);
     c.value = panel_matrix(k, SLOT_SOURCE, n, dv, kind, panel_stride(turn));
     void *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(c.pad)), *ot = make_ot(k, c.pad, turn);
     memcpy(before, ot, (size_t)(c.pad * strip * k->uk->real_size));
@@ -139,13 +141,13 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
     c.visible = careful ? make_visible(k, n, turn) : NULL;
     pack(k, panel, &c);
     if (careful) {
-        KIT_CALL(k, k->uk->pv_careful(ot, panel, c.at, c.p, c.pad, n, c.alpha, c.visible));
+        KIT_CALL(k, k->uk->pv_careful(ot, panel, c.at, c.p, c.pad, n, c.alpha, c.visible, c.lanes));
     } else {
-        KIT_CALL(k, k->uk->pv(ot, panel, c.at, c.p, c.pad, n, c.alpha));
+        KIT_CALL(k, k->uk->pv(ot, panel, c.at, c.p, c.pad, n, c.alpha, c.lanes));
     }
     if (k->uk != k->scalar) {
         run_scalar(k, &c, want);
-        kit_compare(k, "OT", ot, want, dv * strip);
+        kit_compare_lanes(k, "OT", ot, want, dv, c.lanes);
     }
     if (turn % 16 == 0) {
         judge(k, &c, ot);

@@ -9,6 +9,7 @@
 
 typedef struct qk_case {
     int64_t d, n, at;
+    int lanes;
     double factor;
     attn_tensor q, key;
     const void *rows[KIT_MOST_LANES]; /* of q, some NULL */
@@ -25,7 +26,7 @@ static void run_scalar(const kit *k, const qk_case *c, void *want)
             rows[lane] = c->rows[first + lane];
         }
         k->scalar->pack_q(qt, rows, c->q.stride[3], k->dtype, c->d, c->factor);
-        k->scalar->qk(s, panel, 0, qt, c->d, c->n);
+        k->scalar->qk(s, panel, 0, qt, c->d, c->n, k->scalar->strip);
         kit_give_lanes(k, want, s, c->n, first);
     }
 }
@@ -61,7 +62,7 @@ static void judge(kit *k, const qk_case *c, const void *s)
     double gamma = kit_gamma(k, k->same_bits ? chain + chunks : 4 * (double)c->d + 16);
     bool good = true;
     for (int64_t i = 0; good && i < c->n * k->uk->strip; i++) {
-        good = judge_score(k, c, s, i / k->uk->strip, i % k->uk->strip, gamma);
+        good = i % k->uk->strip >= c->lanes || judge_score(k, c, s, i / k->uk->strip, i % k->uk->strip, gamma);
     }
 }
 
@@ -84,10 +85,10 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     static double want[KIT_MOST_KEYS * KIT_MOST_LANES];
     enum values kind = (enum values)(turn % VALUES_KINDS);
     int64_t strip = k->uk->strip, block = k->uk->key_block;
-    qk_case c = {.d = d, .n = n, .at = kit_choice(k, 1, turn, block - n + 1)};
+    qk_case c = {.d = d, .n = n, .at = kit_choice(k, 1, turn, block - n + 1), .lanes = kit_lanes(k, turn)};
     c.factor = turn % 7 == 6 ? -1 : turn % 11 == 10 ? 0 : 1;
-    kit_doing(k, "d=%lld n=%lld at=%lld kind=%d dtype=%d factor=%g turn=%lld", (long long)d, (long long)n,
-              (long long)c.at, kind, k->dtype, c.factor, (long long)turn);
+    kit_doing(k, "d=%lld n=%lld at=%lld lanes=%d kind=%d dtype=%d factor=%g turn=%lld", (long long)d, (long long)n,
+              (long long)c.at, c.lanes, kind, k->dtype, c.factor, (long long)turn);
     c.q = panel_matrix(k, SLOT_SOURCE, strip, d, kind, panel_stride(turn));
     c.key = panel_matrix(k, SLOT_SOURCE_2, n, d, kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, panel_stride(turn / 5));
     for (int64_t lane = 0; lane < strip; lane++) {
@@ -98,10 +99,10 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     pack(k, panel, &c);
     KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor));
     kit_lock(k, SLOT_QT);
-    KIT_CALL(k, k->uk->qk(s, panel, c.at, qt, d, n));
+    KIT_CALL(k, k->uk->qk(s, panel, c.at, qt, d, n, c.lanes));
     if (k->same_bits && k->uk != k->scalar) {
         run_scalar(k, &c, want);
-        kit_compare(k, "S", s, want, n * strip);
+        kit_compare_lanes(k, "S", s, want, n, c.lanes);
     }
     if (turn % 16 == 0 || !k->same_bits) {
         judge(k, &c, s);

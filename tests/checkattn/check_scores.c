@@ -67,7 +67,7 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
         kit_take_lanes(k, s, x->s, x->n, first);
         kit_take_lanes(k, m, x->m, 1, first);
         kit_take_lanes(k, l, x->l, 1, first);
-        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){m, l, alpha, m});
+        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){m, l, alpha, m}, k->scalar->strip);
         kit_give_lanes(k, x->s, s, x->n, first);
         kit_give_lanes(k, x->m, m, 1, first);
         kit_give_lanes(k, x->l, l, 1, first);
@@ -92,32 +92,36 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     static const double exponents[] = {1.4426950408889634, 0.18033688011112042, 1, 1e-4, 40};
     static softmax_case want;
     static double before[KIT_MOST_KEYS * KIT_MOST_LANES];
-    size_t real = (size_t)k->uk->real_size, lanes = (size_t)k->uk->strip * real, tile = (size_t)n * lanes;
-    void *s = make_tile(k, kind, k->uk->key_tile, n, turn), *m = kit_slot(k, SLOT_M, lanes),
-         *l = kit_slot(k, SLOT_L, lanes);
-    void *alpha = kit_slot(k, SLOT_ALPHA, lanes), *top = k->uk->lags ? kit_slot(k, SLOT_TOP, lanes) : m, *p = s;
+    const int lanes = kit_lanes(k, turn);
+    size_t row = (size_t)(k->uk->strip * k->uk->real_size), tile = (size_t)n * row;
+    void *s = make_tile(k, kind, k->uk->key_tile, n, turn), *m = kit_slot(k, SLOT_M, row),
+         *l = kit_slot(k, SLOT_L, row);
+    void *alpha = kit_slot(k, SLOT_ALPHA, row), *top = k->uk->lags ? kit_slot(k, SLOT_TOP, row) : m, *p = s;
     want.n = n, want.c = exponents[turn % 5];
-    kit_doing(k, "kind=%d n=%lld c=%g turn=%lld", kind, (long long)n, want.c, (long long)turn);
+    kit_doing(k, "kind=%d n=%lld lanes=%d c=%g turn=%lld", kind, (long long)n, lanes, want.c, (long long)turn);
     make_state(k, want.m, want.l, turn);
-    memcpy(m, want.m, lanes);
-    memcpy(top, want.m, lanes);
-    memcpy(l, want.l, lanes);
+    memcpy(m, want.m, row);
+    memcpy(top, want.m, row);
+    memcpy(l, want.l, row);
     memcpy(want.s, s, tile);
     memcpy(before, s, tile);
     if (k->uk->p_bytes() > 0) {
         p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
-    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){m, l, alpha, top}));
+    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){m, l, alpha, top}, lanes));
     if (!k->same_bits) {
         return; /* p is in a form of its own: check_block.c */
     }
     run_scalar_softmax(k, &want);
-    kit_compare(k, "P", p, want.s, n * k->uk->strip);
-    kit_compare(k, "m", m, want.m, k->uk->strip);
-    kit_compare(k, "l", l, want.l, k->uk->strip);
-    kit_compare(k, "alpha", alpha, want.alpha, k->uk->strip);
+    kit_compare_lanes(k, "P", p, want.s, n, lanes);
+    kit_compare_lanes(k, "m", m, want.m, 1, lanes);
+    kit_compare_lanes(k, "l", l, want.l, 1, lanes);
+    kit_compare_lanes(k, "alpha", alpha, want.alpha, 1, lanes);
     for (int64_t i = 0; i < n * k->uk->strip; i++) {
-        judge_probability(k, kit_get(k, before, i), kit_get(k, m, i % k->uk->strip), want.c, kit_get(k, p, i));
+        int64_t lane = i % k->uk->strip;
+        if (lane < lanes) {
+            judge_probability(k, kit_get(k, before, i), kit_get(k, m, lane), want.c, kit_get(k, p, i));
+        }
     }
 }
 
@@ -135,34 +139,35 @@ void check_softmax(kit *k)
 /* ---- score and mask -------------------------------------------------------------------------------------------- */
 
 /* Runs score or mask of the table and of scalar on the same tile. */
-static void compare_tile(kit *k, void *s, int64_t n, const attn_score_tile *t, const void *lo, const void *hi)
+static void compare_tile(kit *k, void *s, int64_t n, int lanes, const attn_score_tile *t, const void *lo,
+                         const void *hi)
 {
-    static double want[KIT_MOST_KEYS * KIT_MOST_LANES], part[8 * KIT_MOST_KEYS], bias[8 * KIT_MOST_KEYS], lanes[2][8];
+    static double want[KIT_MOST_KEYS * KIT_MOST_LANES], part[8 * KIT_MOST_KEYS], bias[8 * KIT_MOST_KEYS], lane[2][8];
     memcpy(want, s, (size_t)(n * k->uk->strip * k->uk->real_size));
     for (int first = 0; first < k->uk->strip; first += k->scalar->strip) {
         kit_take_lanes(k, part, want, n, first);
         if (t != NULL) {
             attn_score_tile narrow = *t;
             kit_take_lanes(k, bias, t->bias ? t->bias : want, n, first);
-            kit_take_lanes(k, lanes[0], t->slope ? t->slope : want, 1, first);
-            kit_take_lanes(k, lanes[1], t->slope ? t->distance : want, 1, first);
+            kit_take_lanes(k, lane[0], t->slope ? t->slope : want, 1, first);
+            kit_take_lanes(k, lane[1], t->slope ? t->distance : want, 1, first);
             narrow.bias = t->bias ? bias : NULL;
-            narrow.slope = t->slope ? lanes[0] : NULL;
-            narrow.distance = lanes[1];
-            k->scalar->score(part, n, &narrow);
+            narrow.slope = t->slope ? lane[0] : NULL;
+            narrow.distance = lane[1];
+            k->scalar->score(part, n, &narrow, k->scalar->strip);
         } else {
-            kit_take_lanes(k, lanes[0], lo, 1, first);
-            kit_take_lanes(k, lanes[1], hi, 1, first);
-            k->scalar->mask(part, n, lanes[0], lanes[1]);
+            kit_take_lanes(k, lane[0], lo, 1, first);
+            kit_take_lanes(k, lane[1], hi, 1, first);
+            k->scalar->mask(part, n, lane[0], lane[1], k->scalar->strip);
         }
         kit_give_lanes(k, want, part, n, first);
     }
     if (t != NULL) {
-        KIT_CALL(k, k->uk->score(s, n, t));
+        KIT_CALL(k, k->uk->score(s, n, t, lanes));
     } else {
-        KIT_CALL(k, k->uk->mask(s, n, lo, hi));
+        KIT_CALL(k, k->uk->mask(s, n, lo, hi, lanes));
     }
-    kit_compare(k, "S", s, want, n * k->uk->strip);
+    kit_compare_lanes(k, "S", s, want, n, lanes);
 }
 
 static void *make_lanes(kit *k, enum slot slot, int64_t range, int64_t turn)
@@ -179,6 +184,7 @@ static void one_score(kit *k, int kind, int64_t n, int64_t turn)
 {
     void *s = make_tile(k, kind, n, n, turn),
          *bias = kit_slot(k, SLOT_BIAS, (size_t)(n * k->uk->strip * k->uk->real_size));
+    const int lanes = kit_lanes(k, turn / 3);
     attn_score_tile t = {.scale = turn % 3 ? 0.125 : 1.7};
     for (int64_t i = 0; i < n * k->uk->strip; i++) {
         int64_t what = kit_choice(k, 85, i + turn, 40);
@@ -194,9 +200,9 @@ static void one_score(kit *k, int kind, int64_t n, int64_t turn)
         t.slope = make_lanes(k, SLOT_LO, 5, turn);
         t.distance = make_lanes(k, SLOT_HI, 100, turn);
     }
-    kit_doing(k, "kind=%d n=%lld softcap=%g bias=%d slope=%d turn=%lld", kind, (long long)n, t.softcap, t.bias != NULL,
-              t.slope != NULL, (long long)turn);
-    compare_tile(k, s, n, &t, NULL, NULL);
+    kit_doing(k, "kind=%d n=%lld lanes=%d softcap=%g bias=%d slope=%d turn=%lld", kind, (long long)n, lanes, t.softcap,
+              t.bias != NULL, t.slope != NULL, (long long)turn);
+    compare_tile(k, s, n, lanes, &t, NULL, NULL);
 }
 
 void check_score(kit *k)
@@ -218,8 +224,9 @@ void check_mask(kit *k)
         for (int kind = 0; kind < TILE_KINDS; kind++) {
             void *s = make_tile(k, kind, n, n, n);
             void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind), *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);
-            kit_doing(k, "kind=%d n=%lld", kind, (long long)n);
-            compare_tile(k, s, n, NULL, lo, hi);
+            int lanes = kit_lanes(k, n + kind);
+            kit_doing(k, "kind=%d n=%lld lanes=%d", kind, (long long)n, lanes);
+            compare_tile(k, s, n, lanes, NULL, lo, hi);
         }
     }
 }

@@ -87,6 +87,9 @@ bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j);
 /* Fails unless a[count] and b[count] are the same. */
 void kit_compare(kit *k, const char *what, const void *got, const void *want, int64_t count);
 
+/* The same for the first `lanes` lanes of rows of a strip. */
+void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows, int lanes);
+
 /* u of the arithmetic: 2^-24 or 2^-53. */
 double kit_unit(const kit *k);
 
@@ -105,6 +108,9 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
 int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n);
 
 /* ---- lanes ----------------------------------------------------------------------------------------------------- */
+
+/* How many lanes of the strip hold rows: all in every other turn, in the others each number in turn. */
+int kit_lanes(const kit *k, int64_t turn);
 
 /* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back. Missing lanes repeat the
  * last one. */

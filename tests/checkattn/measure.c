@@ -18,17 +18,17 @@ typedef struct tiles {
 
 static void run_qk(const kit *k, const tiles *t)
 {
-    k->uk->qk(t->s, t->k, 0, t->qt, t->d, t->n);
+    k->uk->qk(t->s, t->k, 0, t->qt, t->d, t->n, k->uk->strip);
 }
 
 static void run_softmax(const kit *k, const tiles *t)
 {
-    k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18, &(attn_running){t->m, t->l, t->alpha, t->top});
+    k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18, &(attn_running){t->m, t->l, t->alpha, t->top}, k->uk->strip);
 }
 
 static void run_pv(const kit *k, const tiles *t)
 {
-    k->uk->pv(t->ot, t->v, 0, t->p, t->d, t->n, t->alpha);
+    k->uk->pv(t->ot, t->v, 0, t->p, t->d, t->n, t->alpha, k->uk->strip);
 }
 
 static double median_seconds(const kit *k, const tiles *t, void (*run)(const kit *k, const tiles *t))

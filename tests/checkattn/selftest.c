@@ -16,22 +16,29 @@ static const attn_ukernel *right; /* the table that the wrong members are made o
 /* ---- wrong members --------------------------------------------------------------------------------------------- */
 
 /* The tail is left out: the last key of an odd number of them. */
-static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
-    right->qk(s, k, at, qt, d, n % 2 && n > 1 ? n - 1 : n);
+    right->qk(s, k, at, qt, d, n % 2 && n > 1 ? n - 1 : n, lanes);
 }
 
 /* Reads one row of K more than there is. */
-static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
     volatile float next = ((const float *)k)[(at + n) * d + d - 1];
     (void)next;
-    right->qk(s, k, at, qt, d, n);
+    right->qk(s, k, at, qt, d, n, lanes);
+}
+
+/* The last lane of a strip that is not full is left out. */
+static void qk_short_strip(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    right->qk(s, k, at, qt, d, n, lanes < right->strip ? lanes - 1 : lanes);
 }
 
 /* Sums all products in one chain: right within any error bound, but not scalar's bits. */
-static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
+    (void)lanes;
     for (int64_t i = 0; i < n * right->strip; i++) {
         float sum = 0;
         for (int64_t c = 0; c < d; c++) {
@@ -43,22 +50,24 @@ static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int
 }
 
 /* The maximum stays what it was once there is one. */
-static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state)
+static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
+                                  int lanes)
 {
     float before[64];
     memcpy(before, state->m, (size_t)right->strip * sizeof before[0]);
-    right->softmax(p, done, s, n, c, state);
+    right->softmax(p, done, s, n, c, state, lanes);
     for (int lane = 0; lane < right->strip; lane++) {
         ((float *)state->m)[lane] = before[lane] > -INFINITY ? before[lane] : ((float *)state->m)[lane];
     }
 }
 
 /* The sum of earlier blocks is not rescaled. */
-static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state)
+static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
+                               int lanes)
 {
     float before[64];
     memcpy(before, state->l, (size_t)right->strip * sizeof before[0]);
-    right->softmax(p, done, s, n, c, state);
+    right->softmax(p, done, s, n, c, state, lanes);
     for (int lane = 0; lane < right->strip; lane++) {
         float a = ((float *)state->alpha)[lane];
         ((float *)state->l)[lane] += before[lane] * (1 - a);
@@ -67,41 +76,41 @@ static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double
 
 /* Nor is the output. */
 static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                          const void *alpha)
+                          const void *alpha, int lanes)
 {
     float one[64];
     (void)alpha;
     for (int lane = 0; lane < 64; lane++) {
         one[lane] = 1;
     }
-    right->pv(ot, v, at, p, dv_pad, n, one);
+    right->pv(ot, v, at, p, dv_pad, n, one, lanes);
 }
 
 /* 0 x NaN where a lane must not look. */
 static void pv_careful_careless(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                                const void *alpha, const unsigned char *visible)
+                                const void *alpha, const unsigned char *visible, int lanes)
 {
     (void)visible;
-    right->pv(ot, v, at, p, dv_pad, n, alpha);
+    right->pv(ot, v, at, p, dv_pad, n, alpha, lanes);
 }
 
 /* The upper bound is taken as included. */
-static void mask_one_too_many(void *s, int64_t n, const void *lo, const void *hi)
+static void mask_one_too_many(void *s, int64_t n, const void *lo, const void *hi, int lanes)
 {
     float more[64];
     for (int lane = 0; lane < right->strip; lane++) {
         more[lane] = ((const float *)hi)[lane] + 1;
     }
-    right->mask(s, n, lo, more);
+    right->mask(s, n, lo, more, lanes);
 }
 
 /* The cap comes after the bias. */
-static void score_cap_last(void *s, int64_t n, const attn_score_tile *tile)
+static void score_cap_last(void *s, int64_t n, const attn_score_tile *tile, int lanes)
 {
     attn_score_tile first = *tile, then = {.scale = 1, .softcap = tile->softcap};
     first.softcap = 0;
-    right->score(s, n, &first);
-    right->score(s, n, &then);
+    right->score(s, n, &first, lanes);
+    right->score(s, n, &then, lanes);
 }
 
 /* Writes one element before the first row. */
@@ -185,6 +194,7 @@ int selftest(uint64_t seed)
     } while (0)
     WRONG(qk, qk_short_tail);
     WRONG(qk, qk_reads_beyond);
+    WRONG(qk, qk_short_strip);
     WRONG(qk, qk_one_chain);
     WRONG(softmax, softmax_stale_maximum);
     WRONG(softmax, softmax_no_rescale);

@@ -96,8 +96,9 @@ ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *
     }
 }
 
-static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
+    (void)lanes; /* whole strips, here and below */
     store_product(s, k, at, qt, d, n, true);
 }
 
@@ -140,8 +141,10 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     }
 }
 
-static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+               int lanes)
 {
+    (void)lanes;
     const factors f = {
         .a = (const uint16_t *)v + at,
         .b = p,
@@ -168,11 +171,11 @@ static float whole(const uint16_t *x, int64_t part)
 }
 
 static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                       const void *alpha, const unsigned char *visible)
+                       const void *alpha, const unsigned char *visible, int lanes)
 {
     for (int64_t c = 0; c < dv_pad; c++) {
         const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
-        for (int lane = 0; lane < STRIP; lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             float sum = 0, *o = (float *)ot + c * STRIP + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (visible[key * STRIP + lane]) {
@@ -283,8 +286,9 @@ static void exponentials(uint16_t *p, const float *s, int64_t n, vec c, const fl
     top[0] = top0, top[1] = top1, sum[0] = sum0, sum[1] = sum1;
 }
 
-static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
+static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
 {
+    (void)lanes;
     const vec c = v_set1((float)c_), slack = v_div(v_set1(SLACK), c);
     const int64_t even = n + n % 2;
     float *s = s_, *m = state->m, *l = state->l, *alpha = state->alpha, *most = state->top;

@@ -102,8 +102,9 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
 }
 
 /* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
-static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n)
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
 {
+    (void)lanes;
     store_product(dp, v, at, dot, dv, n, false);
 }
 

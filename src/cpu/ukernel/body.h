@@ -25,73 +25,110 @@
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
-/* The chunk c .. c+n-1 of d: fresh sums, stored or added to S. */
-ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first)
+/* Both products work on `width` vectors of lanes, those that hold rows, and on `rows` keys or columns at once: MR, or
+ * twice as many for a single vector, since MR sums alone would wait for each other. */
+
+/* acc[r][v] = sum over i < n of a[i step + r apart] times row i of b. */
+ATTN_INLINE void FN(outer)(vec (*acc)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                           const int rows, const int width)
 {
-    vec acc[MR][NV];
-    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
-    for (int64_t c = 0; c < n; c++) {
-        vec q[NV];
-        ATTN_UNROLL for (int v = 0; v < NV; v++) q[v] = v_load(qt + c * STRIP + v * VL);
-        ATTN_UNROLL for (int r = 0; r < MR; r++) {
-            vec b = v_set1(k[r * d + c]);
-            ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, q[v], acc[r][v]);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
+    for (int64_t i = 0; i < n; i++, b += STRIP) {
+        vec x[NV];
+        ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = v_load(b + v * VL);
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            vec one = v_set1(a[i * step + r * apart]);
+            ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(one, x[v], acc[r][v]);
         }
     }
-    ATTN_UNROLL for (int r = 0; r < MR; r++) {
-        ATTN_UNROLL for (int v = 0; v < NV; v++) {
+}
+
+/* The chunk c .. c+n-1 of d for `rows` keys: fresh sums, stored or added to S. */
+ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first, const int rows,
+                              const int width)
+{
+    vec acc[2 * MR][NV];
+    FN(outer)(acc, k, d, 1, qt, n, rows, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
             real *to = s + r * STRIP + v * VL;
             v_store(to, first ? acc[r][v] : v_add(v_load(to), acc[r][v]));
         }
     }
 }
 
-static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt_, int64_t d, int64_t n)
+/* Chunk by chunk, not key by key: the sums that are added to were stored long before (docs/cpu.md). */
+ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
 {
-    const real *qt = qt_;
-    for (int64_t key = 0; key < n; key += MR) {
-        const real *k = (const real *)k_ + (at + key) * d;
-        real *to = (real *)s + key * STRIP;
-        FN(qk_chunk)(to, k, qt, d, d < ATTN_DOT_CHUNK ? d : ATTN_DOT_CHUNK, true);
-        for (int64_t c = ATTN_DOT_CHUNK; c < d; c += ATTN_DOT_CHUNK) {
-            int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-            FN(qk_chunk)(to, k + c, qt + c * STRIP, d, left, false);
+    int64_t c = 0;
+    do {
+        int64_t key = 0, left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+        for (; width == 1 && n - key > MR; key += 2 * MR) {
+            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, 2 * MR, width);
+        }
+        for (; key < n; key += MR) {
+            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, MR, width);
+        }
+        c += ATTN_DOT_CHUNK;
+    } while (c < d);
+}
+
+static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    const real *k = (const real *)k_ + at * d;
+    if (lanes <= VL) {
+        FN(qk_width)(s, k, qt, d, n, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(qk_width)(s, k, qt, d, n, 2);
+    } else {
+        FN(qk_width)(s, k, qt, d, n, NV);
+    }
+}
+
+ATTN_INLINE void FN(pv_columns)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
+                                const int rows, const int width)
+{
+    vec acc[2 * MR][NV];
+    FN(outer)(acc, x, 1, dv_pad, p, n, rows, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) {
+            real *o = ot + r * STRIP + v * VL;
+            v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
         }
     }
 }
 
-static void FN(pv)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
-                   const void *alpha_)
+ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
+                              const int width)
 {
-    const real *p = p_, *alpha = alpha_;
-    for (int64_t c = 0; c < dv_pad; c += MR) {
-        const real *x = (const real *)v_ + at * dv_pad + c;
-        real *ot = (real *)ot_ + c * STRIP;
-        vec acc[MR][NV];
-        ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_set1(0);
-        for (int64_t key = 0; key < n; key++) {
-            vec w[NV];
-            ATTN_UNROLL for (int v = 0; v < NV; v++) w[v] = v_load(p + key * STRIP + v * VL);
-            ATTN_UNROLL for (int r = 0; r < MR; r++) {
-                vec b = v_set1(x[key * dv_pad + r]);
-                ATTN_UNROLL for (int v = 0; v < NV; v++) acc[r][v] = v_fma(b, w[v], acc[r][v]);
-            }
-        }
-        ATTN_UNROLL for (int r = 0; r < MR; r++) {
-            ATTN_UNROLL for (int v = 0; v < NV; v++) {
-                real *o = ot + r * STRIP + v * VL;
-                v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
-            }
-        }
+    int64_t c = 0;
+    for (; width == 1 && dv_pad - c > MR; c += 2 * MR) {
+        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, 2 * MR, width);
+    }
+    for (; c < dv_pad; c += MR) {
+        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, MR, width);
+    }
+}
+
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                   int lanes)
+{
+    const real *x = (const real *)v + at * dv_pad;
+    if (lanes <= VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 2);
+    } else {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, NV);
     }
 }
 
 static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
-                           const void *alpha_, const unsigned char *visible)
+                           const void *alpha_, const unsigned char *visible, int lanes)
 {
     const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c++) {
-        for (int lane = 0; lane < STRIP; lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (visible[key * STRIP + lane]) {
@@ -106,11 +143,11 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
 /* ---- softmax ------------------------------------------------------------------------------------------------- */
 
 /* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
-static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state)
+static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
     (void)p_, (void)done; /* in place */
-    for (int lane = 0; lane < STRIP; lane += VL) {
+    for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
         vec old = v_load(m), top = old, sum = v_set1(0);
         for (int64_t key = 0; key < n; key++) {
@@ -133,7 +170,10 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
 
 static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
 {
-    int64_t step = src->row_stride * (int64_t)attn_dtype_size(src->dtype);
+    const int64_t step = src->row_stride * attn_element_size(src->dtype);
+    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) { /* one after the other: as one row */
+        cols *= rows, cols_pad = cols, rows = 1;
+    }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
         FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
         for (int64_t c = cols; c < cols_pad; c++) {
@@ -177,26 +217,41 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
+/* n columns of VL rows, from `skip` bytes on; false if there is no row. */
+ATTN_INLINE bool FN(load_rows)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t skip, int64_t stride,
+                               int32_t dtype, int64_t n)
+{
+    int rows = 0;
+    for (int i = 0; i < VL; i++) {
+        rows += row[i] != NULL;
+    }
+    if (0 < rows && (rows < VL || n % VL != 0)) {
+        memset(tile, 0, VL * sizeof tile[0]);
+    }
+    for (int i = 0; i < VL; i++) {
+        if (row[i]) {
+            FN(widen)(tile[i], (const char *)row[i] + skip, stride, dtype, n);
+        }
+    }
+    return rows > 0;
+}
+
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
     const vec by = v_set1((real)factor);
-    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
-    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
-        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
-        for (int lane = 0; lane < STRIP; lane += VL) {
-            memset(tile, 0, sizeof tile);
-            for (int i = 0; i < VL; i++) {
-                if (row[lane + i]) {
-                    FN(widen)(tile[i], (const char *)row[lane + i] + c0 * step, stride, dtype, n);
-                }
-            }
-            for (int64_t c = 0; c < n; c += VL) {
+    const int64_t step = stride * attn_element_size(dtype);
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
+            int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+            real *to = (real *)qt + c0 * STRIP + lane;
+            bool any = FN(load_rows)(tile, row + lane, c0 * step, stride, dtype, n);
+            for (int64_t c = 0; !any && c < n; c++) v_store(to + c * STRIP, v_set1(0));
+            for (int64_t c = 0; any && c < n; c += VL) {
                 vec x[VL];
-                real *to = (real *)qt + (c0 + c) * STRIP + lane;
                 ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
                 FN(transpose)(x);
-                for (int i = 0; i < VL && c + i < n; i++) v_store(to + i * STRIP, v_mul(x[i], by));
+                for (int i = 0; i < VL && c + i < n; i++) v_store(to + (c + i) * STRIP, v_mul(x[i], by));
             }
         }
     }

@@ -70,13 +70,13 @@ ATTN_INLINE vec FN(tanh)(vec x)
 
 /* ---- scores --------------------------------------------------------------------------------------------------- */
 
-static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
+static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile, int lanes)
 {
     real *s = s_;
     const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
     const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
     for (int64_t key = 0; key < n; key++) {
-        for (int v = 0; v < STRIP; v += VL) {
+        for (int v = 0; v < lanes; v += VL) {
             vec x = v_mul(v_load(s + key * STRIP + v), scale);
             if (tile->softcap > 0) {
                 x = v_mul(cap, FN(tanh)(v_div(x, cap)));
@@ -94,14 +94,14 @@ static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile)
     }
 }
 
-static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_)
+static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int lanes)
 {
     real *s = s_;
     const real *lo = lo_, *hi = hi_;
     const vec none = v_set1((real)-INFINITY);
     for (int64_t key = 0; key < n; key++) {
         vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
-        for (int v = 0; v < STRIP; v += VL) {
+        for (int v = 0; v < lanes; v += VL) {
             vec x = v_load(s + key * STRIP + v);
             x = v_select_lt(v_load(lo + v), past, x, none);
             v_store(s + key * STRIP + v, v_select_lt(first, v_load(hi + v), x, none));
@@ -131,16 +131,21 @@ static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
 /* dst[0 .. n-1] = src widened. */
 static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
 {
+    const char *at = src;
+    const int64_t step = stride * attn_element_size(dtype);
     int64_t i = 0;
 #if REAL_BITS == 32
-    const uint16_t *h = src;
-    const float *f = src;
-    for (; stride == 1 && dtype == ATTN_F32 && i + VL <= n; i += VL) v_store(dst + i, v_load(f + i));
-    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store(dst + i, v_load_f16(h + i));
-    for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store(dst + i, v_load_bf16(h + i));
+    switch (stride == 1 ? dtype : 0) {
+    case ATTN_F32:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load((const float *)src + i));
+        break;
+    case ATTN_F16:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load_f16((const uint16_t *)src + i));
+        break;
+    case ATTN_BF16:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load_bf16((const uint16_t *)src + i));
+    }
 #endif
-    const char *at = (const char *)src;
-    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (; i < n; i++) {
         dst[i] = (real)attn_element_to_f64(at + i * step, dtype);
     }
@@ -149,16 +154,21 @@ static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype,
 /* dst = src[0 .. n-1] narrowed. */
 static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src, int64_t n)
 {
+    char *at = dst;
+    const int64_t step = stride * attn_element_size(dtype);
     int64_t i = 0;
 #if REAL_BITS == 32
-    uint16_t *h = dst;
-    float *f = dst;
-    for (; stride == 1 && dtype == ATTN_F32 && i + VL <= n; i += VL) v_store(f + i, v_load(src + i));
-    for (; stride == 1 && dtype == ATTN_F16 && i + VL <= n; i += VL) v_store_f16(h + i, v_load(src + i));
-    for (; stride == 1 && dtype == ATTN_BF16 && i + VL <= n; i += VL) v_store_bf16(h + i, v_load(src + i));
+    switch (stride == 1 ? dtype : 0) {
+    case ATTN_F32:
+        for (; i + VL <= n; i += VL) v_store((float *)dst + i, v_load(src + i));
+        break;
+    case ATTN_F16:
+        for (; i + VL <= n; i += VL) v_store_f16((uint16_t *)dst + i, v_load(src + i));
+        break;
+    case ATTN_BF16:
+        for (; i + VL <= n; i += VL) v_store_bf16((uint16_t *)dst + i, v_load(src + i));
+    }
 #endif
-    char *at = (char *)dst;
-    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (; i < n; i++) {
         attn_element_from_f64(at + i * step, dtype, (double)src[i]);
     }
@@ -212,7 +222,7 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
                       int lanes)
 {
     real tile[VL][FN(CHUNK)];
-    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    const int64_t step = stride * attn_element_size(dtype);
     for (int64_t c = 0; c < dv; c += FN(CHUNK)) {
         int64_t n = dv - c < FN(CHUNK) ? dv - c : FN(CHUNK);
         for (int lane = 0; lane < lanes; lane += VL) {

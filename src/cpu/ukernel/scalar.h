@@ -52,11 +52,11 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     }
 }
 
-static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n)
+static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
     const real *key = (const real *)k + at * d, *q = qt;
     for (int64_t j = 0; j < n; j++) {
-        for (int lane = 0; lane < FN(STRIP); lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             real sum = 0, chunk = 0;
             for (int64_t c = 0; c < d; c++) {
                 chunk = FMA(key[j * d + c], q[c * FN(STRIP) + lane], chunk);
@@ -115,10 +115,10 @@ static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int
     }
 }
 
-static void FN(score)(void *s, int64_t n, const attn_score_tile *tile)
+static void FN(score)(void *s, int64_t n, const attn_score_tile *tile, int lanes)
 {
     for (int64_t key = 0; key < n; key++) {
-        for (int lane = 0; lane < FN(STRIP); lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             int64_t at = key * FN(STRIP) + lane;
             real x = ((real *)s)[at] * (real)tile->scale;
             if (tile->softcap > 0) {
@@ -137,10 +137,10 @@ static void FN(score)(void *s, int64_t n, const attn_score_tile *tile)
     }
 }
 
-static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi)
+static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi, int lanes)
 {
     for (int64_t key = 0; key < n; key++) {
-        for (int lane = 0; lane < FN(STRIP); lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             if ((real)key < ((const real *)lo)[lane] || (real)key >= ((const real *)hi)[lane]) {
                 ((real *)s)[key * FN(STRIP) + lane] = (real)-INFINITY;
             }
@@ -148,10 +148,10 @@ static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi)
     }
 }
 
-static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, const attn_running *state)
+static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
 {
     (void)p_, (void)done; /* in place */
-    for (int lane = 0; lane < FN(STRIP); lane++) {
+    for (int lane = 0; lane < lanes; lane++) {
         real *score = (real *)s + lane, *max = (real *)state->m + lane, *sum = (real *)state->l + lane;
         real top = *max, block = 0, least = (real)(EXP2_MIN / c);
         for (int64_t key = 0; key < n; key++) {
@@ -171,11 +171,11 @@ static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, co
 }
 
 static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                           const void *alpha, const unsigned char *visible)
+                           const void *alpha, const unsigned char *visible, int lanes)
 {
     const real *x = (const real *)v + at * dv_pad;
     for (int64_t c = 0; c < dv_pad; c++) {
-        for (int lane = 0; lane < FN(STRIP); lane++) {
+        for (int lane = 0; lane < lanes; lane++) {
             real sum = 0, *o = (real *)ot + c * FN(STRIP) + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (!visible || visible[key * FN(STRIP) + lane]) {
@@ -187,9 +187,10 @@ static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, i
     }
 }
 
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                   int lanes)
 {
-    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL);
+    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes);
 }
 
 static bool FN(finite)(const void *ot, int64_t dv, int lanes)
