@@ -34,8 +34,8 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
                                       _mm512_castps_si512(odd));
 }
 
-#define SMALL_PASSES(f, c0, c1, ta, first)
-#define PV_STEPS(f, c0, c1, ta, first) PASS(f, c0, c1, ta, first, 0, 0)
+#define QK_PASSES(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
+#define PV_STEPS(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
 
 /* Dwords of 32 columns of two rows: [column][2]. */
 ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)

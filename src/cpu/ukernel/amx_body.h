@@ -6,8 +6,7 @@
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
  *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
- *   SMALL_PASSES()     the products of parts that are taken, smallest first, but that of the high parts
- *   PV_STEPS()         all of them
+ *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves
  *   probability()      exp2
  *
@@ -23,77 +22,44 @@
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-/* The product of the high parts over the columns of f. */
-#define LAST_PASS(f, c0, c1, ta, first) PASS(f, c0, c1, ta, first, 0, 0)
-
-#define PRODUCT(c0, c1, ta, first)                 \
-    do {                                           \
-        if (passes) {                              \
-            SMALL_PASSES(&all, c0, c1, ta, first); \
-            LAST_PASS(&chunk, c0, c1, ta, first);  \
-        } else {                                   \
-            PV_STEPS(&all, c0, c1, ta, first);     \
-        }                                          \
+#define PRODUCT(c0, c1, ta, first)       \
+    do {                                 \
+        if (passes) {                    \
+            QK_PASSES(c0, c1, ta, first); \
+        } else {                         \
+            PV_STEPS(c0, c1, ta, first); \
+        }                                \
     } while (0)
-
-/* S += the last pass over a further chunk of columns, which begins at a. */
-static void add_chunk(float *s, const uint16_t *a, int64_t n, const factors *chunk)
-{
-    float sum[2 * TILE * STRIP] __attribute__((aligned(64)));
-    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * chunk->a_rows, s += 2 * TILE * STRIP) {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        LAST_PASS(chunk, 0, 1, 4, a);
-        TILE_ZERO(2);
-        TILE_ZERO(3);
-        LAST_PASS(chunk, 2, 3, 5, a + chunk->a_rows);
-        ROW_STORE(0, 1, sum);
-        ROW_STORE(2, 3, sum + TILE * STRIP);
-        for (int i = 0; i < 2 * TILE * STRIP; i += VL) {
-            v_store(s + i, v_add(v_load(s + i), v_load(sum + i)));
-        }
-    }
-}
 
 /* S = K QT. The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
 ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
                                const bool passes)
 {
-    enum { CHUNK_STEPS = SCORE_CHUNK / 32 };
     const int64_t d_pad = pad32(d);
-    const factors all = {
+    const factors where = {
         .b = qt,
         .a_stride = d_pad * 2,
         .a_part = PANEL_KEYS * d_pad,
         .a_step = 32,
-        .a_rows = TILE * d_pad,
         .b_stride = STRIDE,
         .b_part = d_pad * STRIP,
         .b_step = TILE * 2 * STRIP,
         .steps = d_pad / 32,
-    };
-    factors chunk = all;
-    const uint16_t *const first = (const uint16_t *)k + at * d_pad, *a = first;
-    float *to = s;
-    chunk.steps = all.steps < CHUNK_STEPS ? all.steps : CHUNK_STEPS;
-    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * all.a_rows, to += 2 * TILE * STRIP) {
+    }, *f = &where;
+    const uint16_t *a = (const uint16_t *)k + at * d_pad;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
         TILE_ZERO(0);
         TILE_ZERO(1);
         PRODUCT(0, 1, 4, a);
         if (key > 0) {
-            ROW_STORE(2, 3, to - TILE * STRIP);
+            ROW_STORE(2, 3, s - TILE * STRIP);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        PRODUCT(2, 3, 5, a + all.a_rows);
-        ROW_STORE(0, 1, to);
+        PRODUCT(2, 3, 5, a + TILE * d_pad);
+        ROW_STORE(0, 1, s);
     }
-    ROW_STORE(2, 3, to - TILE * STRIP);
-    for (int64_t step = CHUNK_STEPS; passes && step < all.steps; step += CHUNK_STEPS) {
-        chunk.b = all.b + step * all.b_step;
-        chunk.steps = all.steps - step < CHUNK_STEPS ? all.steps - step : CHUNK_STEPS;
-        add_chunk(s, first + step * all.a_step, n, &chunk);
-    }
+    ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
@@ -121,14 +87,14 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
         TILE_ZERO(0);
         TILE_ZERO(1);
-        PV_STEPS(f, 0, 1, 4, a);
+        PV_STEPS(0, 1, 4, a);
         if (row > 0) {
             add_rows(to - 2 * next, stride, sum[0], a0, a1);
             ROW_STORE(2, 3, sum[1]);
         }
         TILE_ZERO(2);
         TILE_ZERO(3);
-        PV_STEPS(f, 2, 3, 5, a + f->a_rows);
+        PV_STEPS(2, 3, 5, a + f->a_rows);
         if (row > 0) {
             add_rows(to - next, stride, sum[1], a0, a1);
         }

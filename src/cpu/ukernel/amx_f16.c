@@ -30,15 +30,16 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 
 #include "amx_split.h"
 
-#define SMALL_PASSES(f, c0, c1, ta, first)   \
+#define QK_PASSES(c0, c1, ta, first)   \
     do {                              \
-        PASS(f, c0, c1, ta, first, 1, 1); \
-        PASS(f, c0, c1, ta, first, 1, 0); \
-        PASS(f, c0, c1, ta, first, 0, 1); \
+        PASS(c0, c1, ta, first, 1, 1); \
+        PASS(c0, c1, ta, first, 1, 0); \
+        PASS(c0, c1, ta, first, 0, 1); \
+        PASS(c0, c1, ta, first, 0, 0); \
     } while (0)
-#define PV_STEPS(f, c0, c1, ta, first)                                                                   \
-    EACH_STEP(f, first, LOAD_A(f, ta, 1); LOAD_B(f, 1); MULTIPLY(c0, c1, ta); LOAD_B(f, 0); MULTIPLY(c0, c1, ta); \
-              LOAD_A(f, ta, 0); LOAD_B(f, 1); MULTIPLY(c0, c1, ta); LOAD_B(f, 0); MULTIPLY(c0, c1, ta))
+#define PV_STEPS(c0, c1, ta, first)                                                                   \
+    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta); \
+              LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
 
 #include "amx_exp2.h"
 #include "amx_body.h"

@@ -30,18 +30,19 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 
 #include "amx_split.h"
 
-#define SMALL_PASSES(f, c0, c1, ta, first)   \
+#define QK_PASSES(c0, c1, ta, first)   \
     do {                              \
-        PASS(f, c0, c1, ta, first, 2, 0); \
-        PASS(f, c0, c1, ta, first, 1, 1); \
-        PASS(f, c0, c1, ta, first, 0, 2); \
-        PASS(f, c0, c1, ta, first, 1, 0); \
-        PASS(f, c0, c1, ta, first, 0, 1); \
+        PASS(c0, c1, ta, first, 2, 0); \
+        PASS(c0, c1, ta, first, 1, 1); \
+        PASS(c0, c1, ta, first, 0, 2); \
+        PASS(c0, c1, ta, first, 1, 0); \
+        PASS(c0, c1, ta, first, 0, 1); \
+        PASS(c0, c1, ta, first, 0, 0); \
     } while (0)
-#define PV_STEPS(f, c0, c1, ta, first)                                                                       \
-    EACH_STEP(f, first, LOAD_A(f, ta, 2); LOAD_B(f, 0); MULTIPLY(c0, c1, ta); LOAD_A(f, ta, 1); MULTIPLY(c0, c1, ta); \
-              LOAD_B(f, 1); MULTIPLY(c0, c1, ta); LOAD_A(f, ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(f, 2);           \
-              MULTIPLY(c0, c1, ta); LOAD_B(f, 0); MULTIPLY(c0, c1, ta))
+#define PV_STEPS(c0, c1, ta, first)                                                                       \
+    EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \
+              LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);           \
+              MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
 
 /* 2^(d c): the exp2 of the other f32 tables. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)

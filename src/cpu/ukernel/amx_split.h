@@ -3,23 +3,24 @@
  * by amx_f16.c and amx_f32.c, which define load_columns().
  */
 
-/* The bf16 nearest to x, in lanes that are not to be rounded the one below it in size; the rest in x. Cutting off
- * everywhere would make the products that are left out up to eight times as large, and all of one sign. */
-ATTN_INLINE __m512i take_part(vec *x, __mmask16 round)
+/* x without its lower 16 bits, and the rest in x. */
+ATTN_INLINE __m512i cut_part(vec *x)
 {
-    const __m512i bits = _mm512_castps_si512(*x), half = _mm512_set1_epi32(0x8000);
-    const __m512i up = _mm512_mask_add_epi32(bits, round, bits, half);
-    const __m512i high = _mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000));
+    const __m512i high = _mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000));
     *x = v_sub(*x, _mm512_castsi512_ps(high));
     return high;
 }
 
-enum { ALL_LANES = 0xffff };
-
-/* Lanes that neither become infinite by rounding nor are NaN. */
-ATTN_INLINE __mmask16 roundable(vec x)
+/* The bf16 nearest to x, and the rest in x; lanes that would become infinite, and NaN, are cut off. Cutting off
+ * everywhere would make the products that are left out up to eight times as large, and all of one sign. */
+ATTN_INLINE __m512i nearest_part(vec *x)
 {
-    return _mm512_cmp_ps_mask(v_abs(x), v_set1(3.38e38f), _CMP_LT_OQ);
+    const __m512i bits = _mm512_castps_si512(*x);
+    const __mmask16 round = _mm512_cmp_ps_mask(v_abs(*x), v_set1(3.38e38f), _CMP_LT_OQ);
+    const __m512i up = _mm512_mask_add_epi32(bits, round, bits, _mm512_set1_epi32(0x8000));
+    const __m512i high = _mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000));
+    *x = v_sub(*x, _mm512_castsi512_ps(high));
+    return high;
 }
 
 /* Columns c .. c+31 of a row as PARTS vectors of bf16: dword i holds columns i and 16 + i. No shuffle is needed, and a
@@ -30,9 +31,8 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
 {
     vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
     vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
-    const __mmask16 a_round = roundable(a), b_round = roundable(b);
     for (int i = 0; i < PARTS; i++) {
-        __m512i low = take_part(&a, i == 0 ? a_round : ALL_LANES), high = take_part(&b, i == 0 ? b_round : ALL_LANES);
+        __m512i low = nearest_part(&a), high = nearest_part(&b);
         part[i] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
     }
 }
@@ -44,12 +44,12 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
 }
 
-/* The parts of x, of a P or dS, in upper halves; the lower halves of the last are left over. A NaN stays one. */
+/* The parts of x, of a P or dS, in upper halves. Only the last one is rounded: the other factor's parts have either
+ * sign. The lower halves of the last are left over. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
-    const __mmask16 round = _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q);
     for (int i = 0; i + 1 < PARTS; i++) {
-        part[i] = take_part(&x, i == 0 ? round : ALL_LANES);
+        part[i] = cut_part(&x);
     }
     part[PARTS - 1] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }

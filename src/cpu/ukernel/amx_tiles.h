@@ -24,7 +24,6 @@ enum {
     KEY_STEP = 32,
     PANEL_KEYS = KEY_BLOCK + KEY_STEP, /* an odd number of cache lines from row to row */
     TILE = 16,
-    SCORE_CHUNK = PARTS == 3 ? 64 : 1 << 30, /* columns of a score summed fresh, then added once */
     STRIDE = STRIP * 4, /* bytes from row to row of QT, S, P and OT */
     P_PART = KEY_BLOCK * STRIP
 };
@@ -79,30 +78,30 @@ typedef struct factors {
 /* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
  * 32. Elements of several parts in one of two orders:
  *
- *   passes  a product of parts over all steps, then the next, small ones first: only the last one, of the high parts,
- *           rounds at the size of the sum, and is summed in chunks of SCORE_CHUNK. For scores, whose errors count most.
+ *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
+ *           of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
-#define LOAD_A(f, ta, part) TILE_LOAD(ta, a_at + (part)*(f)->a_part, (f)->a_stride)
-#define LOAD_B(f, part)                                        \
+#define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride)
+#define LOAD_B(part)                                        \
     do {                                                    \
-        TILE_LOAD(6, b_at + (part)*(f)->b_part, (f)->b_stride);         \
-        TILE_LOAD(7, b_at + (part)*(f)->b_part + STRIP, (f)->b_stride); \
+        TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);         \
+        TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
     } while (0)
 #define MULTIPLY(c0, c1, ta) \
     do {                     \
         TILE_DP(c0, ta, 6);  \
         TILE_DP(c1, ta, 7);  \
     } while (0)
-#define EACH_STEP(f, first, ...)                                                             \
+#define EACH_STEP(first, ...)                                                             \
     do {                                                                                  \
-        const uint16_t *a_at = (first), *b_at = (f)->b;                                     \
-        for (int64_t i = 0; i < (f)->steps; i++, a_at += (f)->a_step, b_at += (f)->b_step) {    \
+        const uint16_t *a_at = (first), *b_at = f->b;                                     \
+        for (int64_t i = 0; i < f->steps; i++, a_at += f->a_step, b_at += f->b_step) {    \
             __VA_ARGS__;                                                                  \
         }                                                                                 \
     } while (0)
-#define PASS(f, c0, c1, ta, first, pa, pb) \
-    EACH_STEP(f, first, LOAD_A(f, ta, pa); LOAD_B(f, pb); MULTIPLY(c0, c1, ta))
+#define PASS(c0, c1, ta, first, pa, pb) \
+    EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
 
 /* Tiles c0, c1 to 16 rows of 32 floats. */
 #define ROW_STORE(c0, c1, to)              \
