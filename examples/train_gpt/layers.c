@@ -128,7 +128,8 @@ static const real TWICE_ROOT = (real)1.5957691216057308, CUBIC = (real)0.044715;
 
 static real gate(real x)
 {
-    return 1 / (1 + exp(-TWICE_ROOT * (x + CUBIC * x * x * x)));
+    real exponent = -TWICE_ROOT * (x + CUBIC * x * x * x);
+    return 1 / (1 + exp(exponent < 80 ? exponent : 80)); /* no infinity */
 }
 
 static int64_t chunk_end(int64_t first, int64_t count)

@@ -28,8 +28,8 @@ static void pack_panel(int k, int count, const real *b, ptrdiff_t row, ptrdiff_t
 
 static void pack_strip(int k, int count, const real *a, ptrdiff_t row, ptrdiff_t column, real *strip)
 {
-    for (int i = 0; i < ROWS; i++) {
-        for (int p = 0; p < k; p++) {
+    for (int p = 0; p < k; p++) {
+        for (int i = 0; i < ROWS; i++) {
             strip[p * ROWS + i] = i < count ? a[i * row + p * column] : 0;
         }
     }

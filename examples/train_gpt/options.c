@@ -18,6 +18,7 @@ enum {
     KEY_PROMPT,
     KEY_SAMPLE,
     KEY_THREADS,
+    KEY_SAVE,
     KEY_FRESH,
     KEY_JSON,
     KEY_COMPARE
@@ -27,11 +28,12 @@ static char *const default_texts[] = {"/usr/share/common-licenses"};
 
 static const struct argp_option own_options[] = {
     {"attention", KEY_ATTENTION, "KIND", 0, "libattn or standard, which materialises the matrix (default libattn)", 1},
-    {"compare", KEY_COMPARE, NULL, 0, "train both ways from the same seed; then their time and memory by context", 1},
+    {"compare", KEY_COMPARE, NULL, 0, "train both ways from the same seed, then time both by context; no files", 1},
     {"out", KEY_OUT, "DIR", 0, "folder for the checkpoint and loss.png (default train_gpt.out)", 1},
     {"fresh", KEY_FRESH, NULL, 0, "start anew though there is a checkpoint", 1},
     {"prompt", KEY_PROMPT, "TEXT", 0, "what the sample begins with (default \"The \")", 1},
     {"sample", KEY_SAMPLE, "N", 0, "bytes of the sample (default 500)", 1},
+    {"save", KEY_SAVE, "SECONDS", 0, "between two checkpoints, 0: after every step (default 5)", 1},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 1},
     {"json", KEY_JSON, NULL, 0, "one JSON object on stdout, all else on stderr", 1},
     {0},
@@ -81,6 +83,9 @@ static error_t parse_one(int key, char *text, struct argp_state *state)
     case KEY_THREADS:
         o->threads = small_number("threads", text, 1024);
         return 0;
+    case KEY_SAVE:
+        o->save_seconds = small_number("save", text, 86400);
+        return 0;
     case KEY_FRESH:
         o->fresh = true;
         return 0;
@@ -108,7 +113,8 @@ options options_parse(int argc, char **argv)
                  .text_count = 1,
                  .out = "train_gpt.out",
                  .prompt = "The ",
-                 .sample = 500};
+                 .sample = 500,
+                 .save_seconds = 5};
     for (int i = 0; i < CONFIG_FIELDS; i++) {
         const config_field *f = &config_fields[i];
         snprintf(help[i], sizeof help[i], "%s (default %g)", f->help, config_value(&config_default, f));

@@ -16,6 +16,7 @@ typedef struct options {
     const char *prompt; /* the sample begins with it */
     int sample;         /* bytes of the sample */
     int threads;        /* 0: all cores */
+    int save_seconds;   /* between two checkpoints; 0: after every step */
     bool fresh, json, compare;
 } options;
 

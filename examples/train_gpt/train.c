@@ -9,10 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checkpoint.h"
 #include "fail.h"
 #include "random.h"
 
-enum { VALIDATIONS = 20, VALID_WINDOWS = 32, SAVE_SECONDS = 5 };
+enum { VALIDATIONS = 20, VALID_WINDOWS = 32 };
 
 trainer *trainer_new(const config *c, const text *from)
 {
@@ -136,7 +137,7 @@ static void show_validation(const trainer *t, FILE *out, double speed)
     fflush(out);
 }
 
-void trainer_run(trainer *t, FILE *out, void (*save)(void *user, const trainer *t), void *user)
+void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval)
 {
     double start = seconds_now(), saved = start;
     int64_t first = t->step;
@@ -154,8 +155,8 @@ void trainer_run(trainer *t, FILE *out, void (*save)(void *user, const trainer *
         } else {
             show_progress(t, speed);
         }
-        if (save != NULL && (t->step == t->config.steps || seconds_now() - saved >= SAVE_SECONDS)) {
-            save(user, t);
+        if (checkpoint != NULL && (t->step == t->config.steps || seconds_now() - saved >= interval)) {
+            checkpoint_save(checkpoint, t);
             saved = seconds_now();
         }
     }

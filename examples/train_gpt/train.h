@@ -34,8 +34,9 @@ double trainer_step(trainer *t);
 /* The mean loss over at most 32 windows, evenly spread over the validation part. */
 double trainer_validate(trainer *t);
 
-/* To the last step, a line on `out` for each validation. save, if not NULL, is called there and every few seconds. */
-void trainer_run(trainer *t, FILE *out, void (*save)(void *user, const trainer *t), void *user);
+/* To the last step, a line on `out` for each validation. The state goes to the file `checkpoint` every `interval`
+ * seconds and at the end; NULL: nowhere. */
+void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval);
 
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);
