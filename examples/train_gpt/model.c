@@ -19,11 +19,11 @@ static void add_tensor(model *m, int64_t count, double deviation, double start, 
     m->count += count;
 }
 
-/* GPT-2's deviations: 0.02, and less where 2 * layers of them add up in the residual stream. */
+/* Weights keep the size of what they multiply, about; smaller where 2 * layers products add up in the residual stream. */
 static void lay_out_parameters(model *m)
 {
     int64_t width = m->width;
-    double deviation = 0.02, summed = deviation / sqrt(2.0 * m->layers);
+    double deviation = 1 / sqrt(2.0 * m->width), summed = deviation / sqrt(2.0 * m->layers);
     m->tensor = allocate((size_t)(BLOCK_TENSORS + PER_BLOCK * m->layers), sizeof *m->tensor);
     add_tensor(m, VOCABULARY * width, deviation, 0, true);
     add_tensor(m, m->context * width, deviation, 0, true);
