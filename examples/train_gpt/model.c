@@ -19,7 +19,7 @@ static void add_tensor(model *m, int64_t count, double deviation, double start, 
     m->count += count;
 }
 
-/* Weights keep the size of what they multiply, about; smaller where 2 * layers products add up in the residual stream. */
+/* Products keep the size of what they multiply, about; less where 2 * layers of them add up in the residual stream. */
 static void lay_out_parameters(model *m)
 {
     int64_t width = m->width;
