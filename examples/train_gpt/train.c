@@ -108,8 +108,10 @@ static bool validates_at(const trainer *t)
 static void print_state(FILE *out, const trainer *t, double speed)
 {
     double left = (double)(t->config.steps - t->step) * (double)(t->config.batch * t->config.context) / speed;
-    fprintf(out, "step %4lld/%lld  loss %.3f", (long long)t->step, (long long)t->config.steps,
-            t->step > 0 ? t->losses[t->step - 1] : NAN);
+    fprintf(out, "step %4lld/%lld", (long long)t->step, (long long)t->config.steps);
+    if (t->step > 0) {
+        fprintf(out, "  loss %.3f", t->losses[t->step - 1]);
+    }
     if (!isnan(t->valid[t->step])) {
         fprintf(out, "  validation %.3f", t->valid[t->step]);
     }
