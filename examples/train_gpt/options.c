@@ -24,6 +24,8 @@ enum {
     KEY_COMPARE
 };
 
+enum { COMPARED_STEPS = 200 }; /* unless --steps says otherwise */
+
 static char *const default_texts[] = {"/usr/share/common-licenses"};
 
 static const struct argp_option own_options[] = {
@@ -115,6 +117,7 @@ options options_parse(int argc, char **argv)
                  .prompt = "The ",
                  .sample = 500,
                  .save_seconds = 5};
+    o.config.steps = 0;
     for (int i = 0; i < CONFIG_FIELDS; i++) {
         const config_field *f = &config_fields[i];
         snprintf(help[i], sizeof help[i], "%s (default %g)", f->help, config_value(&config_default, f));
@@ -132,6 +135,9 @@ options options_parse(int argc, char **argv)
         NULL};
     argp_err_exit_status = EXIT_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
+    if (o.config.steps == 0) {
+        o.config.steps = o.compare ? COMPARED_STEPS : config_default.steps;
+    }
     config_check(&o.config);
     if (o.prompt[0] == '\0') {
         fail(EXIT_INPUT, "--prompt wants at least one byte");

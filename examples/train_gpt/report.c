@@ -24,6 +24,7 @@ void report_start(const trainer *t, FILE *out)
 void report_end(const trainer *t, const char *sample, FILE *out)
 {
     double loss = t->valid[t->step], entropy = t->text->entropy;
+    fprintf(out, "%.0f s, of which attention %.0f s\n", t->seconds, t->model->attention->seconds);
     fprintf(out, "validation loss %.3f nats a byte (%.3f bits); entropy of bytes by themselves %.3f nats (%.3f bits)\n",
             loss, loss / NATS_PER_BIT, entropy, entropy / NATS_PER_BIT);
     fprintf(out, "\n%s\n", sample);

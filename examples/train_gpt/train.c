@@ -162,4 +162,5 @@ void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval)
             saved = seconds_now();
         }
     }
+    t->seconds = seconds_now() - start;
 }

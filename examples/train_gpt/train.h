@@ -23,6 +23,7 @@ typedef struct trainer {
     double *losses;  /* [steps]: of each step's batch before its update */
     double *valid;   /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
     uint8_t *input, *target;
+    double seconds; /* of trainer_run */
 } trainer;
 
 trainer *trainer_new(const config *c, const text *t);
