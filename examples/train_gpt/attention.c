@@ -152,7 +152,7 @@ static standard_head head_of(const attention *a, const real *probabilities, atte
         .out_row = width,
         .dropout = {dropout.p, dropout.seed, dropout.offset + (uint64_t)n},
         .probabilities = (real *)probabilities + n * square,
-        .scratch = (char *)a->scratch + (uint64_t)threads_self() * standard_scratch_bytes(s.length),
+        .scratch = (char *)a->scratch + (uint64_t)threads_self() * standard_scratch_bytes(s.length, dropout.p),
     };
 }
 
@@ -165,7 +165,7 @@ static int64_t out_at(attention_shape s, int n)
 static void all_standard_forward(attention *a, real *probabilities, attention_shape s, attention_dropout dropout,
                                  const real *qkv, real *o)
 {
-    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length));
+    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
     for (int n = 0; n < s.batch * s.heads; n++) {
         standard_head head = head_of(a, probabilities, s, dropout, qkv, n);
@@ -176,7 +176,7 @@ static void all_standard_forward(attention *a, real *probabilities, attention_sh
 static void all_standard_backward(attention *a, const real *probabilities, attention_shape s, attention_dropout dropout,
                                   const real *qkv, const real *d_o, real *d_qkv)
 {
-    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length));
+    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
     for (int n = 0; n < s.batch * s.heads; n++) {
         standard_head head = head_of(a, probabilities, s, dropout, qkv, n);

@@ -9,9 +9,9 @@
 #include "matmul.h"
 
 /* One matrix, and one of bytes for dropout; a multiple of a cache line. */
-uint64_t standard_scratch_bytes(int length)
+uint64_t standard_scratch_bytes(int length, double dropout_p)
 {
-    return ((uint64_t)length * (uint64_t)length * (sizeof(real) + 1) + 63) / 64 * 64;
+    return ((uint64_t)length * (uint64_t)length * (sizeof(real) + (dropout_p > 0)) + 63) / 64 * 64;
 }
 
 /* Row i sees the keys up to i: its scores become probabilities, 0 beyond. */

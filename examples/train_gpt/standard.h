@@ -5,6 +5,8 @@
 #ifndef TRAIN_GPT_STANDARD_H
 #define TRAIN_GPT_STANDARD_H
 
+#include <stddef.h>
+
 #include "attention.h"
 
 /* A head: its rows in qkv are `row` apart, those of o and its gradient `out_row`. */
@@ -18,7 +20,7 @@ typedef struct standard_head {
     void *scratch;             /* standard_scratch_bytes */
 } standard_head;
 
-uint64_t standard_scratch_bytes(int length);
+uint64_t standard_scratch_bytes(int length, double dropout_p);
 
 void standard_forward(const standard_head *h, real *o);
 void standard_backward(const standard_head *h, const real *d_o, real *dq, real *dk, real *dv);
