@@ -30,7 +30,7 @@ static char *const default_texts[] = {"/usr/share/common-licenses"};
 
 static const struct argp_option own_options[] = {
     {"attention", KEY_ATTENTION, "KIND", 0, "libattn or standard, which materialises the matrix (default libattn)", 1},
-    {"compare", KEY_COMPARE, NULL, 0, "train both ways from the same seed, then time both by context; no files", 1},
+    {"compare", KEY_COMPARE, NULL, 0, "train both ways from the same seed (200 steps), then time both by context", 1},
     {"out", KEY_OUT, "DIR", 0, "folder for the checkpoint and loss.png (default train_gpt.out)", 1},
     {"fresh", KEY_FRESH, NULL, 0, "start anew though there is a checkpoint", 1},
     {"prompt", KEY_PROMPT, "TEXT", 0, "what the sample begins with (default \"The \")", 1},
