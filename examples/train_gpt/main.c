@@ -40,10 +40,10 @@ static char *path_in(const char *directory, const char *name)
 static void train(const options *o, const text *from, FILE *out)
 {
     char *checkpoint = path_in(o->out, "checkpoint"), *picture = path_in(o->out, "loss.png");
-    trainer *t = trainer_new(&o->config, from);
     if (mkdir(o->out, 0777) != 0 && errno != EEXIST) {
         fail(EXIT_INPUT, "--out=%s: cannot make that folder: %s", o->out, strerror(errno));
     }
+    trainer *t = trainer_new(&o->config, from);
     report_start(t, out);
     if (!o->fresh && checkpoint_load(checkpoint, t)) {
         fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint, (long long)t->step,
