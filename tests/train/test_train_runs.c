@@ -15,7 +15,7 @@
 enum { STEPS = 20 };
 
 /* How much further apart than two runs that differ by a rounding: the ways differ by one in every product. */
-static const double FACTOR = 16;
+static const double FACTOR = 32;
 
 static uint8_t letters[8192];
 
