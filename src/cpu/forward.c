@@ -7,7 +7,7 @@
  *
  *     pack Q of every strip
  *     for each block of keys:            (mask.h: only blocks that some row sees)
- *         pack K, V
+ *         pack K, V                  (unless they lie in memory as the kernels read them)
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
  *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;  softmax
  *             OT = OT alpha + V^T P
@@ -36,7 +36,8 @@ typedef struct item_run {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_run scores;
-    char *k, *v, *s, *prob, *strip;
+    char *k_room, *v_room, *s, *prob, *strip;
+    const char *k, *v; /* panels of the block at hand */
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
 } item_run;
@@ -153,12 +154,32 @@ static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
     return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
 }
 
-static void pack_block(const item_run *r, attn_interval keys, int64_t block)
+/* qk reads K in multiples of `granule` keys: can it from any key of the block on, where K lies in the tensor? */
+static bool readable(const item_run *r, attn_interval keys)
 {
-    attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
-    int64_t at = keys.lo - block, n = keys.hi - keys.lo;
-    r->uk->pack_k(r->k, at, &k, n, r->p->d);
-    r->uk->pack_v(r->v, at, &v, n, r->p->dv, r->plan->dv_pad);
+    const int64_t granule = r->uk->granule;
+    const bool from_first = r->p->window_left == ATTN_UNBOUNDED && (keys.hi - keys.lo) % granule == 0;
+    return from_first || r->seq.k_first + keys.hi + granule <= r->p->k.shape[1];
+}
+
+/* The panels of a block: the tensors themselves where they have that form, else packed. */
+static void find_panels(item_run *r, attn_interval keys, int64_t block)
+{
+    const int64_t at = keys.lo - block, n = keys.hi - keys.lo;
+    if (r->plan->k_in_place && readable(r, keys)) {
+        r->k = key_rows(r, &r->p->k, block).data;
+    } else {
+        const attn_rows rows = key_rows(r, &r->p->k, keys.lo);
+        r->uk->pack_k(r->k_room, at, &rows, n, r->p->d);
+        r->k = r->k_room;
+    }
+    if (r->plan->v_in_place) {
+        r->v = key_rows(r, &r->p->v, block).data;
+    } else {
+        const attn_rows rows = key_rows(r, &r->p->v, keys.lo);
+        r->uk->pack_v(r->v_room, at, &rows, n, r->p->dv, r->plan->dv_pad);
+        r->v = r->v_room;
+    }
 }
 
 /* The part `part` of `parts` of the keys' rows, towards the cache. */
@@ -174,7 +195,7 @@ static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval
 }
 
 /* Notes in masked[] which strips had a tile with masked positions. */
-static void run_blocks(const item_run *r, int first, int last, bool careful, bool *masked)
+static void run_blocks(item_run *r, int first, int last, bool careful, bool *masked)
 {
     attn_interval hull = {INT64_MAX, 0};
     for (int i = first; i < last; i++) {
@@ -188,7 +209,7 @@ static void run_blocks(const item_run *r, int first, int last, bool careful, boo
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, hull.hi)}, keys;
         const attn_interval next = {min64(block + size, hull.hi), min64(block + 2 * size, hull.hi)};
-        pack_block(r, all, block);
+        find_panels(r, all, block);
         for (int i = first; i < last; i++) {
             prefetch_rows(r, &r->p->k, next, i - first, last - first);
             prefetch_rows(r, &r->p->v, next, i - first, last - first);
@@ -301,8 +322,8 @@ static void task(void *arg, int64_t index, int32_t thread)
         .kv_head = item.kv_head,
         .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k = base + map->k,
-        .v = base + map->v,
+        .k_room = base + map->k,
+        .v_room = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,

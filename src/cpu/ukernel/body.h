@@ -268,6 +268,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .plain = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),
