@@ -1,11 +1,11 @@
 /*
  * bench.h: what `attn bench` measured of one implementation on one problem: from bench.c to bench_report.c (text, JSON
- * and CSV), bench_summary.c and plot.c.
+ * and CSV), bench_summary.c and plot.c; and what bench.c asks of a device's implementations.
  */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "problem.h"
+#include "cli.h"
 #include "stats.h"
 #include "worker.h"
 
@@ -14,24 +14,62 @@ enum { BENCH_MAX_SAMPLES = 32, BENCH_MAX_LINE = 16384 };
 typedef struct bench_result {
     const char *implementation;
     const problem *problem;
+    int32_t device; /* attn_device */
     bool measured;
     char why[1024]; /* if not measured */
     int samples;
     stats_summary seconds;
-    double gflops, peak_gflops, share; /* NaN: not known */
-    double amx_peak_gflops, amx_share; /* of tile products; NaN where there are none */
+    double one_by_one, one_by_one_ratio; /* a GPU's: the median, and as ratio */
+    double gflops, peak_gflops, share;   /* NaN: not known */
+    double amx_peak_gflops, amx_share;   /* of tile products; NaN where there are none */
     double waited; /* the largest share of a sample's time that an implementation's threads waited for a core */
     double ratio;  /* its time / libattn's, for libattn itself the least of these; NaN: not known */
     worker_report report;
 } bench_result;
+
+/* The implementations of a device, called as worker.h says of the CPU's; the first is libattn. */
+enum { BENCH_IMPLEMENTATIONS = 4 };
+typedef struct bench_device {
+    const char *names[BENCH_IMPLEMENTATIONS];
+    bool by_default[BENCH_IMPLEMENTATIONS];
+    double min_time; /* seconds of a sample, and samples, unless asked for others */
+    int rounds;
+    bool (*start)(worker *w, const char *implementation, const char *python, const problem *p);
+    bool (*sample)(worker *w, int64_t repeats, worker_times *times);
+    void (*peak)(worker *w, const char *python, worker_peaks *peaks);
+    bool (*finish)(worker *w, worker_report *report);
+    void (*stop)(worker *w);
+} bench_device;
+
+/* GPU 0. bench_gpu_open comes first; its errors are those of attn_context_create. */
+extern const bench_device bench_gpu;
+attn_status bench_gpu_open(void);
+
+enum bench_format { BENCH_TEXT, BENCH_JSON, BENCH_CSV };
+
+typedef struct bench {
+    cli_list list;
+    int32_t device; /* attn_device */
+    const bench_device *on;
+    const char *names; /* as given with --impl, or NULL */
+    bool peers, use[BENCH_IMPLEMENTATIONS];
+    enum bench_format format;
+    double min_time; /* seconds of a sample */
+    int rounds;      /* samples of calls that take less than a second */
+    const char *python, *plot;
+    bench_result *results; /* [count * BENCH_IMPLEMENTATIONS] */
+    int status;
+} bench;
+
+/* All implementations on problem `index` of the list: fills their results and prints them. */
+void bench_measure(bench *b, int index);
 
 /* True if O is nowhere near attention, even of 16-bit numbers: something else was computed. */
 bool bench_is_wrong(const bench_result *result);
 
 /* The machine, the commit that was built and the command; then the results of one problem, of all implementations; at
  * the end means over all problems, for each type and implementation beside libattn. */
-enum bench_format { BENCH_TEXT, BENCH_JSON, BENCH_CSV };
-void bench_print_record(enum bench_format format, int argc, char **argv);
+void bench_print_record(enum bench_format format, int32_t device, int argc, char **argv);
 void bench_print(enum bench_format format, const bench_result *results, int count);
 void bench_print_summary(enum bench_format format, const bench_result *results, int count);
 

@@ -2,31 +2,50 @@
  * bench_report.c: the results of `attn bench` as an aligned table, as JSON objects or as CSV.
  */
 #include "bench.h"
-#include "cli.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static void print_measured(const bench_result *r)
+static void print_faster(const bench_result *r)
+{
+    if (bench_is_wrong(r)) {
+        puts("  WRONG");
+    } else if (isfinite(r->ratio) && strcmp(r->implementation, "libattn") != 0) {
+        printf("  libattn is %.2f x as fast\n", r->ratio);
+    } else {
+        putchar('\n');
+    }
+}
+
+static void print_on_gpu(const bench_result *r)
+{
+    cli_text median, q1, q3, one_by_one;
+    char share[16] = "-";
+    if (isfinite(r->share)) {
+        snprintf(share, sizeof share, "%.1f %%", 100 * r->share);
+    }
+    printf("  %-11s %-31s %10s %9s .. %-9s %10s %9.1f %9s %9.1e", r->implementation, r->report.kernel,
+           cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1), cli_seconds(q3, r->seconds.q3),
+           cli_seconds(one_by_one, r->one_by_one), r->gflops * 1e-3, share, r->report.max_error);
+    print_faster(r);
+}
+
+static void print_on_cpu(const bench_result *r)
 {
     cli_text median, q1, q3, workspace, rss;
-    char share[32] = "-", faster[32] = "";
+    char share[32] = "-";
     bool tiles = isfinite(r->amx_share) && strncmp(r->report.kernel, "amx_", 4) == 0;
     if (isfinite(r->share)) {
         snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%", 100 * r->share,
                  100 * r->amx_share);
     }
-    if (bench_is_wrong(r)) {
-        snprintf(faster, sizeof faster, "WRONG");
-    } else if (isfinite(r->ratio) && strcmp(r->implementation, "libattn") != 0) {
-        snprintf(faster, sizeof faster, "libattn is %.2f x as fast", r->ratio);
-    }
-    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9.1e  %s\n", r->implementation, r->report.kernel,
+    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9.1e", r->implementation, r->report.kernel,
            r->report.threads, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
            cli_seconds(q3, r->seconds.q3), r->gflops, share,
            r->report.workspace_bytes > 0 ? cli_bytes(workspace, r->report.workspace_bytes) : "-",
-           cli_bytes(rss, r->report.peak_rss_bytes), r->report.max_error, faster);
+           cli_bytes(rss, r->report.peak_rss_bytes), r->report.max_error);
+    print_faster(r);
 }
 
 bool bench_is_wrong(const bench_result *r)
@@ -34,18 +53,29 @@ bool bench_is_wrong(const bench_result *r)
     return r->measured && !(r->report.max_error < 0x1p-6);
 }
 
+static void print_head(bool gpu)
+{
+    if (gpu) {
+        printf("%-13s %-31s %10s %22s %10s %9s %9s %9s\n", "", "kernel", "median", "quartiles     ", "one by one",
+               "TFLOP/s", "of matmul", "error");
+    } else {
+        printf("%-13s %-30s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median", "quartiles     ",
+               "GFLOP/s", "of peak", "workspace", "peak RSS", "error");
+    }
+}
+
 static void print_text(const char *line, const bench_result *results, int count)
 {
     static bool headed;
+    bool gpu = results[0].device == ATTN_DEVICE_CUDA;
     if (!headed) {
-        printf("%-13s %-30s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median", "quartiles     ",
-               "GFLOP/s", "of peak", "workspace", "peak RSS", "error");
+        print_head(gpu);
         headed = true;
     }
     puts(line);
     for (int i = 0; i < count; i++) {
         if (results[i].measured) {
-            print_measured(&results[i]);
+            gpu ? print_on_gpu(&results[i]) : print_on_cpu(&results[i]);
         } else {
             printf("  %-11s not measured: %s\n", results[i].implementation, results[i].why);
         }
@@ -60,24 +90,40 @@ static void add(cJSON *object, const char *name, double value)
 
 static void add_measured(cJSON *object, const bench_result *r)
 {
+    bool gpu = r->device == ATTN_DEVICE_CUDA;
+    const struct {
+        const char *name;
+        double value;
+        bool cpu, gpu;
+    } numbers[] = {
+        {"threads", r->report.threads, true, false},
+        {"samples", r->samples, true, true},
+        {"seconds_median", r->seconds.median, true, true},
+        {"seconds_q1", r->seconds.q1, true, true},
+        {"seconds_q3", r->seconds.q3, true, true},
+        {"seconds_one_by_one", r->one_by_one, false, true},
+        {"gflops", r->gflops, true, false},
+        {"peak_gflops", r->peak_gflops, true, false},
+        {"tflops", r->gflops * 1e-3, false, true},
+        {"matmul_tflops", r->peak_gflops * 1e-3, false, true},
+        {"share", r->share, true, true},
+        {"amx_peak_gflops", r->amx_peak_gflops, true, false},
+        {"amx_share", r->amx_share, true, false},
+        {"workspace_bytes", r->report.workspace_bytes, true, true},
+        {"peak_rss_bytes", r->report.peak_rss_bytes, true, false},
+        {"max_error", r->report.max_error, true, true},
+        {"error_c", r->report.c, true, true},
+        {"error_rows", (double)r->report.rows, true, true},
+        {"ratio", r->ratio, true, true},
+        {"ratio_one_by_one", r->one_by_one_ratio, false, true},
+        {"waited", r->waited, true, false},
+    };
     cJSON_AddStringToObject(object, "kernel", r->report.kernel);
-    add(object, "threads", r->report.threads);
-    add(object, "samples", r->samples);
-    add(object, "seconds_median", r->seconds.median);
-    add(object, "seconds_q1", r->seconds.q1);
-    add(object, "seconds_q3", r->seconds.q3);
-    add(object, "gflops", r->gflops);
-    add(object, "peak_gflops", r->peak_gflops);
-    add(object, "share", r->share);
-    add(object, "amx_peak_gflops", r->amx_peak_gflops);
-    add(object, "amx_share", r->amx_share);
-    add(object, "workspace_bytes", r->report.workspace_bytes);
-    add(object, "peak_rss_bytes", r->report.peak_rss_bytes);
-    add(object, "max_error", r->report.max_error);
-    add(object, "error_c", r->report.c);
-    add(object, "error_rows", (double)r->report.rows);
-    add(object, "ratio", r->ratio);
-    add(object, "waited", r->waited);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (gpu ? numbers[i].gpu : numbers[i].cpu) {
+            add(object, numbers[i].name, numbers[i].value);
+        }
+    }
 }
 
 /* Names once, then values; a problem of blanks and commas in quotes. */

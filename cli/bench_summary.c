@@ -2,7 +2,7 @@
  * bench_summary.c: what stands around the results of `attn bench`: where they come from, and their means at the end.
  */
 #include "bench.h"
-#include "cli.h"
+#include "gpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +11,20 @@
 
 /* ---- The record ------------------------------------------------------------------------------------------------ */
 
+/* "NVIDIA H200, sm_90, 132 multiprocessors, 140 GiB, CUDA driver 13.0; " */
+static int describe_gpu(char *text, size_t size)
+{
+    cli_text memory;
+    gpu_properties p;
+    int driver;
+    (void)gpu_count(&driver);
+    gpu_describe(0, &p);
+    return snprintf(text, size, "%s, sm_%d%d, %d multiprocessors, %s, CUDA driver %d.%d; ", p.name, p.major, p.minor,
+                    p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes), driver / 1000, driver % 1000 / 10);
+}
+
 /* "AMD EPYC, 2 cores, avx2, L2 512 KiB" */
-static void describe_machine(char *text, size_t size)
+static void describe_cpu(char *text, size_t size)
 {
     char line[512], model[256] = "CPU";
     cli_text l2;
@@ -39,10 +51,11 @@ static void write_command(char *text, size_t size, int argc, char **argv)
     }
 }
 
-void bench_print_record(enum bench_format format, int argc, char **argv)
+void bench_print_record(enum bench_format format, int32_t device, int argc, char **argv)
 {
-    char machine[512], command[4096] = "";
-    describe_machine(machine, sizeof machine);
+    char machine[768] = "", command[4096] = "";
+    int used = device == ATTN_DEVICE_CUDA ? describe_gpu(machine, 256) : 0;
+    describe_cpu(machine + used, 512);
     write_command(command, sizeof command, argc, argv);
     if (format == BENCH_JSON) {
         cJSON *object = cJSON_CreateObject();

@@ -79,6 +79,20 @@ double cli_real(const char *option, const char *text)
     return value;
 }
 
+int32_t cli_device(const char *name)
+{
+    if (strcmp(name, "cpu") != 0 && strcmp(name, "cuda") != 0) {
+        exit(cli_error(CLI_USAGE, "--device=%s is neither cpu nor cuda", name));
+    }
+    return strcmp(name, "cpu") == 0 ? ATTN_DEVICE_CPU : ATTN_DEVICE_CUDA;
+}
+
+attn_status cli_gpu_context(attn_context **context)
+{
+    attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
+    return attn_context_create(&config, context);
+}
+
 const char *cli_bytes(cli_text text, double bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -35,6 +35,12 @@ error_t cli_parse_other(int key, const char *text, const struct argp_state *stat
 int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most);
 double cli_real(const char *option, const char *text);
 
+/* --device=cpu or cuda, as attn_device; exits on other names. */
+int32_t cli_device(const char *name);
+
+/* A context for GPU 0. */
+attn_status cli_gpu_context(attn_context **context);
+
 /* "12.3 MiB", "4.56 ms": static per call site through the caller's buffer, which they return. */
 typedef char cli_text[24];
 const char *cli_bytes(cli_text text, double bytes);

@@ -1,7 +1,8 @@
 /*
- * info.c: `attn info`: the library, this machine, and what the one runs on the other.
+ * info.c: `attn info`: the library, this machine and its GPUs, and what the one runs on the other.
  */
 #include "cli.h"
+#include "gpu.h"
 
 #include <stdio.h>
 
@@ -9,11 +10,12 @@ static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object", 0},
     {"cpu", 'c', "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon, amx", 0},
     {"threads", 't', "T", 0, "threads (default: one per core)", 0},
+    {"device", 'd', "NAME", 0, "cpu or cuda: no word about the other; exit status 2 if that GPU cannot be used", 0},
     {0},
 };
 
 struct choice {
-    bool json;
+    bool json, cpu, cuda;
     attn_context_config config;
 };
 
@@ -30,16 +32,19 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case 't':
         c->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
         return 0;
+    case 'd':
+        c->cuda = cli_device(text) == ATTN_DEVICE_CUDA;
+        c->cpu = !c->cuda;
+        return 0;
     default:
         return cli_parse_other(key, text, state);
     }
 }
 
-static void print_json(const attn_info *info)
+/* ---- This CPU -------------------------------------------------------------------------------------------------- */
+
+static void add_cpu(cJSON *o, const attn_info *info)
 {
-    cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "version", info->version);
-    cJSON_AddStringToObject(o, "build", info->build);
     cJSON_AddStringToObject(o, "cpu_features", info->cpu_features);
     cJSON_AddStringToObject(o, "cpu_table", info->cpu_table);
     cJSON_AddStringToObject(o, "cpu_tables", info->cpu_tables);
@@ -47,7 +52,6 @@ static void print_json(const attn_info *info)
     cJSON_AddNumberToObject(o, "l1d_bytes", (double)info->l1d_bytes);
     cJSON_AddNumberToObject(o, "l2_bytes", (double)info->l2_bytes);
     cJSON_AddNumberToObject(o, "l3_bytes", (double)info->l3_bytes);
-    cli_print_json(o);
 }
 
 static const char *cache(cli_text text, int64_t bytes)
@@ -55,10 +59,9 @@ static const char *cache(cli_text text, int64_t bytes)
     return bytes > 0 ? cli_bytes(text, (double)bytes) : "unknown";
 }
 
-static void print_text(const attn_info *info)
+static void print_cpu(const attn_info *info)
 {
     cli_text l1d, l2, l3;
-    printf("libattn       %s (%s)\n", info->version, info->build);
     printf("CPU features  %s\n", info->cpu_features[0] != '\0' ? info->cpu_features : "none that libattn looks for");
     printf("kernel table  %s (this machine can run: %s)\n", info->cpu_table, info->cpu_tables);
     printf("threads       %d\n", info->threads);
@@ -66,14 +69,97 @@ static void print_text(const attn_info *info)
            cache(l3, info->l3_bytes));
 }
 
+/* ---- Its GPUs -------------------------------------------------------------------------------------------------- */
+
+/* The GPUs of this machine, and why libattn uses none of them: "" if it does. */
+struct gpus {
+    int count, driver;
+    char refused[256];
+};
+
+static struct gpus find_gpus(void)
+{
+    struct gpus g = {.refused = ""};
+    attn_context *context;
+    g.count = gpu_count(&g.driver);
+    if (cli_gpu_context(&context) != ATTN_OK) {
+        snprintf(g.refused, sizeof g.refused, "%s", attn_last_error());
+    }
+    attn_context_destroy(context);
+    return g;
+}
+
+static void add_gpus(cJSON *o, const struct gpus *g)
+{
+    cJSON *list = cJSON_AddArrayToObject(o, "gpus");
+    for (int i = 0; i < g->count; i++) {
+        gpu_properties p;
+        cJSON *gpu = cJSON_CreateObject();
+        gpu_describe(i, &p);
+        cJSON_AddStringToObject(gpu, "name", p.name);
+        cJSON_AddNumberToObject(gpu, "capability", 10 * p.major + p.minor);
+        cJSON_AddNumberToObject(gpu, "multiprocessors", p.multiprocessors);
+        cJSON_AddNumberToObject(gpu, "memory_bytes", (double)p.memory_bytes);
+        cJSON_AddNumberToObject(gpu, "l2_bytes", p.l2_bytes);
+        cJSON_AddItemToArray(list, gpu);
+    }
+    g->count > 0 ? cJSON_AddNumberToObject(o, "cuda_driver", g->driver) : NULL;
+    g->refused[0] != '\0' ? cJSON_AddStringToObject(o, "gpu_refused", g->refused) : NULL;
+}
+
+static void print_gpus(const struct gpus *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        cli_text memory, l2;
+        gpu_properties p;
+        gpu_describe(i, &p);
+        printf("GPU %-10d%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d\n", i, p.name, p.major, p.minor,
+               p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes), cli_bytes(l2, p.l2_bytes),
+               g->driver / 1000, g->driver % 1000 / 10);
+    }
+    if (g->refused[0] != '\0') {
+        printf("GPU           %s: %s\n", g->count > 0 ? "not used" : "none", g->refused);
+    }
+}
+
+/* ---- The command line ------------------------------------------------------------------------------------------ */
+
+static void print_json(const struct choice *c, const attn_info *info, const struct gpus *g)
+{
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "version", info->version);
+    cJSON_AddStringToObject(o, "build", info->build);
+    if (!c->cuda) {
+        add_cpu(o, info);
+    }
+    if (!c->cpu) {
+        add_gpus(o, g);
+    }
+    cli_print_json(o);
+}
+
+static void print_text(const struct choice *c, const attn_info *info, const struct gpus *g)
+{
+    printf("libattn       %s (%s)\n", info->version, info->build);
+    if (!c->cuda) {
+        print_cpu(info);
+    }
+    if (!c->cpu) {
+        print_gpus(g);
+    }
+}
+
 int cli_info(int argc, char **argv)
 {
-    static const char doc[] = "Prints version, CPU features, kernels and caches.\v"
-                              "Examples:\n  attn info\n  attn info --json\n  ATTN_CPU=scalar attn info";
+    static const char doc[] =
+        "Prints version, CPU features, kernels, caches and GPUs.\v"
+        "Examples:\n  attn info\n  attn info --json\n  attn info --device cuda\n  ATTN_CPU=scalar "
+        "attn info";
     static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
     struct choice choice = {.config = {.struct_size = sizeof choice.config}};
     attn_context *context = NULL;
     attn_info info = {.struct_size = sizeof info};
+    struct gpus gpus = {.refused = ""};
     cli_parse(&argp, argc, argv, &choice);
     attn_status status = attn_context_create(&choice.config, &context);
     if (status == ATTN_OK) {
@@ -82,7 +168,13 @@ int cli_info(int argc, char **argv)
     if (status != ATTN_OK) {
         return cli_status_error(status);
     }
-    choice.json ? print_json(&info) : print_text(&info);
+    if (!choice.cpu) {
+        gpus = find_gpus();
+    }
+    if (choice.cuda && gpus.refused[0] != '\0') {
+        return cli_error(CLI_USAGE, "%s", gpus.refused);
+    }
+    choice.json ? print_json(&choice, &info, &gpus) : print_text(&choice, &info, &gpus);
     attn_context_destroy(context);
     return CLI_OK;
 }

@@ -14,15 +14,16 @@ static const struct command {
 } commands[] = {
     {"run", cli_run, "attn run", "attention of Q, K, V in .npy or .safetensors files"},
     {"bench", cli_bench, "attn bench", "time, memory and error beside standard attention"},
-    {"check", cli_check, "attn check", "this machine's kernels against float64"},
+    {"check", cli_check, "attn check", "this machine's kernels, or its GPU's, against float64"},
     {"plan", cli_plan, "attn plan", "what would run, why, and what it costs"},
-    {"info", cli_info, "attn info", "version, CPU features, kernels, caches"},
+    {"info", cli_info, "attn info", "version, CPU features, kernels, caches, GPUs"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static int help(FILE *out)
 {
-    fputs("attn: exact attention, tile by tile (FlashAttention), on this CPU\n\nUsage: attn COMMAND [...]\n\n", out);
+    fputs("attn: exact attention, tile by tile (FlashAttention), on this CPU or GPU\n\nUsage: attn COMMAND [...]\n\n",
+          out);
     for (int i = 0; i < COMMANDS; i++) {
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
     }

@@ -1,11 +1,10 @@
 /*
- * peer.c: see peer.h. The protocol is told in bench/peers.py.
+ * peer.c: see peer.h. The protocols are told in the scripts.
  */
 #include "peer.h"
 #include "problem.h"
 #include "standard.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,15 +13,16 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* The text of bench/peers.py, which the build's include path has. */
-extern const char peer_script[];
-__asm__(".section .rodata\n"
-        ".globl peer_script\n"
-        ".hidden peer_script\n"
-        "peer_script:\n"
-        ".incbin \"peers.py\"\n"
-        ".byte 0\n"
-        ".previous\n");
+/* The text of a script in bench/, which the build's include path has. */
+#define SCRIPT(name, file)                    \
+    __asm__(".section .rodata\n"              \
+            ".globl " #name "\n"              \
+            ".hidden " #name "\n" #name ":\n" \
+            ".incbin \"" file "\"\n"          \
+            ".byte 0\n"                       \
+            ".previous\n")
+SCRIPT(peer_script_cpu, "peers.py");
+SCRIPT(peer_script_cuda, "peers_cuda.py");
 
 const char *peer_refuses(const attn_forward_args *a)
 {
@@ -45,48 +45,71 @@ static size_t bytes_of(const attn_tensor *t)
     return (size_t)elements * attn_dtype_size(t->dtype);
 }
 
-/* Moves the tensors into a nameless file, whose descriptor Python inherits; adds their places to the job. */
-static bool share(const attn_forward_args *args, attn_forward_args *own, cJSON *job)
+/* The four tensors one after the other, each from a page of its own on. */
+static bool make_room(peer *p, const size_t offset[5])
 {
-    static const char *const name[] = {"q", "k", "v", "o"}, *const type[] = {"", "f64", "f32", "f16", "bf16"};
+    if (p->shared != NULL) {
+        munmap(p->shared, p->shared_bytes);
+        p->shared = NULL;
+    }
+    if (ftruncate(p->file, (off_t)offset[4]) != 0) {
+        return false;
+    }
+    void *map = mmap(NULL, offset[4], PROT_READ | PROT_WRITE, MAP_SHARED, p->file, 0);
+    p->shared = map == MAP_FAILED ? NULL : map;
+    p->shared_bytes = offset[4];
+    return p->shared != NULL;
+}
+
+static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
+{
+    static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
+    cJSON *place = cJSON_AddObjectToObject(question, name);
+    cJSON *shape = cJSON_AddArrayToObject(place, "shape"), *stride = cJSON_AddArrayToObject(place, "stride");
+    for (int n = 0; n < 4; n++) {
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[n]));
+        cJSON_AddItemToArray(stride, cJSON_CreateNumber((double)t->stride[n]));
+    }
+    cJSON_AddNumberToObject(place, "offset", (double)offset);
+    cJSON_AddStringToObject(place, "dtype", type[t->dtype]);
+}
+
+bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question)
+{
+    static const char *const name[] = {"q", "k", "v", "o"};
     attn_tensor *tensor[] = {&own->q, &own->k, &own->v, &own->o};
     size_t offset[5] = {0};
     *own = *args;
     for (int i = 0; i < 4; i++) {
         offset[i + 1] = (offset[i] + bytes_of(tensor[i]) + 4095) / 4096 * 4096;
     }
-    int file = memfd_create("attn bench", 0);
-    if (file < 0 || ftruncate(file, (off_t)offset[4]) != 0) {
-        return false;
-    }
-    char *map = mmap(NULL, offset[4], PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (map == MAP_FAILED) {
+    if (!make_room(p, offset)) {
+        snprintf(p->why, sizeof p->why, "no shared memory for the tensors: %s", strerror(errno));
         return false;
     }
     for (int i = 0; i < 4; i++) {
         attn_tensor *t = tensor[i];
-        memcpy(map + offset[i], t->data, bytes_of(t));
-        t->data = map + offset[i];
-        cJSON *place = cJSON_AddObjectToObject(job, name[i]);
-        cJSON *shape = cJSON_AddArrayToObject(place, "shape"), *stride = cJSON_AddArrayToObject(place, "stride");
-        for (int n = 0; n < 4; n++) {
-            cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[n]));
-            cJSON_AddItemToArray(stride, cJSON_CreateNumber((double)t->stride[n]));
-        }
-        cJSON_AddNumberToObject(place, "offset", (double)offset[i]);
-        cJSON_AddStringToObject(place, "dtype", type[t->dtype]);
+        memcpy((char *)p->shared + offset[i], t->data, bytes_of(t));
+        t->data = (char *)p->shared + offset[i];
+        add_tensor(question, name[i], t, offset[i]);
     }
-    cJSON_AddNumberToObject(job, "file", file);
-    cJSON_AddNumberToObject(job, "bytes", (double)offset[4]);
+    cJSON_AddBoolToObject(question, "causal", (args->flags & ATTN_CAUSAL) != 0);
+    cJSON_AddBoolToObject(question, "top_left", (args->flags & ATTN_TOP_LEFT) != 0);
+    args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(question, "scale", args->softmax_scale)
+                            : cJSON_AddNullToObject(question, "scale");
+    cJSON_AddNumberToObject(question, "file", p->file);
+    cJSON_AddNumberToObject(question, "bytes", (double)offset[4]);
     return true;
 }
 
 /* ---- Python ---------------------------------------------------------------------------------------------------- */
 
-static bool start_python(peer *p, const char *python)
+bool peer_open(peer *p, const char *python, const char *script)
 {
-    int down[2], up[2];
-    if (pipe(down) != 0 || pipe(up) != 0) {
+    int down[2] = {-1, -1}, up[2] = {-1, -1};
+    *p = (peer){.file = memfd_create("attn bench", 0)};
+    if (p->file < 0 || pipe(down) != 0 || pipe(up) != 0) {
+        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
         return false;
     }
     pid_t pid = fork();
@@ -96,17 +119,20 @@ static bool start_python(peer *p, const char *python)
         dup2(up[1], STDOUT_FILENO);
         close(down[1]);
         close(up[0]);
-        execlp(python, python, "-c", peer_script, (char *)NULL);
+        execlp(python, python, "-c", script, (char *)NULL);
         _exit(127);
     }
     close(down[0]);
     close(up[1]);
     p->to = fdopen(down[1], "w"), p->from = fdopen(up[0], "r");
-    return pid > 0 && p->to != NULL && p->from != NULL;
+    if (pid < 0 || p->to == NULL || p->from == NULL) {
+        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+        return false;
+    }
+    return true;
 }
 
-/* One line there, one back; frees the question. NULL: see p->why. */
-static cJSON *ask(peer *p, cJSON *question)
+cJSON *peer_ask(peer *p, cJSON *question)
 {
     char *text = cJSON_PrintUnformatted(question), answer[2048] = "";
     cJSON_Delete(question);
@@ -123,8 +149,14 @@ static cJSON *ask(peer *p, cJSON *question)
         cJSON_Delete(reply);
         return NULL;
     }
+    const char *kernel = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "kernel"));
+    if (kernel != NULL) {
+        snprintf(p->kernel, sizeof p->kernel, "%s", kernel);
+    }
     return reply;
 }
+
+/* ---- bench/peers.py -------------------------------------------------------------------------------------------- */
 
 bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
                 int threads, int32_t pass)
@@ -136,20 +168,12 @@ bool peer_start(peer *p, const char *python, const char *name, const attn_forwar
                             pass == PASS_FORWARD    ? "forward"
                             : pass == PASS_BACKWARD ? "backward"
                                                     : "training");
-    cJSON_AddBoolToObject(job, "causal", (args->flags & ATTN_CAUSAL) != 0);
-    cJSON_AddBoolToObject(job, "top_left", (args->flags & ATTN_TOP_LEFT) != 0);
-    args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(job, "scale", args->softmax_scale)
-                            : cJSON_AddNullToObject(job, "scale");
-    if (!share(args, own, job) || !start_python(p, python)) {
-        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+    if (!peer_open(p, python, peer_script_cpu) || !peer_share(p, args, own, job)) {
         cJSON_Delete(job);
         return false;
     }
-    cJSON *reply = ask(p, job);
-    if (reply != NULL) {
-        snprintf(p->kernel, sizeof p->kernel, "%s", cJSON_GetStringValue(cJSON_GetObjectItem(reply, "kernel")));
-        cJSON_Delete(reply);
-    }
+    cJSON *reply = peer_ask(p, job);
+    cJSON_Delete(reply);
     return reply != NULL;
 }
 
@@ -157,7 +181,7 @@ bool peer_sample(peer *p, int64_t repeats, double *seconds, double *waited)
 {
     cJSON *question = cJSON_CreateObject();
     cJSON_AddNumberToObject(question, "repeats", (double)repeats);
-    cJSON *reply = ask(p, question);
+    cJSON *reply = peer_ask(p, question);
     *seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "seconds"));
     *waited = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "waited"));
     cJSON_Delete(reply);

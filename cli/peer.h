@@ -1,28 +1,49 @@
 /*
- * peer.h: a library of attention that is called from Python (bench/peers.py, which the program carries inside):
- * PyTorch, ONNX Runtime. A Python process shares Q, K, V and O with this one and measures calls on request. Called by
- * worker.c, so it is a child of a process that does nothing else.
+ * peer.h: libraries of attention that are called from Python, by a script that the program carries inside: on the CPU
+ * PyTorch and ONNX Runtime (bench/peers.py), on a GPU PyTorch's backends (bench/peers_cuda.py). A Python process shares
+ * Q, K, V and O with this one and measures calls on request. Called by worker.c, from a child that does nothing else,
+ * and by bench_gpu.c.
  */
 #ifndef CLI_PEER_H
 #define CLI_PEER_H
 
 #include <attn/attn.h>
+#include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 typedef struct peer {
     FILE *to, *from;
+    int file; /* of the shared memory, without a name; Python has inherited the descriptor */
+    void *shared;
+    size_t shared_bytes;
     char kernel[48]; /* "torch 2.13.0" */
     double rss;      /* bytes: the most that the Python process held so far */
-    char why[512];   /* one sentence, once something returned false */
+    char why[512];   /* one sentence, once something returned false or NULL */
 } peer;
 
 /* NULL, or why no peer is asked about such a call. Static string. */
 const char *peer_refuses(const attn_forward_args *args);
 
-/* Starts the interpreter `python` with the library `name` and lets it call once. *own = args with the tensors in shared
- * memory; pass: of enum problem_pass. False is a refusal: the library is not there or cannot do it. */
+/* ---- Any script ------------------------------------------------------------------------------------------------ */
+
+extern const char peer_script_cpu[], peer_script_cuda[];
+
+/* Starts the interpreter `python` with a script. */
+bool peer_open(peer *p, const char *python, const char *script);
+
+/* Adds a problem to a question: what is to be computed, and its tensors, which move to the shared memory in place of
+ * those before; *own = args with them. */
+bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question);
+
+/* One line there, one back; frees the question. NULL: refused, or the process is gone. */
+cJSON *peer_ask(peer *p, cJSON *question);
+
+/* ---- bench/peers.py -------------------------------------------------------------------------------------------- */
+
+/* Starts the interpreter with the library `name` and lets it call once. *own = args with the tensors in shared memory;
+ * pass: of enum problem_pass. False is a refusal: the library is not there or cannot do it. */
 bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
                 int threads, int32_t pass);
 

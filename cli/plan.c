@@ -1,9 +1,10 @@
 /*
- * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, beside this machine's measured
- * roofline. No tensor is made.
+ * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, on a CPU beside this machine's
+ * measured roofline. No tensor is made.
  */
 #include "cli.h"
 #include "peak.h"
+#include "plan_gpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +14,14 @@
 static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object per problem", 0},
     {"no-measure", 'n', NULL, 0, "leave the roofline out", 0},
+    {"device", 'd', "NAME", 0, "cpu (default), cuda: this machine's GPU, or h200: one that need not be here", 0},
     {0},
 };
 
 struct choice {
     bool json, measure;
+    int32_t device;
+    bool h200; /* device: not this machine's, but one of these */
     cli_list list;
 };
 
@@ -38,6 +42,23 @@ static void tell_kernel(const struct story *s)
     printf("  tiles       %d query rows x %d keys; %lld rows of a head's queries per work item\n", p->strip,
            p->key_block, (long long)p->rows_per_item);
     printf("  work        %lld items on %d thread%s\n", (long long)p->items, p->threads, p->threads == 1 ? "" : "s");
+}
+
+static void tell_gpu(const struct story *s)
+{
+    const attn_plan *p = &s->plan;
+    cli_text workspace, one, all;
+    printf("  kernel      %s: %s\n", p->kernel, p->why);
+    printf("  tiles       %d query rows x %d keys\n", p->strip, p->key_block);
+    printf("  work        %lld items of %lld rows\n", (long long)p->items, (long long)p->rows_per_item);
+    if (s->problem->has_lens || s->problem->has_used_q || s->problem->has_used_k) {
+        puts("  FLOPs       depend on lengths in the GPU's memory");
+    } else {
+        printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
+    }
+    printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
+           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(one, s->scores_bytes / s->heads),
+           cli_bytes(all, s->scores_bytes), s->heads);
 }
 
 static void tell_tiles(const struct story *s)
@@ -79,7 +100,8 @@ static void tell_roofline(const struct story *s)
     }
 }
 
-static void tell_json(const struct story *s)
+/* Numbers that a device does not have are left out: those of a GPU's plan are 0. */
+static void tell_json(const struct story *s, bool gpu)
 {
     const attn_plan *p = &s->plan;
     cJSON *o = cJSON_CreateObject();
@@ -89,25 +111,28 @@ static void tell_json(const struct story *s)
     const struct {
         const char *name;
         double value;
+        bool gpu_too;
     } numbers[] = {
-        {"threads", p->threads},
-        {"strip", p->strip},
-        {"key_block", p->key_block},
-        {"rows_per_item", (double)p->rows_per_item},
-        {"items", (double)p->items},
-        {"tiles_full", (double)p->tiles_full},
-        {"tiles_partial", (double)p->tiles_partial},
-        {"tiles_skipped", (double)p->tiles_skipped},
-        {"flops", p->flops},
-        {"bytes_tiled", p->bytes_tiled},
-        {"bytes_standard", p->bytes_standard},
-        {"workspace_bytes", (double)p->workspace_bytes},
-        {"scores_bytes", s->scores_bytes},
-        {"peak_gflops", s->fma},
-        {"read_gbytes", s->read},
+        {"threads", p->threads, false},
+        {"strip", p->strip, true},
+        {"key_block", p->key_block, true},
+        {"rows_per_item", (double)p->rows_per_item, true},
+        {"items", (double)p->items, true},
+        {"tiles_full", (double)p->tiles_full, false},
+        {"tiles_partial", (double)p->tiles_partial, false},
+        {"tiles_skipped", (double)p->tiles_skipped, false},
+        {"flops", p->flops, true},
+        {"bytes_tiled", p->bytes_tiled, false},
+        {"bytes_standard", p->bytes_standard, false},
+        {"workspace_bytes", (double)p->workspace_bytes, true},
+        {"scores_bytes", s->scores_bytes, true},
+        {"peak_gflops", s->fma, false},
+        {"read_gbytes", s->read, false},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        cJSON_AddNumberToObject(o, numbers[i].name, numbers[i].value);
+        if (!gpu || numbers[i].gpu_too) {
+            cJSON_AddNumberToObject(o, numbers[i].name, numbers[i].value);
+        }
     }
     cli_print_json(o);
 }
@@ -121,31 +146,45 @@ static double score_bytes(const problem *p)
     return size * (double)p->hq * (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
 }
 
+static attn_status make_plan(const struct choice *c, const problem *p, const attn_forward_args *args, attn_plan *plan)
+{
+    attn_context *context = NULL;
+    if (c->h200) {
+        return plan_for_h200(args, plan);
+    }
+    attn_status status = c->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context) : problem_context(p, &context);
+    if (status == ATTN_OK) {
+        status = attn_forward_plan(context, args, plan);
+    }
+    attn_context_destroy(context);
+    return status;
+}
+
 static int tell(const struct choice *c, const problem *p)
 {
     struct story s = {.problem = p, .plan = {.struct_size = sizeof s.plan}, .heads = (double)p->hq * (double)p->b};
-    attn_context *context = NULL;
+    bool gpu = c->device == ATTN_DEVICE_CUDA;
     problem_tensors tensors;
     problem_print(p, s.line, sizeof s.line);
     if (!problem_tensors_create(p, PLACE_NOWHERE, &tensors)) {
         return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space", s.line);
     }
-    attn_status status = problem_context(p, &context);
-    if (status == ATTN_OK) {
-        status = attn_forward_plan(context, &tensors.args, &s.plan);
-    }
+    attn_status status = make_plan(c, p, &tensors.args, &s.plan);
     problem_tensors_free(&tensors);
     if (status != ATTN_OK) {
         return cli_status_error(status);
     }
     s.scores_bytes = score_bytes(p);
-    if (c->measure) {
+    if (c->measure && !gpu) {
         bool tiles = strcmp(s.plan.kernel, "amx_bf16") == 0;
         s.fma = tiles ? peak_amx(s.plan.threads, 0.1) : peak_fma(s.plan.kernel, s.plan.threads, 0.1);
         s.read = peak_read(s.plan.threads, 0.2);
     }
     if (c->json) {
-        tell_json(&s);
+        tell_json(&s, gpu);
+    } else if (gpu) {
+        puts(s.line);
+        tell_gpu(&s);
     } else {
         puts(s.line);
         tell_kernel(&s);
@@ -153,7 +192,6 @@ static int tell(const struct choice *c, const problem *p)
         tell_costs(&s);
         tell_roofline(&s);
     }
-    attn_context_destroy(context);
     return CLI_OK;
 }
 
@@ -166,6 +204,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case 'n':
         c->measure = false;
+        return 0;
+    case 'd':
+        c->h200 = strcmp(text, "h200") == 0;
+        c->device = c->h200 ? ATTN_DEVICE_CUDA : cli_device(text);
         return 0;
     case ARGP_KEY_ARG:
         cli_add_problems(&c->list, text);
@@ -185,6 +227,7 @@ int cli_plan(int argc, char **argv)
         "Examples:\n"
         "  attn plan \"hq=16 nq=4096 d=64 causal=1\"\n"
         "  attn plan \"b=4 hq=32 hkv=8 nq=1 nk=100000 d=128 dtype=bf16\"\n"
+        "  attn plan --device h200 \"hq=16 nq=4096 d=128 dtype=bf16 causal=1\"\n"
         "  attn plan \"n=131072 window_left=1023 window_right=0 threads=1\"";
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
     struct choice c = {.measure = true};

@@ -166,7 +166,7 @@ bool bench_plot(const bench_result *results, int count, const char *path, char *
         snprintf(error, size, "--plot: cannot start gnuplot: %s", strerror(errno));
         return false;
     }
-    if (with_peers(results, count)) {
+    if (with_peers(results, count) || results[0].device == ATTN_DEVICE_CUDA) {
         plot_bars(gnuplot, path, results, count);
     } else {
         send_data(gnuplot, results, count, curves, found);

@@ -76,8 +76,9 @@ void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int
     }
     plot_start(gnuplot, path, 300 + 55 * (count / kinds), 900);
     send_data(gnuplot, results, count, kinds);
-    fputs("set multiplot layout 2,1 title \"Exact attention on this machine's CPU\"\n"
-          "set style data histograms\nset style histogram clustered gap 1\nset style fill solid 0.9 noborder\n"
+    fprintf(gnuplot, "set multiplot layout 2,1 title \"Exact attention on this machine's %s\"\n",
+            results[0].device == ATTN_DEVICE_CUDA ? "GPU" : "CPU");
+    fputs("set style data histograms\nset style histogram clustered gap 1\nset style fill solid 0.9 noborder\n"
           "set grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\nset tics nomirror\nset xtics rotate by -40\n"
           "set key top left Left reverse horizontal\nset yrange [0:]\nset offsets 0, 0, graph 0.15, 0\n"
           "set rmargin 8\nset ylabel '% of the ceiling measured in the same run'\n",

@@ -331,20 +331,20 @@ bool worker_start(worker *w, const char *implementation, const char *python, con
     return receive(w, &r);
 }
 
-bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited)
+bool worker_sample(worker *w, int64_t repeats, worker_times *times)
 {
     struct reply r;
     bool ok = ask(w, (struct request){.operation = SAMPLE, .repeats = repeats}, &r);
-    *seconds = r.value, *waited = r.waited;
+    *times = (worker_times){.seconds = r.value, .waited = r.waited, .one_by_one = NAN};
     return ok;
 }
 
-bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops)
+void worker_peak(worker *w, const char *python, worker_peaks *peaks)
 {
     struct reply r;
-    bool ok = ask(w, (struct request){.operation = PEAK, .seconds = seconds}, &r);
-    *gflops = r.value, *amx_gflops = r.amx;
-    return ok;
+    (void)python;
+    bool ok = ask(w, (struct request){.operation = PEAK, .seconds = 0.02}, &r);
+    *peaks = (worker_peaks){ok ? r.value : NAN, ok && r.amx > 0 ? r.amx : NAN};
 }
 
 bool worker_finish(worker *w, worker_report *report)

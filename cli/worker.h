@@ -21,6 +21,19 @@ typedef struct worker {
     char why[1024]; /* one sentence, once something returned false */
 } worker;
 
+/* Of a call, the mean of several. */
+typedef struct worker_times {
+    double seconds;
+    double waited;     /* of threads for a core meanwhile; 0 for one thread, whose seconds are those that it had one */
+    double one_by_one; /* a GPU's: seconds if calls are enqueued one by one */
+} worker_times;
+
+/* What the machine could do, in GFLOP/s; NaN: not known. */
+typedef struct worker_peaks {
+    double gflops; /* of multiply-adds in registers; a GPU's: of a large product of matrices */
+    double tiles;  /* of products of AMX tiles */
+} worker_peaks;
+
 typedef struct worker_report {
     char kernel[48];
     int32_t threads;
@@ -35,13 +48,11 @@ typedef struct worker_report {
  * see why. */
 bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
 
-/* Mean seconds of `repeats` calls in a row, and the mean seconds that its threads waited for a core meanwhile: 0 for
- * one thread, whose seconds are those that it had a core. */
-bool worker_sample(worker *w, int64_t repeats, double *seconds, double *waited);
+/* `repeats` calls in a row. */
+bool worker_sample(worker *w, int64_t repeats, worker_times *times);
 
-/* GFLOP/s of multiply-adds in registers, with the threads and the vectors of libattn on this problem, and of
- * products of AMX tiles (0: there are none). */
-bool worker_peak(worker *w, double seconds, double *gflops, double *amx_gflops);
+/* With the threads and the vectors of libattn on this problem, in 20 ms. */
+void worker_peak(worker *w, const char *python, worker_peaks *peaks);
 
 /* Measures the error and ends the process. */
 bool worker_finish(worker *w, worker_report *report);

@@ -6,6 +6,9 @@
 #include "problem.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <unistd.h>
 
 static uint64_t mix(uint64_t x) /* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 */
 {
@@ -93,23 +96,52 @@ static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_
     }
 }
 
+/* Rows first .. end-1 of the flat order of (i0, i1); extents n. */
+struct part {
+    const attn_tensor *t;
+    const int64_t *n;
+    int kind, tensor;
+    uint64_t seed;
+    int64_t first, end;
+};
+
+static void *fill_part(void *arg)
+{
+    const struct part *p = arg;
+    const attn_tensor *t = p->t;
+    for (int64_t at = p->first; at < p->end; at++) {
+        int64_t i0 = at / p->n[1], i1 = at % p->n[1];
+        for (int64_t i2 = 0; i2 < p->n[2]; i2++) {
+            int64_t row = (i0 * t->shape[1] + i1) * t->shape[2] + i2;
+            for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
+                int64_t index = row * t->shape[3] + i3;
+                inputs_store(t, i0, i1, i2, i3,
+                             p->tensor <= INPUTS_V ? inputs_value(p->kind, p->seed, p->tensor, index)
+                                                   : side_value(t, p->seed, p->tensor, row, index));
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Large tensors on all cores: filling those of a GPU's problem would take longer than the problem. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor)
 {
+    enum { MOST = 64 };
+    struct part parts[MOST];
+    pthread_t threads[MOST];
+    bool started[MOST] = {false};
     int64_t n[4];
     for (int a = 0; a < 4; a++) {
         n[a] = t->stride[a] == 0 && t->shape[a] > 1 ? 1 : t->shape[a];
     }
-    for (int64_t i0 = 0; i0 < n[0]; i0++) {
-        for (int64_t i1 = 0; i1 < n[1]; i1++) {
-            for (int64_t i2 = 0; i2 < n[2]; i2++) {
-                int64_t row = (i0 * t->shape[1] + i1) * t->shape[2] + i2;
-                for (int64_t i3 = 0; i3 < n[3]; i3++) {
-                    int64_t index = row * t->shape[3] + i3;
-                    inputs_store(t, i0, i1, i2, i3,
-                                 tensor <= INPUTS_V ? inputs_value(kind, seed, tensor, index)
-                                                    : side_value(t, seed, tensor, row, index));
-                }
-            }
-        }
+    int64_t rows = n[0] * n[1], cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int count = rows * n[2] * n[3] < 1 << 20 ? 1 : (int)(cores < MOST ? cores : MOST);
+    for (int i = 0; i < count; i++) {
+        parts[i] = (struct part){t, n, kind, tensor, seed, rows * i / count, rows * (i + 1) / count};
+        started[i] = i > 0 && pthread_create(&threads[i], NULL, fill_part, &parts[i]) == 0;
+    }
+    for (int i = 0; i < count; i++) {
+        started[i] ? (void)pthread_join(threads[i], NULL) : (void)fill_part(&parts[i]);
     }
 }

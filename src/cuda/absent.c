@@ -4,14 +4,16 @@
 #include "core/error.h"
 #include "cuda/cuda.h"
 
+static attn_status refuse(void)
+{
+    return attn_fail(ATTN_ERR_UNSUPPORTED, "this build has no GPU kernels (ATTN_CUDA=OFF, or nvcc was not found)");
+}
+
 attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator)
 {
-    (void)allocator;
+    (void)ordinal, (void)allocator;
     *cuda = NULL;
-    return attn_fail(ATTN_ERR_UNSUPPORTED,
-                     "GPU %d was asked for, but this build has no GPU kernels (ATTN_CUDA=OFF, or "
-                     "nvcc was not found)",
-                     ordinal);
+    return refuse();
 }
 
 void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)
@@ -28,11 +30,11 @@ const char *attn_cuda_name(const attn_cuda *cuda)
 attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_cuda_call *call)
 {
     (void)cuda, (void)p, (void)call;
-    return ATTN_ERR_UNSUPPORTED;
+    return refuse();
 }
 
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan)
 {
     (void)cuda, (void)p, (void)plan;
-    return ATTN_ERR_UNSUPPORTED;
+    return refuse();
 }

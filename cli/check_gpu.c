@@ -1,0 +1,206 @@
+/*
+ * check_gpu.c: `attn check --device cuda`: the same problems as on the CPU, on copies of their tensors in the GPU's
+ * memory, against the float64 oracle. Every problem runs twice, on two streams, into poisoned outputs between poisoned
+ * margins. Called by check.c.
+ *
+ * Limits: those of the contract (A1, A3). The tensor cores take probabilities in 16 bits from inputs of 16 bits (A2):
+ * an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c = 16 (large scores), and
+ * over all elements an RMSE of at most 1.45 times that of rounding once.
+ */
+#include "args.h"
+#include "check.h"
+#include "gpu.h"
+#include "gpu_copy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double max_rmse = 1.45, fast_c = 16, max_roundings = 2;
+enum { MANY = 10000 }; /* elements that an RMSE is judged from */
+
+struct check {
+    attn_context *context;
+    void *streams[2];
+    bool json;
+    long long problems, failed, unsupported, on_sm90, on_sm80; /* problems: of each seed */
+    double worst_c, worst_lse, worst_fast, worst_rmse;         /* fast: of the bound for probabilities of 16 bits */
+};
+
+struct outcome {
+    struct check_verdict verdict;
+    attn_status status;
+    char kernel[48], sentence[300]; /* sentence: the library's, unless status is ATTN_OK */
+    bool on_sm90, on_sm80;
+    bool rounds; /* probabilities to 16 bits */
+};
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+
+/* One call on copies of the tensors; the outputs come back. */
+static attn_status call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
+{
+    gpu_copy copies[ARGS_TENSORS];
+    attn_forward_args args = t->args;
+    problem_tensors_poison(t);
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        copies[i] = gpu_copy_tensor(args_at(&t->args, i));
+        *args_at(&args, i) = copies[i].there;
+    }
+    args.stream = stream;
+    attn_status status = attn_forward(c->context, &args);
+    gpu_wait();
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        if (args_tensors[i].output) {
+            gpu_copy_back(&copies[i]);
+            *intact = *intact && gpu_margins_intact(&copies[i]);
+        }
+        gpu_copy_free(&copies[i]);
+    }
+    *intact = *intact && problem_tensors_intact(t);
+    return status;
+}
+
+static attn_status plan(const struct check *c, const attn_forward_args *args, struct outcome *out)
+{
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_status status = attn_forward_plan(c->context, args, &plan);
+    if (status == ATTN_OK) {
+        snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
+        out->on_sm90 = strstr(plan.kernel, "sm90") != NULL, out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
+        out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
+    }
+    return status;
+}
+
+static void run(const struct check *c, const problem *p, struct outcome *out)
+{
+    problem_tensors t;
+    uint64_t hash[2] = {0};
+    if (!problem_tensors_create(p, PLACE_PLAIN, &t)) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    *out = (struct outcome){.verdict.intact = true};
+    out->status = plan(c, &t.args, out);
+    for (int i = 0; i < 2 && out->status == ATTN_OK; i++) {
+        out->status = call(c, &t, c->streams[i], &out->verdict.intact);
+        hash[i] = check_hash(&t.args);
+    }
+    if (out->status == ATTN_OK) {
+        out->verdict.equal = hash[0] == hash[1];
+        errors_measure(&t.args, 0, &out->verdict.errors);
+    } else {
+        snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
+    }
+    problem_tensors_free(&t);
+}
+
+/* ---- Judging --------------------------------------------------------------------------------------------------- */
+
+/* Of O's error times that of rounding once; NaN: too few elements, or O of 32 bits, which is not rounded. */
+static double rmse_ratio(const problem *p, const struct outcome *out)
+{
+    const errors *e = &out->verdict.errors;
+    bool many = e->rows * p->dv >= MANY;
+    return many && p->o_dtype == p->dtype && e->rmse_once > 0 ? e->rmse / e->rmse_once : NAN;
+}
+
+static void judge(struct check *c, const problem *p, struct outcome *out)
+{
+    struct check_verdict *v = &out->verdict;
+    const errors *e = &v->errors;
+    double roundings = e->relative / (p->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8), ratio = rmse_ratio(p, out);
+    if (out->rounds) {
+        double of_bound = fmin(roundings / max_roundings, e->c / fast_c);
+        v->exact = of_bound <= 1 && !(ratio > max_rmse);
+        c->worst_fast = fmax(c->worst_fast, of_bound);
+        c->worst_rmse = fmax(c->worst_rmse, ratio);
+    } else {
+        v->exact = e->c <= CHECK_MAX_C;
+        c->worst_c = fmax(c->worst_c, e->c);
+    }
+    c->worst_lse = fmax(c->worst_lse, e->lse);
+    v->ok = out->status == ATTN_OK && v->intact && v->equal && v->exact && e->lse <= CHECK_MAX_LSE;
+    c->problems++;
+    c->unsupported += out->status == ATTN_ERR_UNSUPPORTED;
+    c->failed += !v->ok && out->status != ATTN_ERR_UNSUPPORTED;
+    c->on_sm90 += out->on_sm90;
+    c->on_sm80 += out->on_sm80;
+}
+
+/* ---- Telling --------------------------------------------------------------------------------------------------- */
+
+static void tell(const struct check *c, const problem *p, const char *line, const struct outcome *out)
+{
+    const struct check_verdict *v = &out->verdict;
+    cli_progress(NULL);
+    if (c->json && out->status != ATTN_OK) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "problem", line);
+        cJSON_AddStringToObject(o, attn_status_string(out->status), out->sentence);
+        cli_print_json(o);
+    } else if (c->json) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "problem", line);
+        cJSON_AddStringToObject(o, "kernel", out->kernel);
+        cJSON_AddNumberToObject(o, "rmse", v->errors.rmse);
+        cJSON_AddNumberToObject(o, "rmse_once", v->errors.rmse_once);
+        check_tell_json(o, p->seed, v);
+    } else if (out->status != ATTN_OK) {
+        printf("  %s, %s: %s\n", attn_status_string(out->status), out->sentence, line);
+    } else {
+        char ratio[16] = "-";
+        if (!isnan(rmse_ratio(p, out))) {
+            snprintf(ratio, sizeof ratio, "%.2f", rmse_ratio(p, out));
+        }
+        printf("%9.2f %5.2f %10s  %-31s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel, line);
+        check_tell_failure(out->kernel, v);
+    }
+}
+
+static void tell_summary(const struct check *c)
+{
+    printf(
+        "%s: %lld problems, %lld failed, %lld unsupported; %lld on forward_sm90, %lld on forward_sm80; worst c %.2f of "
+        "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE %.2f of %.2f\n",
+        c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported, c->on_sm90, c->on_sm80, c->worst_c,
+        CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast, c->worst_rmse, max_rmse);
+}
+
+int check_gpu(const cli_list *list, int64_t seeds, bool json)
+{
+    struct check c = {.json = json};
+    char line[4096];
+    attn_status status = cli_gpu_context(&c.context);
+    if (status != ATTN_OK) {
+        return cli_status_error(status);
+    }
+    const char *failure = gpu_open();
+    if (failure != NULL) {
+        return cli_error(CLI_INTERNAL, "%s", failure);
+    }
+    c.streams[0] = gpu_stream(), c.streams[1] = gpu_stream();
+    if (!json) {
+        printf("%9s %5s %10s  %s\n", "c", "LSE", "x rounding", "kernel");
+    }
+    for (int i = 0; i < list->count; i++) {
+        problem p = list->problems[i];
+        p.lse = p.row_max = true;
+        for (int64_t s = 0; s < seeds; s++) {
+            struct outcome out;
+            p.seed = list->problems[i].seed + (uint64_t)s;
+            problem_print(&p, line, sizeof line);
+            cli_progress("%s", line);
+            gpu_task(line);
+            run(&c, &p, &out);
+            judge(&c, &p, &out);
+            tell(&c, &p, line, &out);
+        }
+    }
+    if (!json) {
+        tell_summary(&c);
+    }
+    attn_context_destroy(c.context);
+    return c.failed == 0 ? CLI_OK : CLI_CHECK_FAILED;
+}

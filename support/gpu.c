@@ -1,0 +1,231 @@
+/*
+ * gpu.c: see gpu.h. Declarations follow the driver API of CUDA 12 (cuda.h), which is stable.
+ */
+#include "gpu.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAILED = 3, STREAM_NON_BLOCKING = 1, CAPTURE_THREAD_LOCAL = 1 };
+enum {
+    MULTIPROCESSORS = 16,
+    L2_BYTES = 38,
+    CAPABILITY_MAJOR = 75,
+    CAPABILITY_MINOR = 76
+}; /* CU_DEVICE_ATTRIBUTE_... */
+
+typedef unsigned long long device_pointer;
+
+/* One line per entry point: name, exported symbol, arguments. */
+#define ENTRIES(X)                                                                                            \
+    X(init, "cuInit", (unsigned flags))                                                                       \
+    X(driver_version, "cuDriverGetVersion", (int *version))                                                   \
+    X(error_string, "cuGetErrorString", (int error, const char **sentence))                                   \
+    X(device_count, "cuDeviceGetCount", (int *count))                                                         \
+    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                                  \
+    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                                     \
+    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                                     \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))                           \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))                               \
+    X(set_current, "cuCtxSetCurrent", (void *context))                                                        \
+    X(synchronize, "cuCtxSynchronize", (void))                                                                \
+    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                                             \
+    X(free, "cuMemFree_v2", (device_pointer p))                                                               \
+    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))                            \
+    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))                                  \
+    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                                       \
+    X(event_create, "cuEventCreate", (void **event, unsigned flags))                                          \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                                             \
+    X(event_wait, "cuEventSynchronize", (void *event))                                                        \
+    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end))                     \
+    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                                     \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                                        \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **exec, void *graph, unsigned long long flags)) \
+    X(graph_free, "cuGraphDestroy", (void *graph))                                                            \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                              \
+    X(exec_free, "cuGraphExecDestroy", (void *exec))
+
+static struct {
+#define MEMBER(name, symbol, args) int(*name) args;
+    ENTRIES(MEMBER)
+} cu;
+
+static const char *task = "";
+
+void gpu_task(const char *what)
+{
+    task = what;
+}
+
+static void check(int result, const char *what)
+{
+    if (result != 0) {
+        const char *sentence = "unknown error";
+        (void)cu.error_string(result, &sentence);
+        fprintf(stderr, "attn: the GPU: %s: %s (CUDA error %d)%s%s\n", what, sentence, result,
+                task[0] != '\0' ? ", at " : "", task);
+        exit(FAILED);
+    }
+}
+
+/* The driver, initialised. NULL, or why there is none. */
+static const char *find_driver(void)
+{
+    static char failure[160];
+    static bool tried;
+    if (tried) {
+        return failure[0] == '\0' ? NULL : failure;
+    }
+    tried = true;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (library == NULL) {
+        snprintf(failure, sizeof failure, "no CUDA driver: %.120s", dlerror());
+        return failure;
+    }
+#define FIND(name, symbol, args)                                                   \
+    {                                                                              \
+        void *address = dlsym(library, symbol);                                    \
+        if (address == NULL) {                                                     \
+            snprintf(failure, sizeof failure, "the CUDA driver lacks %s", symbol); \
+            return failure;                                                        \
+        }                                                                          \
+        memcpy(&cu.name, &address, sizeof address);                                \
+    }
+    ENTRIES(FIND)
+    int result = cu.init(0);
+    if (result != 0) {
+        const char *sentence = "unknown error";
+        (void)cu.error_string(result, &sentence);
+        snprintf(failure, sizeof failure, "the CUDA driver does not start: %.100s", sentence);
+        return failure;
+    }
+    return NULL;
+}
+
+int gpu_count(int *driver)
+{
+    int count = 0;
+    *driver = 0;
+    if (find_driver() == NULL) {
+        check(cu.device_count(&count), "counting GPUs");
+        check(cu.driver_version(driver), "asking the driver");
+    }
+    return count;
+}
+
+void gpu_describe(int ordinal, gpu_properties *p)
+{
+    int device;
+    check(cu.device_get(&device, ordinal), "finding it");
+    check(cu.device_name(p->name, sizeof p->name, device), "asking for its name");
+    check(cu.device_memory(&p->memory_bytes, device), "asking for its memory");
+    check(cu.device_attribute(&p->major, CAPABILITY_MAJOR, device), "asking for its capability");
+    check(cu.device_attribute(&p->minor, CAPABILITY_MINOR, device), "asking for its capability");
+    check(cu.device_attribute(&p->multiprocessors, MULTIPROCESSORS, device), "asking for its multiprocessors");
+    check(cu.device_attribute(&p->l2_bytes, L2_BYTES, device), "asking for its L2");
+}
+
+const char *gpu_open(void)
+{
+    void *context;
+    int device, version;
+    const char *failure = find_driver();
+    if (failure != NULL) {
+        return failure;
+    }
+    if (gpu_count(&version) == 0) {
+        return "the CUDA driver finds no GPU it can use";
+    }
+    check(cu.device_get(&device, 0), "finding it");
+    check(cu.primary_retain(&context, device), "retaining its primary context");
+    check(cu.set_current(context), "entering its context");
+    return NULL;
+}
+
+/* ---- Memory and streams ---------------------------------------------------------------------------------------- */
+
+void *gpu_alloc(size_t bytes)
+{
+    char what[64];
+    device_pointer p = 0;
+    snprintf(what, sizeof what, "allocating %.3g GiB", (double)bytes * 0x1p-30);
+    check(cu.alloc(&p, bytes > 0 ? bytes : 1), what);
+    return (void *)(uintptr_t)p;
+}
+
+void gpu_free(void *p)
+{
+    check(cu.free((device_pointer)(uintptr_t)p), "freeing memory");
+}
+
+void gpu_put(void *to, const void *from, size_t bytes)
+{
+    check(cu.put((device_pointer)(uintptr_t)to, from, bytes), "copying to it");
+}
+
+void gpu_get(void *to, const void *from, size_t bytes)
+{
+    check(cu.get(to, (device_pointer)(uintptr_t)from, bytes), "copying from it");
+}
+
+void *gpu_stream(void)
+{
+    void *stream;
+    check(cu.stream_create(&stream, STREAM_NON_BLOCKING), "making a stream");
+    return stream;
+}
+
+void gpu_wait(void)
+{
+    check(cu.synchronize(), "waiting for it");
+}
+
+/* ---- Events and graphs ----------------------------------------------------------------------------------------- */
+
+void *gpu_event(void)
+{
+    void *event;
+    check(cu.event_create(&event, 0), "making an event");
+    return event;
+}
+
+void gpu_record(void *event, void *stream)
+{
+    check(cu.event_record(event, stream), "recording an event");
+}
+
+double gpu_seconds(void *start, void *end)
+{
+    float milliseconds;
+    check(cu.event_wait(end), "waiting for an event");
+    check(cu.event_elapsed(&milliseconds, start, end), "asking for a time");
+    return (double)milliseconds * 1e-3;
+}
+
+void gpu_capture(void *stream)
+{
+    check(cu.capture_start(stream, CAPTURE_THREAD_LOCAL), "starting a graph");
+}
+
+void *gpu_captured(void *stream)
+{
+    void *graph, *exec;
+    check(cu.capture_end(stream, &graph), "ending a graph");
+    check(cu.graph_instantiate(&exec, graph, 0), "making a graph ready");
+    check(cu.graph_free(graph), "freeing a graph");
+    return exec;
+}
+
+void gpu_launch(void *graph, void *stream)
+{
+    check(cu.graph_launch(graph, stream), "launching a graph");
+}
+
+void gpu_graph_free(void *graph)
+{
+    check(cu.exec_free(graph), "freeing a graph");
+}
