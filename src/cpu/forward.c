@@ -38,7 +38,7 @@ typedef struct item_run {
     attn_score_run scores;
     char *k, *v, *s, *prob, *strip;
     unsigned char *visible;
-    attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_rows_mask *mask; /* of each strip */
 } item_run;
 
 /* ---- strips ---------------------------------------------------------------------------------------------------- */
@@ -84,11 +84,14 @@ static void reset_strip(const item_run *r, int strip)
 
 static void start_strip(item_run *r, int strip)
 {
-    const void *rows[ATTN_MAX_STRIP] = {NULL};
+    const void *rows[ATTN_MAX_STRIP];
     int lanes = strip_lanes(r, strip);
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
+    }
+    for (int lane = lanes; lane < r->uk->strip; lane++) {
+        rows[lane] = NULL;
     }
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
@@ -288,6 +291,7 @@ static void task(void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &j->plan->scratch;
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
+    attn_rows_mask mask[ATTN_MAX_STRIPS];
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     item_run r = {
         .plan = j->plan,
@@ -302,6 +306,7 @@ static void task(void *arg, int64_t index, int32_t thread)
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,
         .strip = base + map->strips,
+        .mask = mask,
     };
     r.scores = (attn_score_run){.p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
     r.scores.first_head = item.kv_head * j->p->group;

@@ -218,6 +218,26 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
+/* n columns of VL rows, zeros where row[i] is NULL; false, and nothing done, where all are. */
+static bool FN(gather)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t first, int64_t stride, int32_t dtype,
+                       int64_t n)
+{
+    bool any = false;
+    for (int i = 0; i < VL; i++) {
+        any |= row[i] != NULL;
+    }
+    for (int i = 0; any && i < VL; i++) {
+        if (row[i]) {
+            FN(widen)(tile[i], (const char *)row[i] + first, stride, dtype, n);
+            continue;
+        }
+        for (int64_t c = 0; c < n; c += VL) {
+            v_store(&tile[i][c], v_set1(0));
+        }
+    }
+    return any;
+}
+
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
@@ -226,18 +246,20 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
         int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
         for (int lane = 0; lane < STRIP; lane += VL) {
-            memset(tile, 0, sizeof tile);
-            for (int i = 0; i < VL; i++) {
-                if (row[lane + i]) {
-                    FN(widen)(tile[i], (const char *)row[lane + i] + c0 * step, stride, dtype, n);
-                }
+            real *to = (real *)qt + c0 * STRIP + lane;
+            bool any = FN(gather)(tile, row + lane, c0 * step, stride, dtype, n);
+            for (int64_t c = 0; !any && c < n; c++) {
+                v_store(to + c * STRIP, v_set1(0));
             }
-            for (int64_t c = 0; c < n; c += VL) {
+            for (int64_t c = 0; any && c < n; c += VL) {
                 vec x[VL];
-                real *to = (real *)qt + (c0 + c) * STRIP + lane;
                 ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
                 FN(transpose)(x);
-                for (int i = 0; i < VL && c + i < n; i++) v_store(to + i * STRIP, v_mul(x[i], by));
+                ATTN_UNROLL for (int i = 0; i < VL; i++) {
+                    if (c + i < n) {
+                        v_store(to + (c + i) * STRIP, v_mul(x[i], by));
+                    }
+                }
             }
         }
     }
