@@ -36,7 +36,9 @@ typedef struct item_run {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_run scores;
-    char *k, *v, *s, *prob, *strip;
+    char *s, *prob, *strip;
+    char *k_space, *v_space; /* for panels */
+    const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
 } item_run;
@@ -153,12 +155,28 @@ static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
     return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
 }
 
-static void pack_block(const item_run *r, attn_interval keys, int64_t block)
+/* Rows that are a panel as they are need no packing. */
+static bool is_panel(const item_run *r, const attn_tensor *t, int64_t cols)
+{
+    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
+           t->stride[1] == cols && t->shape[3] == cols;
+}
+
+static void pack_block(item_run *r, attn_interval keys, int64_t block)
 {
     attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
     int64_t at = keys.lo - block, n = keys.hi - keys.lo;
-    r->uk->pack_k(r->k, at, &k, n, r->p->d);
-    r->uk->pack_v(r->v, at, &v, n, r->p->dv, r->plan->dv_pad);
+    r->k = r->k_space, r->v = r->v_space;
+    if (is_panel(r, &r->p->k, r->p->d)) {
+        r->k = key_rows(r, &r->p->k, block).data;
+    } else {
+        r->uk->pack_k(r->k_space, at, &k, n, r->p->d);
+    }
+    if (is_panel(r, &r->p->v, r->plan->dv_pad)) {
+        r->v = key_rows(r, &r->p->v, block).data;
+    } else {
+        r->uk->pack_v(r->v_space, at, &v, n, r->p->dv, r->plan->dv_pad);
+    }
 }
 
 /* The part `part` of `parts` of the keys' rows, towards the cache. */
@@ -174,7 +192,7 @@ static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval
 }
 
 /* Notes in masked[] which strips had a tile with masked positions. */
-static void run_blocks(const item_run *r, int first, int last, bool careful, bool *masked)
+static void run_blocks(item_run *r, int first, int last, bool careful, bool *masked)
 {
     attn_interval hull = {INT64_MAX, 0};
     for (int i = first; i < last; i++) {
@@ -300,8 +318,8 @@ static void task(void *arg, int64_t index, int32_t thread)
         .kv_head = item.kv_head,
         .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k = base + map->k,
-        .v = base + map->v,
+        .k_space = base + map->k,
+        .v_space = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,

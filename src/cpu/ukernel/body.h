@@ -66,14 +66,19 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
     }
 }
 
+/* What is left of n keys is done as the last MR of them, some for the second time: K may end with them. */
 ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
 {
     int64_t key = 0;
-    for (; width == 1 && n - key > MR; key += 2 * MR) {
+    for (; width == 1 && n - key >= 2 * MR; key += 2 * MR) {
         FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, 2 * MR, width);
     }
-    for (; key < n; key += MR) {
+    for (; n >= MR && key < n; key += MR) {
+        key = n - key < MR ? n - MR : key;
         FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, MR, width);
+    }
+    for (; key < n; key++) {
+        FN(qk_keys)(s + key * STRIP, k + key * d, qt, d, 1, width);
     }
 }
 
@@ -200,7 +205,7 @@ static void FN(no_state)(void)
 
 static uint64_t FN(k_bytes)(int64_t d)
 {
-    return (uint64_t)(ATTN_KEY_BLOCK + MR) * (uint64_t)d * sizeof(real); /* qk reads keys in multiples of MR */
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
 }
 
 static uint64_t FN(v_bytes)(int64_t dv_pad)
@@ -276,6 +281,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),

@@ -231,6 +231,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),
