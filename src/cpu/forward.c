@@ -7,7 +7,7 @@
  *
  *     pack Q of every strip
  *     for each block of keys:            (mask.h: only blocks that some row sees)
- *         pack K, V                  (unless they lie in memory as the kernels read them)
+ *         pack K, V
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
  *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;  softmax
  *             OT = OT alpha + V^T P
@@ -36,8 +36,9 @@ typedef struct item_run {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_run scores;
-    char *k_room, *v_room, *s, *prob, *strip;
-    const char *k, *v; /* panels of the block at hand */
+    char *s, *prob, *strip;
+    char *k_space, *v_space; /* for panels */
+    const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
 } item_run;
@@ -154,31 +155,27 @@ static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
     return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
 }
 
-/* qk reads K in multiples of `granule` keys: can it from any key of the block on, where K lies in the tensor? */
-static bool readable(const item_run *r, attn_interval keys)
+/* Rows that are a panel as they are need no packing. */
+static bool is_panel(const item_run *r, const attn_tensor *t, int64_t cols)
 {
-    const int64_t granule = r->uk->granule;
-    const bool from_first = r->p->window_left == ATTN_UNBOUNDED && (keys.hi - keys.lo) % granule == 0;
-    return from_first || r->seq.k_first + keys.hi + granule <= r->p->k.shape[1];
+    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
+           t->stride[1] == cols && t->shape[3] == cols;
 }
 
-/* The panels of a block: the tensors themselves where they have that form, else packed. */
-static void find_panels(item_run *r, attn_interval keys, int64_t block)
+static void pack_block(item_run *r, attn_interval keys, int64_t block)
 {
-    const int64_t at = keys.lo - block, n = keys.hi - keys.lo;
-    if (r->plan->k_in_place && readable(r, keys)) {
+    attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
+    int64_t at = keys.lo - block, n = keys.hi - keys.lo;
+    r->k = r->k_space, r->v = r->v_space;
+    if (is_panel(r, &r->p->k, r->p->d)) {
         r->k = key_rows(r, &r->p->k, block).data;
     } else {
-        const attn_rows rows = key_rows(r, &r->p->k, keys.lo);
-        r->uk->pack_k(r->k_room, at, &rows, n, r->p->d);
-        r->k = r->k_room;
+        r->uk->pack_k(r->k_space, at, &k, n, r->p->d);
     }
-    if (r->plan->v_in_place) {
+    if (is_panel(r, &r->p->v, r->plan->dv_pad)) {
         r->v = key_rows(r, &r->p->v, block).data;
     } else {
-        const attn_rows rows = key_rows(r, &r->p->v, keys.lo);
-        r->uk->pack_v(r->v_room, at, &rows, n, r->p->dv, r->plan->dv_pad);
-        r->v = r->v_room;
+        r->uk->pack_v(r->v_space, at, &v, n, r->p->dv, r->plan->dv_pad);
     }
 }
 
@@ -209,7 +206,7 @@ static void run_blocks(item_run *r, int first, int last, bool careful, bool *mas
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, hull.hi)}, keys;
         const attn_interval next = {min64(block + size, hull.hi), min64(block + 2 * size, hull.hi)};
-        find_panels(r, all, block);
+        pack_block(r, all, block);
         for (int i = first; i < last; i++) {
             prefetch_rows(r, &r->p->k, next, i - first, last - first);
             prefetch_rows(r, &r->p->v, next, i - first, last - first);
@@ -283,10 +280,9 @@ static void finish_strip(const item_run *r, int strip)
 
 static void run_item(item_run *r)
 {
-    bool masked[ATTN_MAX_STRIPS], tensors = r->p->bias.data || r->p->mask.data;
+    bool masked[ATTN_MAX_STRIPS] = {false}, tensors = r->p->bias.data || r->p->mask.data;
     for (int i = 0; i < r->strips; i++) {
         start_strip(r, i);
-        masked[i] = false;
     }
     run_blocks(r, 0, r->strips, false, masked);
     for (int i = 0; i < r->strips; i++) {
@@ -313,8 +309,8 @@ static void task(void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &j->plan->scratch;
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
-    attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     item_run r = {
         .plan = j->plan,
         .p = j->p,
@@ -322,8 +318,8 @@ static void task(void *arg, int64_t index, int32_t thread)
         .kv_head = item.kv_head,
         .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k_room = base + map->k,
-        .v_room = base + map->v,
+        .k_space = base + map->k,
+        .v_space = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,

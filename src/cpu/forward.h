@@ -30,7 +30,6 @@ typedef struct attn_cpu_plan {
     int32_t threads;
     int64_t strips; /* per item */
     int64_t dv_pad;
-    bool k_in_place, v_in_place; /* used where they are, not packed */
     attn_score_plan scores;
     attn_schedule schedule;
     uint64_t table_bytes; /* schedule.first_item, at the start of the workspace */

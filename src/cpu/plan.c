@@ -56,12 +56,6 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
     }
 }
 
-/* Rows of the table's own type, one after the other, without columns to add. */
-static bool in_place(const attn_ukernel *uk, const attn_tensor *t, int64_t columns)
-{
-    return uk->plain == t->dtype && t->stride[3] == 1 && t->stride[1] == columns && t->shape[3] == columns;
-}
-
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_scratch_map *m = &plan->scratch;
@@ -119,8 +113,6 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     *plan = (attn_cpu_plan){.uk = table(machine->isa, p)};
     plan->strips = strips_per_item(p, plan->uk, machine);
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
-    plan->k_in_place = in_place(plan->uk, &p->k, p->d);
-    plan->v_in_place = in_place(plan->uk, &p->v, plan->dv_pad);
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_schedule(plan, p);
     plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;

@@ -70,14 +70,14 @@ typedef struct attn_running {
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
     const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h) */
-    int strip;     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
-    int granule;   /* OT has d_v rounded up to a multiple of this many rows */
-    int key_block; /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
-    int key_tile;  /* keys per tile of scores; key_block is a multiple of it */
-    int key_step;  /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
-    int real_size; /* sizeof(real) */
-    bool lags;     /* m may lag behind the maximum: top is an array of its own */
-    int32_t plain; /* panels of K and V are rows of this dtype, d and dv_pad elements apart; 0: they are not */
+    int strip;            /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int granule;          /* OT has d_v rounded up to a multiple of this many rows */
+    int key_block;        /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_tile;         /* keys per tile of scores; key_block is a multiple of it */
+    int key_step;         /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
+    int real_size;        /* sizeof(real) */
+    bool rows_are_panels; /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
+    bool lags;            /* m may lag behind the maximum: top is an array of its own */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);
@@ -96,8 +96,7 @@ typedef struct attn_ukernel {
     /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. */
     void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor);
 
-    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. Where
-     * panels are plain, reads keys in multiples of granule. */
+    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);
 
     /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0.

@@ -231,7 +231,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
-    .plain = sizeof(real) == sizeof(float) ? ATTN_F32 : ATTN_F64,
+    .rows_are_panels = true,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),
