@@ -232,21 +232,19 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
-/* n columns of VL rows, zeros where row[i] is NULL; false, and nothing done, where all are. */
-static bool FN(gather)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t first, int64_t stride, int32_t dtype,
-                       int64_t n)
+/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if all are NULL. */
+ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row, int64_t first,
+                            int64_t stride, int32_t dtype, int64_t n)
 {
+    static const real zeros[FN(CHUNK)];
+    const bool in_place = FN(in_place)(stride, dtype, n);
     bool any = false;
     for (int i = 0; i < VL; i++) {
-        any |= row[i] != NULL;
-    }
-    for (int i = 0; any && i < VL; i++) {
-        if (row[i]) {
-            FN(widen)(tile[i], (const char *)row[i] + first, stride, dtype, n);
-            continue;
-        }
-        for (int64_t c = 0; c < n; c += VL) {
-            v_store(&tile[i][c], v_set1(0));
+        const char *at = row[i] ? (const char *)row[i] + first : NULL;
+        any |= at != NULL;
+        from[i] = !at ? zeros : in_place ? (const real *)(const void *)at : tile[i];
+        if (at && !in_place) {
+            FN(widen)(tile[i], at, stride, dtype, n);
         }
     }
     return any;
@@ -255,19 +253,20 @@ static bool FN(gather)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t 
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
+    const real *from[VL];
     const vec by = v_set1((real)factor);
     int64_t step = stride * attn_element_size(dtype);
     for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
         int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
         for (int lane = 0; lane < STRIP; lane += VL) {
             real *to = (real *)qt + c0 * STRIP + lane;
-            bool any = FN(gather)(tile, row + lane, c0 * step, stride, dtype, n);
+            bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
             for (int64_t c = 0; !any && c < n; c++) {
                 v_store(to + c * STRIP, v_set1(0));
             }
             for (int64_t c = 0; any && c < n; c += VL) {
                 vec x[VL];
-                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
+                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
                 FN(transpose)(x);
                 ATTN_UNROLL for (int i = 0; i < VL; i++) {
                     if (c + i < n) {
