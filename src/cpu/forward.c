@@ -73,6 +73,11 @@ static int64_t strip_first(const item_run *r, int strip)
     return r->first_row + (int64_t)strip * r->uk->strip;
 }
 
+static bool sees_nothing(const item_run *r, int strip)
+{
+    return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
+}
+
 static void reset_strip(const item_run *r, int strip)
 {
     attn_running state = strip_state(r, strip);
@@ -81,7 +86,9 @@ static void reset_strip(const item_run *r, int strip)
         set_real(r->uk, state.top, lane, -INFINITY);
         set_real(r->uk, state.l, lane, 0);
     }
-    memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+    if (sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
+        memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+    }
 }
 
 static void start_strip(item_run *r, int strip)
@@ -97,7 +104,7 @@ static void start_strip(item_run *r, int strip)
     }
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
-    if (r->mask[strip].hull.lo < r->mask[strip].hull.hi) {
+    if (!sees_nothing(r, strip)) {
         r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor);
     }
 }
@@ -131,7 +138,7 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    const void *alpha = strip_state(r, strip).alpha;
+    const void *alpha = keys.lo <= r->mask[strip].hull.lo ? NULL : strip_state(r, strip).alpha; /* the first block */
     const int lanes = strip_lanes(r, strip);
     bool masked = n % uk->key_step != 0;
     attn_interval tile = keys;

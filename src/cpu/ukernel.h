@@ -118,7 +118,8 @@ typedef struct attn_ukernel {
      * key_step. */
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
 
-    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
+    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. Without alpha
+     * (NULL), OT = V^T P. */
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
                int lanes);
 

@@ -105,11 +105,13 @@ ATTN_INLINE void FN(pv_columns)(real *ot, const real *x, const real *p, int64_t 
 {
     vec acc[2 * MR][NV];
     FN(outer)(acc, x, 1, dv_pad, p, n, rows, width);
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+    ATTN_UNROLL for (int r = 0; r < rows && alpha; r++) {
         ATTN_UNROLL for (int v = 0; v < width; v++) {
-            real *o = ot + r * STRIP + v * VL;
-            v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
+            acc[r][v] = v_fma(v_load(ot + r * STRIP + v * VL), v_load(alpha + v * VL), acc[r][v]);
         }
+    }
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) v_store(ot + r * STRIP + v * VL, acc[r][v]);
     }
 }
 
@@ -150,7 +152,7 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
                     sum = FUSED(x[key * dv_pad + c], p[key * STRIP + lane], sum);
                 }
             }
-            *o = FUSED(*o, alpha[lane], sum);
+            *o = alpha ? FUSED(*o, alpha[lane], sum) : sum;
         }
     }
 }

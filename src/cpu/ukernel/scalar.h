@@ -182,7 +182,7 @@ static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, i
                     sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
                 }
             }
-            *o = FMA(*o, ((const real *)alpha)[lane], sum);
+            *o = alpha ? FMA(*o, ((const real *)alpha)[lane], sum) : sum;
         }
     }
 }
