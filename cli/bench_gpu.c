@@ -4,8 +4,8 @@
  * tensor cores give, in one Python process on the same GPU (bench/peers_cuda.py). Only one of the two has work on the
  * GPU at a time, and each times itself between two events of its own.
  *
- * Power decides on clocks: in turns of 20 ms each implementation would run at the clock that the one before it left
- * behind (seen: 20 %), hence the short turns.
+ * Power decides on clocks, and a kernel runs at the clock that those before it left behind: in turns of 20 ms the order
+ * of implementations made differences of 20 %. Hence turns of a few calls (docs/cuda.md, "How it is measured").
  *
  * A call is timed in two ways: replayed from a graph of calls, which is the GPU's own time, and enqueued one by one,
  * which on short problems is what enqueueing costs in C or in Python.
@@ -298,8 +298,8 @@ static void stop(worker *w)
 const bench_device bench_gpu = {
     .names = {"libattn", "cudnn", "flash", "standard"},
     .by_default = {true, true, true, true},
-    .min_time = 1e-3, /* turns shorter than the GPU takes to change its clock, so that all have the same */
-    .rounds = 25,
+    .min_time = 2e-4,
+    .rounds = BENCH_MAX_SAMPLES,
     .start = start,
     .sample = sample,
     .peak = measure_peak,

@@ -128,7 +128,7 @@ static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t b
     }
     uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state, lanes);
     if (r->p->dropout.on) {
-        attn_score_drop(&r->scores, r->prob, strip_first(r, strip), keys.lo, n, true);
+        attn_score_drop(&r->scores, r->prob, done, strip_first(r, strip), keys.lo, n, true);
     }
     return partial;
 }

@@ -163,7 +163,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
                 attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n, uk->strip);
     if (r->p->dropout.on) {
-        attn_score_drop(&r->scores, r->keep, first, keys.lo, n, false);
+        attn_score_drop(&r->scores, r->keep, 0, first, keys.lo, n, false);
     }
     const attn_grad_tile tile = {
         .exponent = r->plan->scores.exponent,

@@ -41,9 +41,6 @@ static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, co
 
 static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
 {
-    if (p->dropout.on) { /* other tables have their probabilities in forms of their own */
-        return p->q.dtype == ATTN_F64 ? isa->f64 : isa->precise;
-    }
     switch (p->q.dtype) {
     case ATTN_F64:
         return isa->f64;

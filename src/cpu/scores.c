@@ -102,7 +102,8 @@ void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int la
     }
 }
 
-void attn_score_drop(const attn_score_run *r, void *tile, int64_t first, int64_t first_key, int64_t n, bool times)
+void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first, int64_t first_key, int64_t n,
+                     bool times)
 {
     attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
     for (int lane = 0; lane < r->uk->strip; lane++) {
@@ -110,7 +111,7 @@ void attn_score_drop(const attn_score_run *r, void *tile, int64_t first, int64_t
         drop.query[lane] = (uint64_t)row.query;
         drop.stream[lane] = attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
     }
-    r->uk->grad->drop(tile, n, &drop, times);
+    r->uk->grad->drop(tile, done, n, &drop, times);
 }
 
 void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible)

@@ -68,8 +68,10 @@ attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int 
 void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys,
                          attn_tile kind);
 
-/* Z of C11 for those rows and n keys from first_key on, into the tile or, with `times`, multiplied into it. */
-void attn_score_drop(const attn_score_run *r, void *tile, int64_t first, int64_t first_key, int64_t n, bool times);
+/* Z of C11 for those rows and n keys from first_key on, into the tile or, with `times`, multiplied into P from its key
+ * `done` on. */
+void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first, int64_t first_key, int64_t n,
+                     bool times);
 
 /* visible[i] = s[i] is not -inf, for n keys. */
 void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible);

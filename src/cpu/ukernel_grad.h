@@ -100,8 +100,9 @@ typedef struct attn_ukernel_grad {
     bool (*put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g, int64_t cols_pad,
                 int64_t cols, int64_t n);
 
-    /* tile[key][lane] = Z, or with `times` the product of Z and what is there. */
-    void (*drop)(void *tile, int64_t n, const attn_drop_tile *lanes, bool times);
+    /* tile[key][lane] = Z for n keys, up to key_tile. With `times` the tile is P in the form of softmax, the keys of
+     * which from `done` on are multiplied by Z. */
+    void (*drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times);
 } attn_ukernel_grad;
 
 #endif

@@ -345,7 +345,9 @@ void check_grad_drop(kit *k)
         const attn_dropout dropout = attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
         const int64_t n = 1 + turn % ATTN_KEY_BLOCK, strip = k->uk->strip;
         attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};
-        void *tile = reals(k, SLOT_S, n * strip);
+        const bool times = k->same_bits && turn % 2; /* else P has a form of its own: tests/op judges it */
+        const int64_t done = times ? turn % 3 : 0;
+        void *all = reals(k, SLOT_S, (done + n) * strip), *tile = (char *)all + done * strip * k->uk->real_size;
         kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
         for (int64_t i = 0; i < n * strip; i++) {
             kit_put(k, tile, i, 0.5 + (double)(i % 64));
@@ -354,7 +356,7 @@ void check_grad_drop(kit *k)
             t.query[lane] = (uint64_t)kit_choice(k, 60, lane + turn, INT64_C(1) << 32);
             t.stream[lane] = attn_dropout_stream(&dropout, turn, 3, lane);
         }
-        KIT_CALL(k, k->uk->grad->drop(tile, n, &t, turn % 2));
+        KIT_CALL(k, k->uk->grad->drop(all, done, n, &t, times));
         for (int64_t i = 0; i < n * strip; i++) {
             uint32_t word[4];
             int64_t key = t.first_key + i / strip;
@@ -362,7 +364,7 @@ void check_grad_drop(kit *k)
             double z = word[key % 4] > dropout.last
                            ? (k->uk->real_size == 4 ? (double)(float)dropout.scale : dropout.scale)
                            : 0;
-            double want = turn % 2 ? (0.5 + (double)(i % 64)) * z : z, got = kit_get(k, tile, i);
+            double want = times ? (0.5 + (double)(i % 64)) * z : z, got = kit_get(k, tile, i);
             if (got != (k->uk->real_size == 4 ? (double)(float)want : want)) {
                 kit_fail(k, "tile[%lld] = %.9g, wanted %.9g", (long long)i, got, want);
             }

@@ -150,13 +150,13 @@ static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void 
 }
 
 /* B107: the same words for all heads. */
-static void grad_drop_one_head(void *tile, int64_t n, const attn_drop_tile *lanes, bool times)
+static void grad_drop_one_head(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times)
 {
     attn_drop_tile same = *lanes;
     for (int lane = 0; lane < right->strip; lane++) {
         same.stream[lane] = lanes->stream[0];
     }
-    right->grad->drop(tile, n, &same, times);
+    right->grad->drop(tile, done, n, &same, times);
 }
 
 /* ---- the self-test --------------------------------------------------------------------------------------------- */

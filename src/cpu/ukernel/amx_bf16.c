@@ -8,7 +8,10 @@
 
 typedef uint16_t element;
 
-/* Columns c .. c+31 of a row of n, times -1, 0 or 1; zero beyond n or for a NULL row. */
+/* Columns c .. c+31 of a row of n, times -1, 0 or 1; zero beyond n or for a NULL row. Dword i holds columns 2 i and
+ * 2 i + 1, as memory has them. */
+enum { LOW_COLUMN = 0, HIGH_COLUMN = 1, COLUMN_STEP = 2 };
+
 ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
 {
     const uint16_t *h = row;
@@ -34,10 +37,21 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
 #define QK_PASSES(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
 #define PV_STEPS(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
 
-/* x rounded to nearest, in the upper halves; the lower ones are left over. */
+/* Dwords of 32 columns of two rows: [column][2]. */
+ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
+{
+    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+    _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
+}
+
+/* x rounded to nearest, in the upper halves; the lower ones are left over. A NaN stays one. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
-    part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+    const __m512i bits = _mm512_castps_si512(x);
+    part[0] = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, _mm512_set1_epi32(0x8000));
 }
 
 #include "amx_exp2.h"

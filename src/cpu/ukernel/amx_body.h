@@ -4,7 +4,8 @@
  *
  *   NAME, PARTS        bf16, 1; f16, 2; f32, 3
  *   element            the type of Q, K, V in memory
- *   split_columns()    32 columns of a row -> PARTS vectors of bf16
+ *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
+ *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
  *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves
  *   probability()      exp2
@@ -12,7 +13,7 @@
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
  *
  *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
- *     QT  [d_pad / 2][32][2]        dword (c/2, query) holds columns c and c + 1
+ *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
  *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */
@@ -191,18 +192,16 @@ ATTN_INLINE vec relative(vec x, vec m, vec c, vec least)
     return probability(v_sub(x, v_zero_lt(m, v_set1(-REAL_MAX), m)), c, least);
 }
 
-/* `done` keys of P, 16 lanes, times a. */
-static void scale_pairs(uint16_t *p, int64_t done, vec a)
+/* P of two keys, 16 lanes, times a and b. */
+ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b)
 {
-    for (int64_t key = 0; key < done; key += 2) {
-        vec first = v_set1(0), second = v_set1(0);
-        for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
-            __m512i x = _mm512_loadu_si512(p + key * STRIP + part * P_PART);
-            first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
-            second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
-        }
-        store_pair(p + key * STRIP, v_mul(first, a), v_mul(second, a));
+    vec first = v_set1(0), second = v_set1(0);
+    for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
+        __m512i x = _mm512_loadu_si512(p + part * P_PART);
+        first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
+        second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
     }
+    store_pair(p, v_mul(first, a), v_mul(second, b));
 }
 
 /* Lanes whose scores exceed m by more than the slack, or that have none yet, get the maximum for m. */
@@ -220,7 +219,9 @@ static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n
         v_store(m, new);
         v_store(l, v_mul(v_load(l), a));
         v_store(alpha, v_mul(v_load(alpha), a));
-        scale_pairs(p + 2 * g, done, a);
+        for (int64_t key = 0; key < done; key += 2) {
+            scale_pair(p + key * STRIP + 2 * g, a, a);
+        }
     }
 }
 

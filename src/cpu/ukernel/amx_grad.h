@@ -15,16 +15,6 @@ static uint64_t x_bytes(int64_t cols)
     return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
 }
 
-/* Dwords of x and y, 32 columns of two rows. */
-ATTN_INLINE void store_dwords(uint16_t *to, __m512i x, __m512i y)
-{
-    const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
-    _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
-}
-
 static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
 {
     (void)dtype;
@@ -34,7 +24,7 @@ static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtyp
             split_columns(low, row[i], stride, c, n, 1);
             split_columns(high, row[TILE + i], stride, c, n, 1);
             for (int part = 0; part < PARTS; part++) {
-                store_dwords((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
+                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
             }
         }
     }
@@ -46,12 +36,12 @@ typedef struct pair {
 } pair;
 
 /* What a lane's dS and P are made with. */
-typedef struct tile_lanes {
+typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2]; /* delta times factor */
-} tile_lanes;
+} lane_values;
 
 /* As grad_softmax, with the exp2 and the roundings of this table. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const tile_lanes *t, int group)
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lane_values *t, int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
     const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
@@ -81,13 +71,13 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
     float *s = s_, *dp = dp_;
     uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
     uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
-    tile_lanes t;
+    lane_values t;
     if (tile && tile->keep) {
         grad_softmax_f32(s, dp, n, tile);
         tile = NULL;
     }
     if (tile) {
-        t = (tile_lanes){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t = (lane_values){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
         t.factor = v_set1((float)tile->factor);
         for (int g = 0; g < 2; g++) {
             t.lse[g] = v_load((const float *)tile->lse + g * VL);
@@ -164,6 +154,23 @@ static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x
     }
 }
 
+static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times)
+{
+    float z[KEY_TILE * STRIP];
+    uint16_t *p = (uint16_t *)tile + done * STRIP;
+    if (!times) {
+        grad_drop_f32(tile, done, n, lanes, false);
+        return;
+    }
+    memset(z, 0, sizeof z); /* a key beyond an odd n has P = 0 */
+    grad_drop_f32(z, 0, n, lanes, false);
+    for (int64_t key = 0; key < n; key += 2) {
+        for (int g = 0; g < STRIP; g += VL) {
+            scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g), v_load(z + (key + 1) * STRIP + g));
+        }
+    }
+}
+
 static const attn_ukernel_grad grad = {
     .vector = 2 * TILE,
     .row_block = ROW_BLOCK,
@@ -178,5 +185,5 @@ static const attn_ukernel_grad grad = {
     .rows = grad_rows,
     .rows_careful = grad_rows_careful,
     .put = grad_put_f32,
-    .drop = grad_drop_f32,
+    .drop = drop,
 };

@@ -19,18 +19,19 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     }
 }
 
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, even and odd columns apart, transposed. */
+/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and of upper halves
+ * apart, transposed. */
 static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int64_t columns)
 {
-    __m512i even[16], odd[16];
+    __m512i low[16], high[16];
     for (int pair = 0; pair < 16; pair++) {
         __m512i a = row[2 * pair][part], b = row[2 * pair + 1][part];
-        even[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
-        odd[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
+        low[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
+        high[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
     }
     uint32_t block[32][16]; /* [column][pair] */
-    transpose16(block[0], 32, even);
-    transpose16(block[1], 32, odd);
+    transpose16(block[LOW_COLUMN], 16 * COLUMN_STEP, low);
+    transpose16(block[HIGH_COLUMN], 16 * COLUMN_STEP, high);
     for (int i = 0; i < 32 && i < columns; i++) {
         memcpy(to + i * PANEL_KEYS, block[i], sizeof block[i]);
     }

@@ -4,38 +4,52 @@
  */
 
 /* x without its lower 16 bits, and the rest in x. */
-ATTN_INLINE vec take_part(vec *x)
+ATTN_INLINE __m512i cut_part(vec *x)
 {
-    vec high = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000)));
-    *x = v_sub(*x, high);
+    const __m512i high = _mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000));
+    *x = v_sub(*x, _mm512_castsi512_ps(high));
     return high;
 }
 
-/* The upper halves of 32 floats, a then b. */
-ATTN_INLINE __m512i upper_halves(vec a, vec b)
+/* The bf16 nearest to x, and the rest in x; lanes that would become infinite, and NaN, are cut off. Cutting off
+ * everywhere would make the products that are left out up to eight times as large, and all of one sign. */
+ATTN_INLINE __m512i nearest_part(vec *x)
 {
-    __m512i low = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(a), 16)));
-    __m256i high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(b), 16));
-    return _mm512_inserti64x4(low, high, 1);
+    const __m512i bits = _mm512_castps_si512(*x);
+    const __mmask16 round = _mm512_cmp_ps_mask(v_abs(*x), v_set1(3.38e38f), _CMP_LT_OQ);
+    const __m512i up = _mm512_mask_add_epi32(bits, round, bits, _mm512_set1_epi32(0x8000));
+    const __m512i high = _mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000));
+    *x = v_sub(*x, _mm512_castsi512_ps(high));
+    return high;
 }
 
-/* Columns c .. c+31 of a row as PARTS vectors of bf16. */
+/* Columns c .. c+31 of a row as PARTS vectors of bf16: dword i holds columns i and 16 + i. No shuffle is needed, and a
+ * product sums over columns in any order that K and Q have alike. */
+enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1 };
+
 ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
 {
     vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
     vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
     for (int i = 0; i < PARTS; i++) {
-        vec a_part = take_part(&a), b_part = take_part(&b);
-        part[i] = upper_halves(a_part, b_part);
+        __m512i low = nearest_part(&a), high = nearest_part(&b);
+        part[i] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
     }
 }
 
-/* The parts of x in upper halves; the last one is rounded to nearest, the others leave their rest to it. The lower
- * halves are left over. */
+/* Dwords of 32 columns of two rows as split_columns() gives them: [column][2]. */
+ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
+{
+    _mm512_storeu_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(y, 16)));
+    _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
+}
+
+/* The parts of x, of a P or dS, in upper halves. Only the last one is rounded: the other factor's parts have either
+ * sign. The lower halves of the last are left over. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     for (int i = 0; i + 1 < PARTS; i++) {
-        part[i] = _mm512_castps_si512(take_part(&x));
+        part[i] = cut_part(&x);
     }
     part[PARTS - 1] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }

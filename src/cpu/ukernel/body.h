@@ -16,7 +16,7 @@
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
  *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
- *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor; i_mul(a,b) = product of the low halves; i_high(a) = the
+ *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low halves; i_high(a) = the
  *                                      high half
  *
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.

@@ -40,6 +40,6 @@
 #undef i_load
 #undef i_store
 #undef i_set1
-#undef i_xor
+#undef i_xor3
 #undef i_mul
 #undef i_high

@@ -71,8 +71,8 @@ static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint64_t word
         ivec x0 = i_set1(quad), x1 = i_load(t->query + lane), x2 = i_load(t->stream + lane), x3 = i_high(x2);
         for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
             ivec a = i_mul(m0, x0), b = i_mul(m1, x2);
-            x0 = i_xor(i_xor(i_high(b), x1), i_set1(k0));
-            x2 = i_xor(i_xor(i_high(a), x3), i_set1(k1));
+            x0 = i_xor3(i_high(b), x1, i_set1(k0));
+            x2 = i_xor3(i_high(a), x3, i_set1(k1));
             x1 = b;
             x3 = a;
         }
@@ -83,7 +83,7 @@ static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint64_t word
     }
 }
 
-static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool times)
+static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *t, bool times)
 {
     const uint32_t last = t->dropout->last;
     const real kept = (real)t->dropout->scale;
@@ -92,7 +92,7 @@ static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool t
         int64_t from = (t->first_key + key) % 4;
         FN(drop_words)(t, (uint32_t)((t->first_key + key) / 4), word);
         for (; from < 4 && key < n; from++, key++) {
-            real *to = (real *)tile + key * STRIP;
+            real *to = (real *)tile + (done + key) * STRIP;
             for (int lane = 0; lane < STRIP; lane++) {
                 real z = (uint32_t)word[from][lane] > last ? kept : 0;
                 to[lane] = times ? to[lane] * z : z;

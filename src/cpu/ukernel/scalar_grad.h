@@ -98,14 +98,15 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
     return finite;
 }
 
-static void FN(grad_drop)(void *tile, int64_t n, const attn_drop_tile *t, bool times)
+static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *t, bool times)
 {
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t lane = i % FN(STRIP), key = t->first_key + i / FN(STRIP);
         uint32_t word[4];
         attn_dropout_words(t->dropout, t->stream[lane], (uint32_t)t->query[lane], (uint32_t)(key / 4), word);
         real keep = word[key % 4] > t->dropout->last ? (real)t->dropout->scale : 0;
-        ((real *)tile)[i] = times ? ((real *)tile)[i] * keep : keep;
+        real *z = (real *)tile + done * FN(STRIP) + i;
+        *z = times ? *z * keep : keep;
     }
 }
 

@@ -9,7 +9,7 @@
 #define i_load(p) _mm256_loadu_si256((const __m256i *)(p))
 #define i_store(p, a) _mm256_storeu_si256((__m256i *)(p), a)
 #define i_set1(x) _mm256_set1_epi64x(x)
-#define i_xor _mm256_xor_si256
+#define i_xor3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(a, b), c)
 #define i_mul _mm256_mul_epu32
 #define i_high(a) _mm256_srli_epi64(a, 32)
 

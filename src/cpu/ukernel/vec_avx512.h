@@ -9,7 +9,7 @@
 #define i_load(p) _mm512_loadu_si512(p)
 #define i_store(p, a) _mm512_storeu_si512(p, a)
 #define i_set1(x) _mm512_set1_epi64(x)
-#define i_xor _mm512_xor_si512
+#define i_xor3(a, b, c) _mm512_ternarylogic_epi64(a, b, c, 0x96)
 #define i_mul _mm512_mul_epu32
 #define i_high(a) _mm512_srli_epi64(a, 32)
 

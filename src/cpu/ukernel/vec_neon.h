@@ -9,7 +9,7 @@
 #define i_load vld1q_u64
 #define i_store vst1q_u64
 #define i_set1(x) vdupq_n_u64(x)
-#define i_xor veorq_u64
+#define i_xor3(a, b, c) veorq_u64(veorq_u64(a, b), c)
 #define i_mul(a, b) vmull_u32(vmovn_u64(a), vmovn_u64(b))
 #define i_high(a) vshrq_n_u64(a, 32)
 

@@ -1,0 +1,54 @@
+/*
+ * attention.h: causal self-attention of the training example, in two ways that can be exchanged: libattn, which stores
+ * one number (the log-sum-exp) per row between the passes, and standard attention, which stores the matrix of
+ * probabilities of every head. Both take the same rows and the same dropout.
+ */
+#ifndef TRAIN_GPT_ATTENTION_H
+#define TRAIN_GPT_ATTENTION_H
+
+#include <stdint.h>
+
+#include "real.h"
+
+enum attention_kind { ATTENTION_LIBATTN, ATTENTION_STANDARD };
+
+extern const char *const attention_kind_name[2];
+
+/* Of the rows of qkv: [batch][length][q, k, v][heads][dim]. */
+typedef struct attention_shape {
+    int batch, length, heads, dim;
+} attention_shape;
+
+/* Dropout of one call; p = 0: none. offset: a different one for each call, batch * heads apart. */
+typedef struct attention_dropout {
+    double p;
+    uint64_t seed, offset;
+} attention_dropout;
+
+typedef struct attention {
+    enum attention_kind kind;
+    attention_shape most;  /* what the buffers are for */
+    attn_context *context; /* on the threads of this program */
+    int layers;
+    real **kept; /* [layers], from forward to backward: the log-sum-exp, or the probabilities */
+    void *scratch;
+    uint64_t scratch_bytes;
+    double seconds; /* spent in both passes so far */
+} attention;
+
+/* Ends the program if there is no memory. */
+attention *attention_new(enum attention_kind kind, int layers, attention_shape most);
+void attention_delete(attention *a);
+
+/* All bytes that attention has allocated. */
+uint64_t attention_bytes(const attention *a);
+
+/* o: [batch][length][heads][dim]. layer: whose `kept` to fill, and to use in the backward pass. */
+void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
+                       real *o);
+
+/* d_qkv in the layout of qkv; all of it is written. */
+void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
+                        const real *o, const real *d_o, real *d_qkv);
+
+#endif

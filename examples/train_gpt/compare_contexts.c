@@ -1,0 +1,105 @@
+/*
+ * compare_contexts.c: attention alone, forward and backward, one sequence with the model's heads, as its length grows.
+ * The two ways take turns, and the least time of each counts.
+ */
+#include "compare.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fail.h"
+#include "random.h"
+#include "threads.h"
+#include "train.h"
+
+enum { FIRST = 256, LAST = 16384, MOST_ROUNDS = 9 };
+static const double ENOUGH_SECONDS = 1; /* of rounds at one length */
+
+/* One sequence's rows. */
+struct rows {
+    real *qkv, *o, *d_o, *d_qkv;
+};
+
+static real *normal_numbers(size_t count, uint64_t seed)
+{
+    real *x = allocate(count, sizeof *x);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = (real)random_normal(&seed);
+    }
+    return x;
+}
+
+static double time_both_passes(attention *a, const struct rows *r)
+{
+    const attention_dropout none = {0};
+    double start = seconds_now();
+    attention_forward(a, 0, a->most, none, r->qkv, r->o);
+    attention_backward(a, 0, a->most, none, r->qkv, r->o, r->d_o, r->d_qkv);
+    return seconds_now() - start;
+}
+
+/* What standard attention will want, for all heads, and one scratch for each thread. */
+static bool has_memory_for(attention_shape s)
+{
+    double square = (double)s.length * s.length * sizeof(real);
+    double wanted = square * (s.heads + 2 * threads_count());
+    return wanted < 0.7 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+static void measure(attention_shape s, const struct rows *r, context_row *row)
+{
+    attention *a[2] = {attention_new(ATTENTION_LIBATTN, 1, s), NULL};
+    if (has_memory_for(s)) {
+        a[1] = attention_new(ATTENTION_STANDARD, 1, s);
+    }
+    double start = seconds_now();
+    for (int n = 0; n < MOST_ROUNDS && (n == 0 || seconds_now() - start < ENOUGH_SECONDS); n++) {
+        for (int kind = 0; kind < 2; kind++) {
+            double seconds = a[kind] == NULL ? -1 : time_both_passes(a[kind], r);
+            row->seconds[kind] = n == 0 || seconds < row->seconds[kind] ? seconds : row->seconds[kind];
+        }
+    }
+    for (int kind = 0; kind < 2; kind++) {
+        if (a[kind] != NULL) {
+            row->bytes[kind] = (double)attention_bytes(a[kind]);
+            attention_delete(a[kind]);
+        }
+    }
+}
+
+static void print_row(const context_row *r, FILE *out)
+{
+    const double mib = 1 << 20;
+    fprintf(out, "%7d  %9.2f", r->length, r->seconds[0] * 1e3);
+    if (r->seconds[1] < 0) {
+        fprintf(out, "  %9s  %6s  %10.2f  %10s\n", "-", "", r->bytes[0] / mib, "too much");
+    } else {
+        fprintf(out, "  %9.2f  %6.2f  %10.2f  %10.2f  %6.0f\n", r->seconds[1] * 1e3, r->seconds[1] / r->seconds[0],
+                r->bytes[0] / mib, r->bytes[1] / mib, r->bytes[1] / r->bytes[0]);
+    }
+    fflush(out);
+}
+
+int compare_contexts(const options *o, context_row rows[MAX_CONTEXTS], FILE *out)
+{
+    int count = 0;
+    fprintf(out,
+            "\nattention forward and backward, one sequence, %lld heads of %lld, causal, %d threads\n"
+            "              time, ms               memory, MiB\n"
+            "context    libattn   standard  factor     libattn    standard  factor\n",
+            (long long)o->config.heads, (long long)(o->config.width / o->config.heads), threads_count());
+    for (int length = FIRST; length <= LAST; length *= 2) {
+        const attention_shape s = {1, length, (int)o->config.heads, (int)(o->config.width / o->config.heads)};
+        size_t numbers = (size_t)length * (size_t)o->config.width;
+        struct rows r = {normal_numbers(3 * numbers, 1), allocate(numbers, sizeof(real)), normal_numbers(numbers, 2),
+                         allocate(3 * numbers, sizeof(real))};
+        rows[count] = (context_row){.length = length};
+        measure(s, &r, &rows[count]);
+        print_row(&rows[count++], out);
+        free(r.qkv);
+        free(r.o);
+        free(r.d_o);
+        free(r.d_qkv);
+    }
+    return count;
+}

@@ -1,0 +1,47 @@
+/*
+ * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, it keeps no cache of keys.
+ */
+#include "generate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "random.h"
+
+static int sample(const real *logits, double temperature, uint64_t *random)
+{
+    double most = (double)logits[0], sum = 0, weight[VOCABULARY];
+    for (int v = 1; v < VOCABULARY; v++) {
+        most = fmax(most, (double)logits[v]);
+    }
+    for (int v = 0; v < VOCABULARY; v++) {
+        weight[v] = exp(((double)logits[v] - most) / temperature);
+        sum += weight[v];
+    }
+    double at = random_unit(random) * sum;
+    for (int v = 0; v < VOCABULARY; v++) {
+        at -= weight[v];
+        if (at < 0) {
+            return v;
+        }
+    }
+    return VOCABULARY - 1;
+}
+
+void generate(model *m, uint8_t *text, int filled, int end, double temperature, uint64_t seed)
+{
+    uint64_t random = seed;
+    for (; filled < end; filled++) {
+        int length = filled < m->context ? filled : m->context;
+        model_forward(m, (tokens){1, length, text + filled - length, NULL}, (attention_dropout){0});
+        text[filled] = (uint8_t)sample(m->logits + (int64_t)(length - 1) * VOCABULARY, temperature, &random);
+    }
+}
+
+void make_printable(uint8_t *text, int count)
+{
+    for (int i = 0; i < count; i++) {
+        bool shown = (text[i] >= ' ' && text[i] <= '~') || text[i] == '\n' || text[i] == '\t';
+        text[i] = shown ? text[i] : '?';
+    }
+}

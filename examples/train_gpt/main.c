@@ -1,0 +1,74 @@
+/*
+ * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward. What it can be told
+ * stands in options.c, what came out in docs/training.md.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "checkpoint.h"
+#include "compare.h"
+#include "fail.h"
+#include "generate.h"
+#include "plot.h"
+#include "report.h"
+#include "threads.h"
+
+static const double TEMPERATURE = 0.8;
+
+/* --prompt and --sample more bytes, as a string. */
+static char *make_sample(const options *o, model *m)
+{
+    size_t given = strlen(o->prompt);
+    uint8_t *sample = allocate(given + (size_t)o->sample + 1, 1);
+    memcpy(sample, o->prompt, given);
+    generate(m, sample, (int)given, (int)given + o->sample, TEMPERATURE, (uint64_t)o->config.seed);
+    make_printable(sample, (int)given + o->sample);
+    return (char *)sample;
+}
+
+/* DIR/name, kept to the end of the program. */
+static char *path_in(const char *directory, const char *name)
+{
+    size_t bytes = strlen(directory) + strlen(name) + 2;
+    char *path = allocate(bytes, 1);
+    snprintf(path, bytes, "%s/%s", directory, name);
+    return path;
+}
+
+static void train(const options *o, const text *from, FILE *out)
+{
+    char *checkpoint = path_in(o->out, "checkpoint"), *picture = path_in(o->out, "loss.png");
+    trainer *t = trainer_new(&o->config, from);
+    if (mkdir(o->out, 0777) != 0 && errno != EEXIST) {
+        fail(EXIT_INPUT, "--out=%s: cannot make that folder: %s", o->out, strerror(errno));
+    }
+    report_start(t, out);
+    if (!o->fresh && checkpoint_load(checkpoint, t)) {
+        fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint, (long long)t->step,
+                (long long)t->config.steps);
+    }
+    trainer_run(t, out, checkpoint, o->save_seconds);
+    char *sample = make_sample(o, t->model);
+    report_end(t, sample, out);
+    const char *why = plot_losses(t, picture);
+    fprintf(out, why == NULL ? "loss curve: %s\n" : "no loss curve %s: %s\n", picture, why);
+    if (o->json) {
+        report_json(t, sample);
+    }
+    trainer_delete(t);
+    free(sample);
+    free(picture);
+    free(checkpoint);
+}
+
+int main(int argc, char **argv)
+{
+    options o = options_parse(argc, argv);
+    threads_set(o.threads);
+    text from = text_read(o.texts, o.text_count, o.config.context + 1);
+    (o.compare ? compare : train)(&o, &from, o.json ? stderr : stdout);
+    text_free(&from);
+    return 0;
+}

@@ -1,0 +1,78 @@
+/*
+ * model.h: a GPT: embedding of bytes and positions, `layers` blocks x += attention(norm(x)), x += mlp(norm(x)), a norm,
+ * and the product with the embedding again for the logits (Radford et al. 2019, without biases in the products).
+ * All parameters are one array, which is what the optimiser and the checkpoint see; so are all gradients.
+ */
+#ifndef TRAIN_GPT_MODEL_H
+#define TRAIN_GPT_MODEL_H
+
+#include <stdbool.h>
+
+#include "attention.h"
+#include "config.h"
+#include "layers.h"
+
+/* One parameter tensor: its place in the arrays. */
+typedef struct tensor {
+    int64_t at, count;
+    double deviation; /* of its initial values N(0, deviation^2); 0: all are `start` */
+    double start;
+    bool decays; /* takes part in weight decay: matrices do */
+} tensor;
+
+/* Tensors 0 to 3, then eight of each block. */
+enum { TOKEN, POSITION, LAST_GAIN, LAST_BIAS, BLOCK_TENSORS };
+enum { GAIN_1, BIAS_1, QKV, PROJECT, GAIN_2, BIAS_2, UP, DOWN, PER_BLOCK };
+
+/* What a block keeps for the backward pass, a row per position. */
+typedef struct block_state {
+    real *in;      /* the residual stream before attention */
+    real *normed1; /* and its norm */
+    real (*stats1)[2];
+    real *qkv, *mixed; /* before and after attention */
+    real *middle;      /* the residual stream before the MLP */
+    real *normed2;
+    real (*stats2)[2];
+    real *hidden, *active; /* before and after GELU */
+} block_state;
+
+typedef struct model {
+    int layers, width, heads, context, batch;
+    int tensors;
+    tensor *tensor;
+    int64_t count; /* of parameters */
+    real *parameters, *gradients;
+    attention *attention;
+    block_state *blocks;
+    real *out, *normed; /* the residual stream after the last block, and its norm */
+    real (*stats)[2];
+    real *logits;                       /* after the loss: its gradient */
+    double *losses;                     /* of each position */
+    real *d_stream, *d_narrow, *d_wide; /* scratch of the backward pass: rows of width, width, 4 width */
+    real *memory;                       /* that all these are parts of */
+} model;
+
+/* Ends the program if there is no memory. Weights are drawn from c->seed. */
+model *model_new(const config *c);
+void model_delete(model *m);
+
+/* Sequences of tokens: `batch` of `length`, next to each other. */
+typedef struct tokens {
+    int batch, length;
+    const uint8_t *input;
+    const uint8_t *target; /* of each position, the token after it */
+} tokens;
+
+/* Computes m->logits. */
+void model_forward(model *m, tokens t, attention_dropout dropout);
+
+/* After model_forward: the mean loss in nats, and its gradients by all parameters into m->gradients. */
+double model_backward(model *m, tokens t, attention_dropout dropout);
+
+/* Forward without dropout: the mean loss, no gradients. */
+double model_loss(model *m, tokens t);
+
+/* The dropout of each layer wants an offset of its own: the distance from one step's first to the next one's. */
+uint64_t model_dropout_stride(const model *m);
+
+#endif

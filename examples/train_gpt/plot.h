@@ -1,0 +1,12 @@
+/*
+ * plot.h: the loss curve as a picture, drawn by gnuplot.
+ */
+#ifndef TRAIN_GPT_PLOT_H
+#define TRAIN_GPT_PLOT_H
+
+#include "train.h"
+
+/* Training loss, validation loss and the entropy of single bytes against steps, as PNG. NULL, or why there is none. */
+const char *plot_losses(const trainer *t, const char *path);
+
+#endif

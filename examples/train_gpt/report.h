@@ -1,0 +1,22 @@
+/*
+ * report.h: what a finished run says: as text, and as one JSON object.
+ */
+#ifndef TRAIN_GPT_REPORT_H
+#define TRAIN_GPT_REPORT_H
+
+#include <cjson/cJSON.h>
+
+#include "options.h"
+#include "train.h"
+
+/* Before training: the text, the model, the threads. */
+void report_start(const trainer *t, FILE *out);
+
+/* After it; sample is a string. */
+void report_end(const trainer *t, const char *sample, FILE *out);
+void report_json(const trainer *t, const char *sample);
+
+/* One line on stdout; deletes the object. */
+void report_print_json(cJSON *object);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * train.h: a training run: its state, one step of it, and the loop with validation and progress.
+ */
+#ifndef TRAIN_GPT_TRAIN_H
+#define TRAIN_GPT_TRAIN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "adamw.h"
+#include "config.h"
+#include "model.h"
+#include "text.h"
+
+/* All that a checkpoint keeps is in here: config, parameters, moments, step, random state and losses. */
+typedef struct trainer {
+    config config;
+    const text *text;
+    model *model;
+    adamw adamw;
+    uint64_t random; /* draws the batches */
+    int64_t step;    /* done so far */
+    double *losses;  /* [steps]: of each step's batch before its update */
+    double *valid;   /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
+    uint8_t *input, *target;
+    double seconds; /* of trainer_run */
+} trainer;
+
+trainer *trainer_new(const config *c, const text *t);
+void trainer_delete(trainer *t);
+
+/* One step; returns its loss. Ends the program if that is not finite. */
+double trainer_step(trainer *t);
+
+/* The mean loss over at most 32 windows, evenly spread over the validation part. */
+double trainer_validate(trainer *t);
+
+/* To the last step, a line on `out` for each validation. The state goes to the file `checkpoint` every `interval`
+ * seconds and at the end; NULL: nowhere. */
+void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval);
+
+/* Seconds of a clock that only goes forward. */
+double seconds_now(void);
+
+#endif
