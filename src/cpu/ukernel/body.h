@@ -182,6 +182,9 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
 static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
 {
     int64_t step = src->row_stride * (int64_t)attn_dtype_size(src->dtype);
+    if (src->col_stride == 1 && src->row_stride == cols && cols == cols_pad) { /* one long row */
+        cols *= rows, cols_pad = cols, rows = rows > 0;
+    }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
         FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
         for (int64_t c = cols; c < cols_pad; c++) {
