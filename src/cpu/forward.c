@@ -36,7 +36,9 @@ typedef struct item_run {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_run scores;
-    char *k, *v, *s, *prob, *strip;
+    char *s, *prob, *strip;
+    char *k_space, *v_space; /* for panels */
+    const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
 } item_run;
@@ -71,6 +73,11 @@ static int64_t strip_first(const item_run *r, int strip)
     return r->first_row + (int64_t)strip * r->uk->strip;
 }
 
+static bool sees_nothing(const item_run *r, int strip)
+{
+    return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
+}
+
 static void reset_strip(const item_run *r, int strip)
 {
     attn_running state = strip_state(r, strip);
@@ -79,7 +86,9 @@ static void reset_strip(const item_run *r, int strip)
         set_real(r->uk, state.top, lane, -INFINITY);
         set_real(r->uk, state.l, lane, 0);
     }
-    memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+    if (sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
+        memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+    }
 }
 
 static void start_strip(item_run *r, int strip)
@@ -95,7 +104,7 @@ static void start_strip(item_run *r, int strip)
     }
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
-    if (r->mask[strip].hull.lo < r->mask[strip].hull.hi) {
+    if (!sees_nothing(r, strip)) {
         r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor);
     }
 }
@@ -129,7 +138,7 @@ static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t 
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    const void *alpha = strip_state(r, strip).alpha;
+    const void *alpha = keys.lo <= r->mask[strip].hull.lo ? NULL : strip_state(r, strip).alpha; /* the first block */
     const int lanes = strip_lanes(r, strip);
     bool masked = n % uk->key_step != 0;
     attn_interval tile = keys;
@@ -153,12 +162,28 @@ static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
     return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
 }
 
-static void pack_block(const item_run *r, attn_interval keys, int64_t block)
+/* Rows that are a panel as they are need no packing. */
+static bool is_panel(const item_run *r, const attn_tensor *t, int64_t cols)
+{
+    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
+           t->stride[1] == cols && t->shape[3] == cols;
+}
+
+static void pack_block(item_run *r, attn_interval keys, int64_t block)
 {
     attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
     int64_t at = keys.lo - block, n = keys.hi - keys.lo;
-    r->uk->pack_k(r->k, at, &k, n, r->p->d);
-    r->uk->pack_v(r->v, at, &v, n, r->p->dv, r->plan->dv_pad);
+    r->k = r->k_space, r->v = r->v_space;
+    if (is_panel(r, &r->p->k, r->p->d)) {
+        r->k = key_rows(r, &r->p->k, block).data;
+    } else {
+        r->uk->pack_k(r->k_space, at, &k, n, r->p->d);
+    }
+    if (is_panel(r, &r->p->v, r->plan->dv_pad)) {
+        r->v = key_rows(r, &r->p->v, block).data;
+    } else {
+        r->uk->pack_v(r->v_space, at, &v, n, r->p->dv, r->plan->dv_pad);
+    }
 }
 
 /* The part `part` of `parts` of the keys' rows, towards the cache. */
@@ -174,7 +199,7 @@ static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval
 }
 
 /* Notes in masked[] which strips had a tile with masked positions. */
-static void run_blocks(const item_run *r, int first, int last, bool careful, bool *masked)
+static void run_blocks(item_run *r, int first, int last, bool careful, bool *masked)
 {
     attn_interval hull = {INT64_MAX, 0};
     for (int i = first; i < last; i++) {
@@ -262,10 +287,9 @@ static void finish_strip(const item_run *r, int strip)
 
 static void run_item(item_run *r)
 {
-    bool masked[ATTN_MAX_STRIPS], tensors = r->p->bias.data || r->p->mask.data;
+    bool masked[ATTN_MAX_STRIPS] = {false}, tensors = r->p->bias.data || r->p->mask.data;
     for (int i = 0; i < r->strips; i++) {
         start_strip(r, i);
-        masked[i] = false;
     }
     run_blocks(r, 0, r->strips, false, masked);
     for (int i = 0; i < r->strips; i++) {
@@ -292,8 +316,8 @@ static void task(void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &j->plan->scratch;
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
-    attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     item_run r = {
         .plan = j->plan,
         .p = j->p,
@@ -301,8 +325,8 @@ static void task(void *arg, int64_t index, int32_t thread)
         .kv_head = item.kv_head,
         .first_row = item.first_row,
         .seq = attn_problem_sequence(j->p, item.sequence),
-        .k = base + map->k,
-        .v = base + map->v,
+        .k_space = base + map->k,
+        .v_space = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,

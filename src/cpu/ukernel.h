@@ -70,13 +70,14 @@ typedef struct attn_running {
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
     const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h) */
-    int strip;     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
-    int granule;   /* OT has d_v rounded up to a multiple of this many rows */
-    int key_block; /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
-    int key_tile;  /* keys per tile of scores; key_block is a multiple of it */
-    int key_step;  /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
-    int real_size; /* sizeof(real) */
-    bool lags;     /* m may lag behind the maximum: top is an array of its own */
+    int strip;            /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int granule;          /* OT has d_v rounded up to a multiple of this many rows */
+    int key_block;        /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int key_tile;         /* keys per tile of scores; key_block is a multiple of it */
+    int key_step;         /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
+    int real_size;        /* sizeof(real) */
+    bool rows_are_panels; /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
+    bool lags;            /* m may lag behind the maximum: top is an array of its own */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);
@@ -117,7 +118,8 @@ typedef struct attn_ukernel {
      * key_step. */
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
 
-    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. */
+    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. Without alpha
+     * (NULL), OT = V^T P. */
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
                int lanes);
 

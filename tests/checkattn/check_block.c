@@ -99,7 +99,7 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
     void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * row), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
     void *m = make_state(k, SLOT_M, 1, -(double)INFINITY), *l = make_state(k, SLOT_L, 1, 0);
     void *top = k->uk->lags ? make_state(k, SLOT_TOP, 1, -(double)INFINITY) : m;
-    void *alpha = kit_slot(k, SLOT_ALPHA, row), *ot = make_state(k, SLOT_OT, pad, 0);
+    void *alpha = kit_slot(k, SLOT_ALPHA, row), *ot = make_state(k, SLOT_OT, pad, turn % 3 ? 0 : (double)NAN);
     void *p = k->uk->p_bytes() > 0 ? kit_slot(k, SLOT_P, k->uk->p_bytes()) : s;
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)(n * strip));
     fill(k, &b, visible, careful, turn);
@@ -116,9 +116,9 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
         KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634, &(attn_running){m, l, alpha, top}, lanes));
     }
     if (careful) {
-        KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, alpha, visible, lanes));
+        KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible, lanes));
     } else {
-        KIT_CALL(k, k->uk->pv(ot, panel, 0, p, pad, n, alpha, lanes));
+        KIT_CALL(k, k->uk->pv(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, lanes));
     }
     judge(k, &b, ot, l, lanes);
 }

@@ -80,6 +80,12 @@ static void pack(kit *k, void *panel, const qk_case *c)
     kit_lock(k, SLOT_K);
 }
 
+/* Where rows are panels, nothing lies behind the last one. */
+static size_t panel_bytes(const kit *k, const qk_case *c)
+{
+    return k->uk->rows_are_panels ? (size_t)((c->at + c->n) * c->d * k->uk->real_size) : k->uk->k_bytes(c->d);
+}
+
 static void one(kit *k, int64_t d, int64_t n, int64_t turn)
 {
     static double want[KIT_MOST_KEYS * KIT_MOST_LANES];
@@ -94,7 +100,7 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     for (int64_t lane = 0; lane < strip; lane++) {
         c.rows[lane] = turn % 4 == 3 && lane % 5 == 4 ? NULL : panel_row(&c.q, lane);
     }
-    void *panel = kit_slot(k, SLOT_K, k->uk->k_bytes(d)), *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
+    void *panel = kit_slot(k, SLOT_K, panel_bytes(k, &c)), *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
     void *s = kit_slot(k, SLOT_S, (size_t)(k->uk->key_tile * strip * k->uk->real_size));
     pack(k, panel, &c);
     KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor));

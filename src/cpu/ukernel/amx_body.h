@@ -123,7 +123,13 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
         .b_step = TILE * 2 * STRIP,
         .steps = (n + KEY_STEP - 1) / KEY_STEP,
     };
-    add_product(ot, STRIP, dv_pad, v_load(alpha), v_load((const float *)alpha + VL), &f);
+    vec a0 = v_set1(0), a1 = a0;
+    if (alpha) {
+        a0 = v_load(alpha), a1 = v_load((const float *)alpha + VL);
+    } else {
+        memset(ot, 0, (size_t)(dv_pad * STRIP) * sizeof(float));
+    }
+    add_product(ot, STRIP, dv_pad, a0, a1, &f);
 }
 
 /* The sum of an element's parts. */
@@ -149,7 +155,7 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
                     sum = fmaf(whole(v + key, dv_pad * PANEL_KEYS), whole(w, P_PART), sum);
                 }
             }
-            *o = fmaf(*o, ((const float *)alpha)[lane], sum);
+            *o = alpha ? fmaf(*o, ((const float *)alpha)[lane], sum) : sum;
         }
     }
 }

@@ -57,20 +57,35 @@ ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d,
     }
 }
 
-/* Chunk by chunk, not key by key: the sums that are added to were stored long before (docs/cpu.md). */
-ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
+/* n keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were stored long before. */
+ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int rows,
+                             const int width)
 {
     int64_t c = 0;
     do {
-        int64_t key = 0, left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-        for (; width == 1 && n - key > MR; key += 2 * MR) {
-            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, 2 * MR, width);
-        }
-        for (; key < n; key += MR) {
-            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, MR, width);
+        int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+        for (int64_t key = 0; key < n; key += rows) {
+            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, rows, width);
         }
         c += ATTN_DOT_CHUNK;
     } while (c < d);
+}
+
+/* What is left of n keys is done as the last MR of them, some for the second time: K may end with them. */
+ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
+{
+    const int64_t twice = width == 1 ? n - n % (2 * MR) : 0, whole = n - n % MR, last = n - MR;
+    if (twice > 0) {
+        FN(qk_keys)(s, k, qt, d, twice, 2 * MR, width);
+    }
+    if (whole > twice) {
+        FN(qk_keys)(s + twice * STRIP, k + twice * d, qt, d, whole - twice, MR, width);
+    }
+    if (n > whole && last >= 0) {
+        FN(qk_keys)(s + last * STRIP, k + last * d, qt, d, MR, MR, width);
+    } else if (n > whole) {
+        FN(qk_keys)(s, k, qt, d, n, 1, width);
+    }
 }
 
 static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
@@ -90,11 +105,13 @@ ATTN_INLINE void FN(pv_columns)(real *ot, const real *x, const real *p, int64_t 
 {
     vec acc[2 * MR][NV];
     FN(outer)(acc, x, 1, dv_pad, p, n, rows, width);
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+    ATTN_UNROLL for (int r = 0; r < rows && alpha; r++) {
         ATTN_UNROLL for (int v = 0; v < width; v++) {
-            real *o = ot + r * STRIP + v * VL;
-            v_store(o, v_fma(v_load(o), v_load(alpha + v * VL), acc[r][v]));
+            acc[r][v] = v_fma(v_load(ot + r * STRIP + v * VL), v_load(alpha + v * VL), acc[r][v]);
         }
+    }
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int v = 0; v < width; v++) v_store(ot + r * STRIP + v * VL, acc[r][v]);
     }
 }
 
@@ -135,7 +152,7 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
                     sum = FUSED(x[key * dv_pad + c], p[key * STRIP + lane], sum);
                 }
             }
-            *o = FUSED(*o, alpha[lane], sum);
+            *o = alpha ? FUSED(*o, alpha[lane], sum) : sum;
         }
     }
 }
@@ -199,7 +216,7 @@ static void FN(no_state)(void)
 
 static uint64_t FN(k_bytes)(int64_t d)
 {
-    return (uint64_t)(ATTN_KEY_BLOCK + MR) * (uint64_t)d * sizeof(real); /* qk reads keys in multiples of MR */
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
 }
 
 static uint64_t FN(v_bytes)(int64_t dv_pad)
@@ -217,41 +234,47 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
-/* n columns of VL rows, from `skip` bytes on; false if there is no row. */
-ATTN_INLINE bool FN(load_rows)(real (*tile)[FN(CHUNK)], const void *const *row, int64_t skip, int64_t stride,
-                               int32_t dtype, int64_t n)
+/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if all are NULL. */
+ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row, int64_t first,
+                            int64_t stride, int32_t dtype, int64_t n)
 {
-    int rows = 0;
+    static const real zeros[FN(CHUNK)];
+    const bool in_place = FN(in_place)(stride, dtype, n);
+    bool any = false;
     for (int i = 0; i < VL; i++) {
-        rows += row[i] != NULL;
-    }
-    if (0 < rows && (rows < VL || n % VL != 0)) {
-        memset(tile, 0, VL * sizeof tile[0]);
-    }
-    for (int i = 0; i < VL; i++) {
-        if (row[i]) {
-            FN(widen)(tile[i], (const char *)row[i] + skip, stride, dtype, n);
+        const char *at = row[i] ? (const char *)row[i] + first : NULL;
+        any |= at != NULL;
+        from[i] = !at ? zeros : in_place ? (const real *)(const void *)at : tile[i];
+        if (at && !in_place) {
+            FN(widen)(tile[i], at, stride, dtype, n);
         }
     }
-    return rows > 0;
+    return any;
 }
 
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
+    const real *from[VL];
     const vec by = v_set1((real)factor);
-    const int64_t step = stride * attn_element_size(dtype);
-    for (int lane = 0; lane < STRIP; lane += VL) {
-        for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
-            int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+    int64_t step = stride * attn_element_size(dtype);
+    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
+        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+        for (int lane = 0; lane < STRIP; lane += VL) {
             real *to = (real *)qt + c0 * STRIP + lane;
-            bool any = FN(load_rows)(tile, row + lane, c0 * step, stride, dtype, n);
-            for (int64_t c = 0; !any && c < n; c++) v_store(to + c * STRIP, v_set1(0));
+            bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
+            for (int64_t c = 0; !any && c < n; c++) {
+                v_store(to + c * STRIP, v_set1(0));
+            }
             for (int64_t c = 0; any && c < n; c += VL) {
                 vec x[VL];
-                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(&tile[i][c]);
+                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
                 FN(transpose)(x);
-                for (int i = 0; i < VL && c + i < n; i++) v_store(to + (c + i) * STRIP, v_mul(x[i], by));
+                ATTN_UNROLL for (int i = 0; i < VL; i++) {
+                    if (c + i < n) {
+                        v_store(to + (c + i) * STRIP, v_mul(x[i], by));
+                    }
+                }
             }
         }
     }
@@ -268,6 +291,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),

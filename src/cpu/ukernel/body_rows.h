@@ -174,6 +174,12 @@ static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src
     }
 }
 
+/* Rows of n elements can be read and written as whole vectors of reals. */
+ATTN_INLINE bool FN(in_place)(int64_t stride, int32_t dtype, int64_t n)
+{
+    return stride == 1 && dtype == (REAL_BITS == 32 ? ATTN_F32 : ATTN_F64) && n % VL == 0;
+}
+
 static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
                           const unsigned char *mask, int64_t mask_stride)
 {
@@ -202,32 +208,39 @@ ATTN_INLINE void FN(transpose)(vec *x)
     }
 }
 
-/* OT / divisor for VL lanes and columns first .. first+n-1, as rows of a tile. + 0: a zero is positive however many
+/* OT / divisor for `lanes` lanes, of VL, and columns 0 .. n-1, as rows. + 0: a zero is positive however many
  * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1. */
-ATTN_INLINE void FN(divide_to_rows)(real (*tile)[FN(CHUNK)], const real *ot, int64_t n, const real *divisor)
+ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t n, const real *divisor, int lanes)
 {
-    const vec by = v_load(divisor), size = v_abs(by), tiny = v_set1(REAL_MIN), zero = v_set1(0);
+    const vec tiny = v_set1(REAL_MIN), zero = v_set1(0);
     for (int64_t c = 0; c < n; c += VL) {
         vec x[VL];
-        ATTN_UNROLL for (int i = 0; i < VL; i++) {
-            vec o = c + i < n ? v_load(ot + (c + i) * STRIP) : zero;
-            x[i] = v_add(v_zero_lt(size, tiny, v_div(o, by)), zero);
-        }
+        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = c + i < n ? v_load(ot + (c + i) * STRIP) : zero;
         FN(transpose)(x);
-        ATTN_UNROLL for (int i = 0; i < VL; i++) v_store(&tile[i][c], x[i]);
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            if (i < lanes) {
+                vec by = v_set1(divisor[i]);
+                v_store(row[i] + c, v_add(v_zero_lt(v_abs(by), tiny, v_div(x[i], by)), zero));
+            }
+        }
     }
 }
 
 static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
                       int lanes)
 {
-    real tile[VL][FN(CHUNK)];
+    real tile[VL][FN(CHUNK)], *to[VL];
     const int64_t step = stride * attn_element_size(dtype);
     for (int64_t c = 0; c < dv; c += FN(CHUNK)) {
         int64_t n = dv - c < FN(CHUNK) ? dv - c : FN(CHUNK);
+        const bool in_place = FN(in_place)(stride, dtype, n);
         for (int lane = 0; lane < lanes; lane += VL) {
-            FN(divide_to_rows)(tile, (const real *)ot + c * STRIP + lane, n, (const real *)divisor + lane);
-            for (int i = 0; i < VL && lane + i < lanes; i++) {
+            for (int i = 0; i < VL; i++) {
+                to[i] = in_place && lane + i < lanes ? (real *)row[lane + i] + c : tile[i];
+            }
+            FN(divide_to_rows)(to, (const real *)ot + c * STRIP + lane, n, (const real *)divisor + lane,
+                               lanes - lane);
+            for (int i = 0; !in_place && i < VL && lane + i < lanes; i++) {
                 FN(narrow)((char *)row[lane + i] + c * step, stride, dtype, tile[i], n);
             }
         }

@@ -182,7 +182,7 @@ static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, i
                     sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
                 }
             }
-            *o = FMA(*o, ((const real *)alpha)[lane], sum);
+            *o = alpha ? FMA(*o, ((const real *)alpha)[lane], sum) : sum;
         }
     }
 }
@@ -231,6 +231,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 1,
     .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
     .begin = FN(no_state),
     .end = FN(no_state),
     .k_bytes = FN(k_bytes),
