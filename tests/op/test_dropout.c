@@ -19,8 +19,8 @@ static attn_dropout_mask_args mask_of(attn_tensor keep, double p, uint64_t seed,
     };
 }
 
-/* Position (b, h, i, j) is kept iff its word is at least p 2^32, rounded. Random123's known answers: counter and key 0 give
- * 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give 408f276d 41c83b0e a20bc7c6 6d5451fd. */
+/* Position (b, h, i, j) is kept iff its word is at least p 2^32, rounded. Random123's known answers: counter and key 0
+ * give 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give 408f276d 41c83b0e a20bc7c6 6d5451fd. */
 static void test_known_answers(void **state)
 {
     static const uint32_t words[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
