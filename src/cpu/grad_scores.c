@@ -35,23 +35,32 @@ typedef struct item {
 
 /* ---- sums ------------------------------------------------------------------------------------------------------ */
 
-/* Row `key` of the tile into the sums of that key: sums[query] or, if all queries share one, sums[0]. One row after the
- * other, so that the width of strips does not matter. */
-static void add_row(const item *x, const char *ds, const int64_t *query, int lanes, int64_t key, double *sums)
+/* Row `key` of the tile, in double precision, for slopes times their derivative. */
+static void widen_row(const item *x, const char *ds, const int64_t *query, int lanes, int64_t key, double *value)
 {
     const attn_grad_run *r = &x->run;
-    const int64_t diagonal = r->seq.diagonal, first = x->queries.lo;
-    double total = sums[0];
     for (int lane = 0; lane < lanes; lane++) {
-        double value = get_real(r->uk, ds, lane);
-        value *= x->sum->slopes ? -fabs((double)(query[lane] + diagonal - key)) : 1;
-        if (x->per_query) {
-            sums[query[lane] - first] += value;
-        } else {
-            total += value;
-        }
+        value[lane] = get_real(r->uk, ds, lane);
     }
-    sums[0] = x->per_query ? sums[0] : total;
+    for (int lane = 0; x->sum->slopes && lane < lanes; lane++) {
+        value[lane] *= -fabs((double)(query[lane] + r->seq.diagonal - key));
+    }
+}
+
+/* It into the sums of that key: sums[query] or, if all queries share one, sums[0]. One lane after the other, so that
+ * the width of strips does not matter. */
+static void add_row(const item *x, const double *value, const int64_t *query, int lanes, double *sums)
+{
+    double *const mine = sums + (x->per_query ? query[0] - x->queries.lo : 0);
+    if (x->per_query && x->run.scores.fold == 1) { /* each lane its own query */
+        for (int lane = 0; lane < lanes; lane++) {
+            mine[lane] += value[lane];
+        }
+        return;
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        mine[x->per_query ? query[lane] - query[0] : 0] += value[lane];
+    }
 }
 
 static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
@@ -66,7 +75,9 @@ static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
         query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
     }
     for (int64_t key = keys.lo; key < keys.hi; key++, ds += line) {
-        add_row(x, ds, query, lanes, key, r->sums + (key - block) * r->grad->row_block);
+        double value[ATTN_MAX_STRIP];
+        widen_row(x, ds, query, lanes, key, value);
+        add_row(x, value, query, lanes, r->sums + (key - block) * r->grad->row_block);
     }
 }
 
@@ -128,14 +139,15 @@ static void add_shared(item *x, int64_t key)
 static void store_sums(const item *x, double *partial, int64_t first, int64_t last)
 {
     const attn_tensor *out = &x->sum->out;
-    for (int64_t key = first; key < last; key++) {
-        const double *sums = x->run.sums + (key - first) * x->run.grad->row_block;
-        for (int64_t i = x->queries.lo; i < x->queries.hi && x->per_query; i++) {
-            attn_element_from_f64(attn_at(out, x->b, x->h, i, key), out->dtype, sums[i - x->queries.lo]);
+    const int64_t row = x->run.grad->row_block, step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
+    for (int64_t i = x->queries.lo; i < x->queries.hi && x->per_query; i++) {
+        char *to = attn_at(out, x->b, x->h, i, first);
+        for (int64_t key = first; key < last; key++, to += step) {
+            attn_element_from_f64(to, out->dtype, x->run.sums[(key - first) * row + i - x->queries.lo]);
         }
-        if (!x->per_query) {
-            partial[key] = sums[0];
-        }
+    }
+    for (int64_t key = first; key < last && !x->per_query; key++) {
+        partial[key] = x->run.sums[(key - first) * row];
     }
 }
 
