@@ -168,31 +168,37 @@ static void run(bench *b, int argc, char **argv)
     }
 }
 
+static int prepare_and_run(bench *b, int argc, char **argv)
+{
+    char error[1024];
+    if (b->list.count == 0) {
+        return cli_error(CLI_USAGE, "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
+    }
+    b->on = b->device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
+    b->min_time = b->min_time > 0 ? b->min_time : b->on->min_time;
+    b->rounds = b->rounds > 0 ? b->rounds : b->on->rounds;
+    choose_implementations(b);
+    if (b->plot != NULL && !bench_plot_possible(b->plot, error, sizeof error)) {
+        return cli_error(CLI_USAGE, "%s", error);
+    }
+    if (b->device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
+        return cli_error(CLI_USAGE, "unsupported: %s", attn_last_error());
+    }
+    b->results = calloc((size_t)b->list.count * BENCH_IMPLEMENTATIONS, sizeof *b->results);
+    if (b->results == NULL) {
+        return cli_error(CLI_INTERNAL, "out of memory");
+    }
+    run(b, argc, argv);
+    free(b->results);
+    return b->status;
+}
+
 int cli_bench(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
     bench b = {.python = "python3"};
-    char error[1024];
     cli_parse(&argp, argc, argv, &b);
-    if (b.list.count == 0) {
-        return cli_error(CLI_USAGE, "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
-    }
-    b.on = b.device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
-    b.min_time = b.min_time > 0 ? b.min_time : b.on->min_time;
-    b.rounds = b.rounds > 0 ? b.rounds : b.on->rounds;
-    choose_implementations(&b);
-    if (b.plot != NULL && !bench_plot_possible(b.plot, error, sizeof error)) {
-        return cli_error(CLI_USAGE, "%s", error);
-    }
-    if (b.device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
-        return cli_error(CLI_USAGE, "unsupported: %s", attn_last_error());
-    }
-    b.results = calloc((size_t)b.list.count * BENCH_IMPLEMENTATIONS, sizeof *b.results);
-    if (b.results == NULL) {
-        return cli_error(CLI_INTERNAL, "out of memory");
-    }
-    run(&b, argc, argv);
-    free(b.results);
+    int status = prepare_and_run(&b, argc, argv);
     free(b.list.problems);
-    return b.status;
+    return status;
 }

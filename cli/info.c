@@ -171,10 +171,10 @@ int cli_info(int argc, char **argv)
     if (!choice.cpu) {
         gpus = find_gpus();
     }
-    if (choice.cuda && gpus.refused[0] != '\0') {
-        return cli_error(CLI_USAGE, "%s", gpus.refused);
+    const bool refused = choice.cuda && gpus.refused[0] != '\0';
+    if (!refused) {
+        choice.json ? print_json(&choice, &info, &gpus) : print_text(&choice, &info, &gpus);
     }
-    choice.json ? print_json(&choice, &info, &gpus) : print_text(&choice, &info, &gpus);
     attn_context_destroy(context);
-    return CLI_OK;
+    return refused ? cli_error(CLI_USAGE, "%s", gpus.refused) : CLI_OK;
 }
