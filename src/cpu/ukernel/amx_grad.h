@@ -1,6 +1,6 @@
 /*
  * amx_grad.h: the members of ukernel_grad.h on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included
- * by amx_body.h, with its parameters. P and dS are rounded to PARTS parts for the products. Once per part:
+ * by amx_body.h, with its parameters. P and dS are split into PARTS parts for the products. Once per part:
  *
  *     P, dS  [key][16][2]       left factors: dword (key, i) holds queries i and 16 + i of the strip
  *     dS     [key / 2][32][2]   for pv, as P of the forward pass
@@ -95,9 +95,6 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
             x[k / 2][k % 2] = tile ? softmax_pair(s + at, dp + at, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
         }
         store_forms(p + i, ds + i, right + i, x);
-#ifdef AWAKE
-        if (i % (AWAKE * STRIP) == 0) TILE_DP(0, 4, 6);
-#endif
     }
 }
 
