@@ -8,23 +8,23 @@
 
 typedef uint16_t element;
 
-/* Columns c .. c+31 of a row of n, times -1, 0 or 1; zero beyond n or for a NULL row. Dword i holds columns 2 i and
+/* Columns c .. c+31 of a row of n, times -1, 0 or 1; zero beyond n. Dword i holds columns 2 i and
  * 2 i + 1, as memory has them. */
 enum { LOW_COLUMN = 0, HIGH_COLUMN = 1, COLUMN_STEP = 2 };
 
 ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
 {
     const uint16_t *h = row;
-    if (row && stride == 1 && factor == 1 && n - c >= 32) {
+    if (stride == 1 && factor == 1 && n - c >= 32) {
         part[0] = _mm512_loadu_si512(h + c);
         return;
     }
     uint16_t column[32] = {0};
-    for (int64_t i = 0; row && stride != 1 && i < 32 && c + i < n; i++) {
+    for (int64_t i = 0; stride != 1 && i < 32 && c + i < n; i++) {
         column[i] = h[(c + i) * stride];
     }
     __m512i x = _mm512_loadu_si512(column);
-    if (row && stride == 1) {
+    if (stride == 1) {
         int64_t left = n - c;
         x = _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : left > 0 ? (1u << left) - 1 : 0, h + c);
     }

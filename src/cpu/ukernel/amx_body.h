@@ -22,95 +22,102 @@
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
-#define PRODUCT(c0, c1, ta, first)       \
-    do {                                 \
-        if (passes) {                    \
+#define PRODUCT(c0, c1, ta, first)        \
+    do {                                  \
+        if (passes) {                     \
             QK_PASSES(c0, c1, ta, first); \
-        } else {                         \
-            PV_STEPS(c0, c1, ta, first); \
-        }                                \
+        } else {                          \
+            PV_STEPS(c0, c1, ta, first);  \
+        }                                 \
     } while (0)
 
 /* S = K QT. The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
 ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
-                               const bool passes)
+                               const bool passes, const bool wide)
 {
     const int64_t d_pad = pad32(d);
-    const factors where = {
-        .b = qt,
-        .a_stride = d_pad * 2,
-        .a_part = PANEL_KEYS * d_pad,
-        .a_step = 32,
-        .b_stride = STRIDE,
-        .b_part = d_pad * STRIP,
-        .b_step = TILE * 2 * STRIP,
-        .steps = d_pad / 32,
-    }, *f = &where;
+    const factors where =
+                      {
+                          .b = qt,
+                          .a_stride = d_pad * 2,
+                          .a_part = PANEL_KEYS * d_pad,
+                          .a_step = 32,
+                          .b_stride = STRIDE,
+                          .b_part = d_pad * STRIP,
+                          .b_step = TILE * 2 * STRIP,
+                          .steps = d_pad / 32,
+                      },
+                  *f = &where;
     const uint16_t *a = (const uint16_t *)k + at * d_pad;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
+        ROW_ZERO(0, 1);
         PRODUCT(0, 1, 4, a);
         if (key > 0) {
             ROW_STORE(2, 3, s - TILE * STRIP);
         }
-        TILE_ZERO(2);
-        TILE_ZERO(3);
+        if (key + TILE >= n) {
+            ROW_STORE(0, 1, s);
+            return;
+        }
+        ROW_ZERO(2, 3);
         PRODUCT(2, 3, 5, a + TILE * d_pad);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
+/* Here and below, strips of at most 16 queries are half as wide. */
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
-    (void)lanes; /* whole strips, here and below */
-    store_product(s, k, at, qt, d, n, true);
+    if (lanes > TILE) {
+        store_product(s, k, at, qt, d, n, true, true);
+    } else {
+        store_product(s, k, at, qt, d, n, true, false);
+    }
 }
 
 /* to[16 rows] = to alpha + the fresh sums in `sum`. */
-ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1)
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1, const bool wide)
 {
     for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
         v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
-        v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
+        if (wide) {
+            v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
+        }
     }
 }
 
 /* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in qk, and the sums of 16 rows are added
  * while the products of later rows run. */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f)
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f, const bool wide)
 {
     float sum[2][TILE * STRIP] __attribute__((aligned(64)));
     const int64_t next = TILE * stride;
     const uint16_t *a = f->a;
     for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
+        ROW_ZERO(0, 1);
         PV_STEPS(0, 1, 4, a);
         if (row > 0) {
-            add_rows(to - 2 * next, stride, sum[0], a0, a1);
+            add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
             ROW_STORE(2, 3, sum[1]);
         }
-        TILE_ZERO(2);
-        TILE_ZERO(3);
+        ROW_ZERO(2, 3);
         PV_STEPS(2, 3, 5, a + f->a_rows);
         if (row > 0) {
-            add_rows(to - next, stride, sum[1], a0, a1);
+            add_rows(to - next, stride, sum[1], a0, a1, wide);
         }
         ROW_STORE(0, 1, sum[0]);
     }
     if (rows > 0) {
-        add_rows(to - 2 * next, stride, sum[0], a0, a1);
+        add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
         ROW_STORE(2, 3, sum[1]);
-        add_rows(to - next, stride, sum[1], a0, a1);
+        add_rows(to - next, stride, sum[1], a0, a1, wide);
     }
 }
 
 static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
                int lanes)
 {
-    (void)lanes;
     const factors f = {
         .a = (const uint16_t *)v + at,
         .b = p,
@@ -129,7 +136,11 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
     } else {
         memset(ot, 0, (size_t)(dv_pad * STRIP) * sizeof(float));
     }
-    add_product(ot, STRIP, dv_pad, a0, a1, &f);
+    if (lanes > TILE) {
+        add_product(ot, STRIP, dv_pad, a0, a1, &f, true);
+    } else {
+        add_product(ot, STRIP, dv_pad, a0, a1, &f, false);
+    }
 }
 
 /* The sum of an element's parts. */
@@ -205,10 +216,11 @@ ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b)
 }
 
 /* Lanes whose scores exceed m by more than the slack, or that have none yet, get the maximum for m. */
-static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state)
+static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state,
+                            int groups)
 {
     const vec slack = v_div(v_set1(SLACK), c), least = v_div(v_set1(EXP2_MIN), c);
-    for (int g = 0; g < STRIP; g += VL) {
+    for (int g = 0; g < groups * VL; g += VL) {
         float *m = (float *)state->m + g, *l = (float *)state->l + g, *alpha = (float *)state->alpha + g;
         vec old = v_load(m), top = old;
         for (int64_t key = 0; key < n; key++) {
@@ -225,70 +237,94 @@ static void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n
     }
 }
 
-/* Some lane of 32 has no reference yet. */
-ATTN_INLINE bool unseen(const float *m)
+/* Some lane has no reference yet. */
+ATTN_INLINE bool unseen(const float *m, const int groups)
 {
-    const vec none = v_set1(-INFINITY);
-    return (_mm512_cmp_ps_mask(v_load(m), none, _CMP_EQ_OQ) |
-            _mm512_cmp_ps_mask(v_load(m + VL), none, _CMP_EQ_OQ)) != 0;
+    __mmask16 none = 0;
+    for (int g = 0; g < groups; g++) {
+        none |= _mm512_cmp_ps_mask(v_load(m + g * VL), v_set1(-INFINITY), _CMP_EQ_OQ);
+    }
+    return none != 0;
 }
 
-/* Some lane of 32 exceeds its reference by more than the slack. */
-ATTN_INLINE bool exceeds(const vec *top, const float *m, vec slack)
+/* Some lane exceeds its reference by more than the slack. */
+ATTN_INLINE bool exceeds(const vec *top, const float *m, vec slack, const int groups)
 {
-    return (_mm512_cmp_ps_mask(v_sub(top[0], v_load(m)), slack, _CMP_GT_OQ) |
-            _mm512_cmp_ps_mask(v_sub(top[1], v_load(m + VL)), slack, _CMP_GT_OQ)) != 0;
+    __mmask16 some = 0;
+    for (int g = 0; g < groups; g++) {
+        some |= _mm512_cmp_ps_mask(v_sub(top[g], v_load(m + g * VL)), slack, _CMP_GT_OQ);
+    }
+    return some != 0;
 }
 
 /* P of n keys (n even) and their sums; top = max(top, S). */
-static void exponentials(uint16_t *p, const float *s, int64_t n, vec c, const float *m, vec *top, vec *sum)
+ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, vec c, const float *m, vec *top, vec *sum,
+                              const int groups)
 {
-    const vec least = v_div(v_set1(EXP2_MIN), c), none = v_set1(-REAL_MAX), m0 = v_load(m), m1 = v_load(m + VL);
-    const vec r0 = v_zero_lt(m0, none, m0), r1 = v_zero_lt(m1, none, m1);
-    vec top0 = top[0], top1 = top[1], sum0 = v_set1(0), sum1 = v_set1(0);
-    for (int64_t key = 0; key < n; key += 2, s += 2 * STRIP, p += 2 * STRIP) {
-        vec a0 = v_load(s), a1 = v_load(s + VL), b0 = v_load(s + STRIP), b1 = v_load(s + STRIP + VL);
-        top0 = v_max(v_max(top0, a0), b0), top1 = v_max(v_max(top1, a1), b1);
-        a0 = probability(v_sub(a0, r0), c, least), b0 = probability(v_sub(b0, r0), c, least);
-        a1 = probability(v_sub(a1, r1), c, least), b1 = probability(v_sub(b1, r1), c, least);
-        sum0 = v_add(v_add(sum0, a0), b0), sum1 = v_add(v_add(sum1, a1), b1);
-        store_pair(p, a0, b0);
-        store_pair(p + 2 * VL, a1, b1);
+    const vec least = v_div(v_set1(EXP2_MIN), c);
+    vec reference[2], most[2], total[2];
+    for (int g = 0; g < groups; g++) {
+        const vec x = v_load(m + g * VL);
+        reference[g] = v_zero_lt(x, v_set1(-REAL_MAX), x), most[g] = top[g], total[g] = v_set1(0);
     }
-    top[0] = top0, top[1] = top1, sum[0] = sum0, sum[1] = sum1;
+    for (int64_t key = 0; key < n; key += 2, s += 2 * STRIP, p += 2 * STRIP) {
+        vec a[2], b[2];
+        for (int g = 0; g < groups; g++) {
+            a[g] = v_load(s + g * VL), b[g] = v_load(s + STRIP + g * VL);
+            most[g] = v_max(v_max(most[g], a[g]), b[g]);
+        }
+        for (int g = 0; g < groups; g++) {
+            a[g] = probability(v_sub(a[g], reference[g]), c, least);
+            b[g] = probability(v_sub(b[g], reference[g]), c, least);
+            total[g] = v_add(v_add(total[g], a[g]), b[g]);
+            store_pair(p + 2 * g * VL, a[g], b[g]);
+        }
+    }
+    for (int g = 0; g < groups; g++) {
+        top[g] = most[g], sum[g] = total[g];
+    }
 }
 
-static void softmax(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
+ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
+                                const int groups)
 {
-    (void)lanes;
-    const vec c = v_set1((float)c_), slack = v_div(v_set1(SLACK), c);
+    const vec slack = v_div(v_set1(SLACK), c);
     const int64_t even = n + n % 2;
-    float *s = s_, *m = state->m, *l = state->l, *alpha = state->alpha, *most = state->top;
-    uint16_t *p = (uint16_t *)p_ + done * STRIP;
-    vec top[2] = {v_load(most), v_load(most + VL)}, sum[2];
-    if (n % 2) {
-        v_store(s + n * STRIP, v_set1(-INFINITY));
-        v_store(s + n * STRIP + VL, v_set1(-INFINITY));
+    float *m = state->m, *l = state->l, *alpha = state->alpha, *most = state->top;
+    uint16_t *to = p + done * STRIP;
+    vec top[2], sum[2];
+    for (int g = 0; g < groups; g++) {
+        top[g] = v_load(most + g * VL);
+        if (n % 2) {
+            v_store(s + n * STRIP + g * VL, v_set1(-INFINITY));
+        }
+        if (done == 0) {
+            v_store(alpha + g * VL, v_set1(1));
+        }
     }
-    if (done == 0) {
-        v_store(alpha, v_set1(1));
-        v_store(alpha + VL, v_set1(1));
+    if (unseen(m, groups)) {
+        raise_reference(p, done, s, n, c, state, groups);
     }
-    if (unseen(m)) {
-        raise_reference(p_, done, s, n, c, state);
+    exponentials(to, s, even, c, m, top, sum, groups);
+    if (exceeds(top, m, slack, groups)) {
+        raise_reference(p, done, s, n, c, state, groups);
+        exponentials(to, s, even, c, m, top, sum, groups);
     }
-    exponentials(p, s, even, c, m, top, sum);
-    if (exceeds(top, m, slack)) {
-        raise_reference(p_, done, s, n, c, state);
-        exponentials(p, s, even, c, m, top, sum);
-    }
-    for (int64_t key = even; key < pad32(n); key += 2) {
-        store_pair(p + key * STRIP, v_set1(0), v_set1(0));
-        store_pair(p + key * STRIP + 2 * VL, v_set1(0), v_set1(0));
-    }
-    for (int g = 0; g < 2; g++) {
+    for (int g = 0; g < groups; g++) {
+        for (int64_t key = even; key < pad32(n); key += 2) {
+            store_pair(to + key * STRIP + 2 * g * VL, v_set1(0), v_set1(0));
+        }
         v_store(most + g * VL, top[g]);
         v_store(l + g * VL, v_add(v_load(l + g * VL), sum[g]));
+    }
+}
+
+static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
+{
+    if (lanes > TILE) {
+        softmax_groups(p, done, s, n, v_set1((float)c), state, 2);
+    } else {
+        softmax_groups(p, done, s, n, v_set1((float)c), state, 1);
     }
 }
 

@@ -21,8 +21,8 @@ static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtyp
     for (int i = 0; i < TILE; i++) {
         for (int64_t c = 0; c < cols; c += 32) {
             __m512i low[PARTS], high[PARTS];
-            split_columns(low, row[i], stride, c, n, 1);
-            split_columns(high, row[TILE + i], stride, c, n, 1);
+            split_row(low, row[i], stride, c, n, 1);
+            split_row(high, row[TILE + i], stride, c, n, 1);
             for (int part = 0; part < PARTS; part++) {
                 store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
             }
@@ -101,8 +101,8 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
 /* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
 static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
 {
-    (void)lanes;
-    store_product(dp, v, at, dot, dv, n, false);
+    (void)lanes; /* whole strips */
+    store_product(dp, v, at, dot, dv, n, false, true);
 }
 
 static void grad_clear(void *p, int64_t first, int64_t last)
@@ -128,7 +128,7 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
             .b_step = PARTS * TILE * cols * 2,
             .steps = strips,
         };
-        add_product((float *)g + c, cols, pad32(n), one, one, &f);
+        add_product((float *)g + c, cols, pad32(n), one, one, &f, true);
     }
 }
 

@@ -3,6 +3,18 @@
  * drawn there.
  */
 
+/* split_columns() of a row, or zero for NULL. */
+ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+{
+    if (row) {
+        split_columns(part, row, stride, c, n, factor);
+        return;
+    }
+    for (int i = 0; i < PARTS; i++) {
+        part[i] = _mm512_setzero_si512();
+    }
+}
+
 static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
 {
     int64_t d_pad = pad32(d);
@@ -44,7 +56,7 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
             __m512i row[KEY_STEP][PARTS];
             for (int64_t i = 0; i < KEY_STEP; i++) {
                 const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                split_columns(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
+                split_row(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
             }
             for (int part = 0; part < PARTS; part++) {
                 uint16_t *to = (uint16_t *)v + (part * dv_pad + c) * PANEL_KEYS + at + key;
@@ -61,7 +73,7 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
         for (int lane = 0; lane < STRIP; lane += TILE) {
             __m512i split[TILE][PARTS], x[TILE];
             for (int i = 0; i < TILE; i++) {
-                split_columns(split[i], row[lane + i], stride, c, d, (float)factor);
+                split_row(split[i], row[lane + i], stride, c, d, (float)factor);
             }
             for (int part = 0; part < PARTS; part++) {
                 for (int i = 0; i < TILE; i++) {

@@ -76,36 +76,49 @@ typedef struct factors {
 } factors;
 
 /* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
- * 32. Elements of several parts in one of two orders:
+ * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in tile 6, to c0.
+ * Elements of several parts in one of two orders:
  *
  *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
  *           of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
 #define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride)
-#define LOAD_B(part)                                        \
-    do {                                                    \
-        TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);         \
-        TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
+#define LOAD_B(part)                                                    \
+    do {                                                                \
+        TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);             \
+        if (wide) {                                                     \
+            TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
+        }                                                               \
     } while (0)
-#define MULTIPLY(c0, c1, ta) \
-    do {                     \
-        TILE_DP(c0, ta, 6);  \
-        TILE_DP(c1, ta, 7);  \
+#define MULTIPLY(c0, c1, ta)    \
+    do {                        \
+        TILE_DP(c0, ta, 6);     \
+        if (wide) {             \
+            TILE_DP(c1, ta, 7); \
+        }                       \
     } while (0)
-#define EACH_STEP(first, ...)                                                             \
-    do {                                                                                  \
-        const uint16_t *a_at = (first), *b_at = f->b;                                     \
-        for (int64_t i = 0; i < f->steps; i++, a_at += f->a_step, b_at += f->b_step) {    \
-            __VA_ARGS__;                                                                  \
-        }                                                                                 \
+#define EACH_STEP(first, ...)                                                          \
+    do {                                                                               \
+        const uint16_t *a_at = (first), *b_at = f->b;                                  \
+        for (int64_t i = 0; i < f->steps; i++, a_at += f->a_step, b_at += f->b_step) { \
+            __VA_ARGS__;                                                               \
+        }                                                                              \
     } while (0)
-#define PASS(c0, c1, ta, first, pa, pb) \
-    EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
+#define PASS(c0, c1, ta, first, pa, pb) EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
 
-/* Tiles c0, c1 to 16 rows of 32 floats. */
-#define ROW_STORE(c0, c1, to)              \
-    do {                                   \
-        TILE_STORE(c0, to, STRIDE);        \
-        TILE_STORE(c1, (to) + TILE, STRIDE); \
+/* Zero, and tiles c0, c1 to 16 rows of 32 floats. */
+#define ROW_ZERO(c0, c1)   \
+    do {                   \
+        TILE_ZERO(c0);     \
+        if (wide) {        \
+            TILE_ZERO(c1); \
+        }                  \
+    } while (0)
+#define ROW_STORE(c0, c1, to)                    \
+    do {                                         \
+        TILE_STORE(c0, to, STRIDE);              \
+        if (wide) {                              \
+            TILE_STORE(c1, (to) + TILE, STRIDE); \
+        }                                        \
     } while (0)
