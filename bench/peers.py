@@ -5,7 +5,8 @@ and go out on stdout. The first one in is the job: which library, how many threa
 where in it they lie; the answer is {"kernel": name} or {"refused": why}. Then {"repeats": n} asks for n calls in a row
 and gets {"seconds": of all of them, "waited": of its threads for a core}, with the last result left in O, outside of
 the time. Inputs are converted before, not during the time, to the layout that a library wants. A call is the job's
-"pass": forward, backward (of one forward pass before the time), or training, which is both.
+"pass": forward, backward (of one forward pass before the time), or training, which is both. Dropout draws positions of
+the library's own.
 """
 import json
 import mmap
@@ -32,16 +33,22 @@ def torch_peer(job, memory):
         t = job[name]
         elements = 1 + sum((n - 1) * s for n, s in zip(t["shape"], t["stride"]))
         flat = torch.frombuffer(memory, dtype=types[t["dtype"]], count=elements, offset=t["offset"])
-        return flat.as_strided(t["shape"], t["stride"]).transpose(1, 2)  # to (batch, head, row, dim)
+        return flat.as_strided(t["shape"], t["stride"])
 
     torch.set_num_threads(job["threads"])
-    q, k, v, o = view("q"), view("k"), view("v"), view("o")
+    q, k, v, o = (view(name).transpose(1, 2) for name in "qkvo")  # to (batch, head, row, dim)
     nq, nk = q.shape[2], k.shape[2]
-    options = {"scale": job["scale"], "enable_gqa": q.shape[1] != k.shape[1]}
+    options = {"scale": job["scale"], "enable_gqa": q.shape[1] != k.shape[1], "dropout_p": job["dropout"]}
+    leaves = [q, k, v]
     if job["causal"] and (nq == nk or job["top_left"]):
         options["is_causal"] = True
     elif job["causal"] and nq > 1:
         options["attn_mask"] = causal_lower_right(nq, nk)
+    if "bias" in job:
+        if job["causal"]:
+            raise Refused("PyTorch takes a bias or causal, not both")
+        options["attn_mask"] = view("bias").to(q.dtype)
+        leaves += [options["attn_mask"]] if job["d_bias"] else []
     attend = torch.nn.functional.scaled_dot_product_attention
 
     def forward():
@@ -50,17 +57,17 @@ def torch_peer(job, memory):
     if job["pass"] == "forward":
         torch.inference_mode().__enter__()
         return "torch " + torch.__version__, forward, o.copy_
-    for leaf in (q, k, v):
+    for leaf in leaves:
         leaf.requires_grad_()
     once = forward()
     gradient = torch.randn_like(once)
     o.copy_(once.detach())
 
     def backward():
-        torch.autograd.grad(once, (q, k, v), gradient, retain_graph=True)
+        torch.autograd.grad(once, leaves, gradient, retain_graph=True)
 
     def training():
-        torch.autograd.grad(forward(), (q, k, v), gradient)
+        torch.autograd.grad(forward(), leaves, gradient)
 
     calls = {"backward": backward, "training": training}
     return "torch " + torch.__version__, calls[job["pass"]], lambda result: None
@@ -77,6 +84,8 @@ def onnxruntime_peer(job, memory):
         raise Refused("%s is not installed (pip install onnxruntime onnx)" % missing.name)
     if job["pass"] != "forward":
         raise Refused("ONNX Runtime has no backward pass of attention on the CPU")
+    if "bias" in job or job["dropout"] > 0:
+        raise Refused("ONNX Runtime is asked for plain attention here")
     types = {"f32": numpy.float32, "f16": numpy.float16}
     if job["q"]["dtype"] not in types:
         raise Refused("ONNX Runtime has no attention in %s on the CPU" % job["q"]["dtype"])

@@ -11,7 +11,12 @@ static void print_faster(const bench_result *r)
 {
     if (bench_is_wrong(r)) {
         puts("  WRONG");
-    } else if (isfinite(r->ratio) && strcmp(r->implementation, "libattn") != 0) {
+        return;
+    }
+    if (r->report.not_compared[0] != '\0') {
+        printf("  O not compared: %s", r->report.not_compared);
+    }
+    if (isfinite(r->ratio) && strcmp(r->implementation, "libattn") != 0) {
         printf("  libattn is %.2f x as fast\n", r->ratio);
     } else {
         putchar('\n');
@@ -34,23 +39,26 @@ static void print_on_gpu(const bench_result *r)
 static void print_on_cpu(const bench_result *r)
 {
     cli_text median, q1, q3, workspace, rss;
-    char share[32] = "-";
+    char share[32] = "-", error[16] = "-";
     bool tiles = isfinite(r->amx_share) && strncmp(r->report.kernel, "amx_", 4) == 0;
     if (isfinite(r->share)) {
         snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%", 100 * r->share,
                  100 * r->amx_share);
     }
-    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9.1e", r->implementation, r->report.kernel,
+    if (isfinite(r->report.max_error)) {
+        snprintf(error, sizeof error, "%.1e", r->report.max_error);
+    }
+    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9s", r->implementation, r->report.kernel,
            r->report.threads, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
            cli_seconds(q3, r->seconds.q3), r->gflops, share,
            r->report.workspace_bytes > 0 ? cli_bytes(workspace, r->report.workspace_bytes) : "-",
-           cli_bytes(rss, r->report.peak_rss_bytes), r->report.max_error);
+           cli_bytes(rss, r->report.peak_rss_bytes), error);
     print_faster(r);
 }
 
 bool bench_is_wrong(const bench_result *r)
 {
-    return r->measured && !(r->report.max_error < 0x1p-6);
+    return r->measured && r->report.not_compared[0] == '\0' && !(r->report.max_error < 0x1p-6);
 }
 
 static void print_head(bool gpu)
@@ -124,6 +132,7 @@ static void add_measured(cJSON *object, const bench_result *r)
             add(object, numbers[i].name, numbers[i].value);
         }
     }
+    cJSON_AddStringToObject(object, "not_compared", r->report.not_compared);
 }
 
 /* Names once, then values; a problem of blanks and commas in quotes. */

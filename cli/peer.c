@@ -45,19 +45,19 @@ static size_t bytes_of(const attn_tensor *t)
     return (size_t)elements * attn_dtype_size(t->dtype);
 }
 
-/* The four tensors one after the other, each from a page of its own on. */
-static bool make_room(peer *p, const size_t offset[5])
+/* Room for the tensors, one after the other. */
+static bool make_room(peer *p, size_t bytes)
 {
     if (p->shared != NULL) {
         munmap(p->shared, p->shared_bytes);
         p->shared = NULL;
     }
-    if (ftruncate(p->file, (off_t)offset[4]) != 0) {
+    if (ftruncate(p->file, (off_t)bytes) != 0) {
         return false;
     }
-    void *map = mmap(NULL, offset[4], PROT_READ | PROT_WRITE, MAP_SHARED, p->file, 0);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->file, 0);
     p->shared = map == MAP_FAILED ? NULL : map;
-    p->shared_bytes = offset[4];
+    p->shared_bytes = bytes;
     return p->shared != NULL;
 }
 
@@ -76,18 +76,20 @@ static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, 
 
 bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question)
 {
-    static const char *const name[] = {"q", "k", "v", "o"};
-    attn_tensor *tensor[] = {&own->q, &own->k, &own->v, &own->o};
-    size_t offset[5] = {0};
+    enum { TENSORS = 5 };
+    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias"};
+    attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias};
+    const int tensors = args->bias.data != NULL ? TENSORS : TENSORS - 1;
+    size_t offset[TENSORS + 1] = {0};
     *own = *args;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < tensors; i++) { /* each from a page of its own on */
         offset[i + 1] = (offset[i] + bytes_of(tensor[i]) + 4095) / 4096 * 4096;
     }
-    if (!make_room(p, offset)) {
+    if (!make_room(p, offset[tensors])) {
         snprintf(p->why, sizeof p->why, "no shared memory for the tensors: %s", strerror(errno));
         return false;
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < tensors; i++) {
         attn_tensor *t = tensor[i];
         memcpy((char *)p->shared + offset[i], t->data, bytes_of(t));
         t->data = (char *)p->shared + offset[i];
@@ -97,8 +99,9 @@ bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, 
     cJSON_AddBoolToObject(question, "top_left", (args->flags & ATTN_TOP_LEFT) != 0);
     args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(question, "scale", args->softmax_scale)
                             : cJSON_AddNullToObject(question, "scale");
+    cJSON_AddNumberToObject(question, "dropout", args->dropout_p);
     cJSON_AddNumberToObject(question, "file", p->file);
-    cJSON_AddNumberToObject(question, "bytes", (double)offset[4]);
+    cJSON_AddNumberToObject(question, "bytes", (double)offset[tensors]);
     return true;
 }
 
@@ -158,16 +161,17 @@ cJSON *peer_ask(peer *p, cJSON *question)
 
 /* ---- bench/peers.py -------------------------------------------------------------------------------------------- */
 
-bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
-                int threads, int32_t pass)
+bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
+                attn_forward_args *own)
 {
     cJSON *job = cJSON_CreateObject();
-    cJSON_AddStringToObject(job, "peer", name);
-    cJSON_AddNumberToObject(job, "threads", threads);
+    cJSON_AddStringToObject(job, "peer", task->library);
+    cJSON_AddNumberToObject(job, "threads", task->threads);
+    cJSON_AddBoolToObject(job, "d_bias", task->d_bias);
     cJSON_AddStringToObject(job, "pass",
-                            pass == PASS_FORWARD    ? "forward"
-                            : pass == PASS_BACKWARD ? "backward"
-                                                    : "training");
+                            task->pass == PASS_FORWARD    ? "forward"
+                            : task->pass == PASS_BACKWARD ? "backward"
+                                                          : "training");
     if (!peer_open(p, python, peer_script_cpu) || !peer_share(p, args, own, job)) {
         cJSON_Delete(job);
         return false;

@@ -1,8 +1,8 @@
 /*
  * peer.h: libraries of attention that are called from Python, by a script that the program carries inside: on the CPU
  * PyTorch and ONNX Runtime (bench/peers.py), on a GPU PyTorch's backends (bench/peers_cuda.py). A Python process shares
- * Q, K, V and O with this one and measures calls on request. Called by worker.c, from a child that does nothing else,
- * and by bench_gpu.c.
+ * Q, K, V, O and the bias with this one and measures calls on request. Called by worker.c, from a child that does
+ * nothing else, and by bench_gpu.c.
  */
 #ifndef CLI_PEER_H
 #define CLI_PEER_H
@@ -23,7 +23,8 @@ typedef struct peer {
     char why[512];   /* one sentence, once something returned false or NULL */
 } peer;
 
-/* NULL, or why no peer is asked about such a call. Static string. */
+/* NULL, or why no peer is asked about such a call: it is not plain attention. What a script knows beyond that is its
+ * caller's business. Static string. */
 const char *peer_refuses(const attn_forward_args *args);
 
 /* ---- Any script ------------------------------------------------------------------------------------------------ */
@@ -42,10 +43,17 @@ cJSON *peer_ask(peer *p, cJSON *question);
 
 /* ---- bench/peers.py -------------------------------------------------------------------------------------------- */
 
-/* Starts the interpreter with the library `name` and lets it call once. *own = args with the tensors in shared memory;
- * pass: of enum problem_pass. False is a refusal: the library is not there or cannot do it. */
-bool peer_start(peer *p, const char *python, const char *name, const attn_forward_args *args, attn_forward_args *own,
-                int threads, int32_t pass);
+typedef struct peer_task {
+    const char *library;
+    int threads;
+    int32_t pass; /* enum problem_pass */
+    bool d_bias;  /* the bias needs a gradient */
+} peer_task;
+
+/* Starts the interpreter with a library and lets it call once. *own = args with the tensors in shared memory. False is
+ * a refusal: the library is not there or cannot do it. */
+bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
+                attn_forward_args *own);
 
 /* Seconds of `repeats` calls in a row, and of its threads' waiting for a core meanwhile; O of the last call is in
  * own->o afterwards. */

@@ -145,6 +145,9 @@ static const char *refusal(const struct child *c, const attn_forward_args *shape
     if (c->pass != PASS_FORWARD) {
         a.lse.data = NULL; /* what the others keep for their backward pass is their business */
     }
+    if (c->kind == PEER) {
+        a.bias.data = NULL, a.dropout_p = 0; /* bench/peers.py has both */
+    }
     return c->kind == LIBATTN ? NULL : c->kind == STANDARD ? standard_refuses(&a) : peer_refuses(&a);
 }
 
@@ -207,18 +210,29 @@ static bool prepare(struct child *c, const problem *p, struct reply *r)
     if (c->kind == STANDARD && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
         return fail(r, WORKER_FAILED, "out of memory for copies of the tensors in f32");
     }
-    if (c->kind == PEER &&
-        !peer_start(&c->peer, c->python, c->implementation, &c->tensors.args, &c->args, c->plan.threads, c->pass)) {
+    const peer_task task = {c->implementation, c->plan.threads, c->pass, c->tensors.grad.d_bias.data != NULL};
+    if (c->kind == PEER && !peer_start(&c->peer, c->python, &task, &c->tensors.args, &c->args)) {
         return fail(r, WORKER_REFUSED, "%s", c->peer.why);
     }
     attn_status status = c->kind == LIBATTN ? attn_forward(c->context, &c->args) : ATTN_OK; /* O and LSE */
     return status == ATTN_OK ? sample(c, 1, r) : fail_status(r, status);
 }
 
+static void report_error(const struct child *c, worker_report *report)
+{
+    errors e;
+    if (c->kind == PEER && c->args.dropout_p > 0) {
+        report->max_error = report->c = NAN;
+        snprintf(report->not_compared, sizeof report->not_compared, "it drops positions of its own choice");
+        return;
+    }
+    errors_measure(&c->args, 0, &e);
+    report->max_error = e.relative, report->c = e.c, report->rows = e.rows;
+}
+
 static bool serve(struct child *c, const struct request *q, struct reply *r)
 {
     struct rusage usage;
-    errors e;
     switch (q->operation) {
     case SAMPLE:
         return sample(c, q->repeats, r);
@@ -228,7 +242,7 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
         return true;
     default:
         getrusage(RUSAGE_SELF, &usage);
-        errors_measure(&c->args, 0, &e);
+        report_error(c, &r->report);
         snprintf(r->report.kernel, sizeof r->report.kernel, "%s",
                  c->kind == STANDARD  ? standard_kernel()
                  : c->kind == LIBATTN ? c->plan.kernel
@@ -236,7 +250,6 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
         r->report.threads = c->plan.threads;
         r->report.workspace_bytes = c->workspace_bytes;
         r->report.peak_rss_bytes = c->kind == PEER ? c->peer.rss : (double)usage.ru_maxrss * 1024;
-        r->report.max_error = e.relative, r->report.c = e.c, r->report.rows = e.rows;
         return true;
     }
 }

@@ -42,6 +42,7 @@ typedef struct worker_report {
     double max_error;       /* errors.relative */
     double c;               /* errors.c */
     int64_t rows;           /* errors.rows */
+    char not_compared[48];  /* why O was not compared with float64, errors unknown; or "" */
 } worker_report;
 
 /* Starts the process, makes the tensors and calls the implementation once. python is the interpreter for peers. False:
