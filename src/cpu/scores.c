@@ -28,12 +28,7 @@ attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int 
     return mask;
 }
 
-/* Lanes beyond the last row repeat it. */
-static lane_row row_of_lane(const attn_score_run *r, int64_t first, int lanes, int lane)
-{
-    return attn_score_row(r, first + (lane < lanes ? lane : lanes - 1));
-}
-
+/* Lanes beyond the last row repeat it, here and below. */
 static void lane_bounds(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
 {
     lane_row row = attn_score_row(r, first);
@@ -47,29 +42,33 @@ static void lane_bounds(const attn_score_run *r, int64_t first, int lanes, attn_
 
 static void lane_slopes(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
 {
+    lane_row row = attn_score_row(r, first);
     for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = row_of_lane(r, first, lanes, lane);
         const char *slope = attn_at_broadcast(&r->p->alibi, r->seq->index, row.head, 0, 0);
         set_real(r->uk, r->slope, lane, attn_element_to_f64(slope, r->p->alibi.dtype));
         set_real(r->uk, r->distance, lane, (double)(row.query + r->seq->diagonal - keys.lo));
+        row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }
 }
 
 static void bias_tile(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
 {
     const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
+    attn_bias_rows rows = {.dtype = bias->dtype};
+    rows.bias_stride = bias->data && bias->shape[3] != 1 ? bias->stride[3] : 0;
+    rows.mask_stride = mask->data && mask->shape[3] != 1 ? mask->stride[3] : 0;
+    lane_row row = attn_score_row(r, first);
     for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = row_of_lane(r, first, lanes, lane);
-        const char *b = NULL, *m = NULL;
         if (bias->data) {
-            b = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
+            rows.bias[lane] = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
         }
         if (mask->data) {
-            m = attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
+            rows.mask[lane] =
+                (const unsigned char *)attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
         }
-        r->uk->bias_lane(r->bias, lane, keys.hi - keys.lo, b, bias->shape[3] == 1 ? 0 : bias->stride[3], bias->dtype,
-                         (const unsigned char *)m, mask->shape[3] == 1 ? 0 : mask->stride[3]);
+        row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }
+    r->uk->bias(r->bias, keys.hi - keys.lo, &rows);
 }
 
 static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys)

@@ -1,7 +1,7 @@
 /*
  * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The step between qk and the
  * softmax, the same in the forward (cpu/forward.c) and in the backward pass (cpu/backward.c). Not here: the arithmetic
- * (ukernel.h: score, mask, bias_lane), what a mask is (core/mask.h).
+ * (ukernel.h: score, mask, bias), what a mask is (core/mask.h).
  */
 #ifndef ATTN_CPU_SCORES_H
 #define ATTN_CPU_SCORES_H

@@ -55,6 +55,14 @@ typedef struct attn_score_tile {
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
+/* What the lanes of a tile see of the bias and mask tensors. */
+typedef struct attn_bias_rows {
+    const void *bias[ATTN_MAX_STRIP];          /* each lane's, for the tile's first key; all NULL without a bias */
+    const unsigned char *mask[ATTN_MAX_STRIP]; /* likewise */
+    int64_t bias_stride, mask_stride;          /* from key to key, in elements; 0 without, or if keys share one */
+    int32_t dtype;                             /* of the bias */
+} attn_bias_rows;
+
 struct attn_ukernel_grad;
 
 /* The running state of a strip, real [strip] each. */
@@ -99,10 +107,8 @@ typedef struct attn_ukernel {
     /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);
 
-    /* Column `lane` of a bias tile: tile[key][lane] = bias[key], or 0 without a bias, or -inf where mask[key] is 0.
-     * bias and mask may be NULL; strides in elements. */
-    void (*bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
-                      const unsigned char *mask, int64_t mask_stride);
+    /* tile[key][lane] = the lane's bias for n keys, up to key_tile, or 0 without a bias; -inf where its mask is 0. */
+    void (*bias)(void *tile, int64_t n, const attn_bias_rows *rows);
 
     /* Scale, softcap, bias and ALiBi on n rows of S: the score of attn.h in natural units. */
     void (*score)(void *s, int64_t n, const attn_score_tile *tile, int lanes);

@@ -1,6 +1,6 @@
 /*
  * check_pack.c: what moves and converts without arithmetic, hence must be exact: the packing of K, V and Q in their
- * documented layout, bias_lane, store and finite. Packing and store round as support/half.h does, by the formula.
+ * documented layout, bias, store and finite. Packing and store round as support/half.h does, by the formula.
  */
 #include "checks.h"
 #include "half.h"
@@ -81,48 +81,71 @@ void check_pack(kit *k)
     }
 }
 
-/* ---- bias_lane ------------------------------------------------------------------------------------------------- */
+/* ---- bias ------------------------------------------------------------------------------------------------------ */
 
-/* One column of the tile, from any type with any stride; the other columns stay. */
+/* How lanes and keys share rows, for a check's turn. */
+typedef struct bias_case {
+    int64_t n, rows, bias_stride, mask_stride; /* lane i has row i % rows */
+    bool bias, mask;
+} bias_case;
+
+static bias_case make_case(const kit *k, int64_t n, int64_t turn)
+{
+    const int64_t strip = k->uk->strip;
+    bias_case c = {.n = n, .bias = turn % 5 != 4, .mask = turn % 3 != 2};
+    c.rows = turn % 7 < 4 ? strip : turn % 7 == 4 ? 1 : turn % 7 == 5 ? strip - 1 : 2;
+    c.bias_stride = c.bias && turn % 4 != 3 ? panel_stride(turn) : 0;
+    c.mask_stride = !c.mask || turn % 11 < 4 ? 0 : turn % 11 < 8 ? 1 : 2;
+    return c;
+}
+
+/* A tile from any type with any stride, each lane with a row of its own or several with one. */
 static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
 {
-    int64_t strip = k->uk->strip, stride = turn % 4 == 3 ? 0 : panel_stride(turn),
-            size = (int64_t)attn_dtype_size(dtype);
-    int64_t reach = (n - 1) * (stride < 0 ? -stride : stride), lane = turn % strip;
-    unsigned char *first = kit_slot(k, SLOT_SOURCE, (size_t)((reach + 1) * size));
-    attn_tensor t = attn_tensor_bshd(first + (stride < 0 ? reach * size : 0), (attn_dtype)dtype, 1, n, 1, 1);
-    t.stride[1] = stride;
-    for (int64_t i = 0; i < n; i++) {
-        inputs_store(&t, 0, i, 0, 0,
-                     kit_choice(k, 92, i + turn, 9) ? kit_value(k, VALUES_NORMAL, 93, i + turn, 1) : -(double)INFINITY);
+    const int64_t strip = k->uk->strip, size = (int64_t)attn_dtype_size(dtype);
+    const bias_case c = make_case(k, n, turn);
+    const int64_t reach = (n - 1) * (c.bias_stride < 0 ? -c.bias_stride : c.bias_stride) + 1;
+    const int64_t bytes = (n - 1) * c.mask_stride + 1;
+    unsigned char *first = kit_slot(k, SLOT_SOURCE, (size_t)(c.rows * reach * size));
+    attn_tensor t =
+        attn_tensor_bshd(first + (c.bias_stride < 0 ? (reach - 1) * size : 0), (attn_dtype)dtype, c.rows, n, 1, 1);
+    t.stride[0] = reach, t.stride[1] = c.bias_stride;
+    for (int64_t i = 0; i < c.rows * n; i++) {
+        bool low = kit_choice(k, 92, i + turn, 9) == 0;
+        inputs_store(&t, i / n, i % n, 0, 0, low ? -(double)INFINITY : kit_value(k, VALUES_NORMAL, 93, i + turn, 1));
     }
     kit_lock(k, SLOT_SOURCE);
-    unsigned char *mask = kit_slot(k, SLOT_VISIBLE, (size_t)(2 * n - 1));
-    for (int64_t i = 0; i < 2 * n - 1; i++) {
+    unsigned char *mask = kit_slot(k, SLOT_VISIBLE, (size_t)(c.rows * bytes));
+    for (int64_t i = 0; i < c.rows * bytes; i++) {
         mask[i] = (unsigned char)(kit_choice(k, 94, i + turn, 3) ? 1 + i % 255 : 0);
     }
     kit_lock(k, SLOT_VISIBLE);
-    bool with_bias = turn % 5 != 4, with_mask = turn % 3 != 2;
+    attn_bias_rows rows = {.bias_stride = c.bias_stride, .mask_stride = c.mask_stride, .dtype = dtype};
+    for (int64_t lane = 0; lane < strip; lane++) {
+        const int64_t row = lane % c.rows;
+        rows.bias[lane] = c.bias ? (char *)t.data + row * reach * size : NULL;
+        rows.mask[lane] = c.mask ? mask + row * bytes : NULL;
+    }
     void *tile = kit_slot(k, SLOT_BIAS, (size_t)(n * strip * k->uk->real_size));
-    kit_doing(k, "n=%lld dtype=%d stride=%lld lane=%lld bias=%d mask=%d", (long long)n, dtype, (long long)stride,
-              (long long)lane, with_bias, with_mask);
-    KIT_CALL(k, k->uk->bias_lane(tile, (int)lane, n, with_bias ? t.data : NULL, stride, dtype, with_mask ? mask : NULL,
-                                 turn & 1 ? 2 : 1));
+    kit_doing(k, "n=%lld dtype=%d rows=%lld strides=%lld %lld bias=%d mask=%d", (long long)n, dtype, (long long)c.rows,
+              (long long)c.bias_stride, (long long)c.mask_stride, c.bias, c.mask);
+    KIT_CALL(k, k->uk->bias(tile, n, &rows));
     for (int64_t i = 0; i < n * strip; i++) {
-        int64_t key = i / strip;
-        double value = with_bias ? oracle_element(&t, 0, key, 0, 0) : 0;
-        bool hidden = with_mask && mask[key * (turn & 1 ? 2 : 1)] == 0;
-        expect(k, "tile", tile, i, i % strip != lane ? (double)NAN : hidden ? -(double)INFINITY : value);
+        const int64_t row = i % strip % c.rows, key = i / strip;
+        bool hidden = c.mask && mask[row * bytes + key * c.mask_stride] == 0;
+        expect(k, "tile", tile, i, hidden ? -(double)INFINITY : c.bias ? oracle_element(&t, row, key, 0, 0) : 0);
     }
 }
 
-void check_bias_lane(kit *k)
+void check_bias(kit *k)
 {
     static const int32_t dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
-    kit_member(k, "bias_lane");
+    kit_member(k, "bias");
     for (int64_t n = 1, turn = 0; n <= k->uk->key_tile; n++) {
         for (int type = 0; type < 4; type++) {
-            one_bias(k, dtypes[type], n, turn++);
+            for (int i = 0; i < 5; i++) {
+                one_bias(k, dtypes[type], n, turn++);
+            }
         }
     }
 }

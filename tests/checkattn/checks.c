@@ -18,7 +18,7 @@ const check checks[] = {
     {"score", check_score, false},
     {"tanh", check_tanh, false},
     {"mask", check_mask, false},
-    {"bias_lane", check_bias_lane, false},
+    {"bias", check_bias, false},
     {"finite", check_finite, false},
     {"store", check_store, false},
     {"grad_rows", check_grad_rows, false},

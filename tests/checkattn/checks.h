@@ -21,7 +21,7 @@ void check_run(const check *c, kit *k);
 
 /* check_pack.c */
 void check_pack(kit *k);
-void check_bias_lane(kit *k);
+void check_bias(kit *k);
 void check_store(kit *k);
 void check_finite(kit *k);
 

@@ -180,19 +180,6 @@ ATTN_INLINE bool FN(in_place)(int64_t stride, int32_t dtype, int64_t n)
     return stride == 1 && dtype == (REAL_BITS == 32 ? ATTN_F32 : ATTN_F64) && n % VL == 0;
 }
 
-static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
-                          const unsigned char *mask, int64_t mask_stride)
-{
-    real value[ATTN_KEY_BLOCK] = {0};
-    if (bias) {
-        FN(widen)(value, bias, bias_stride, dtype, n);
-    }
-    for (int64_t key = 0; key < n; key++) {
-        bool hidden = mask && !mask[key * mask_stride];
-        ((real *)tile)[key * STRIP + lane] = hidden ? (real)-INFINITY : value[key];
-    }
-}
-
 enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
 
 /* x[i] lane j becomes x[j] lane i: log2(VL) perfect shuffles. */
@@ -205,6 +192,65 @@ ATTN_INLINE void FN(transpose)(vec *x)
             y[2 * i + 1] = v_zip_high(x[i], x[i + VL / 2]);
         }
         ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = y[i];
+    }
+}
+
+/* to[key] = what the row of `lane` adds to the scores of n keys. */
+static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
+{
+    const unsigned char *mask = rows->mask[lane];
+    memset(to, 0, (size_t)n * sizeof(real));
+    if (rows->bias[lane]) {
+        FN(widen)(to, rows->bias[lane], rows->bias_stride, rows->dtype, n);
+    }
+    if (mask && rows->mask_stride == 1) { /* in vectors */
+        for (int64_t i = 0; i < n; i++) to[i] = mask[i] ? to[i] : (real)-INFINITY;
+    } else if (mask) {
+        for (int64_t i = 0; i < n; i++) to[i] = mask[i * rows->mask_stride] ? to[i] : (real)-INFINITY;
+    }
+}
+
+/* Each lane a row of its own: transposed as Q is. */
+static void FN(bias_rows)(real *tile, int64_t n, const attn_bias_rows *rows)
+{
+    real copy[VL][FN(CHUNK)];
+    const real *from[VL];
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        for (int i = 0; i < VL; i++) {
+            const bool in_place = !rows->mask[lane] && FN(in_place)(rows->bias_stride, rows->dtype, n);
+            from[i] = in_place ? (const real *)rows->bias[lane + i] : copy[i];
+            if (!in_place) {
+                FN(bias_row)(copy[i], rows, lane + i, n);
+            }
+        }
+        for (int64_t key = 0; key < n; key += VL) {
+            vec x[VL];
+            ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + key);
+            FN(transpose)(x);
+            ATTN_UNROLL for (int i = 0; i < VL; i++) {
+                if (key + i < n) {
+                    v_store(tile + (key + i) * STRIP + lane, x[i]);
+                }
+            }
+        }
+    }
+}
+
+static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
+{
+    real row[FN(CHUNK)], *tile = tile_;
+    int lane = 1;
+    while (lane < STRIP && rows->bias[lane] == rows->bias[0] && rows->mask[lane] == rows->mask[0]) {
+        lane++;
+    }
+    if (lane == STRIP) { /* one row for all lanes */
+        FN(bias_row)(row, rows, 0, n);
+        for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_set1(row[i / STRIP]));
+    } else if (rows->bias_stride == 0 && rows->mask_stride == 0) { /* one value of each lane for all keys */
+        for (lane = 0; lane < STRIP; lane++) FN(bias_row)(row + lane, rows, lane, 1);
+        for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_load(row + i % STRIP));
+    } else {
+        FN(bias_rows)(tile, n, rows);
     }
 }
 

@@ -105,13 +105,15 @@ static real FN(tanh)(real x)
     return x < 0 ? t : 0 - t;
 }
 
-static void FN(bias_lane)(void *tile, int lane, int64_t n, const void *bias, int64_t bias_stride, int32_t dtype,
-                          const unsigned char *mask, int64_t mask_stride)
+static void FN(bias)(void *tile, int64_t n, const attn_bias_rows *rows)
 {
-    for (int64_t key = 0; key < n; key++) {
-        const char *at = bias ? (const char *)bias + key * bias_stride * (int64_t)attn_dtype_size(dtype) : NULL;
-        real b = bias ? (real)attn_element_to_f64(at, dtype) : 0;
-        ((real *)tile)[key * FN(STRIP) + lane] = mask && !mask[key * mask_stride] ? (real)-INFINITY : b;
+    const int64_t step = rows->bias_stride * (int64_t)attn_dtype_size(rows->dtype);
+    for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        int64_t key = i / FN(STRIP), lane = i % FN(STRIP);
+        const char *bias = rows->bias[lane];
+        const unsigned char *mask = rows->mask[lane];
+        real b = bias ? (real)attn_element_to_f64(bias + key * step, rows->dtype) : 0;
+        ((real *)tile)[i] = mask && !mask[key * rows->mask_stride] ? (real)-INFINITY : b;
     }
 }
 
@@ -242,7 +244,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .pack_v = FN(pack_v),
     .pack_q = FN(pack_q),
     .qk = FN(qk),
-    .bias_lane = FN(bias_lane),
+    .bias = FN(bias),
     .score = FN(score),
     .mask = FN(mask),
     .softmax = FN(softmax),
