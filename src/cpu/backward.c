@@ -8,6 +8,7 @@
  *             pack Q, dO
  *             for each block of keys:
  *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
+ *                                  d_bias = dS, if it has the shape of dS
  *                                  dQT += K^T dS
  *                 dV += P dO, dK += dS Q
  *         store dK, dV
@@ -19,7 +20,8 @@
  * the same.
  *
  * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done again with products
- * of masked positions left out. Not here: gradients of bias, slopes and sinks (cpu/grad_scores.c).
+ * of masked positions left out. Not here: gradients of a bias that is broadcast, of slopes and sinks
+ * (cpu/grad_scores.c).
  */
 #include "cpu/backward.h"
 #include "core/half.h"
@@ -150,6 +152,9 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
         tile = attn_grad_first_tile(r, (attn_interval){tile.hi, part.hi});
         to.at = tile.lo - block, to.done = tile.lo - part.lo;
         attn_grad_tile_run(r, strip, block, tile, attn_grad_in_place(r) ? NULL : &to);
+        if (r->d_bias) {
+            attn_grad_store_bias(r, strip, tile);
+        }
     }
 }
 
@@ -209,7 +214,7 @@ static bool store_rows(attn_grad_run *r, int64_t first, int64_t last)
             lane_row at = attn_score_row(&r->scores, row + lane);
             rows[lane] = attn_at(dq, r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
         }
-        r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, r->ones, lanes);
+        r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, NULL, lanes);
         finite = finite && r->uk->finite(dqt, r->p->d, lanes);
     }
     return finite;
@@ -220,11 +225,15 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
 {
     const int64_t used = min64(last, r->seq.nk);
     bool packed = false;
-    for (int64_t row = rows.lo; row < rows.hi && first < used; row += r->grad->row_block) {
-        const int64_t end = min64(row + r->grad->row_block, rows.hi);
-        const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, (end - 1) / r->p->group + 1);
+    for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_bias); row += r->grad->row_block) {
+        const int64_t end = min64(row + r->grad->row_block, rows.hi), queries = (end - 1) / r->p->group + 1;
+        const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
         attn_interval keys;
-        if (attn_mask_tile(&mask, first, used, &keys) == ATTN_TILE_SKIP) {
+        const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
+        if (pass->d_bias && (tile != ATTN_TILE_FULL || used < last || queries > r->seq.nq_used)) {
+            attn_grad_clear_bias(r, (attn_interval){row, end}, (attn_interval){first, last});
+        }
+        if (tile == ATTN_TILE_SKIP) {
             continue;
         }
         if (!packed) {
@@ -268,6 +277,7 @@ static void pass_task(void *arg, int64_t index, int32_t thread)
     attn_grad_run_init(&r, j->plan, j->g, j->workspace, thread);
     r.seq = attn_problem_sequence(r.p, item.sequence);
     r.kv_head = item.kv_head;
+    r.d_bias = pass->d_bias;
     r.scores.first_head = item.kv_head * r.p->group, r.scores.fold = r.p->group;
     attn_interval rows = {0, r.seq.nq * r.p->group}, keys = {0, r.seq.k_rows};
     if (pass->dq != pass->dkv) {

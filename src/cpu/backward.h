@@ -9,8 +9,8 @@
 
 /* Offsets in bytes into one thread's scratch; see cpu/plan_backward.c for the map. */
 typedef struct attn_grad_map {
-    uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, visible, bias, lanes, lse, delta;
-    uint64_t ones, dqt, sums, row_o, row_d_o;
+    uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, plain, visible;
+    uint64_t bias, lanes, lse, delta, ones, dqt, sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;
 
@@ -18,12 +18,12 @@ typedef struct attn_grad_map {
  * or all of them of one KV head. */
 typedef struct attn_grad_pass {
     attn_schedule schedule; /* block_rows: keys or query rows of an item */
-    bool dq, dkv;
-    uint64_t table; /* schedule.first_item in the workspace */
+    bool dq, dkv, d_bias;   /* what it gives */
+    uint64_t table;         /* schedule.first_item in the workspace */
 } attn_grad_pass;
 
-/* Sums of dS in the shape of a bias or of slopes (cpu/grad_scores.c). An item owns `chunk` queries of one (batch,
- * head) of the shape. If the shape has one query only, the chunks' sums are added up afterwards. */
+/* Sums of dS in the shape of a bias that scores share, or of slopes (cpu/grad_scores.c). An item owns `chunk` queries
+ * of one (batch, head) of the shape. If the shape has one query only, the chunks' sums are added up afterwards. */
 typedef struct attn_score_sum {
     attn_tensor out;
     bool slopes; /* of -dS |i + off - j| */

@@ -12,6 +12,7 @@
  *     p, ds, right the table's forms of P and dS (ukernel_grad.h); in place: none
  *     products     [key_tile][strip]                             S before the softcap; only with one
  *     keep         [key_tile][strip]                             only with dropout
+ *     plain        [key_tile][strip]                             dS without the scale; only if a pass gives d_bias
  *     visible      per strip [key_block][strip] bytes            for the careful path
  *     bias         [key_tile][strip]                             only with a mask or bias tensor
  *     lanes        4 x [strip]                                   of scores.h
@@ -19,7 +20,7 @@
  *     ones         [strip]
  *     dqt          per strip of the item [d_pad][strip]          sums of dQ
  *     row_o, row_d_o   q_bytes                                   for delta of all rows
- *     sums         double [key_block + 1][row_block]             sums of dS; only with d_bias or d_alibi_slopes
+ *     sums         double [key_block + 1][row_block]             sums of dS; only if d_bias or slopes need them
  *
  * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
  */
@@ -118,10 +119,20 @@ static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads
     return share < most ? share : most;
 }
 
+/* Each element of d_bias is one dS: a pass writes it where dS comes up, and nothing is to be summed. */
+static bool bias_is_whole(const attn_gradients *g)
+{
+    const attn_problem *p = &g->p;
+    const int64_t *shape = g->d_bias.shape;
+    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads && shape[2] == p->q.shape[1] &&
+           shape[3] == p->k.shape[1];
+}
+
 static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
-    bool dq = g->dq.data != NULL, dkv = g->dk.data != NULL || g->dv.data != NULL;
+    const bool d_bias = bias_is_whole(g), dq = g->dq.data != NULL;
+    const bool dkv = g->dk.data != NULL || g->dv.data != NULL || (d_bias && !dq);
     int64_t keys;
     if (__builtin_mul_overflow(p->k.shape[1], p->q.shape[0] * p->kv_heads, &keys)) {
         keys = INT64_MAX / 4;
@@ -131,14 +142,13 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
     int64_t key_block = block_size(keys, plan->keys, plan->uk->key_block, machine->threads);
     if (dq && dkv && !split_is_faster(p, machine->threads)) {
         plan->pass[plan->passes++] = make_pass(p, true, true, INT64_MAX / 4);
-        return;
-    }
-    if (dkv) {
+    } else if (dkv) {
         plan->pass[plan->passes++] = make_pass(p, false, true, key_block);
     }
-    if (dq) {
+    if (dq && (plan->passes == 0 || !plan->pass[0].dq)) {
         plan->pass[plan->passes++] = make_pass(p, true, false, row_block);
     }
+    plan->pass[0].d_bias = d_bias;
 }
 
 /* A shape with one query is cut into a fixed number of chunks, so that partial sums stay linear in the lengths. */
@@ -213,6 +223,7 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     map_tiles(plan, &s);
     m->products = take(&s, p->softcap > 0 ? tile : 0, 1, real);
     m->keep = take(&s, p->dropout.on ? tile : 0, 1, real);
+    m->plain = take(&s, plan->pass[0].d_bias ? tile : 0, 1, real);
     m->visible = take(&s, rows, uk->key_block, 1);
     m->bias = take(&s, p->mask.data || p->bias.data ? tile : 0, 1, real);
     m->lanes = take(&s, (int64_t)attn_score_lane_bytes(uk), 1, 1);
@@ -279,7 +290,9 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
     plan->keys = keys_at_once(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_passes(plan, g, machine);
-    plan_score_sum(plan, p, &g->d_bias, false);
+    if (!plan->pass[0].d_bias) {
+        plan_score_sum(plan, p, &g->d_bias, false);
+    }
     plan_score_sum(plan, p, &g->d_alibi, true);
     size s = {0};
     map_workspace(plan, p, machine, &s);

@@ -136,7 +136,8 @@ typedef struct attn_ukernel {
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);
 
-    /* row[lane][0 .. dv-1] = OT[c][lane] / divisor[lane], or 0 where the divisor is 0, converted to dtype. */
+    /* row[lane][0 .. dv-1] = OT[c][lane] / divisor[lane], or 0 where the divisor is 0, converted to dtype. No divisor
+     * (NULL): 1. */
     void (*store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
                   int lanes);
 } attn_ukernel;

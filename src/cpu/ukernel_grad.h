@@ -39,6 +39,7 @@ typedef struct attn_grad_tile {
     const void *lse;   /* real [strip], in units of S; +inf for rows without a visible key */
     const void *delta; /* real [strip] */
     const void *keep;  /* real [key][strip], Z of C11; NULL without dropout */
+    void *plain;       /* real [key][strip]: gets dS without the factor; NULL: not wanted */
 } attn_grad_tile;
 
 /* Where a table's own forms of P and dS go: a tile's first key is key `at` of the left factors p and ds, and key `done`
@@ -73,7 +74,8 @@ typedef struct attn_ukernel_grad {
     /* dot[lane] = sum_c A[c][lane] B[c][lane] for c < d, in chunks as in qk; in tables with the bits of scalar. */
     void (*dots)(void *dot, const void *a, const void *b, int64_t d);
 
-    /* P = 2^(min(S - lse, 0) c); dS = P (dP Z - delta) factor, 0 where P is 0. S becomes P Z, dP becomes dS. */
+    /* P = 2^(min(S - lse, 0) c); dS = P (dP Z - delta) factor, 0 where P is 0. S becomes P Z, dP becomes dS. In split
+     * too, `plain` gets n keys, and may get more of key_tile. */
     void (*softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile);
 
     /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. */

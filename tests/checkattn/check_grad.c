@@ -199,6 +199,19 @@ static void judge_softmax(kit *k, const tile_case *c, const double *s, const dou
     }
 }
 
+/* dS is that without the factor, times the factor. */
+static void judge_plain(kit *k, const tile_case *c)
+{
+    for (int64_t i = 0; i < c->n * k->uk->strip; i++) {
+        double plain = kit_get(k, c->tile.plain, i), got = kit_get(k, c->dp, i);
+        double want = k->uk->real_size == 4 ? (double)((float)plain * (float)c->tile.factor) : plain * c->tile.factor;
+        if (got != want && !(isnan(got) && isnan(want))) {
+            kit_fail(k, "plain[%lld] = %a, but dS = %a", (long long)i, plain, got);
+            return;
+        }
+    }
+}
+
 static void one_tile(kit *k, int64_t n, int64_t turn)
 {
     static double s[ATTN_KEY_BLOCK * KIT_MOST_LANES], dp[ATTN_KEY_BLOCK * KIT_MOST_LANES];
@@ -212,10 +225,14 @@ static void one_tile(kit *k, int64_t n, int64_t turn)
     memcpy(before[1], c.dp, bytes);
     kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
     run_scalar(k, &c, s, dp, false);
+    c.tile.plain = turn % 5 < 3 ? reals(k, SLOT_OT, n * k->uk->strip) : NULL;
     KIT_CALL(k, k->uk->grad->softmax(c.s, c.dp, n, &c.tile));
     kit_compare(k, "P", c.s, s, n * k->uk->strip);
     kit_compare(k, "dS", c.dp, dp, n * k->uk->strip);
     judge_softmax(k, &c, before[0], before[1]);
+    if (c.tile.plain) {
+        judge_plain(k, &c);
+    }
 }
 
 void check_grad_softmax(kit *k)

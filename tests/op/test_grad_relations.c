@@ -189,6 +189,32 @@ static void r10_r11_sums(void **state)
     trial_close(&u);
 }
 
+/* ---- d_bias in the shape of the scores ------------------------------------------------------------------------- */
+
+/* In a varlen call it is summed over sequences, otherwise it is written as it comes up: of one sequence the same. */
+static void test_bias_summed_or_written(void **state)
+{
+    static const char *const lines[] = {
+        "hq=4 hkv=2 d=16 dtype=f32 causal=1 bias=hqk d_bias=f32 pass=backward scale=-0.3",
+        "hq=2 d=8 dtype=f64 window_left=70 window_right=3 bias=f64:hqk d_bias=f32 dropout=0.2 pass=backward",
+        "hq=2 d=8 dtype=bf16 softcap=3 bias=f16:hqk d_bias=f16 pass=backward",
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
+        trial written = trial_open("nq=230 nk=150 %s", lines[n]);
+        trial summed = trial_open("lens_q=230 lens_k=150 %s", lines[n]);
+        copy_sequence(&summed, 0, &written, 0, 0, 230, 150);
+        tensor_copy(&summed.tensors.grad.bias, &written.tensors.grad.bias);
+        grad_trial_forward(&written);
+        grad_trial_forward(&summed);
+        grad_trial_backward(&written);
+        grad_trial_backward(&summed);
+        assert_same_tensor(&written.tensors.grad.d_bias, &summed.tensors.grad.d_bias);
+        trial_close(&written);
+        trial_close(&summed);
+    }
+}
+
 /* ---- parts of the keys, as in a ring --------------------------------------------------------------------------- */
 
 /* Keys 0 .. 127 and 128 .. 199 apart, with o and lse of all: dK and dV are the same bits, dQ is the sum. */
@@ -224,7 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(r15_central_differences), cmocka_unit_test(r8_batches),
         cmocka_unit_test(r9_dv_without_v),         cmocka_unit_test(r10_r11_sums),
-        cmocka_unit_test(test_parts_of_the_keys),
+        cmocka_unit_test(test_parts_of_the_keys),  cmocka_unit_test(test_bias_summed_or_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,15 +37,19 @@ typedef struct pair {
 
 /* What a lane's dS and P are made with. */
 typedef struct lane_values {
-    vec c, least, factor, lse[2], delta[2]; /* delta times factor */
+    vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
 } lane_values;
 
 /* As grad_softmax, with the exp2 and the roundings of this table. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp, const lane_values *t, int group)
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp, float *plain, const lane_values *t, int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
-    const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->delta[group]);
-    return (pair){p, _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(p, v_set1(REAL_MIN), _CMP_NLT_UQ), p, grad)};
+    const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->by[group]);
+    const __mmask16 some = _mm512_cmp_ps_mask(p, v_set1(REAL_MIN), _CMP_NLT_UQ);
+    if (plain) {
+        v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(v_load(dp), t->delta[group])));
+    }
+    return (pair){p, _mm512_maskz_mul_ps(some, p, grad)};
 }
 
 /* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
@@ -81,7 +85,8 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
         t.factor = v_set1((float)tile->factor);
         for (int g = 0; g < 2; g++) {
             t.lse[g] = v_load((const float *)tile->lse + g * VL);
-            t.delta[g] = v_mul(v_load((const float *)tile->delta + g * VL), t.factor);
+            t.delta[g] = v_load((const float *)tile->delta + g * VL);
+            t.by[g] = v_mul(t.delta[g], t.factor);
         }
     }
     for (int64_t i = n * STRIP; i < pad32(n) * STRIP; i += VL) {
@@ -92,7 +97,9 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
         pair x[2][2];
         for (int k = 0; k < 4; k++) {
             const int64_t at = i + k * VL;
-            x[k / 2][k % 2] = tile ? softmax_pair(s + at, dp + at, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+            float *plain = tile && tile->plain ? (float *)tile->plain + at : NULL;
+            x[k / 2][k % 2] =
+                tile ? softmax_pair(s + at, dp + at, plain, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
         }
         store_forms(p + i, ds + i, right + i, x);
     }

@@ -12,6 +12,7 @@ static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_til
     for (int lane = 0; lane < STRIP; lane += VL) {
         real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
         const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
+        real *plain = t->plain ? (real *)t->plain + lane : NULL;
         const vec lse = v_load((const real *)t->lse + lane), delta = v_load((const real *)t->delta + lane);
         for (int64_t at = 0; at < n * STRIP; at += STRIP) {
             vec d = v_sub(v_load(s + at), lse), grad = v_load(dp + at);
@@ -23,7 +24,11 @@ static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_til
             } else {
                 v_store(s + at, p);
             }
-            v_store(dp + at, v_zero_lt(p, tiny, v_mul(v_mul(p, v_sub(grad, delta)), factor)));
+            vec ds = v_mul(p, v_sub(grad, delta));
+            v_store(dp + at, v_zero_lt(p, tiny, v_mul(ds, factor)));
+            if (plain) {
+                v_store(plain + at, v_zero_lt(p, tiny, ds));
+            }
         }
     }
 }

@@ -255,7 +255,7 @@ static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
 }
 
 /* OT / divisor for `lanes` lanes, of VL, and columns 0 .. n-1, as rows. + 0: a zero is positive however many
- * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1. */
+ * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1; none (NULL) is 1. */
 ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t n, const real *divisor, int lanes)
 {
     const vec tiny = v_set1(REAL_MIN), zero = v_set1(0);
@@ -265,8 +265,9 @@ ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t n,
         FN(transpose)(x);
         ATTN_UNROLL for (int i = 0; i < VL; i++) {
             if (i < lanes) {
-                vec by = v_set1(divisor[i]);
-                v_store(row[i] + c, v_add(v_zero_lt(v_abs(by), tiny, v_div(x[i], by)), zero));
+                vec by = v_set1(divisor ? divisor[i] : 1);
+                vec y = divisor ? v_zero_lt(v_abs(by), tiny, v_div(x[i], by)) : x[i];
+                v_store(row[i] + c, v_add(y, zero));
             }
         }
     }
@@ -284,8 +285,8 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
             for (int i = 0; i < VL; i++) {
                 to[i] = in_place && lane + i < lanes ? (real *)row[lane + i] + c : tile[i];
             }
-            FN(divide_to_rows)(to, (const real *)ot + c * STRIP + lane, n, (const real *)divisor + lane,
-                               lanes - lane);
+            FN(divide_to_rows)(to, (const real *)ot + c * STRIP + lane, n,
+                               divisor ? (const real *)divisor + lane : NULL, lanes - lane);
             for (int i = 0; !in_place && i < VL && lane + i < lanes; i++) {
                 FN(narrow)((char *)row[lane + i] + c * step, stride, dtype, tile[i], n);
             }

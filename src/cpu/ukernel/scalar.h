@@ -213,7 +213,7 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
 {
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int lane = 0; lane < lanes; lane++) {
-        real by = ((const real *)divisor)[lane];
+        real by = divisor ? ((const real *)divisor)[lane] : 1;
         for (int64_t c = 0; c < dv; c++) {
             real x = by == 0 ? 0 : ((const real *)ot)[c * FN(STRIP) + lane] / by;
             /* + 0: a zero is positive however many empty tiles were skipped */

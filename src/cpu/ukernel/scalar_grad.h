@@ -25,9 +25,12 @@ static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile 
         int64_t lane = i % FN(STRIP);
         real *score = (real *)s + i, *grad = (real *)dp + i, keep = t->keep ? ((const real *)t->keep)[i] : 1;
         real d = *score - ((const real *)t->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
-        real ds = p * (*grad * keep - ((const real *)t->delta)[lane]) * (real)t->factor;
+        real ds = p * (*grad * keep - ((const real *)t->delta)[lane]);
         *score = p * keep;
-        *grad = p < REAL_MIN ? 0 : ds;
+        *grad = p < REAL_MIN ? 0 : ds * (real)t->factor;
+        if (t->plain) {
+            ((real *)t->plain)[i] = p < REAL_MIN ? 0 : ds;
+        }
     }
 }
 
