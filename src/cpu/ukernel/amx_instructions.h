@@ -1,6 +1,9 @@
 /*
- * amx_instructions.h: the instructions of AMX tiles.
+ * amx_instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in software.)
  */
+#ifndef ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
+#define ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
+
 #include "core/compiler.h"
 #include <stdint.h>
 
@@ -28,3 +31,5 @@ ATTN_INLINE void tiles_end(void)
 {
     __asm__ volatile("tilerelease" ::: "memory");
 }
+
+#endif

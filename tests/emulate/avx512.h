@@ -1,0 +1,118 @@
+/*
+ * avx512.h: the intrinsics of AVX-512 and the instructions of AMX tiles in software, so that machines without them test
+ * the kernels on them. Included by the compiler before each kernel file of a build with ATTN_EMULATE (CMakeLists.txt);
+ * AVX-512 is SIMDe's, with what SIMDe 0.7.4 lacks; tiles are in tiles.h.
+ */
+#ifndef TESTS_EMULATE_AVX512_H
+#define TESTS_EMULATE_AVX512_H
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
+#include <simde/x86/fma.h>
+#pragma GCC diagnostic pop
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EMULATED(type) static inline __attribute__((always_inline, unused)) type
+
+/* Masked-off elements are not touched: what they would read may not be there. */
+EMULATED(__m512) emulated_maskz_loadu_ps(uint16_t mask, const float *p)
+{
+    float x[16] = {0};
+    for (int i = 0; i < 16; i++) {
+        if (mask >> i & 1) {
+            x[i] = p[i];
+        }
+    }
+    return _mm512_loadu_ps(x);
+}
+
+EMULATED(__m512i) emulated_512_maskz_loadu_epi16(uint32_t mask, const uint16_t *p)
+{
+    uint16_t x[32] = {0};
+    for (int i = 0; i < 32; i++) {
+        if (mask >> i & 1) {
+            x[i] = p[i];
+        }
+    }
+    return _mm512_loadu_si512(x);
+}
+
+EMULATED(__m256i) emulated_256_maskz_loadu_epi16(uint16_t mask, const uint16_t *p)
+{
+    uint16_t x[16] = {0};
+    for (int i = 0; i < 16; i++) {
+        if (mask >> i & 1) {
+            x[i] = p[i];
+        }
+    }
+    return _mm256_loadu_si256((const __m256i *)x);
+}
+
+EMULATED(__m512) emulated_cvtph_ps(__m256i h)
+{
+    float x[16];
+    _mm256_storeu_ps(x, _mm256_cvtph_ps(_mm256_castsi256_si128(h)));
+    _mm256_storeu_ps(x + 8, _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)));
+    return _mm512_loadu_ps(x);
+}
+
+EMULATED(__m256i) emulated_cvtps_ph(__m512 a)
+{
+    float x[16];
+    _mm512_storeu_ps(x, a);
+    return _mm256_set_m128i(_mm256_cvtps_ph(_mm256_loadu_ps(x + 8), _MM_FROUND_TO_NEAREST_INT),
+                            _mm256_cvtps_ph(_mm256_loadu_ps(x), _MM_FROUND_TO_NEAREST_INT));
+}
+
+EMULATED(__m512i) emulated_cvtepu16_epi32(__m256i h)
+{
+    uint16_t x[16];
+    uint32_t y[16];
+    _mm256_storeu_si256((__m256i *)x, h);
+    for (int i = 0; i < 16; i++) {
+        y[i] = x[i];
+    }
+    return _mm512_loadu_si512(y);
+}
+
+EMULATED(__m256i) emulated_cvtepi32_epi16(__m512i a)
+{
+    uint32_t x[16];
+    uint16_t y[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        y[i] = (uint16_t)x[i];
+    }
+    return _mm256_loadu_si256((const __m256i *)y);
+}
+
+/* x - floor(x), 0 for infinities: the one rounding that the kernels ask for. */
+EMULATED(__m512) emulated_reduce_ps(__m512 a)
+{
+    float x[16];
+    _mm512_storeu_ps(x, a);
+    for (int i = 0; i < 16; i++) {
+        x[i] = isinf(x[i]) ? 0 : x[i] - floorf(x[i]);
+    }
+    return _mm512_loadu_ps(x);
+}
+
+#define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
+#define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
+#define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
+#define _mm512_cvtph_ps(h) emulated_cvtph_ps(h)
+#define _mm512_cvtps_ph(a, rounding) emulated_cvtps_ph(a)
+#define _mm512_cvtepu16_epi32(h) emulated_cvtepu16_epi32(h)
+#define _mm512_cvtepi32_epi16(a) emulated_cvtepi32_epi16(a)
+#define _mm512_reduce_ps(a, rounding) emulated_reduce_ps(a)
+
+#include "tiles.h"
+
+#endif

@@ -1,0 +1,12 @@
+/*
+ * features.c: what the processor of a build with ATTN_EMULATE can do: what it can, and AVX-512 and AMX in software.
+ */
+#include "cpu/features.h"
+
+uint32_t attn_own_cpu_features(void); /* of src/cpu/features.c */
+
+uint32_t attn_cpu_features(void)
+{
+    uint32_t own = attn_own_cpu_features();
+    return own & ATTN_CPU_AVX2 ? own | ATTN_CPU_AVX512 | ATTN_CPU_AMX : own;
+}
