@@ -380,7 +380,7 @@ typedef struct attn_backward_args {
 /* Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs. */
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
 
-/* *bytes = the workspace that attn_backward wants: linear in the number of query rows, never Nq x Nk. */
+/* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys, never Nq x Nk. */
 ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args, uint64_t *bytes);
 
 /* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq, Nq, Nk). */

@@ -8,7 +8,7 @@
  *             pack Q, dO
  *             for each block of keys:
  *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
- *                                  d_bias = dS, if it has the shape of dS
+ *                                  d_bias = dS or sums of it                          (cpu/grad_bias.c)
  *                                  dQT += K^T dS
  *                 dV += P dO, dK += dS Q
  *         store dK, dV
@@ -20,12 +20,12 @@
  * the same.
  *
  * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done again with products
- * of masked positions left out. Not here: gradients of a bias that is broadcast, of slopes and sinks
- * (cpu/grad_scores.c).
+ * of masked positions left out. Not here: gradients of sinks, and of a bias with elements for each query that heads,
+ * keys or sequences share (cpu/grad_scores.c).
  */
 #include "cpu/backward.h"
 #include "core/half.h"
-#include "cpu/grad_tile.h"
+#include "cpu/grad_bias.h"
 #include "cpu/host.h"
 #include <math.h>
 #include <string.h>
@@ -152,8 +152,8 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
         tile = attn_grad_first_tile(r, (attn_interval){tile.hi, part.hi});
         to.at = tile.lo - block, to.done = tile.lo - part.lo;
         attn_grad_tile_run(r, strip, block, tile, attn_grad_in_place(r) ? NULL : &to);
-        if (r->d_bias) {
-            attn_grad_store_bias(r, strip, tile);
+        if (r->d_scores) {
+            attn_grad_bias_tile(r, strip, tile);
         }
     }
 }
@@ -225,13 +225,13 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
 {
     const int64_t used = min64(last, r->seq.nk);
     bool packed = false;
-    for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_bias); row += r->grad->row_block) {
+    for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_scores); row += r->grad->row_block) {
         const int64_t end = min64(row + r->grad->row_block, rows.hi), queries = (end - 1) / r->p->group + 1;
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
         attn_interval keys;
         const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
-        if (pass->d_bias && (tile != ATTN_TILE_FULL || used < last || queries > r->seq.nq_used)) {
-            attn_grad_clear_bias(r, (attn_interval){row, end}, (attn_interval){first, last});
+        if (pass->d_scores && (tile != ATTN_TILE_FULL || used < last || queries > r->seq.nq_used)) {
+            attn_grad_bias_clear(r, (attn_interval){row, end}, (attn_interval){first, last});
         }
         if (tile == ATTN_TILE_SKIP) {
             continue;
@@ -262,7 +262,13 @@ static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
             memset(r->dk, 0, (size_t)(r->plan->keys * r->plan->d_pad * real));
             memset(r->dv, 0, (size_t)(r->plan->keys * r->plan->dv_pad * real));
         }
+        if (pass->d_scores) {
+            attn_grad_bias_begin(r);
+        }
         run_keys(r, pass, rows, first, last);
+        if (pass->d_scores) {
+            attn_grad_bias_end(r, first, last);
+        }
         finite = (!pass->dkv || store_keys(r, first, last)) && finite;
     }
     return (!pass->dq || store_rows(r, rows.lo, rows.hi)) && finite;
@@ -277,7 +283,7 @@ static void pass_task(void *arg, int64_t index, int32_t thread)
     attn_grad_run_init(&r, j->plan, j->g, j->workspace, thread);
     r.seq = attn_problem_sequence(r.p, item.sequence);
     r.kv_head = item.kv_head;
-    r.d_bias = pass->d_bias;
+    r.d_scores = pass->d_scores;
     r.scores.first_head = item.kv_head * r.p->group, r.scores.fold = r.p->group;
     attn_interval rows = {0, r.seq.nq * r.p->group}, keys = {0, r.seq.k_rows};
     if (pass->dq != pass->dkv) {
@@ -323,5 +329,6 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, 
         }
         executor->parallel_for(executor->user, j.schedule.items, pass_task, &j);
     }
+    attn_grad_bias_finish(plan, g, executor, workspace);
     attn_grad_scores(plan, g, executor, workspace);
 }

@@ -10,7 +10,7 @@
 /* Offsets in bytes into one thread's scratch; see cpu/plan_backward.c for the map. */
 typedef struct attn_grad_map {
     uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, plain, visible;
-    uint64_t bias, lanes, lse, delta, ones, dqt, sums, row_o, row_d_o;
+    uint64_t bias, lanes, lse, delta, ones, dqt, sums, key_sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;
 
@@ -18,18 +18,15 @@ typedef struct attn_grad_map {
  * or all of them of one KV head. */
 typedef struct attn_grad_pass {
     attn_schedule schedule; /* block_rows: keys or query rows of an item */
-    bool dq, dkv, d_bias;   /* what it gives */
+    bool dq, dkv, d_scores; /* what it gives; the last is the business of cpu/grad_bias.h, and comes with dkv */
     uint64_t table;         /* schedule.first_item in the workspace */
 } attn_grad_pass;
 
-/* Sums of dS in the shape of a bias that scores share, or of slopes (cpu/grad_scores.c). An item owns `chunk` queries
- * of one (batch, head) of the shape. If the shape has one query only, the chunks' sums are added up afterwards. */
-typedef struct attn_score_sum {
+/* Sums of dS over queries and what else a shape shares: of a bias with one query, or of slopes. */
+typedef struct attn_key_sum {
     attn_tensor out;
     bool slopes; /* of -dS |i + off - j| */
-    int64_t chunk, chunks;
-    uint64_t partial; /* double [batch][head][chunk][key] in the workspace */
-} attn_score_sum;
+} attn_key_sum;
 
 typedef struct attn_backward_plan {
     const attn_ukernel *uk;
@@ -39,8 +36,12 @@ typedef struct attn_backward_plan {
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
     int passes;
     attn_grad_pass pass[2];
-    int score_sums;
-    attn_score_sum score_sum[2];
+    bool whole_bias; /* d_bias has an element for each score */
+    int key_sums;
+    attn_key_sum key_sum[2];
+    int64_t chains;      /* of a key's sum: a multiple of the group */
+    uint64_t partial;    /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
+    bool shared_bias;    /* d_bias has another shape: it takes dS a second time (cpu/grad_scores.c) */
     int64_t rows;        /* B Nq Hq */
     uint64_t lse, delta; /* real [rows] in the workspace */
     uint64_t scratch;    /* of thread 0 in the workspace */
@@ -54,7 +55,7 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
 
-/* The parallel loops for the gradients of bias, slopes and sinks, once lse and delta of all rows are there. */
+/* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all rows are there. */
 void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
                       char *workspace);
 

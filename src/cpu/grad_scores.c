@@ -1,8 +1,9 @@
 /*
- * grad_scores.c: gradients of what is added to scores: the bias, in its own broadcast shape, and ALiBi slopes, by sums
- * over the tiles of dS (cpu/grad_tile.c), computed a second time here; and of sinks, from lse and delta alone.
+ * grad_scores.c: the gradient of a bias with elements for each query that heads, keys or sequences share, by sums over
+ * the tiles of dS (cpu/grad_tile.c), computed a second time here; and of sinks, from lse and delta alone. Other shapes
+ * are the business of cpu/grad_bias.c.
  *
- * An item owns some queries of one (batch, head) of the shape, and sums over all sequences, heads, queries and keys
+ * An item owns a row block of queries of one (batch, head) of the shape, and sums over all sequences, heads and keys
  * that share its elements, in double precision and in a fixed order:
  *
  *     for each block of keys:
@@ -20,46 +21,32 @@
 typedef struct job {
     const attn_backward_plan *plan;
     const attn_gradients *g;
-    const attn_score_sum *sum;
     char *workspace;
 } job;
 
 /* An item: its element (b, h) of the shape, its queries, and the run that computes tiles. */
 typedef struct item {
-    const attn_score_sum *sum;
-    int64_t b, h, chunk;
+    int64_t b, h;
     attn_interval queries;
-    bool per_query, per_key; /* else the shape's extent is 1 */
+    bool per_key; /* else one element for all keys */
     attn_grad_run run;
 } item;
 
 /* ---- sums ------------------------------------------------------------------------------------------------------ */
 
-/* Row `key` of the tile, in double precision, for slopes times their derivative. */
-static void widen_row(const item *x, const char *ds, const int64_t *query, int lanes, int64_t key, double *value)
-{
-    const attn_grad_run *r = &x->run;
-    for (int lane = 0; lane < lanes; lane++) {
-        value[lane] = get_real(r->uk, ds, lane);
-    }
-    for (int lane = 0; x->sum->slopes && lane < lanes; lane++) {
-        value[lane] *= -fabs((double)(query[lane] + r->seq.diagonal - key));
-    }
-}
-
-/* It into the sums of that key: sums[query] or, if all queries share one, sums[0]. One lane after the other, so that
- * the width of strips does not matter. */
+/* A row of the tile into the sums of its key, sums[query]. One lane after the other, so that the width of strips does
+ * not matter. */
 static void add_row(const item *x, const double *value, const int64_t *query, int lanes, double *sums)
 {
-    double *const mine = sums + (x->per_query ? query[0] - x->queries.lo : 0);
-    if (x->per_query && x->run.scores.fold == 1) { /* each lane its own query */
+    double *const mine = sums + query[0] - x->queries.lo;
+    if (x->run.scores.fold == 1) { /* each lane its own query */
         for (int lane = 0; lane < lanes; lane++) {
             mine[lane] += value[lane];
         }
         return;
     }
     for (int lane = 0; lane < lanes; lane++) {
-        mine[x->per_query ? query[lane] - query[0] : 0] += value[lane];
+        mine[query[lane] - query[0]] += value[lane];
     }
 }
 
@@ -76,7 +63,7 @@ static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
     }
     for (int64_t key = keys.lo; key < keys.hi; key++, ds += line) {
         double value[ATTN_MAX_STRIP];
-        widen_row(x, ds, query, lanes, key, value);
+        get_reals(r->uk, value, ds, lanes);
         add_row(x, value, query, lanes, r->sums + (key - block) * r->grad->row_block);
     }
 }
@@ -122,7 +109,7 @@ static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int6
 static void add_shared(item *x, int64_t key)
 {
     const attn_problem *p = x->run.p;
-    const bool all_b = x->sum->out.shape[0] == 1, all_h = x->sum->out.shape[1] == 1;
+    const bool all_b = x->run.g->d_bias.shape[0] == 1, all_h = x->run.g->d_bias.shape[1] == 1;
     for (int64_t b = all_b ? 0 : x->b; b < (all_b ? p->batch : x->b + 1); b++) {
         for (int64_t kv = 0; all_h && kv < p->kv_heads; kv++) {
             add_block(x, b, kv * p->group, p->group, key);
@@ -135,19 +122,16 @@ static void add_shared(item *x, int64_t key)
 
 /* ---- results --------------------------------------------------------------------------------------------------- */
 
-/* The sums of keys first .. last-1 to their places: the gradient, or partial sums. */
-static void store_sums(const item *x, double *partial, int64_t first, int64_t last)
+/* The sums of keys first .. last-1 to their places. */
+static void store_sums(const item *x, int64_t first, int64_t last)
 {
-    const attn_tensor *out = &x->sum->out;
+    const attn_tensor *out = &x->run.g->d_bias;
     const int64_t row = x->run.grad->row_block, step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
-    for (int64_t i = x->queries.lo; i < x->queries.hi && x->per_query; i++) {
+    for (int64_t i = x->queries.lo; i < x->queries.hi; i++) {
         char *to = attn_at(out, x->b, x->h, i, first);
         for (int64_t key = first; key < last; key++, to += step) {
             attn_element_from_f64(to, out->dtype, x->run.sums[(key - first) * row + i - x->queries.lo]);
         }
-    }
-    for (int64_t key = first; key < last && !x->per_query; key++) {
-        partial[key] = x->run.sums[(key - first) * row];
     }
 }
 
@@ -169,16 +153,16 @@ static void add_keys(const item *x)
     }
 }
 
-static void run_item(item *x, double *partial)
+static void run_item(item *x)
 {
     const int64_t block = x->run.uk->key_block, row = x->run.grad->row_block;
     const size_t line = (size_t)row * sizeof(double), bytes = (size_t)block * line;
-    const int64_t end = x->per_key ? x->sum->out.shape[3] : most_keys(x->run.p);
+    const int64_t end = x->per_key ? x->run.g->d_bias.shape[3] : most_keys(x->run.p);
     memset(x->run.sums, 0, bytes + line);
     for (int64_t key = 0; key < end; key += block) {
         add_shared(x, key);
         if (x->per_key) {
-            store_sums(x, partial, key, min64(key + block, end));
+            store_sums(x, key, min64(key + block, end));
         } else {
             add_keys(x);
         }
@@ -186,52 +170,34 @@ static void run_item(item *x, double *partial)
     }
     if (!x->per_key) {
         memcpy(x->run.sums, x->run.sums + block * row, line);
-        store_sums(x, partial, 0, 1);
+        store_sums(x, 0, 1);
     }
 }
 
-static double *partial_of(const job *j, int64_t b, int64_t h, int64_t chunk)
+/* Items of one (batch, head) of the shape. */
+static int64_t chunks_of(const job *j)
 {
-    const attn_score_sum *s = j->sum;
-    double *first = (double *)(void *)(j->workspace + s->partial);
-    return first + ((b * s->out.shape[1] + h) * s->chunks + chunk) * s->out.shape[3];
+    const int64_t rows = j->plan->uk->grad->row_block;
+    return (j->g->d_bias.shape[2] + rows - 1) / rows;
 }
 
 /* index: (batch, head, chunk) of the shape. */
 static void sum_task(void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
-    const attn_score_sum *s = j->sum;
-    const int64_t heads = s->out.shape[1], chunk = index % s->chunks;
-    item x = {.sum = s, .b = index / s->chunks / heads, .h = index / s->chunks % heads, .chunk = chunk};
-    x.per_query = s->out.shape[2] != 1, x.per_key = s->out.shape[3] != 1;
-    x.queries = (attn_interval){chunk * s->chunk, (chunk + 1) * s->chunk};
-    x.queries.hi = x.per_query ? min64(x.queries.hi, s->out.shape[2]) : x.queries.hi;
+    const attn_tensor *out = &j->g->d_bias;
+    const int64_t heads = out->shape[1], chunks = chunks_of(j), rows = j->plan->uk->grad->row_block;
+    item x = {.b = index / chunks / heads, .h = index / chunks % heads, .per_key = out->shape[3] != 1};
+    x.queries.lo = index % chunks * rows;
+    x.queries.hi = min64(x.queries.lo + rows, out->shape[2]);
     attn_host host;
     attn_host_leave(&host);
     attn_grad_run_init(&x.run, j->plan, j->g, j->workspace, thread);
     x.run.natural = true, x.run.factor = 1;
     x.run.uk->begin();
-    run_item(&x, partial_of(j, x.b, x.h, chunk));
+    run_item(&x);
     x.run.uk->end();
     attn_host_return(&host);
-}
-
-/* Adds up the chunks of a shape with one query. */
-static void add_chunks(const job *j)
-{
-    const attn_tensor *out = &j->sum->out;
-    for (int64_t b = 0; b < out->shape[0]; b++) {
-        for (int64_t h = 0; h < out->shape[1]; h++) {
-            for (int64_t key = 0; key < out->shape[3]; key++) {
-                double sum = 0;
-                for (int64_t chunk = 0; chunk < j->sum->chunks; chunk++) {
-                    sum += partial_of(j, b, h, chunk)[key];
-                }
-                attn_element_from_f64(attn_at(out, b, h, 0, key), out->dtype, sum);
-            }
-        }
-    }
 }
 
 /* ---- sinks ----------------------------------------------------------------------------------------------------- */
@@ -280,13 +246,9 @@ void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, c
                       char *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
-    for (int i = 0; i < plan->score_sums; i++) {
-        const attn_score_sum *s = &plan->score_sum[i];
-        j.sum = s;
-        executor->parallel_for(executor->user, s->out.shape[0] * s->out.shape[1] * s->chunks, sum_task, &j);
-        if (s->out.shape[2] == 1) {
-            add_chunks(&j);
-        }
+    if (plan->shared_bias) {
+        const int64_t owners = g->d_bias.shape[0] * g->d_bias.shape[1];
+        executor->parallel_for(executor->user, owners * chunks_of(&j), sum_task, &j);
     }
     if (g->d_sinks.data) {
         executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task, &j);

@@ -42,6 +42,8 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .ones = base + m->ones,
         .dqt = base + m->dqt,
         .sums = (double *)(void *)(base + m->sums),
+        .key_sums = (double *)(void *)(base + m->key_sums),
+        .partial = (double *)(void *)(workspace + plan->partial),
     };
     r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq, .all_lanes = true};
     r->scores.bias = base + m->bias;
@@ -172,7 +174,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
         .lse = r->lane_lse + strip * line,
         .delta = r->lane_delta + strip * line,
         .keep = r->p->dropout.on ? r->keep : NULL,
-        .plain = r->d_bias ? r->plain : NULL,
+        .plain = r->d_scores ? r->plain : NULL,
     };
     if (to == NULL || capped) {
         r->grad->softmax(s, dp, n, &tile);
@@ -182,31 +184,5 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
     }
     if (to) {
         r->grad->split(to, s, dp, n, capped ? NULL : &tile);
-    }
-}
-
-/* ---- d_bias, if no two scores share an element ----------------------------------------------------------------- */
-
-void attn_grad_store_bias(const attn_grad_run *r, int strip, attn_interval keys)
-{
-    const attn_tensor *out = &r->g->d_bias;
-    const int lanes = attn_grad_lanes(r, strip);
-    void *rows[ATTN_MAX_STRIP];
-    lane_row row = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip);
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(out, r->seq.index, row.head, row.query, keys.lo);
-    }
-    r->uk->store(rows, out->stride[3], out->dtype, r->plain, keys.hi - keys.lo, NULL, lanes);
-}
-
-void attn_grad_clear_bias(const attn_grad_run *r, attn_interval rows, attn_interval keys)
-{
-    const attn_tensor *out = &r->g->d_bias;
-    const int64_t size = (int64_t)attn_dtype_size(out->dtype), together = out->stride[3] == 1 ? keys.hi - keys.lo : 1;
-    for (int64_t i = rows.lo; i < rows.hi; i++) {
-        const lane_row row = attn_score_row(&r->scores, i);
-        for (int64_t key = keys.lo; key < keys.hi; key += together) {
-            memset(attn_at(out, r->seq.index, row.head, row.query, key), 0, (size_t)(together * size));
-        }
     }
 }

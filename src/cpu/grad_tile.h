@@ -1,6 +1,7 @@
 /*
  * grad_tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and dS. What
- * is then done with them is the callers' business: products (cpu/backward.c), or sums over scores (cpu/grad_scores.c).
+ * is then done with them is the callers' business: products (cpu/backward.c), or sums of dS (cpu/grad_bias.c,
+ * cpu/grad_scores.c).
  */
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H
@@ -19,16 +20,17 @@ typedef struct attn_grad_run {
     int64_t kv_head;
     attn_score_run scores;
     double factor;           /* of dS */
-    bool d_bias;             /* tiles leave dS without the factor in `plain` */
+    bool d_scores;           /* tiles leave dS without the factor in `plain` */
     bool natural;            /* dS with respect to the capped score, not to the product */
     bool careful;            /* leave out products with masked positions */
     bool masked;             /* whether there were any */
     const void *lse, *delta; /* real [rows] of the whole problem */
+    double *partial;         /* of all key sums (backward.h) */
 
     /* the thread's scratch */
     char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products, *keep, *plain;
     char *lane_lse, *lane_delta, *ones, *dqt;
-    double *sums;
+    double *sums, *key_sums;
     unsigned char *visible;
 
     int64_t first_key; /* of the panels */
@@ -95,9 +97,5 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_in
 /* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and
  * r->dp, or in the table's own forms, if it has them and the caller wants them. */
 void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to);
-
-/* d_bias of a tile that has just been run, from r->plain; zeros for whole rows and keys that no tile comes to. */
-void attn_grad_store_bias(const attn_grad_run *r, int strip, attn_interval keys);
-void attn_grad_clear_bias(const attn_grad_run *r, attn_interval rows, attn_interval keys);
 
 #endif

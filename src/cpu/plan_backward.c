@@ -2,7 +2,7 @@
  * plan_backward.c: problem x machine -> plan of the backward pass: passes, items, workspace map. Pure.
  *
  * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and delta of all rows;
- * then per thread:
+ * partial, what key sums have for each key; then per thread:
  *
  *     k, kt, v     per block of keys: the table's panels         a few blocks of keys
  *     dk, dv       [keys][d_pad], [keys][dv_pad]                 their sums
@@ -12,7 +12,7 @@
  *     p, ds, right the table's forms of P and dS (ukernel_grad.h); in place: none
  *     products     [key_tile][strip]                             S before the softcap; only with one
  *     keep         [key_tile][strip]                             only with dropout
- *     plain        [key_tile][strip]                             dS without the scale; only if a pass gives d_bias
+ *     plain        [key_tile][strip]                             dS without the scale; only if a pass gives d_scores
  *     visible      per strip [key_block][strip] bytes            for the careful path
  *     bias         [key_tile][strip]                             only with a mask or bias tensor
  *     lanes        4 x [strip]                                   of scores.h
@@ -20,14 +20,15 @@
  *     ones         [strip]
  *     dqt          per strip of the item [d_pad][strip]          sums of dQ
  *     row_o, row_d_o   q_bytes                                   for delta of all rows
- *     sums         double [key_block + 1][row_block]             sums of dS; only if d_bias or slopes need them
+ *     sums         double [key_block + 1][row_block]             sums of dS; only if a bias is shared
+ *     key_sums     double [keys][chains]                         of each key sum (cpu/grad_bias.c)
  *
  * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
  */
 #include "core/error.h"
-#include "cpu/grad_tile.h"
+#include "cpu/grad_bias.h"
 
-enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, MOST_CHUNKS = 16, ITEMS = 64 };
+enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
 
 /* A running size in bytes that remembers overflows. */
 typedef struct size {
@@ -119,20 +120,11 @@ static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads
     return share < most ? share : most;
 }
 
-/* Each element of d_bias is one dS: a pass writes it where dS comes up, and nothing is to be summed. */
-static bool bias_is_whole(const attn_gradients *g)
-{
-    const attn_problem *p = &g->p;
-    const int64_t *shape = g->d_bias.shape;
-    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads && shape[2] == p->q.shape[1] &&
-           shape[3] == p->k.shape[1];
-}
-
 static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
-    const bool d_bias = bias_is_whole(g), dq = g->dq.data != NULL;
-    const bool dkv = g->dk.data != NULL || g->dv.data != NULL || (d_bias && !dq);
+    const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = g->dq.data != NULL;
+    const bool dkv = g->dk.data != NULL || g->dv.data != NULL || d_scores;
     int64_t keys;
     if (__builtin_mul_overflow(p->k.shape[1], p->q.shape[0] * p->kv_heads, &keys)) {
         keys = INT64_MAX / 4;
@@ -148,26 +140,29 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
     if (dq && (plan->passes == 0 || !plan->pass[0].dq)) {
         plan->pass[plan->passes++] = make_pass(p, true, false, row_block);
     }
-    plan->pass[0].d_bias = d_bias;
+    plan->pass[0].d_scores = d_scores;
 }
 
-/* A shape with one query is cut into a fixed number of chunks, so that partial sums stay linear in the lengths. */
-static void plan_score_sum(attn_backward_plan *plan, const attn_problem *p, const attn_tensor *out, bool slopes)
+static void plan_key_sum(attn_backward_plan *plan, const attn_tensor *out, bool slopes)
 {
-    const int64_t rows = plan->uk->grad->row_block;
-    attn_score_sum sum = {.out = *out, .slopes = slopes, .chunk = rows};
-    int64_t queries = out->shape[2], owners = out->shape[0] * out->shape[1];
-    if (out->data == NULL || owners == 0) {
-        return;
+    if (out->data) {
+        plan->key_sum[plan->key_sums++] = (attn_key_sum){*out, slopes};
     }
-    if (queries == 1) {
-        int64_t chunks = owners < ITEMS ? ITEMS / owners : 1;
-        chunks = chunks < MOST_CHUNKS ? chunks : MOST_CHUNKS;
-        queries = p->q.shape[1];
-        sum.chunk = round_up(queries / chunks + 1, rows);
+}
+
+/* What becomes of gradients with respect to scores. */
+static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
+{
+    const attn_tensor none = {0};
+    const bool key_sum = attn_grad_bias_is_key_sum(g);
+    plan->whole_bias = attn_grad_bias_is_whole(g);
+    plan->shared_bias = g->d_bias.data && !plan->whole_bias && !key_sum;
+    plan_key_sum(plan, key_sum ? &g->d_bias : &none, false);
+    plan_key_sum(plan, &g->d_alibi, true);
+    plan->chains = g->p.group;
+    while (plan->chains < LEAST_CHAINS) {
+        plan->chains += g->p.group;
     }
-    sum.chunks = queries > 0 ? (queries + sum.chunk - 1) / sum.chunk : 1;
-    plan->score_sum[plan->score_sums++] = sum;
 }
 
 /* Rows whose dQ an item sums. */
@@ -223,7 +218,7 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     map_tiles(plan, &s);
     m->products = take(&s, p->softcap > 0 ? tile : 0, 1, real);
     m->keep = take(&s, p->dropout.on ? tile : 0, 1, real);
-    m->plain = take(&s, plan->pass[0].d_bias ? tile : 0, 1, real);
+    m->plain = take(&s, plan->pass[0].d_scores ? tile : 0, 1, real);
     m->visible = take(&s, rows, uk->key_block, 1);
     m->bias = take(&s, p->mask.data || p->bias.data ? tile : 0, 1, real);
     m->lanes = take(&s, (int64_t)attn_score_lane_bytes(uk), 1, 1);
@@ -231,7 +226,8 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     m->delta = take(&s, rows, 1, real);
     m->ones = take(&s, uk->strip, 1, real);
     m->dqt = take(&s, most_dq_rows(plan, p), d_pad, real);
-    m->sums = take(&s, plan->score_sums > 0 ? uk->key_block + 1 : 0, rows, (int)sizeof(double));
+    m->sums = take(&s, plan->shared_bias ? uk->key_block + 1 : 0, rows, (int)sizeof(double));
+    m->key_sums = take(&s, plan->key_sums * plan->keys, plan->chains, (int)sizeof(double));
     m->row_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
     m->row_d_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
     m->total = s.bytes;
@@ -245,11 +241,7 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const
     }
     plan->lse = take(s, plan->rows, 1, plan->uk->real_size);
     plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
-    for (int i = 0; i < plan->score_sums; i++) {
-        attn_score_sum *sum = &plan->score_sum[i];
-        int64_t n = sum->out.shape[2] == 1 ? sum->out.shape[0] * sum->out.shape[1] * sum->chunks : 0;
-        sum->partial = take(s, n, sum->out.shape[3], (int)sizeof(double));
-    }
+    plan->partial = take(s, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1], (int)sizeof(double));
     map_scratch(plan, p, s);
     /* the executor may use any of the machine's thread numbers */
     plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);
@@ -289,11 +281,8 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
     plan->dv_pad = round_up(p->dv, pad);
     plan->keys = keys_at_once(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
+    plan_scores(plan, g);
     plan_passes(plan, g, machine);
-    if (!plan->pass[0].d_bias) {
-        plan_score_sum(plan, p, &g->d_bias, false);
-    }
-    plan_score_sum(plan, p, &g->d_alibi, true);
     size s = {0};
     map_workspace(plan, p, machine, &s);
     return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits") : ATTN_OK;

@@ -21,6 +21,20 @@ static inline double get_real(const attn_ukernel *uk, const void *array, int64_t
     return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
 }
 
+/* to[0 .. n-1] = the elements from `from` on. */
+static inline void get_reals(const attn_ukernel *uk, double *to, const void *from, int64_t n)
+{
+    if (uk->real_size == 4) {
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = (double)((const float *)from)[i];
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = ((const double *)from)[i];
+        }
+    }
+}
+
 static inline int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
