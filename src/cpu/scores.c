@@ -105,8 +105,8 @@ void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t 
                      bool times)
 {
     attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        lane_row row = attn_score_row(r, first + lane);
+    lane_row row = attn_score_row(r, first);
+    for (int lane = 0; lane < r->uk->strip; lane++, row = attn_score_next(r, row)) {
         drop.query[lane] = (uint64_t)row.query;
         drop.stream[lane] = attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
     }
