@@ -91,9 +91,10 @@ void attn_normalise_tensor(attn_tensor *t, bool required);
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its index. */
 ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    static const unsigned char size[] = {0, 8, 4, 2, 2, 1, 4, 8};
+    /* attn_dtype_size as digits: a table would be a load from global memory on a GPU, before every first access */
+    const uint32_t sizes = 0x84122480;
     int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
-    return (char *)t->data + e * size[t->dtype];
+    return (char *)t->data + e * (int64_t)(sizes >> 4 * t->dtype & 15);
 }
 
 /* The same with axes of extent 1 broadcast. */
