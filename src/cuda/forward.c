@@ -31,7 +31,13 @@ static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const att
     if (status == ATTN_OK) {
         status = make_map(x->driver, &plan->params.k_map, &p->k, k->keys);
     }
-    return status == ATTN_OK ? make_map(x->driver, &plan->params.v_map, &p->v, k->keys) : status;
+    if (status == ATTN_OK) {
+        status = make_map(x->driver, &plan->params.v_map, &p->v, k->keys);
+    }
+    if (status == ATTN_OK && plan->params.o_boxed) {
+        status = make_map(x->driver, &plan->params.o_map, &p->o, 16); /* rows of a warp */
+    }
+    return status;
 }
 
 /* The current context must be of this GPU; a thread without one borrows the one that attn_cuda keeps. */

@@ -27,12 +27,13 @@ typedef struct attn_cuda_schedule {
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
 
 typedef struct attn_cuda_forward_params {
-    attn_tensor_map q_map, k_map, v_map; /* for kernels that load by TMA */
+    attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
     attn_problem problem;
     attn_cuda_schedule schedule;
     uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     float scale_log2;  /* > 0: from what the softmax takes to exponents of 2 */
     bool steps;        /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
+    bool o_boxed;      /* O is laid out for the TMA, and of the inputs' type */
     int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
 } attn_cuda_forward_params;
 

@@ -2,8 +2,8 @@
  * consume_sm90.cuh: the consumer warpgroups of forward_sm90, 64 query rows each: the tile loop and the results.
  */
 #pragma once
-#include "rows.cuh"
 #include "shape_sm90.cuh"
+#include "store_sm90.cuh"
 #include "wgmma.cuh"
 
 template <class S> __device__ __forceinline__ void issue_qk(float (&s)[S::BN / 2], uint32_t q, uint32_t k)
@@ -151,6 +151,20 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     }
 }
 
+template <class S>
+__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
+                                       const WarpRows &warp, Rows<S::D> &rows)
+{
+    const bool masked = post.blocks.any_masked();
+    if constexpr (S::STAGED) {
+        const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
+        finish_rows<S::DTYPE, S::D, false, false>(a, post.item, masked, warp, rows, store);
+    } else {
+        const DirectStore<S::DTYPE> store = {a.problem};
+        finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, masked, warp, rows, store);
+    }
+}
+
 template <class S> __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
 {
     const int first = (threadIdx.x / 32 - 4) * 16;
@@ -174,7 +188,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
                 note_bounds(a.problem, post.item, warp);
             }
             run_blocks<S>(a.scale_log2, rows, memory, warp, b, number, tiles++);
-            finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, b.any_masked(), warp, rows);
+            finish<S>(a, memory, post, warp, rows);
             number += b.count;
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);
@@ -183,5 +197,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         if (threadIdx.x % 32 == 0) {
             ptx::mbarrier_arrive(memory.post_empty(posts));
         }
+    }
+    if (S::STAGED) {
+        tma::wait_stores_read(); /* shared memory ends with the CTA */
     }
 }

@@ -230,7 +230,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         note_bounds(a.problem, item, warp);
     }
     run_blocks<S>(a, tiles, b, warp, rows);
-    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows);
+    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows, DirectStore<S::DTYPE>{a.problem});
 }
 
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas)                 \

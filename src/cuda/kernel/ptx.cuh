@@ -107,6 +107,15 @@ __device__ __forceinline__ uint4 load_shared_16(uint32_t from)
     return x;
 }
 
+/* Four 8 x 8 matrices of 16-bit elements, held as products hold them (wgmma.cuh), to shared memory: lane l gives the
+ * place of row l % 8 of matrix l / 8. */
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+}
+
 /* Orders this thread's writes to shared memory before reads by the tensor cores or the TMA. */
 __device__ __forceinline__ void fence_proxy_async()
 {

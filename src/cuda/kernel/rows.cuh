@@ -32,13 +32,28 @@ __device__ __forceinline__ void note_bounds(const attn_problem &p, const Item &i
     __syncwarp();
 }
 
-/* Masks the scores of the block of keys that begins at `key`. */
+/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}: those before the key. */
+__device__ __forceinline__ uint32_t keys_before(int key)
+{
+    int x = max(key - 2 * (int)(threadIdx.x % 4), 0), n = x / 8 * 2 + min(x % 8, 2);
+    return n < 32 ? (1u << n) - 1 : ~0u;
+}
+
+/* Masks the scores of the block of keys that begins at `key`. Bits, not a comparison for each score: comparisons cost as
+ * much as the exponentials. */
 template <int N> __device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N])
 {
-    const int2 *at = warp.bounds + threadIdx.x % 32 / 4;
-    const int lo[2] = {at[0].x - key, at[8].x - key};
-    const int hi[2] = {at[0].y - key, at[8].y - key};
-    mask_scores(s, lo, hi);
+    static_assert(N <= 64, "a word of bits");
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int2 see = warp.bounds[threadIdx.x % 32 / 4 + 8 * r];
+        const uint32_t seen = keys_before(see.y - key) & ~keys_before(see.x - key);
+#pragma unroll
+        for (int i = 2 * r; i < N; i += 4) {
+            s[i] = seen >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
+            s[i + 1] = seen >> (i / 4 * 2 + 1) & 1 ? s[i + 1] : -INFINITY;
+        }
+    }
 }
 
 /* The steps from Q K^T to final scores (C9), masks included. */
@@ -62,32 +77,54 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
     }
 }
 
+/* Rows of O straight from the accumulators. */
+template <int DTYPE> struct DirectStore {
+    const attn_problem &p;
+
+    /* first: the warp's first row of the item. Rows of the thread: times factor, if write. careful: some row is not
+     * written, or will be once more. */
+    template <int N>
+    __device__ __forceinline__ void rows(const Item &item, int first, const float (&o)[N], const float (&factor)[2],
+                                         const bool (&write)[2], bool) const
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int64_t row = item.sequence.q_first + first + threadIdx.x % 32 / 4 + 8 * r;
+            store_row<DTYPE>(p, o, r, factor[r], attn_at(&p.o, item.sequence.tensor, row, item.head, 0), write[r]);
+        }
+    }
+};
+
 /* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
- * finite may owe that to the kernel's arithmetic, not only to masked keys. */
-template <int DTYPE, int D, bool STEPS, bool ANY>
+ * finite may owe that to the kernel's arithmetic, not only to masked keys. store: where rows go. */
+template <int DTYPE, int D, bool STEPS, bool ANY, class Store>
 __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
-                                            const WarpRows &warp, Rows<D> &rows)
+                                            const WarpRows &warp, Rows<D> &rows, const Store &store)
 {
     const attn_problem &p = a.problem;
     const int lane = threadIdx.x % 32;
     const int first_row = (int)item.first_row + warp.first;
     uint32_t careful = 0; /* bit 4 i + r: the careful path does row i + 8 r */
+    float factor[2];
+    bool write[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = __fmul_rn(m, a.scale_log2);
         OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, m != -INFINITY};
         w.seen &= w.row < item.sequence.nq_used;
         bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(exponent) > 4194304; /* 2^22 */
+        if (ANY || masked) {
 #pragma unroll
-        for (int i = 2 * r; i < D / 2; i += 4) {
-            finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
+            for (int i = 2 * r; i < D / 2; i += 4) {
+                finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
+            }
         }
         uint32_t vote = __ballot_sync(~0u, w.seen && (far || (!finite && (ANY || masked))));
         vote |= vote >> 1;
         careful |= ((vote | vote >> 2) & 0x11111111) << r;
-        bool write = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
-        const float2 factors = finish_row(p, w, exponent * LN2, l, write && lane % 4 == 0);
-        char *to = attn_at(&p.o, item.sequence.tensor, item.sequence.q_first + w.row, item.head, 0);
+        write[r] = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
+        const float2 factors = finish_row(p, w, exponent * LN2, l, write[r] && lane % 4 == 0);
+        factor[r] = factors.y;
         if (!w.seen || factors.x != 1) {
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
@@ -95,8 +132,8 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
                 rows.o[i + 1] = w.seen ? rows.o[i + 1] * factors.x : 0;
             }
         }
-        store_row<DTYPE>(p, rows.o, r, factors.y, to, write);
     }
+    store.rows(item, first_row, rows.o, factor, write, careful != 0);
 #pragma unroll 1
     for (; careful != 0; careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1;

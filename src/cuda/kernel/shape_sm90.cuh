@@ -1,7 +1,7 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
  *
- *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | barriers | posts [2] | bounds [BM]
+ *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | O [BM][D] (D <= 128, by TMA) | barriers | posts [2] | bounds [BM]
  *
  * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh). Operands lie in chunks of 64 columns
  * (wgmma.cuh). A post is what the producer tells the consumers about an item; bounds are the keys that each row of the
@@ -25,6 +25,8 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
     static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
+    static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
+    static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
 };
 
 enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
@@ -54,7 +56,14 @@ template <class S> struct Memory {
         return k(n) + STAGES * S::KV_BYTES;
     }
 
-    static constexpr int BARRIERS_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
+    /* of warp w of the consumers: room for its 16 rows of O */
+    __device__ __forceinline__ uint32_t o(int w) const
+    {
+        return base + O_AT + w * (16 * S::D * 2);
+    }
+
+    static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
+    static constexpr int BARRIERS_AT = O_AT + S::O_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
     static constexpr int BYTES = BOUNDS_AT + S::BM * 8;

@@ -1,5 +1,5 @@
 /*
- * softmax.cuh: masking and the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two
+ * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two
  * rows; a row lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them
  * into exponents of 2.
  */
@@ -22,17 +22,6 @@ __device__ __forceinline__ float quad_sum(float x)
 {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-/* Row r sees keys lo[r] .. hi[r] - 1, counted from the block's first. */
-template <int N> __device__ __forceinline__ void mask_scores(float (&s)[N], const int (&lo)[2], const int (&hi)[2])
-{
-    int column = 2 * (threadIdx.x % 4);
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        int key = column + i / 4 * 8 + i % 2, r = i / 2 % 2;
-        s[i] = key >= lo[r] && key < hi[r] ? s[i] : -INFINITY;
-    }
 }
 
 /* Scores -> probabilities relative to the new maximum; alpha[r] = what earlier sums and outputs shrink by. Four chains

@@ -27,4 +27,30 @@ __device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, ui
                  : "memory");
 }
 
+/* A box from shared memory; part of the thread's next group of stores. */
+__device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
+                                      int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until the thread's stores no longer need shared memory. */
+__device__ __forceinline__ void wait_stores_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* Until the thread's stores are done. */
+__device__ __forceinline__ void wait_stores()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 } // namespace tma
