@@ -79,10 +79,72 @@ template <class S> struct Sum<S, 1> {
     }
 };
 
-/* The key blocks of an item. leader: the thread that speaks for the warpgroup. */
+/* Turns at issuing products: the group's own begins; it passes to the next group. */
+template <class S> __device__ __forceinline__ void begin_turn()
+{
+    if (S::TURNS) {
+        ptx::barrier_sync(threadIdx.x / 128, 256);
+    }
+}
+
+template <class S> __device__ __forceinline__ void end_turn()
+{
+    if (S::TURNS) {
+        ptx::barrier_arrive(1 + threadIdx.x / 128 % S::GROUPS, 256);
+    }
+}
+
+/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. */
+template <class S>
+__device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
+{
+#pragma unroll 1
+    for (int i = from; i < to; i++) {
+        const uint32_t n = number + i;
+        ptx::mbarrier_wait(memory.k_full(n), parity(n));
+        if (i > 0) {
+            begin_turn<S>();
+            end_turn<S>();
+        }
+        if (threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(memory.k_empty(n));
+        }
+        ptx::mbarrier_wait(memory.v_full(n), parity(n));
+        if (threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(memory.v_empty(n));
+        }
+    }
+}
+
+/* The rightmost block of which the group's rows see something. */
+template <class S>
+__device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
+                                            const Blocks &b, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    const int group = threadIdx.x / 128 - 1;
+    float s[S::BN / 2], alpha[2];
+    ptx::mbarrier_wait(memory.k_full(n), parity(n));
+    if (turn) {
+        begin_turn<S>();
+    }
+    wgmma::fence();
+    issue_qk<S>(s, memory.q() + group * 64 * 128, memory.k(n));
+    if (turn) {
+        end_turn<S>();
+    }
+    wgmma::wait<0>();
+    wgmma::hold(s);
+    if (threadIdx.x % 128 == 0) {
+        ptx::mbarrier_arrive(memory.k_empty(n));
+    }
+    softmax_block<S>(c, warp, b, b.last, s, rows, alpha);
+    pack_probabilities<S::BF16>(s, p);
+}
+
+/* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
 __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
-                                           const Blocks b, uint32_t number, uint32_t tiles)
+                                           const Blocks b, uint32_t number, int from)
 {
     const int group = threadIdx.x / 128 - 1;
     const bool leader = threadIdx.x % 128 == 0;
@@ -90,35 +152,20 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     const uint32_t q = memory.q() + group * 64 * 128;
-    const int mine = 1 + group, next = 1 + (group + 1) % S::GROUPS;
 
-    ptx::mbarrier_wait(memory.q_full(), tiles & 1);
-    ptx::mbarrier_wait(memory.k_full(number), parity(number));
-    wgmma::fence();
-    issue_qk<S>(s, q, memory.k(number));
-    wgmma::wait<0>();
-    wgmma::hold(s);
-    if (leader) {
-        ptx::mbarrier_arrive(memory.k_empty(number));
-    }
-    softmax_block<S>(c, warp, b, b.last, s, rows, alpha);
-    pack_probabilities<S::BF16>(s, p);
+    first_block<S>(c, rows, memory, warp, b, number, from > 0, p);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
         ptx::mbarrier_wait(memory.k_full(n), parity(n));
-        if (S::TURNS) {
-            ptx::barrier_sync(mine, 256);
-        }
+        begin_turn<S>();
         wgmma::hold(p);
         wgmma::fence();
         issue_qk<S>(s, q, memory.k(n));
         ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
-        if (S::TURNS) {
-            ptx::barrier_arrive(next, 256);
-        }
+        end_turn<S>();
         wgmma::wait<1>();
         wgmma::hold(s);
         if (leader) {
@@ -153,9 +200,8 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
 
 template <class S>
 __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
-                                       const WarpRows &warp, Rows<S::D> &rows)
+                                       bool masked, const WarpRows &warp, Rows<S::D> &rows)
 {
-    const bool masked = post.blocks.any_masked();
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
         finish_rows<S::DTYPE, S::D, false, false>(a, post.item, masked, warp, rows, store);
@@ -184,11 +230,21 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         if (b.count > 0) {
             Rows<S::D> rows;
             rows.state[0] = rows.state[1] = {-INFINITY, 0};
+            Blocks mine = b;
             if (b.any_masked()) {
+                mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);
                 note_bounds(a.problem, post.item, warp);
             }
-            run_blocks<S>(a.scale_log2, rows, memory, warp, b, number, tiles++);
-            finish<S>(a, memory, post, warp, rows);
+            const int from = mine.count > 0 ? b.last - mine.last : b.count;
+            ptx::mbarrier_wait(memory.q_full(), tiles++ & 1);
+            pass_blocks<S>(memory, number, 0, from);
+            if (mine.count > 0) {
+                run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from);
+            } else if (threadIdx.x % 128 == 0) {
+                ptx::mbarrier_arrive(memory.q_empty());
+            }
+            pass_blocks<S>(memory, number, from + mine.count, b.count);
+            finish<S>(a, memory, post, mine.any_masked(), warp, rows);
             number += b.count;
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);

@@ -204,7 +204,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __shared__ Blocks b;
     if (threadIdx.x == 0) {
         schedule_item<true>(a.problem, a.schedule, blockIdx.x, item);
-        b = key_blocks(a.problem, item, S::BM, S::BN);
+        b = key_blocks(a.problem, item, 0, S::BM, S::BN);
     }
     __syncthreads();
     if (item.empty) {

@@ -129,7 +129,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
         }
         schedule_item<!S::TMA>(a.problem, a.schedule, index, post.item);
         if (S::TMA || !post.item.empty) {
-            post.blocks = key_blocks(a.problem, post.item, S::BM, S::BN);
+            post.blocks = key_blocks(a.problem, post.item, 0, S::BM, S::BN);
             break;
         }
     }

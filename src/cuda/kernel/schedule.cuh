@@ -82,9 +82,10 @@ struct Blocks {
     }
 };
 
-__device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &item, int rows, int keys)
+/* Of rows first .. first + rows - 1 of the item. */
+__device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &item, int first, int rows, int keys)
 {
-    attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row, item.first_row + rows);
+    attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row + first, item.first_row + first + rows);
     Blocks b = {};
     if (m.hull.lo < m.hull.hi) {
         b.last = ((int)m.hull.hi - 1) / keys;
