@@ -6,7 +6,8 @@
 #include "store_sm90.cuh"
 #include "wgmma.cuh"
 
-template <class S> __device__ __forceinline__ void issue_qk(float (&s)[S::BN / 2], uint32_t q, uint32_t k)
+/* The first N keys of a block. */
+template <class S, int N> __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, uint32_t k)
 {
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
@@ -15,8 +16,8 @@ template <class S> __device__ __forceinline__ void issue_qk(float (&s)[S::BN / 2
 #pragma unroll
         for (int step = 0; step < S::D / 16; step++) {
             int chunk = step / 4, within = step % 4 * 2;
-            wgmma::Product<S::BF16, S::BN>::ss(s, a + chunk * S::BM * 8 + within, b + chunk * S::BN * 8 + within,
-                                               i > mma::FIRST_PRODUCT<S::PARTS> || step > 0);
+            wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, b + chunk * S::BN * 8 + within,
+                                           i > mma::FIRST_PRODUCT<S::PARTS> || step > 0);
         }
     }
     wgmma::commit();
@@ -38,9 +39,9 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
     wgmma::commit();
 }
 
-template <class S>
-__device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block,
-                                              float (&s)[S::BN / 2], Rows<S::D> &rows, float (&alpha)[2])
+template <class S, int N>
+__device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block, float (&s)[N],
+                                              Rows<S::D> &rows, float (&alpha)[2])
 {
     if (b.masked(block)) {
         mask_block(warp, block * S::BN, s);
@@ -116,19 +117,19 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
     }
 }
 
-/* The rightmost block of which the group's rows see something. */
-template <class S>
+/* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
+template <class S, int N>
 __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
                                             const Blocks &b, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     const int group = threadIdx.x / 128 - 1;
-    float s[S::BN / 2], alpha[2];
+    float s[N / 2], alpha[2];
     ptx::mbarrier_wait(memory.k_full(n), parity(n));
     if (turn) {
         begin_turn<S>();
     }
     wgmma::fence();
-    issue_qk<S>(s, memory.q() + group * 64 * 128, memory.k(n));
+    issue_qk<S, N>(s, memory.q() + group * 64 * 128, memory.k(n));
     if (turn) {
         end_turn<S>();
     }
@@ -153,7 +154,11 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     Sum<S> sum(rows);
     const uint32_t q = memory.q() + group * 64 * 128;
 
-    first_block<S>(c, rows, memory, warp, b, number, from > 0, p);
+    if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, warp, b, number, from > 0, p);
+    } else {
+        first_block<S, S::BN>(c, rows, memory, warp, b, number, from > 0, p);
+    }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
@@ -161,7 +166,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         begin_turn<S>();
         wgmma::hold(p);
         wgmma::fence();
-        issue_qk<S>(s, q, memory.k(n));
+        issue_qk<S, S::BN>(s, q, memory.k(n));
         ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);

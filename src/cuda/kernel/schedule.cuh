@@ -71,6 +71,7 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
 /* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
 struct Blocks {
     int last, count, full_first, full_last;
+    int end; /* of the keys that some row sees */
 
     __device__ __forceinline__ bool masked(int block) const
     {
@@ -88,7 +89,8 @@ __device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &
     attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row + first, item.first_row + first + rows);
     Blocks b = {};
     if (m.hull.lo < m.hull.hi) {
-        b.last = ((int)m.hull.hi - 1) / keys;
+        b.end = (int)m.hull.hi;
+        b.last = (b.end - 1) / keys;
         b.count = b.last - (int)m.hull.lo / keys + 1;
         b.full_first = ((int)m.common.lo + keys - 1) / keys;
         b.full_last = (int)m.common.hi / keys;

@@ -55,10 +55,15 @@ __device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState 
     }
 }
 
-/* Probabilities as the A operand of P V: for a k-step of 16 keys four words of each part. BF16: type of the parts. */
-template <bool BF16, int PARTS, int N>
-__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[PARTS][N / 2])
+/* Probabilities as the A operand of P V: for a k-step of 16 keys four words of each part. BF16: type of the parts. There
+ * may be more of P than of s: it is 0. */
+template <bool BF16, int PARTS, int N, int WORDS>
+__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[PARTS][WORDS])
 {
+#pragma unroll
+    for (int i = PARTS * N / 2; i < PARTS * WORDS; i++) {
+        p[i % PARTS][i / PARTS] = 0;
+    }
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
         if constexpr (PARTS == 1) {
