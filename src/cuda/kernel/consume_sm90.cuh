@@ -95,7 +95,15 @@ template <class S> __device__ __forceinline__ void end_turn()
     }
 }
 
-/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. */
+/* All warps of the group have come this far. Products bring that about by themselves. */
+template <class S> __device__ __forceinline__ void meet()
+{
+    ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
+}
+
+/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The warps
+ * meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the fill
+ * before, and that warp, which sees parities only, waits for ever. */
 template <class S>
 __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
 {
@@ -107,10 +115,12 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
             begin_turn<S>();
             end_turn<S>();
         }
+        meet<S>();
         if (threadIdx.x % 128 == 0) {
             ptx::mbarrier_arrive(memory.k_empty(n));
         }
         ptx::mbarrier_wait(memory.v_full(n), parity(n));
+        meet<S>();
         if (threadIdx.x % 128 == 0) {
             ptx::mbarrier_arrive(memory.v_empty(n));
         }
