@@ -39,14 +39,20 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
     wgmma::commit();
 }
 
-template <class S, int N>
-__device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block, float (&s)[N],
-                                              Rows<S::D> &rows, float (&alpha)[2])
+/* Scores of a block -> probabilities; what was summed so far is scaled down where bases move. max: rows' maxima are asked
+ * for. */
+template <class S>
+__device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block, bool max,
+                                              float (&s)[S::BN / 2], Rows<S::D> &rows,
+                                              uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     if (b.masked(block)) {
         mask_block(warp, block * S::BN, s);
+    } else if (!max && keep_bases<S::BF16>(s, c, rows.state, p)) {
+        return;
     }
-    online_softmax(s, c, rows.state, alpha);
+    update_bases(c, s, rows);
+    probabilities<S::BF16>(s, c, rows.state, p);
 }
 
 /* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
@@ -148,18 +154,21 @@ __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Mem
     if (threadIdx.x % 128 == 0) {
         ptx::mbarrier_arrive(memory.k_empty(n));
     }
-    softmax_block<S>(c, warp, b, b.last, s, rows, alpha);
-    pack_probabilities<S::BF16>(s, p);
+    if (b.masked(b.last)) {
+        mask_block(warp, b.last * S::BN, s);
+    }
+    move_bases(s, c, rows.state, alpha);
+    probabilities<S::BF16>(s, c, rows.state, p);
 }
 
 /* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
 __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
-                                           const Blocks b, uint32_t number, int from)
+                                           const Blocks b, uint32_t number, int from, bool max)
 {
     const int group = threadIdx.x / 128 - 1;
     const bool leader = threadIdx.x % 128 == 0;
-    float s[S::BN / 2], alpha[2];
+    float s[S::BN / 2];
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     const uint32_t q = memory.q() + group * 64 * 128;
@@ -181,21 +190,17 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
         end_turn<S>();
-        wgmma::wait<1>();
-        wgmma::hold(s);
-        if (leader) {
-            ptx::mbarrier_arrive(memory.k_empty(n));
-        }
-        softmax_block<S>(c, warp, b, b.last - i, s, rows, alpha);
+        /* Both at once: products are issued one after the other, the last of them when most are done. */
         wgmma::wait<0>();
+        wgmma::hold(s);
         wgmma::hold(sum.o);
         wgmma::hold(p);
         if (leader) {
+            ptx::mbarrier_arrive(memory.k_empty(n));
             ptx::mbarrier_arrive(memory.v_empty(n - 1));
         }
-        pack_probabilities<S::BF16>(s, p);
         sum.add(rows);
-        rescale(rows.o, alpha);
+        softmax_block<S>(c, warp, b, b.last - i, max, s, rows, p);
     }
     if (leader) {
         ptx::mbarrier_arrive(memory.q_empty());
@@ -244,7 +249,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         const Blocks &b = post.blocks;
         if (b.count > 0) {
             Rows<S::D> rows;
-            rows.state[0] = rows.state[1] = {-INFINITY, 0};
+            rows.state[0] = rows.state[1] = {NO_BASE, 0, -INFINITY};
             Blocks mine = b;
             if (b.any_masked()) {
                 mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);
@@ -254,7 +259,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             ptx::mbarrier_wait(memory.q_full(), tiles++ & 1);
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
-                run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from);
+                run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from,
+                              a.problem.row_max.data != NULL);
             } else if (threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty());
             }

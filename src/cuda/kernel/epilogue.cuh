@@ -39,9 +39,10 @@ struct OutputRow {
     bool seen; /* any key visible */
 };
 
-/* Writes its statistics, in natural units. Returns what to multiply the accumulators with: x, then y, since their
- * product may be less than any float in rows far below their sink. */
-__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float max, float l, bool write)
+/* Writes its statistics, in natural units; l is relative to e^base. Returns what to multiply the accumulators with: x,
+ * then y, since their product may be less than any float in rows far below their sink. */
+__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base, float l, float max,
+                                             bool write)
 {
     float sink = -INFINITY, lse = -INFINITY;
     float2 factors = make_float2(1, w.seen ? 1 / l : 0);
@@ -49,18 +50,18 @@ __device__ __forceinline__ float2 finish_row(const attn_problem &p, const Output
         const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
         sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
     }
-    max = w.seen ? max : -INFINITY;
+    base = w.seen ? base : -INFINITY;
     if (sink > -INFINITY) {
-        float top = fmaxf(sink, max), half = w.seen ? expf((max - top) / 2) : 0;
+        float top = fmaxf(sink, base), half = w.seen ? expf((base - top) / 2) : 0;
         float sum = (w.seen ? l * half * half : 0) + expf(sink - top);
         lse = top + logf(sum);
         factors = make_float2(half, half / sum);
     } else if (w.seen) {
-        lse = max + logf(l);
+        lse = base + logf(l);
     }
     if (write) {
         store_wide(p.lse, w.s.tensor, w.s.q_first + w.row, w.head, lse);
-        store_wide(p.row_max, w.s.tensor, w.s.q_first + w.row, w.head, max);
+        store_wide(p.row_max, w.s.tensor, w.s.q_first + w.row, w.head, w.seen ? max : -INFINITY);
     }
     return factors;
 }
@@ -113,7 +114,7 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
             o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }
-    const float2 factors = finish_row(p, w, m * scale * LN2, l, lane == 0);
+    const float2 factors = finish_row(p, w, m * scale * LN2, l, m * scale * LN2, lane == 0);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         int c = lane + 32 * i;

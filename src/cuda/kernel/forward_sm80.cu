@@ -147,16 +147,10 @@ __device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&
     }
 }
 
-/* O = O alpha + P V */
+/* O += P V */
 template <class S>
-__device__ __forceinline__ void accumulate(Rows<S::D> &rows, const float (&s)[S::BN / 2], const float (&alpha)[2],
-                                           uint32_t v)
+__device__ __forceinline__ void accumulate(Rows<S::D> &rows, const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v)
 {
-    uint32_t p[S::PARTS][S::BN / 4];
-    pack_probabilities<S::BF16>(s, p);
-    if constexpr (S::PARTS == 1) {
-        rescale(rows.o, alpha);
-    }
 #pragma unroll
     for (int t = 0; t < S::D / 8; t += S::TILES) {
         float *o = rows.o + 4 * t;
@@ -167,7 +161,7 @@ __device__ __forceinline__ void accumulate(Rows<S::D> &rows, const float (&s)[S:
             value_product<S>(block, p, v, t);
 #pragma unroll
             for (int i = 0; i < 4 * S::TILES; i++) {
-                o[i] = fmaf(o[i], alpha[i / 2 % 2], block[i / 4][i % 4]);
+                o[i] += block[i / 4][i % 4];
             }
         }
     }
@@ -181,7 +175,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
     for (int i = 0; i < b.count; i++) {
         const int block = b.last - i;
         const uint32_t stage = i % S::STAGES * S::KV_BYTES;
-        float s[S::BN / 2], alpha[2];
+        float s[S::BN / 2];
+        uint32_t p[S::PARTS][S::BN / 4];
         tiles.finish();
         if (i + 1 < b.count) {
             tiles.start(i + 1, block - 1);
@@ -192,8 +187,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         } else if (b.masked(block)) {
             mask_block(warp, block * S::BN, s);
         }
-        online_softmax(s, a.scale_log2, rows.state, alpha);
-        accumulate<S>(rows, s, alpha, tiles.v + stage);
+        update_bases(a.scale_log2, s, rows);
+        probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
+        accumulate<S>(rows, p, tiles.v + stage);
     }
 }
 
@@ -218,7 +214,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         return;
     }
     Rows<S::D> rows;
-    rows.state[0] = rows.state[1] = {-INFINITY, 0};
+    rows.state[0] = rows.state[1] = {NO_BASE, 0, -INFINITY};
 #pragma unroll
     for (int i = 0; i < S::D / 2; i++) {
         rows.o[i] = 0;

@@ -77,6 +77,16 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
     }
 }
 
+/* Bases for these scores; what was summed so far is scaled down where they move. */
+template <int N, int D> __device__ __forceinline__ void update_bases(float c, const float (&s)[N], Rows<D> &rows)
+{
+    float alpha[2];
+    move_bases(s, c, rows.state, alpha);
+    if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
+        rescale(rows.o, alpha);
+    }
+}
+
 /* Rows of O straight from the accumulators. */
 template <int DTYPE> struct DirectStore {
     const attn_problem &p;
@@ -109,10 +119,10 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     bool write[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float m = rows.state[r].m, l = quad_sum(rows.state[r].l), exponent = __fmul_rn(m, a.scale_log2);
-        OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, m != -INFINITY};
+        const float base = rows.state[r].base, l = quad_sum(rows.state[r].l);
+        OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, l != 0};
         w.seen &= w.row < item.sequence.nq_used;
-        bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(exponent) > 4194304; /* 2^22 */
+        bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(base) > 4194304; /* 2^22 */
         if (ANY || masked) {
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
@@ -123,7 +133,8 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
         vote |= vote >> 1;
         careful |= ((vote | vote >> 2) & 0x11111111) << r;
         write[r] = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
-        const float2 factors = finish_row(p, w, exponent * LN2, l, write[r] && lane % 4 == 0);
+        const float2 factors =
+            finish_row(p, w, base * LN2, l, __fmul_rn(rows.state[r].m, a.scale_log2) * LN2, write[r] && lane % 4 == 0);
         factor[r] = factors.y;
         if (!w.seen || factors.x != 1) {
 #pragma unroll
@@ -150,7 +161,7 @@ __device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &
 #pragma unroll 1
     for (int i = 0; i < 16 && item.first_row + warp.first + i < item.sequence.nq; i++) {
         OutputRow w = {item.sequence, item.head, (int)item.first_row + warp.first + i, false};
-        finish_row(p, w, 0, 0, lane == 0);
+        finish_row(p, w, 0, 0, 0, lane == 0);
 #pragma unroll 1
         for (int c = lane; c < p.dv; c += 32) {
             store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), 0);

@@ -1,15 +1,27 @@
 /*
- * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two
- * rows; a row lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them
- * into exponents of 2.
+ * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two rows; a row lies
+ * in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into exponents of
+ * 2.
+ *
+ * The base that a row's exponents are relative to need not be its maximum: a base is moved, and what was summed so far
+ * scaled down, only when a score lies more than SLACK above it. In most blocks no score does, which their sums show: so
+ * probabilities are computed first, and maxima only where a sum is too large. Which base a row has depends on the row's
+ * scores alone, not on which way its warp went.
  */
 #pragma once
 #include "mma.cuh"
 #include <math.h>
 
+constexpr float SLACK = 8;     /* exponents of 2: probabilities are at most 2^SLACK, far from the end of f16 */
+constexpr float SUSPECT = 250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
+
+/* With it a visible score's exponential is infinite, and an invisible one's 0. */
+constexpr float NO_BASE = -3.4e38f;
+
 struct RowState {
-    float m; /* largest score so far; -inf if none was visible */
-    float l; /* sum of 2^(s c - m c) over this thread's columns */
+    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far; NO_BASE: none seen */
+    float l;    /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible */
+    float m;    /* largest score so far, in blocks where it was asked for */
 };
 
 __device__ __forceinline__ float quad_max(float x)
@@ -24,56 +36,90 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* Scores -> probabilities relative to the new maximum; alpha[r] = what earlier sums and outputs shrink by. Four chains
- * for each maximum and sum, so that latencies overlap. */
+/* The largest of row r's scores in this thread. Four chains, so that latencies overlap. */
+template <int N> __device__ __forceinline__ float largest(const float (&s)[N], int r)
+{
+    float top[4] = {s[2 * r], s[2 * r + 1], s[2 * r + 4], s[2 * r + 5]};
+#pragma unroll
+    for (int i = 8 + 2 * r; i < N; i += 4) {
+        top[i / 4 % 2 * 2] = fmaxf(top[i / 4 % 2 * 2], s[i]);
+        top[i / 4 % 2 * 2 + 1] = fmaxf(top[i / 4 % 2 * 2 + 1], s[i + 1]);
+    }
+    return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+}
+
+/* Bases for these scores, and what earlier sums and outputs shrink by: exactly 1 where the base stays. */
 template <int N>
-__device__ __forceinline__ void online_softmax(float (&s)[N], float c, RowState (&state)[2], float (&alpha)[2])
+__device__ __forceinline__ void move_bases(const float (&s)[N], float c, RowState (&state)[2], float (&alpha)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float top[4] = {s[2 * r], s[2 * r + 1], s[2 * r + 4], s[2 * r + 5]};
-#pragma unroll
-        for (int i = 8 + 2 * r; i < N; i += 4) {
-            top[i / 4 % 2 * 2] = fmaxf(top[i / 4 % 2 * 2], s[i]);
-            top[i / 4 % 2 * 2 + 1] = fmaxf(top[i / 4 % 2 * 2 + 1], s[i + 1]);
+        float m = quad_max(largest(s, r)), base = __fmul_rn(m, c);
+        state[r].m = fmaxf(state[r].m, m);
+        alpha[r] = 1;
+        if (base - state[r].base > SLACK) {
+            alpha[r] = ptx::exp2(state[r].base - base);
+            state[r].base = base;
+            state[r].l *= alpha[r];
         }
-        float m = quad_max(fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3])));
-        m = fmaxf(m, state[r].m);
-        /* rounded products: a fused one would make alpha differ from 1 although the maximum stays, block after block */
-        float base = m == -INFINITY ? 0 : __fmul_rn(m, c);
-        alpha[r] = ptx::exp2(__fmul_rn(state[r].m, c) - base);
-        state[r].m = m;
-        float sum[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 2 * r; i < N; i += 4) {
-            s[i] = ptx::exp2(fmaf(s[i], c, -base));
-            s[i + 1] = ptx::exp2(fmaf(s[i + 1], c, -base));
-            sum[i / 4 % 2 * 2] += s[i];
-            sum[i / 4 % 2 * 2 + 1] += s[i + 1];
-        }
-        state[r].l = state[r].l * alpha[r] + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
     }
 }
 
-/* Probabilities as the A operand of P V: for a k-step of 16 keys four words of each part. BF16: type of the parts. There
- * may be more of P than of s: it is 0. */
+/* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys four words of each
+ * part. There may be more of P than of s: it is 0. sum: over this thread's columns. BF16: type of the parts. */
 template <bool BF16, int PARTS, int N, int WORDS>
-__device__ __forceinline__ void pack_probabilities(const float (&s)[N], uint32_t (&p)[PARTS][WORDS])
+__device__ __forceinline__ void exponentials(const float (&s)[N], float c, const RowState (&state)[2],
+                                             uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
 {
+    float sums[2][4] = {};
 #pragma unroll
-    for (int i = PARTS * N / 2; i < PARTS * WORDS; i++) {
-        p[i % PARTS][i / PARTS] = 0;
-    }
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) {
+    for (int i = 0; i < WORDS; i++) {
+        const int r = i % 2, chain = i / 2 % 2 * 2;
+        float x = 0, y = 0;
+        if (i < N / 2) {
+            x = ptx::exp2(fmaf(s[2 * i], c, -state[r].base));
+            y = ptx::exp2(fmaf(s[2 * i + 1], c, -state[r].base));
+            sums[r][chain] += x;
+            sums[r][chain + 1] += y;
+        }
         if constexpr (PARTS == 1) {
-            p[0][i] = ptx::pack_half<BF16>(s[2 * i], s[2 * i + 1]);
+            p[0][i] = ptx::pack_half<BF16>(x, y);
         } else {
             uint32_t parts[3];
-            mma::split(s[2 * i], s[2 * i + 1], parts);
+            mma::split(x, y, parts);
             p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
         }
     }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        sum[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+    }
+}
+
+/* Probabilities by bases that stay. False if some base of the warp's rows may have to move: then p is of no use. */
+template <bool BF16, int PARTS, int N>
+__device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowState (&state)[2],
+                                           uint32_t (&p)[PARTS][N / 2])
+{
+    float sum[2];
+    exponentials<BF16>(s, c, state, p, sum);
+    if (__any_sync(~0u, !(sum[0] < SUSPECT && sum[1] < SUSPECT))) { /* or NaN */
+        return false;
+    }
+    state[0].l += sum[0];
+    state[1].l += sum[1];
+    return true;
+}
+
+/* Probabilities by bases that were moved. */
+template <bool BF16, int PARTS, int N, int WORDS>
+__device__ __forceinline__ void probabilities(const float (&s)[N], float c, RowState (&state)[2],
+                                              uint32_t (&p)[PARTS][WORDS])
+{
+    float sum[2];
+    exponentials<BF16>(s, c, state, p, sum);
+    state[0].l += sum[0];
+    state[1].l += sum[1];
 }
 
 template <int N> __device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
