@@ -39,19 +39,20 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
     wgmma::commit();
 }
 
-/* Scores of a block -> probabilities; what was summed so far is scaled down where bases move. max: rows' maxima are asked
- * for. */
+/* Scores of a block -> probabilities; what was summed so far is scaled down where bases move. max: rows' maxima are
+ * asked for. */
 template <class S>
 __device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block, bool max,
                                               float (&s)[S::BN / 2], Rows<S::D> &rows,
                                               uint32_t (&p)[S::PARTS][S::BN / 4])
 {
+    bool few[2] = {false, false};
     if (b.masked(block)) {
-        mask_block(warp, block * S::BN, s);
+        mask_block(warp, block * S::BN, s, few);
     } else if (!max && keep_bases<S::BF16>(s, c, rows.state, p)) {
         return;
     }
-    update_bases(c, s, rows);
+    update_bases(c, s, few, rows);
     probabilities<S::BF16>(s, c, rows.state, p);
 }
 
@@ -107,9 +108,9 @@ template <class S> __device__ __forceinline__ void meet()
     ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
 }
 
-/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The warps
- * meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the fill
- * before, and that warp, which sees parities only, waits for ever. */
+/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The
+ * warps meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the
+ * fill before, and that warp, which sees parities only, waits for ever. */
 template <class S>
 __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
 {
@@ -154,10 +155,11 @@ __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Mem
     if (threadIdx.x % 128 == 0) {
         ptx::mbarrier_arrive(memory.k_empty(n));
     }
+    bool few[2] = {false, false};
     if (b.masked(b.last)) {
-        mask_block(warp, b.last * S::BN, s);
+        mask_block(warp, b.last * S::BN, s, few);
     }
-    move_bases(s, c, rows.state, alpha);
+    move_bases(s, c, few, rows.state, alpha);
     probabilities<S::BF16>(s, c, rows.state, p);
 }
 
@@ -249,7 +251,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         const Blocks &b = post.blocks;
         if (b.count > 0) {
             Rows<S::D> rows;
-            rows.state[0] = rows.state[1] = {NO_BASE, 0, -INFINITY};
+            rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             Blocks mine = b;
             if (b.any_masked()) {
                 mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);

@@ -176,6 +176,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         const int block = b.last - i;
         const uint32_t stage = i % S::STAGES * S::KV_BYTES;
         float s[S::BN / 2];
+        bool few[2];
         uint32_t p[S::PARTS][S::BN / 4];
         tiles.finish();
         if (i + 1 < b.count) {
@@ -185,9 +186,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         if (a.steps) {
             score_block(a.problem, tiles.item, warp, block * S::BN, s);
         } else if (b.masked(block)) {
-            mask_block(warp, block * S::BN, s);
+            mask_block(warp, block * S::BN, s, few);
         }
-        update_bases(a.scale_log2, s, rows);
+        few[0] = few[1] = true; /* maxima are looked at in every block: bases may as well be exact */
+        update_bases(a.scale_log2, s, few, rows);
         probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
         accumulate<S>(rows, p, tiles.v + stage);
     }
@@ -214,7 +216,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         return;
     }
     Rows<S::D> rows;
-    rows.state[0] = rows.state[1] = {NO_BASE, 0, -INFINITY};
+    rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
 #pragma unroll
     for (int i = 0; i < S::D / 2; i++) {
         rows.o[i] = 0;

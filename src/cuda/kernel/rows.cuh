@@ -32,22 +32,24 @@ __device__ __forceinline__ void note_bounds(const attn_problem &p, const Item &i
     __syncwarp();
 }
 
-/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}: those before the key. */
+/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}: those before `key`. */
 __device__ __forceinline__ uint32_t keys_before(int key)
 {
     int x = max(key - 2 * (int)(threadIdx.x % 4), 0), n = x / 8 * 2 + min(x % 8, 2);
     return n < 32 ? (1u << n) - 1 : ~0u;
 }
 
-/* Masks the scores of the block of keys that begins at `key`. Bits, not a comparison for each score: comparisons cost as
- * much as the exponentials. */
-template <int N> __device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N])
+/* Masks the scores of the block of keys that begins at `key`, and tells whether a row sees less than half of it. Bits,
+ * not a comparison for each score: comparisons cost as much as the exponentials. */
+template <int N>
+__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N], bool (&few)[2])
 {
     static_assert(N <= 64, "a word of bits");
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int2 see = warp.bounds[threadIdx.x % 32 / 4 + 8 * r];
         const uint32_t seen = keys_before(see.y - key) & ~keys_before(see.x - key);
+        few[r] = min(see.y - key, 2 * N) - max(see.x - key, 0) < N;
 #pragma unroll
         for (int i = 2 * r; i < N; i += 4) {
             s[i] = seen >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
@@ -78,10 +80,11 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
 }
 
 /* Bases for these scores; what was summed so far is scaled down where they move. */
-template <int N, int D> __device__ __forceinline__ void update_bases(float c, const float (&s)[N], Rows<D> &rows)
+template <int N, int D>
+__device__ __forceinline__ void update_bases(float c, const float (&s)[N], const bool (&few)[2], Rows<D> &rows)
 {
     float alpha[2];
-    move_bases(s, c, rows.state, alpha);
+    move_bases(s, c, few, rows.state, alpha);
     if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
         rescale(rows.o, alpha);
     }
@@ -119,7 +122,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     bool write[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float base = rows.state[r].base, l = quad_sum(rows.state[r].l);
+        const float base = rows.state[r].base, l = quad_sum(fabsf(rows.state[r].l));
         OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, l != 0};
         w.seen &= w.row < item.sequence.nq_used;
         bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(base) > 4194304; /* 2^22 */

@@ -1,7 +1,7 @@
 /*
- * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two rows; a row lies
- * in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into exponents of
- * 2.
+ * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two rows; a row
+ * lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into
+ * exponents of 2.
  *
  * The base that a row's exponents are relative to need not be its maximum: a base is moved, and what was summed so far
  * scaled down, only when a score lies more than SLACK above it. In most blocks no score does, which their sums show: so
@@ -20,8 +20,9 @@ constexpr float NO_BASE = -3.4e38f;
 
 struct RowState {
     float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far; NO_BASE: none seen */
-    float l;    /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible */
-    float m;    /* largest score so far, in blocks where it was asked for */
+    float l;    /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is a flag: negative
+                   until the row has seen half a block, which is too few keys to allow slack beside them */
+    float m;    /* largest score so far, if every block was looked at */
 };
 
 __device__ __forceinline__ float quad_max(float x)
@@ -48,20 +49,25 @@ template <int N> __device__ __forceinline__ float largest(const float (&s)[N], i
     return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
 }
 
-/* Bases for these scores, and what earlier sums and outputs shrink by: exactly 1 where the base stays. */
+/* Bases for these scores, and what earlier sums and outputs shrink by: exactly 1 where the base stays. few: whether a
+ * row sees only few of them. */
 template <int N>
-__device__ __forceinline__ void move_bases(const float (&s)[N], float c, RowState (&state)[2], float (&alpha)[2])
+__device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2], RowState (&state)[2],
+                                           float (&alpha)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float m = quad_max(largest(s, r)), base = __fmul_rn(m, c);
         state[r].m = fmaxf(state[r].m, m);
         alpha[r] = 1;
-        if (base - state[r].base > SLACK) {
+        const bool begins = signbit(state[r].l);
+        float l = fabsf(state[r].l);
+        if (base - state[r].base > (begins ? 0 : SLACK)) {
             alpha[r] = ptx::exp2(state[r].base - base);
             state[r].base = base;
-            state[r].l *= alpha[r];
+            l *= alpha[r];
         }
+        state[r].l = begins && few[r] ? -l : l;
     }
 }
 
@@ -103,7 +109,8 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowStat
 {
     float sum[2];
     exponentials<BF16>(s, c, state, p, sum);
-    if (__any_sync(~0u, !(sum[0] < SUSPECT && sum[1] < SUSPECT))) { /* or NaN */
+    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT; /* not if NaN */
+    if (__any_sync(~0u, !good || state[0].l < 0 || state[1].l < 0)) {
         return false;
     }
     state[0].l += sum[0];
@@ -118,8 +125,8 @@ __device__ __forceinline__ void probabilities(const float (&s)[N], float c, RowS
 {
     float sum[2];
     exponentials<BF16>(s, c, state, p, sum);
-    state[0].l += sum[0];
-    state[1].l += sum[1];
+    state[0].l += copysignf(sum[0], state[0].l);
+    state[1].l += copysignf(sum[1], state[1].l);
 }
 
 template <int N> __device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
