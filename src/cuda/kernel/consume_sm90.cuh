@@ -39,23 +39,6 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
     wgmma::commit();
 }
 
-/* Scores of a block -> probabilities; what was summed so far is scaled down where bases move. max: rows' maxima are
- * asked for. */
-template <class S>
-__device__ __forceinline__ void softmax_block(float c, const WarpRows &warp, const Blocks &b, int block, bool max,
-                                              float (&s)[S::BN / 2], Rows<S::D> &rows,
-                                              uint32_t (&p)[S::PARTS][S::BN / 4])
-{
-    bool few[2] = {false, false};
-    if (b.masked(block)) {
-        mask_block(warp, block * S::BN, s, few);
-    } else if (!max && keep_bases<S::BF16>(s, c, rows.state, p)) {
-        return;
-    }
-    update_bases(c, s, few, rows);
-    probabilities<S::BF16>(s, c, rows.state, p);
-}
-
 /* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
 template <class S, int PARTS = S::PARTS> struct Sum {
     float o[S::D / 2];
@@ -163,6 +146,23 @@ __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Mem
     probabilities<S::BF16>(s, c, rows.state, p);
 }
 
+/* The end of P V of block n. */
+template <class S>
+__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum, Rows<S::D> &rows,
+                                          uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    wgmma::wait<0>();
+    wgmma::hold(sum.o);
+    wgmma::hold(p);
+    if constexpr (S::AHEAD) {
+        wgmma::keep(p[0], n);
+    }
+    if (threadIdx.x % 128 == 0) {
+        ptx::mbarrier_arrive(memory.v_empty(n));
+    }
+    sum.add(rows);
+}
+
 /* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
 __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
@@ -192,17 +192,35 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
         end_turn<S>();
-        /* Both at once: products are issued one after the other, the last of them when most are done. */
-        wgmma::wait<0>();
+        uint32_t fresh[S::PARTS][S::BN / 4];
+        uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
+        const bool masked = b.masked(b.last - i);
+        wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);
-        wgmma::hold(sum.o);
-        wgmma::hold(p);
         if (leader) {
             ptx::mbarrier_arrive(memory.k_empty(n));
-            ptx::mbarrier_arrive(memory.v_empty(n - 1));
         }
-        sum.add(rows);
-        softmax_block<S>(c, warp, b, b.last - i, max, s, rows, p);
+        if (!S::AHEAD) {
+            finish_pv<S>(memory, n - 1, sum, rows, p);
+        }
+        const bool kept = !masked && !max && keep_bases<S::BF16>(s, c, rows.state, next);
+        if (S::AHEAD) {
+            finish_pv<S>(memory, n - 1, sum, rows, p);
+        }
+        if (!kept) {
+            bool few[2] = {false, false};
+            if (masked) {
+                mask_block(warp, (b.last - i) * S::BN, s, few);
+            }
+            update_bases(c, s, few, rows);
+            probabilities<S::BF16>(s, c, rows.state, next);
+        }
+        if (S::AHEAD) {
+#pragma unroll
+            for (int w = 0; w < S::BN / 4; w++) {
+                p[0][w] = fresh[0][w];
+            }
+        }
     }
     if (leader) {
         ptx::mbarrier_arrive(memory.q_empty());

@@ -25,6 +25,9 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
     static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
+    /* A block's probabilities are computed while P V of the block before goes on: twice the registers for P, which
+     * d = 256 has not. */
+    static constexpr bool AHEAD = TMA && D == 128;
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;

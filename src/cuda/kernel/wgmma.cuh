@@ -57,6 +57,21 @@ template <int PARTS, int N> __device__ __forceinline__ void hold(uint32_t (&r)[P
     }
 }
 
+/* Keeps the registers of an A operand until its products are done. ptxas counts them as free when the last product is
+ * issued, which is sooner, and hands them out: hold() is nothing to it. So they are stored if never == ~0, which never
+ * is. */
+template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], uint32_t never)
+{
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        asm volatile(
+            "{\n.reg .pred p;\nsetp.eq.u32 p, %0, 0xffffffff;\n@p st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"r"(
+                never),
+            "r"(a[i]), "r"(a[i + 1]), "r"(a[i + 2]), "r"(a[i + 3])
+            : "memory");
+    }
+}
+
 /* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T). accumulate = 0: D starts at 0.
  * Product<BF16, N>::rs: A in registers, B with rows along k (P V). */
 template <bool BF16, int N> struct Product;
