@@ -108,42 +108,73 @@ template <int DTYPE> struct DirectStore {
     }
 };
 
+/* Which of the warp's rows the careful path must do: bit 4 i + r for row i + 8 r. l: whole sums. look: what is not
+ * finite may owe that to the kernel's arithmetic. */
+template <int D>
+__device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2], const bool (&seen)[2],
+                                                 bool look)
+{
+    uint32_t careful = 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        bool far = fabsf(rows.state[r].base) > 4194304, finite = true; /* 2^22 */
+        if (look) {
+            finite = fabsf(l[r]) <= 3.4e38f;
+#pragma unroll
+            for (int i = 2 * r; i < D / 2; i += 4) {
+                finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
+            }
+        }
+        uint32_t vote = __ballot_sync(~0u, seen[r] && (far || !finite));
+        vote |= vote >> 1;
+        careful |= ((vote | vote >> 2) & 0x11111111) << r;
+    }
+    return careful;
+}
+
+/* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane 4 (i % 8) knows. */
+template <int D>
+__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item, int first_row,
+                                               const Rows<D> &rows, const float (&l)[2], uint32_t careful)
+{
+    const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = first_row + i;
+    const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from), __shfl_sync(~0u, rows.state[1].base, from)};
+    const float m[2] = {__shfl_sync(~0u, rows.state[0].m, from), __shfl_sync(~0u, rows.state[1].m, from)};
+    const float sum[2] = {__shfl_sync(~0u, l[0], from), __shfl_sync(~0u, l[1], from)};
+    const int r = i / 8;
+    OutputRow w = {item.sequence, item.head, row, (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
+    bool write = lane < 16 && row < item.sequence.nq && !(careful >> (from + r) & 1);
+    return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
+                      __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
+}
+
 /* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
  * finite may owe that to the kernel's arithmetic, not only to masked keys. store: where rows go. */
 template <int DTYPE, int D, bool STEPS, bool ANY, class Store>
 __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
                                             const WarpRows &warp, Rows<D> &rows, const Store &store)
 {
-    const attn_problem &p = a.problem;
-    const int lane = threadIdx.x % 32;
-    const int first_row = (int)item.first_row + warp.first;
-    uint32_t careful = 0; /* bit 4 i + r: the careful path does row i + 8 r */
+    const int lane = threadIdx.x % 32, first_row = (int)item.first_row + warp.first;
+    const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
+    bool seen[2], write[2];
     float factor[2];
-    bool write[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const float base = rows.state[r].base, l = quad_sum(fabsf(rows.state[r].l));
-        OutputRow w = {item.sequence, item.head, first_row + lane / 4 + 8 * r, l != 0};
-        w.seen &= w.row < item.sequence.nq_used;
-        bool finite = fabsf(l) <= 3.4e38f, far = w.seen && fabsf(base) > 4194304; /* 2^22 */
-        if (ANY || masked) {
+        seen[r] = l[r] != 0 && first_row + lane / 4 + 8 * r < item.sequence.nq_used;
+    }
+    uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
+    const float2 lanes = finish_lanes(a, item, first_row, rows, l, careful);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int in_warp = lane / 4 + 8 * r;
+        const float x = __shfl_sync(~0u, lanes.x, in_warp);
+        factor[r] = __shfl_sync(~0u, lanes.y, in_warp);
+        write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + in_warp < item.sequence.nq;
+        if (!seen[r] || x != 1) {
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
-                finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
-            }
-        }
-        uint32_t vote = __ballot_sync(~0u, w.seen && (far || (!finite && (ANY || masked))));
-        vote |= vote >> 1;
-        careful |= ((vote | vote >> 2) & 0x11111111) << r;
-        write[r] = !(careful >> ((lane & ~3) + r) & 1) && w.row < item.sequence.nq;
-        const float2 factors =
-            finish_row(p, w, base * LN2, l, __fmul_rn(rows.state[r].m, a.scale_log2) * LN2, write[r] && lane % 4 == 0);
-        factor[r] = factors.y;
-        if (!w.seen || factors.x != 1) {
-#pragma unroll
-            for (int i = 2 * r; i < D / 2; i += 4) {
-                rows.o[i] = w.seen ? rows.o[i] * factors.x : 0;
-                rows.o[i + 1] = w.seen ? rows.o[i + 1] * factors.x : 0;
+                rows.o[i] = seen[r] ? rows.o[i] * x : 0;
+                rows.o[i + 1] = seen[r] ? rows.o[i + 1] * x : 0;
             }
         }
     }
