@@ -194,7 +194,9 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         end_turn<S>();
         uint32_t fresh[S::PARTS][S::BN / 4];
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
-        const bool masked = b.masked(b.last - i);
+        const int block = b.last - i;
+        const bool masked = b.masked(block),
+                   looked_at = masked || max || (b.masked(block + 1) && any_begins(rows.state));
         wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);
         if (leader) {
@@ -203,14 +205,14 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         if (!S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
-        const bool kept = !masked && !max && keep_bases<S::BF16>(s, c, rows.state, next);
+        const bool kept = !looked_at && keep_bases<S::BF16>(s, c, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
         if (!kept) {
             bool few[2] = {false, false};
             if (masked) {
-                mask_block(warp, (b.last - i) * S::BN, s, few);
+                mask_block(warp, block * S::BN, s, few);
             }
             update_bases(c, s, few, rows);
             probabilities<S::BF16>(s, c, rows.state, next);

@@ -102,7 +102,14 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], float c, const
     }
 }
 
-/* Probabilities by bases that stay. False if some base of the warp's rows may have to move: then p is of no use. */
+/* Whether some row of the warp has too few keys for slack. */
+__device__ __forceinline__ bool any_begins(const RowState (&state)[2])
+{
+    return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
+}
+
+/* Probabilities by bases that stay, if no row begins. False if some base of the warp's rows may have to move: then p is
+ * of no use. */
 template <bool BF16, int PARTS, int N>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2])
@@ -110,7 +117,7 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowStat
     float sum[2];
     exponentials<BF16>(s, c, state, p, sum);
     const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT; /* not if NaN */
-    if (__any_sync(~0u, !good || state[0].l < 0 || state[1].l < 0)) {
+    if (__any_sync(~0u, !good)) {
         return false;
     }
     state[0].l += sum[0];
