@@ -1,11 +1,11 @@
 /*
  * forward_sm90.cu: the forward pass for 16-bit inputs on sm_90a: FlashAttention-2's algorithm in the shape of
  * FlashAttention-3 (arXiv 2407.08608): a producer warpgroup feeds tiles through shared memory to consumer warpgroups of
- * 64 rows each, whose softmax runs while the tensor cores do the next Q K^T, the last P V, and other warpgroups' work.
+ * 64 rows each, whose softmax runs while the tensor cores do other warpgroups' work and (d = 128) the end of P V.
  *
  *     producer:  for each item:  K(0) Q [K(i) V(i-1)].. V(n-1)      block 0 is the rightmost one: masked blocks first
  *     consumer:  S = Q K(0)^T, softmax
- *                for i = 1 .. n-1:  issue S' = Q K(i)^T | issue O += P V(i-1) | softmax of S' | O *= alpha, P = P'
+ *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S, O *= alpha where that is not 1
  *                O += P V(n-1), epilogue
  *
  * A CTA stays and takes one item per round (produce_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
