@@ -5,7 +5,7 @@
  *
  *     producer:  for each item:  K(0) Q [K(i) V(i-1)].. V(n-1)      block 0 is the rightmost one: masked blocks first
  *     consumer:  S = Q K(0)^T, softmax
- *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S, O *= alpha where that is not 1
+ *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S | O *= alpha, if not 1
  *                O += P V(n-1), epilogue
  *
  * A CTA stays and takes one item per round (produce_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
