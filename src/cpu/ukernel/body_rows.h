@@ -210,28 +210,54 @@ static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t
     }
 }
 
-/* Each lane a row of its own: transposed as Q is. */
+/* VL lanes, each a row of its own of n keys side by side: transposed as Q is. */
+ATTN_INLINE void FN(bias_lanes)(real *tile, const void *const *from, int64_t n, const int32_t dtype)
+{
+    for (int64_t key = 0; key < n; key += VL) {
+        vec x[VL];
+#if REAL_BITS == 32
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            x[i] = dtype == ATTN_F32   ? v_load((const float *)from[i] + key)
+                   : dtype == ATTN_F16 ? v_load_f16((const uint16_t *)from[i] + key)
+                                       : v_load_bf16((const uint16_t *)from[i] + key);
+        }
+#else
+        (void)dtype;
+        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load((const double *)from[i] + key);
+#endif
+        FN(transpose)(x);
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            if (key + i < n) {
+                v_store(tile + (key + i) * STRIP, x[i]);
+            }
+        }
+    }
+}
+
+/* Rows that vectors can read are read where they are, others copied first. */
 static void FN(bias_rows)(real *tile, int64_t n, const attn_bias_rows *rows)
 {
     real copy[VL][FN(CHUNK)];
-    const real *from[VL];
+    const int32_t own = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64;
+    const bool in_place = !rows->mask[0] && rows->bias_stride == 1 && n % VL == 0 &&
+                          (rows->dtype == own || (REAL_BITS == 32 && rows->dtype != ATTN_F64));
     for (int lane = 0; lane < STRIP; lane += VL) {
+        const void *from[VL];
         for (int i = 0; i < VL; i++) {
-            const bool in_place = !rows->mask[lane] && FN(in_place)(rows->bias_stride, rows->dtype, n);
-            from[i] = in_place ? (const real *)rows->bias[lane + i] : copy[i];
+            from[i] = in_place ? rows->bias[lane + i] : copy[i];
             if (!in_place) {
                 FN(bias_row)(copy[i], rows, lane + i, n);
             }
         }
-        for (int64_t key = 0; key < n; key += VL) {
-            vec x[VL];
-            ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + key);
-            FN(transpose)(x);
-            ATTN_UNROLL for (int i = 0; i < VL; i++) {
-                if (key + i < n) {
-                    v_store(tile + (key + i) * STRIP + lane, x[i]);
-                }
-            }
+        switch (in_place ? rows->dtype : own) {
+        case ATTN_F16:
+            FN(bias_lanes)(tile + lane, from, n, ATTN_F16);
+            break;
+        case ATTN_BF16:
+            FN(bias_lanes)(tile + lane, from, n, ATTN_BF16);
+            break;
+        default:
+            FN(bias_lanes)(tile + lane, from, n, own);
         }
     }
 }
