@@ -1,6 +1,6 @@
 /*
  * oracle_gradients.c: the gradients of attn.h, sequence by sequence and row by row, from the formula: O, LSE and delta
- * are computed anew, every sum is kept in long double. The arithmetic of a row is oracle_scores.h and
+ * are computed anew. The arithmetic of a row is oracle_scores.h and
  * oracle_grad_row.h.
  */
 #include "oracle.h"
@@ -13,16 +13,9 @@
 
 struct gradients {
     const attn_backward_args *args;
-    oracle_gradients *out;
+    bool wide;                                           /* REAL is long double */
+    void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS]; /* sums as in oracle_gradients, of REAL */
 };
-
-static void add(const struct gradients *g, enum oracle_gradient which, int64_t at, long double x, long double size)
-{
-    if (g->out->of[which] != NULL) {
-        g->out->of[which][at] += x;
-        g->out->size[which][at] += size;
-    }
-}
 
 /* The flat index of a position in a tensor that is broadcast where its extent is 1. */
 static int64_t place(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
@@ -58,50 +51,70 @@ attn_forward_args oracle_forward_args(const attn_backward_args *a)
     return f;
 }
 
+static void *zeros(size_t count, bool wide)
+{
+    void *room = calloc(count + 1, wide ? sizeof(long double) : sizeof(double));
+    if (room == NULL) {
+        abort(); /* without its judge a test cannot go on */
+    }
+    return room;
+}
+
 static void run_head(const struct gradients *g, const struct sequence *q, int64_t hk)
 {
     int64_t group = g->args->q.shape[2] / g->args->k.shape[2];
-    bool wide = g->args->q.dtype == ATTN_F64;
-    size_t count = (size_t)(q->nk * (q->d + q->dv + 3) + 1);
-    void *panel = calloc(count, wide ? sizeof(long double) : sizeof(double));
-    if (panel == NULL) {
-        abort(); /* without its judge a test cannot go on */
-    }
-    wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
+    void *panel = zeros((size_t)(q->nk * (q->d + q->dv + 4) + q->d + q->dv), g->wide);
+    g->wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
     for (int64_t n = 0; n < q->rows * group; n++) {
         int64_t i = n / group, h = hk * group + n % group;
-        wide ? grad_row_long(g, q, i, h, panel) : grad_row_double(g, q, i, h, panel);
+        g->wide ? grad_row_long(g, q, i, h, panel) : grad_row_double(g, q, i, h, panel);
     }
     free(panel);
 }
 
-static void make(oracle_gradients *g, enum oracle_gradient which, const attn_tensor *t)
+static void run(const struct gradients *g)
 {
-    size_t count = (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) + 1;
-    if (t->data != NULL) {
-        g->of[which] = calloc(count, sizeof(long double));
-        g->size[which] = calloc(count, sizeof(long double));
-        if (g->of[which] == NULL || g->size[which] == NULL) {
-            abort();
+    const attn_backward_args *a = g->args;
+    const attn_forward_args forward = oracle_forward_args(a);
+    int64_t batch = a->cu_seqlens_q.data ? a->cu_seqlens_q.shape[0] - 1 : a->q.shape[0];
+    for (int64_t b = 0; b < batch; b++) {
+        struct sequence q = sequence_of(&forward, NULL, b);
+        for (int64_t hk = 0; hk < a->k.shape[2]; hk++) {
+            run_head(g, &q, hk);
         }
     }
 }
 
+static size_t elements(const attn_tensor *t)
+{
+    return (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]);
+}
+
+/* The sums as long double, in place of sums of REAL. */
+static long double *widened(void *sums, size_t count, bool wide)
+{
+    long double *out = zeros(count, true);
+    wide ? copy_long(sums, out, count) : copy_double(sums, out, count);
+    free(sums);
+    return out;
+}
+
 void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
 {
-    const attn_forward_args forward = oracle_forward_args(args);
     const attn_tensor *shapes[ORACLE_GRADIENTS] = {&args->q,    &args->k, &args->v, &args->bias, &args->alibi_slopes,
                                                    &args->sinks};
+    struct gradients g = {.args = args, .wide = args->q.dtype == ATTN_F64};
     memset(out, 0, sizeof *out);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
-        make(out, (enum oracle_gradient)n, shapes[n]);
+        if (shapes[n]->data != NULL) {
+            g.of[n] = zeros(elements(shapes[n]), g.wide), g.size[n] = zeros(elements(shapes[n]), g.wide);
+        }
     }
-    struct gradients g = {args, out};
-    int64_t batch = args->cu_seqlens_q.data ? args->cu_seqlens_q.shape[0] - 1 : args->q.shape[0];
-    for (int64_t b = 0; b < batch; b++) {
-        struct sequence q = sequence_of(&forward, NULL, b);
-        for (int64_t hk = 0; hk < args->k.shape[2]; hk++) {
-            run_head(&g, &q, hk);
+    run(&g);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        if (shapes[n]->data != NULL) {
+            out->of[n] = widened(g.of[n], elements(shapes[n]), g.wide);
+            out->size[n] = widened(g.size[n], elements(shapes[n]), g.wide);
         }
     }
 }
