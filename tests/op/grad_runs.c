@@ -79,12 +79,7 @@ static bool agree(const attn_backward_args *args, const int *threads, int counts
 
 bool grad_runs_agree(const attn_backward_args *args, char *sentence, size_t size)
 {
-#ifdef SANITIZED
-    static const int threads[] = {1, 3}; /* slow enough */
-#else
-    static const int threads[] = {1, 2, 3, 7};
-#endif
-    return agree(args, threads, sizeof threads / sizeof threads[0], sentence, size);
+    return agree(args, runs_threads, RUNS_COUNTS, sentence, size);
 }
 
 bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size_t size)

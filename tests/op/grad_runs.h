@@ -1,6 +1,6 @@
 /*
  * grad_runs.h: attn_backward in every way that must not matter, as runs.h does it for attn_forward: each kernel table
- * with the usual bits, 1, 2, 3 and 7 threads, workspaces of exactly the size asked for with 0xFF, 0x00 or noise.
+ * with the usual bits, its numbers of threads, workspaces of exactly the size asked for with 0xFF, 0x00 or noise.
  */
 #ifndef TESTS_OP_GRAD_RUNS_H
 #define TESTS_OP_GRAD_RUNS_H

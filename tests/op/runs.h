@@ -1,6 +1,7 @@
 /*
- * runs.h: one set of arguments run in every way that must not matter: each kernel table of tables_names, 1, 2, 3 and 7
- * threads, workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an inaccessible page.
+ * runs.h: one set of arguments run in every way that must not matter: each kernel table of tables_names, the numbers
+ * of threads below, workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an inaccessible
+ * page.
  */
 #ifndef TESTS_OP_RUNS_H
 #define TESTS_OP_RUNS_H
@@ -10,6 +11,14 @@
 #include <stddef.h>
 
 enum runs_poison { RUNS_ONES, RUNS_ZEROS, RUNS_NOISE, RUNS_POISONS };
+
+/* How many threads run each problem, forward and backward. Sanitizers and emulators have no time for all of them. */
+#ifdef SLOW
+enum { RUNS_COUNTS = 2 };
+#else
+enum { RUNS_COUNTS = 4 };
+#endif
+extern const int runs_threads[RUNS_COUNTS];
 
 struct region;
 

@@ -291,7 +291,7 @@ static void test_one_by_one(void **state)
 }
 
 /* B104: 200 runs on up to 7 threads of a machine that may have fewer. */
-#ifdef SANITIZED
+#ifdef SLOW
 enum { RUNS = 30 };
 #else
 enum { RUNS = 200 };
