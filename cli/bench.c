@@ -32,6 +32,7 @@ static const struct argp_option options[] = {
     {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5; on a GPU 32)", 0},
     {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
     {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
+    {"from", 'f', "FILE", 0, "measure nothing: show (and draw) what --csv wrote to FILE, - for stdin", 0},
     {"plot", 'p', "FILE", 0, "draw FILE, .svg or .png: time and memory against N, with peers bars of shares and ratios",
      0},
     {0},
@@ -40,7 +41,7 @@ static const struct argp_option options[] = {
 static const char doc[] =
     "Measures attention on random inputs, beside standard attention on the same threads: the scores of a head stored "
     "as a matrix, both products by OpenBLAS, a vectorised softmax.\v"
-    "A PROBLEM is words key=value; what is left out has a default:\n"
+    "A PROBLEM is words key=value; nq={512,2048} stands for several problems; what is left out has a default:\n"
     "  b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d (n: nq and nk, h: hq and hkv)\n"
     "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided\n"
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
@@ -74,7 +75,13 @@ static const char doc[] =
     "  attn bench \"nq=2048\" \"nq=8192\" --json\n"
     "  attn bench --suite bench/scaling.txt --plot scaling.svg\n"
     "  attn bench --peers --suite bench/cpu-prefill.txt --csv --plot prefill.svg\n"
-    "  attn bench --device cuda --impl libattn,cudnn,flash --suite bench/cuda-prefill.txt --csv";
+    "  attn bench --device cuda --impl libattn,cudnn,flash --suite bench/cuda-prefill.txt --csv\n"
+    "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - --plot bf16.svg";
+
+const bench_device *bench_device_of(int32_t device)
+{
+    return device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
+}
 
 static void choose_implementations(bench *b)
 {
@@ -140,6 +147,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case 't':
         b->min_time = cli_real("min-time", text);
         return 0;
+    case 'f':
+        b->from = text;
+        return 0;
     case 'p':
         choose_plot(b, text);
         return 0;
@@ -151,45 +161,78 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
+static void print_problem(const bench *b, int index)
+{
+    bench_result shown[BENCH_IMPLEMENTATIONS];
+    int count = 0;
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
+        if (b->use[i]) {
+            shown[count++] = b->results[index * BENCH_IMPLEMENTATIONS + i];
+        }
+    }
+    bench_print(b->format, shown, count);
+}
+
 /* Everything, once the command line is read and makes sense. */
-static void run(bench *b, int argc, char **argv)
+static void run(bench *b, const bench_record *record)
 {
     int count = b->list.count * BENCH_IMPLEMENTATIONS;
     char error[1024];
-    bench_print_record(b->format, b->device, argc, argv);
+    bench_print_record(b->format, record);
     for (int i = 0; i < b->list.count && b->status == CLI_OK; i++) {
-        bench_measure(b, i);
+        if (b->from == NULL) {
+            bench_measure(b, i);
+        }
+        if (b->status == CLI_OK) {
+            print_problem(b, i);
+        }
     }
     if (b->status == CLI_OK) {
         bench_print_summary(b->format, b->results, count);
     }
-    if (b->status == CLI_OK && b->plot != NULL && !bench_plot(b->results, count, b->plot, error, sizeof error)) {
+    if (b->status == CLI_OK && b->plot != NULL &&
+        !bench_plot(b->results, count, record, b->plot, error, sizeof error)) {
         b->status = cli_error(CLI_INTERNAL, "%s", error);
     }
 }
 
-static int prepare_and_run(bench *b, int argc, char **argv)
+/* What has to be known before anything is measured. */
+static int prepare(bench *b)
 {
-    char error[1024];
     if (b->list.count == 0) {
         return cli_error(CLI_USAGE, "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
     }
-    b->on = b->device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
+    b->on = bench_device_of(b->device);
     b->min_time = b->min_time > 0 ? b->min_time : b->on->min_time;
     b->rounds = b->rounds > 0 ? b->rounds : b->on->rounds;
     choose_implementations(b);
-    if (b->plot != NULL && !bench_plot_possible(b->plot, error, sizeof error)) {
-        return cli_error(CLI_USAGE, "%s", error);
-    }
     if (b->device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
         return cli_error(CLI_USAGE, "unsupported: %s", attn_last_error());
     }
     b->results = calloc((size_t)b->list.count * BENCH_IMPLEMENTATIONS, sizeof *b->results);
-    if (b->results == NULL) {
-        return cli_error(CLI_INTERNAL, "out of memory");
+    return b->results == NULL ? cli_error(CLI_INTERNAL, "out of memory") : CLI_OK;
+}
+
+static int prepare_and_run(bench *b, int argc, char **argv)
+{
+    static bench_record record;
+    char error[1024];
+    if (b->from != NULL && b->list.count > 0) {
+        return cli_error(CLI_USAGE, "--from shows what was measured: no problems beside it");
     }
-    run(b, argc, argv);
-    free(b->results);
+    if (b->plot != NULL && !bench_plot_possible(b->plot, error, sizeof error)) {
+        return cli_error(CLI_USAGE, "%s", error);
+    }
+    if (b->from != NULL) {
+        bench_read(b, b->from, &record);
+    } else {
+        int status = prepare(b);
+        if (status != CLI_OK) {
+            return status;
+        }
+        bench_record_fill(&record, b->device, argc, argv);
+    }
+    run(b, &record);
     return b->status;
 }
 
@@ -200,5 +243,6 @@ int cli_bench(int argc, char **argv)
     cli_parse(&argp, argc, argv, &b);
     int status = prepare_and_run(&b, argc, argv);
     free(b.list.problems);
+    free(b.results);
     return status;
 }

@@ -41,6 +41,8 @@ typedef struct bench_device {
     void (*stop)(worker *w);
 } bench_device;
 
+const bench_device *bench_device_of(int32_t device);
+
 /* GPU 0. bench_gpu_open comes first; its errors are those of attn_context_create. */
 extern const bench_device bench_gpu;
 attn_status bench_gpu_open(void);
@@ -56,20 +58,36 @@ typedef struct bench {
     enum bench_format format;
     double min_time; /* seconds of a sample */
     int rounds;      /* samples of calls that take less than a second */
-    const char *python, *plot;
+    const char *python, *plot, *from;
     bench_result *results; /* [count * BENCH_IMPLEMENTATIONS] */
     int status;
 } bench;
 
-/* All implementations on problem `index` of the list: fills their results and prints them. */
+/* All implementations on problem `index` of the list: fills their results. */
 void bench_measure(bench *b, int index);
 
 /* True if O is nowhere near attention, even of 16-bit numbers: something else was computed. */
 bool bench_is_wrong(const bench_result *result);
 
-/* The machine, the commit that was built and the command; then the results of one problem, of all implementations; at
- * the end means over all problems, for each type and implementation beside libattn. */
-void bench_print_record(enum bench_format format, int32_t device, int argc, char **argv);
+/* The numbers of a result by the names that JSON and CSV give them: the name of the n-th, "" if the device has none of
+ * that name, NULL beyond the last. */
+const char *bench_column(int n, int32_t device);
+double bench_get(const bench_result *r, int n);
+void bench_set(bench_result *r, int n, double value);
+
+/* Where results come from: this machine, the commit that was built, and the command. */
+typedef struct bench_record {
+    char machine[768], commit[256], command[4096];
+} bench_record;
+void bench_record_fill(bench_record *record, int32_t device, int argc, char **argv);
+
+/* An earlier run, from what --csv wrote; path "-": from stdin. Fills the record, and b's list, device, use and results.
+ * Exits on what cannot be read. */
+void bench_read(bench *b, const char *path, bench_record *record);
+
+/* The record; then the results of one problem, of all implementations; at the end means over all problems, for each
+ * type and implementation beside libattn. */
+void bench_print_record(enum bench_format format, const bench_record *record);
 void bench_print(enum bench_format format, const bench_result *results, int count);
 void bench_print_summary(enum bench_format format, const bench_result *results, int count);
 
@@ -77,6 +95,7 @@ void bench_print_summary(enum bench_format format, const bench_result *results, 
  * if there is a gnuplot and the file can be written, to be asked before hours of measuring. False with a sentence in
  * error. */
 bool bench_plot_possible(const char *path, char *error, size_t size);
-bool bench_plot(const bench_result *results, int count, const char *path, char *error, size_t size);
+bool bench_plot(const bench_result *results, int count, const bench_record *record, const char *path, char *error,
+                size_t size);
 
 #endif

@@ -166,10 +166,9 @@ static void conclude(bench *b, worker *w, bench_result *r, const struct round *r
 
 void bench_measure(bench *b, int index)
 {
-    bench_result *r = &b->results[index * BENCH_IMPLEMENTATIONS], shown[BENCH_IMPLEMENTATIONS];
+    bench_result *r = &b->results[index * BENCH_IMPLEMENTATIONS];
     worker w[BENCH_IMPLEMENTATIONS] = {{0}};
     struct round rounds[BENCH_MAX_SAMPLES];
-    int count = 0;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
         const char *name = b->on->names[i];
         r[i].implementation = name;
@@ -185,11 +184,5 @@ void bench_measure(bench *b, int index)
     conclude(b, w, r, rounds, measured);
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
         b->on->stop(&w[i]);
-        if (b->use[i]) {
-            shown[count++] = r[i];
-        }
-    }
-    if (b->status == CLI_OK) {
-        bench_print(b->format, shown, count);
     }
 }

@@ -98,38 +98,11 @@ static void add(cJSON *object, const char *name, double value)
 
 static void add_measured(cJSON *object, const bench_result *r)
 {
-    bool gpu = r->device == ATTN_DEVICE_CUDA;
-    const struct {
-        const char *name;
-        double value;
-        bool cpu, gpu;
-    } numbers[] = {
-        {"threads", r->report.threads, true, false},
-        {"samples", r->samples, true, true},
-        {"seconds_median", r->seconds.median, true, true},
-        {"seconds_q1", r->seconds.q1, true, true},
-        {"seconds_q3", r->seconds.q3, true, true},
-        {"seconds_one_by_one", r->one_by_one, false, true},
-        {"gflops", r->gflops, true, false},
-        {"peak_gflops", r->peak_gflops, true, false},
-        {"tflops", r->gflops * 1e-3, false, true},
-        {"matmul_tflops", r->peak_gflops * 1e-3, false, true},
-        {"share", r->share, true, true},
-        {"amx_peak_gflops", r->amx_peak_gflops, true, false},
-        {"amx_share", r->amx_share, true, false},
-        {"workspace_bytes", r->report.workspace_bytes, true, true},
-        {"peak_rss_bytes", r->report.peak_rss_bytes, true, false},
-        {"max_error", r->report.max_error, true, true},
-        {"error_c", r->report.c, true, true},
-        {"error_rows", (double)r->report.rows, true, true},
-        {"ratio", r->ratio, true, true},
-        {"ratio_one_by_one", r->one_by_one_ratio, false, true},
-        {"waited", r->waited, true, false},
-    };
+    const char *name;
     cJSON_AddStringToObject(object, "kernel", r->report.kernel);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (gpu ? numbers[i].gpu : numbers[i].cpu) {
-            add(object, numbers[i].name, numbers[i].value);
+    for (int n = 0; (name = bench_column(n, r->device)) != NULL; n++) {
+        if (name[0] != '\0') {
+            add(object, name, bench_get(r, n));
         }
     }
     cJSON_AddStringToObject(object, "not_compared", r->report.not_compared);

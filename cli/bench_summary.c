@@ -51,20 +51,24 @@ static void write_command(char *text, size_t size, int argc, char **argv)
     }
 }
 
-void bench_print_record(enum bench_format format, int32_t device, int argc, char **argv)
+void bench_record_fill(bench_record *record, int32_t device, int argc, char **argv)
 {
-    char machine[768] = "", command[4096] = "";
-    int used = device == ATTN_DEVICE_CUDA ? describe_gpu(machine, 256) : 0;
-    describe_cpu(machine + used, 512);
-    write_command(command, sizeof command, argc, argv);
+    int used = device == ATTN_DEVICE_CUDA ? describe_gpu(record->machine, 256) : 0;
+    describe_cpu(record->machine + used, sizeof record->machine - (size_t)used);
+    snprintf(record->commit, sizeof record->commit, "%s", ATTN_COMMIT);
+    write_command(record->command, sizeof record->command, argc, argv);
+}
+
+void bench_print_record(enum bench_format format, const bench_record *record)
+{
     if (format == BENCH_JSON) {
         cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "machine", machine);
-        cJSON_AddStringToObject(object, "commit", ATTN_COMMIT);
-        cJSON_AddStringToObject(object, "command", command);
+        cJSON_AddStringToObject(object, "machine", record->machine);
+        cJSON_AddStringToObject(object, "commit", record->commit);
+        cJSON_AddStringToObject(object, "command", record->command);
         cli_print_json(object);
     } else {
-        printf("# machine: %s\n# commit: %s\n# command: %s\n", machine, ATTN_COMMIT, command);
+        printf("# machine: %s\n# commit: %s\n# command: %s\n", record->machine, record->commit, record->command);
     }
 }
 

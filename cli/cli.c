@@ -153,12 +153,8 @@ static bool add_problem(void *user, const problem *p)
 void cli_add_problems(cli_list *list, const char *argument)
 {
     char error[1024];
-    problem p;
     if (strchr(argument, '=') == NULL ? !problem_suite(argument, add_problem, list, error, sizeof error)
-                                      : !problem_parse(argument, &p, error, sizeof error)) {
+                                      : !problem_line(argument, add_problem, list, error, sizeof error)) {
         exit(cli_error(CLI_USAGE, "%s", error));
-    }
-    if (strchr(argument, '=') != NULL) {
-        add_problem(list, &p);
     }
 }

@@ -113,16 +113,16 @@ void plot_start(FILE *gnuplot, const char *path, int width, int height)
     fputs("\"\n", gnuplot);
 }
 
-static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found)
+static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found, const char *title)
 {
     plot_start(gnuplot, path, 1080, 520);
     fprintf(gnuplot,
-            "set multiplot layout 1,2 title \"Exact attention: %s\"\n"
+            "set multiplot layout 1,2 title \"%s\\n%s\"\n"
             "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\n"
             "set tics nomirror\nset key left top Left reverse\nset xlabel 'sequence length N'\nset format y '%%g'\n"
             "set offsets graph 0.03, graph 0.03, 0, 0\n"
             "set title 'time of one call'\nset ylabel 'seconds'\n",
-            curves[0].rest);
+            title, curves[0].rest);
     send_curves(gnuplot, curves, found, false);
     fputs("set title 'memory'\nset ylabel 'MiB'\n", gnuplot);
     send_curves(gnuplot, curves, found, true);
@@ -153,8 +153,21 @@ bool bench_plot_possible(const char *path, char *error, size_t size)
     return true;
 }
 
-bool bench_plot(const bench_result *results, int count, const char *path, char *error, size_t size)
+/* Without the compiler, and without what means something in gnuplot's quotes: it may come from a file. */
+static void make_title(char *title, size_t size, const char *machine)
 {
+    size_t used = (size_t)snprintf(title, size, "Exact attention on ");
+    for (const char *c = machine; *c != '\0' && *c != ';' && used + 1 < size; c++) {
+        title[used++] = strchr("\"\\`", *c) != NULL ? ' ' : *c;
+    }
+    title[used] = '\0';
+}
+
+bool bench_plot(const bench_result *results, int count, const bench_record *record, const char *path, char *error,
+                size_t size)
+{
+    char title[256];
+    make_title(title, sizeof title, record->machine);
     struct curve curves[MAX_CURVES];
     int found = find_curves(results, count, curves);
     if (found == 0) {
@@ -167,10 +180,10 @@ bool bench_plot(const bench_result *results, int count, const char *path, char *
         return false;
     }
     if (with_peers(results, count) || results[0].device == ATTN_DEVICE_CUDA) {
-        plot_bars(gnuplot, path, results, count);
+        plot_bars(gnuplot, path, results, count, title);
     } else {
         send_data(gnuplot, results, count, curves, found);
-        send_page(gnuplot, path, curves, found);
+        send_page(gnuplot, path, curves, found, title);
     }
     bool ok = pclose(gnuplot) == 0;
     if (!ok) {

@@ -15,7 +15,8 @@ extern const char *const plot_colour[PLOT_COLOURS];
 /* "set terminal" and "set output" for path; size as "width,height" of an SVG. */
 void plot_start(FILE *gnuplot, const char *path, int width, int height);
 
-/* A page of bars, two rows of them: the share of the ceiling of everyone, and how many times faster libattn is. */
-void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int count);
+/* A page of bars, two rows of them: the share of the ceiling of everyone, and how many times faster libattn is. The
+ * title is the page's. */
+void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int count, const char *title);
 
 #endif

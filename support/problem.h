@@ -62,9 +62,12 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size);
  * words where they differ from their default. Returns its length as snprintf does. */
 int problem_print(const problem *p, char *line, size_t size);
 
-/* Calls visit for each problem of a suite file: one line each, '#' starts a comment, blank lines are skipped, and
- * {a,b,c} or {1..9} in a line means one problem for each alternative (the cartesian product if there are several).
- * Stops and returns false on the first error (with file:line in error) or when visit returns false. */
+/* Calls visit for each problem of a line: {a,b,c} or {1..9} means one problem for each alternative (the cartesian
+ * product if there are several). Stops and returns false on the first error or when visit returns false. */
+bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
+
+/* The same for each line of a suite file; '#' starts a comment, blank lines are skipped. Errors begin with the place,
+ * file:line. */
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
 
 /* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting right after one;

@@ -1,5 +1,5 @@
 /*
- * suite.c: files of problem lines, with alternatives in braces: {a,b,c}, or the integers {1..264}.
+ * suite.c: problem lines with alternatives in braces, {a,b,c} or the integers {1..264}, and files of such lines.
  */
 #include "words.h"
 
@@ -60,6 +60,13 @@ static bool expand(const struct suite *s, const char *line)
         ok = expand_one(s, line, item, (int)strcspn(item, ",}"));
     }
     return ok;
+}
+
+bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size)
+{
+    struct suite suite = {visit, user, error, size};
+    error[0] = '\0';
+    return expand(&suite, line);
 }
 
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size)

@@ -1,0 +1,191 @@
+/*
+ * bench_read.c: `attn bench --from`: the results of an earlier run out of what --csv wrote then, columns by their
+ * names, so that they can be shown, summed up and drawn again. Files of older versions lack columns: those numbers are
+ * unknown.
+ */
+#include "bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FIELDS = 40 };
+
+struct reader {
+    bench *b;
+    bench_record *record;
+    int number, fields; /* of the line; of the head, 0 before it was read */
+    char head[BENCH_MAX_LINE], *name[MAX_FIELDS];
+    char last[BENCH_MAX_LINE]; /* the problem of the line before */
+};
+
+static void fail(const struct reader *r, const char *what, const char *text)
+{
+    exit(cli_error(CLI_USAGE, "--from: line %d: %s \"%.200s\"", r->number, what, text));
+}
+
+/* Cuts a line at its commas, those in quotes apart; the number of fields. */
+static int split(char *line, char **field)
+{
+    int count = 0;
+    for (char *rest = line; rest != NULL && count < MAX_FIELDS; count++) {
+        char *end = rest[0] == '"' ? strchr(rest + 1, '"') : NULL;
+        field[count] = end != NULL ? rest + 1 : rest;
+        rest = strchr(end != NULL ? end : rest, ',');
+        if (end != NULL) {
+            *end = '\0';
+        }
+        if (rest != NULL) {
+            *rest++ = '\0';
+        }
+    }
+    return count;
+}
+
+static void take_head(struct reader *r, const char *line)
+{
+    snprintf(r->head, sizeof r->head, "%s", line);
+    r->fields = split(r->head, r->name);
+    if (r->fields < 3 || strcmp(r->name[0], "impl") != 0 || strcmp(r->name[1], "problem") != 0) {
+        fail(r, "expected columns impl,problem,... as --csv writes them, not", line);
+    }
+    r->b->device = strstr(line, ",matmul_tflops,") != NULL ? ATTN_DEVICE_CUDA : ATTN_DEVICE_CPU;
+    r->b->on = bench_device_of(r->b->device);
+}
+
+static void take_record(const struct reader *r, const char *line)
+{
+    const struct {
+        const char *name;
+        char *to;
+        size_t size;
+    } parts[] = {
+        {"# machine: ", r->record->machine, sizeof r->record->machine},
+        {"# commit: ", r->record->commit, sizeof r->record->commit},
+        {"# command: ", r->record->command, sizeof r->record->command},
+    };
+    for (int i = 0; i < 3; i++) {
+        if (strncmp(line, parts[i].name, strlen(parts[i].name)) == 0) {
+            snprintf(parts[i].to, parts[i].size, "%.*s", (int)parts[i].size - 1, line + strlen(parts[i].name));
+        }
+    }
+}
+
+/* Room for the results of one more problem, none of them there; they get their problem at the end, when it stays. */
+static void add_problem(struct reader *r, const char *line)
+{
+    bench *b = r->b;
+    if (strchr(line, '=') == NULL) {
+        fail(r, "this is no problem:", line);
+    }
+    cli_add_problems(&b->list, line);
+    b->results = realloc(b->results, (size_t)b->list.count * BENCH_IMPLEMENTATIONS * sizeof *b->results);
+    if (b->results == NULL) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
+        bench_result *x = &b->results[(b->list.count - 1) * BENCH_IMPLEMENTATIONS + i];
+        *x = (bench_result){.implementation = b->on->names[i], .device = b->device, .why = "not in this file"};
+        for (int n = 0; bench_column(n, b->device) != NULL; n++) {
+            bench_set(x, n, (double)NAN);
+        }
+    }
+    snprintf(r->last, sizeof r->last, "%s", line);
+}
+
+static void take_field(bench_result *x, const char *name, const char *value)
+{
+    const char *known;
+    if (strcmp(name, "kernel") == 0) {
+        snprintf(x->report.kernel, sizeof x->report.kernel, "%s", value);
+    } else if (strcmp(name, "not_compared") == 0) {
+        snprintf(x->report.not_compared, sizeof x->report.not_compared, "%s", value);
+    }
+    for (int n = 0; (known = bench_column(n, x->device)) != NULL; n++) {
+        if (strcmp(name, known) == 0 && value[0] != '\0') {
+            bench_set(x, n, strtod(value, NULL));
+        }
+    }
+}
+
+/* Where an implementation's result on a problem belongs; a problem goes on while its implementations follow each
+ * other. */
+static bench_result *place_of(struct reader *r, const char *implementation, const char *line)
+{
+    bench *b = r->b;
+    int i = 0;
+    while (i < BENCH_IMPLEMENTATIONS && strcmp(implementation, b->on->names[i]) != 0) {
+        i++;
+    }
+    if (i == BENCH_IMPLEMENTATIONS) {
+        fail(r, "unknown implementation", implementation);
+    }
+    bool same = b->list.count > 0 && strcmp(r->last, line) == 0;
+    if (!same || b->results[(b->list.count - 1) * BENCH_IMPLEMENTATIONS + i].measured) {
+        add_problem(r, line);
+    }
+    b->use[i] = true;
+    return &b->results[(b->list.count - 1) * BENCH_IMPLEMENTATIONS + i];
+}
+
+static void take_result(struct reader *r, char *line)
+{
+    char *value[MAX_FIELDS];
+    int fields = split(line, value);
+    if (fields != r->fields) {
+        fail(r, "not as many values as names of columns:", value[0]);
+    }
+    bench_result *x = place_of(r, value[0], value[1]);
+    x->measured = true;
+    for (int n = 2; n < fields; n++) {
+        take_field(x, r->name[n], value[n]);
+    }
+}
+
+/* "# not measured: torch, PROBLEM: WHY", beside the results of the same problem */
+static void take_comment(struct reader *r, char *line)
+{
+    static const char start[] = "# not measured: ";
+    char *name = line + sizeof start - 1;
+    char *comma = strncmp(line, start, sizeof start - 1) == 0 ? strstr(name, ", ") : NULL;
+    char *colon = comma != NULL ? strstr(comma, ": ") : NULL;
+    if (colon == NULL) {
+        take_record(r, line);
+    } else if (r->fields > 0) {
+        *comma = *colon = '\0';
+        bench_result *x = place_of(r, name, comma + 2);
+        snprintf(x->why, sizeof x->why, "%.*s", (int)sizeof x->why - 1, colon + 2);
+    }
+}
+
+void bench_read(bench *b, const char *path, bench_record *record)
+{
+    static char line[BENCH_MAX_LINE];
+    struct reader r = {.b = b, .record = record};
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    if (file == NULL) {
+        exit(cli_error(CLI_USAGE, "--from: \"%s\": %s", path, strerror(errno)));
+    }
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\r\n")] = '\0';
+        r.number++;
+        if (line[0] == '#' || line[0] == '\0') {
+            take_comment(&r, line);
+        } else if (r.fields == 0 || strncmp(line, "impl,", 5) == 0) { /* several runs in one file */
+            take_head(&r, line);
+        } else {
+            take_result(&r, line);
+        }
+    }
+    if (file != stdin) {
+        fclose(file);
+    }
+    if (b->list.count == 0) {
+        exit(cli_error(CLI_USAGE, "--from: \"%s\" has no results", path));
+    }
+    for (int n = 0; n < b->list.count * BENCH_IMPLEMENTATIONS; n++) {
+        b->results[n].problem = &b->list.problems[n / BENCH_IMPLEMENTATIONS];
+    }
+}
