@@ -87,7 +87,21 @@ static inline double attn_element_to_f64(const void *p, int32_t dtype)
     }
 }
 
-/* One element from double. To a 16-bit type it goes through f32, as the kernels' accumulators do. */
+/* The float that rounds to 16 bits as x does: cut off, with its last bit set if anything was lost, so that what is not
+ * halfway between two of them does not become so (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums:
+ * proved algorithms using rounding to odd", 2008). */
+static inline float attn_f64_to_f32_odd(double x)
+{
+    float f = (float)x;
+    uint32_t bits = attn_f32_to_bits(f);
+    if ((double)f == x || x != x) {
+        return f;
+    }
+    bits -= (f < 0 ? -(double)f > -x : (double)f > x) ? 1 : 0;
+    return attn_bits_to_f32(bits | 1u);
+}
+
+/* One element from double, rounded once. */
 static inline void attn_element_from_f64(void *p, int32_t dtype, double x)
 {
     switch (dtype) {
@@ -98,10 +112,10 @@ static inline void attn_element_from_f64(void *p, int32_t dtype, double x)
         *(float *)p = (float)x;
         break;
     case ATTN_F16:
-        *(uint16_t *)p = attn_f32_to_f16((float)x);
+        *(uint16_t *)p = attn_f32_to_f16(attn_f64_to_f32_odd(x));
         break;
     default:
-        *(uint16_t *)p = attn_f32_to_bf16((float)x);
+        *(uint16_t *)p = attn_f32_to_bf16(attn_f64_to_f32_odd(x));
         break;
     }
 }
