@@ -59,7 +59,8 @@ static attn_running strip_state(const item_run *r, int strip)
 {
     int64_t lanes = r->uk->strip * r->uk->real_size;
     char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
-    return (attn_running){m, m + lanes, m + 2 * lanes, r->uk->lags ? m + 3 * lanes : m};
+    char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
+    return (attn_running){m, m + lanes, m + 2 * lanes, r->uk->lags ? top : m};
 }
 
 static int strip_lanes(const item_run *r, int strip)
@@ -83,7 +84,9 @@ static void reset_strip(const item_run *r, int strip)
     attn_running state = strip_state(r, strip);
     for (int lane = 0; lane < r->uk->strip; lane++) {
         set_real(r->uk, state.m, lane, -INFINITY);
-        set_real(r->uk, state.top, lane, -INFINITY);
+        if (state.top) {
+            set_real(r->uk, state.top, lane, -INFINITY);
+        }
         set_real(r->uk, state.l, lane, 0);
     }
     if (sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
@@ -273,7 +276,7 @@ static void finish_strip(const item_run *r, int strip)
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         double m = get_real(r->uk, state.m, lane), l = get_real(r->uk, state.l, lane);
-        attn_row_end end = finish_row(r, row, m, l, get_real(r->uk, state.top, lane));
+        attn_row_end end = finish_row(r, row, m, l, state.top ? get_real(r->uk, state.top, lane) : m);
         if (end.far > 0) {
             divide_far(r, strip_ot(r, strip), lane, end);
         }

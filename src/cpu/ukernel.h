@@ -70,7 +70,7 @@ typedef struct attn_running {
     void *m;     /* the reference that probabilities are relative to */
     void *l;     /* sum of probabilities */
     void *alpha; /* factor of OT before the next products are added */
-    void *top;   /* maximum of all scores so far; the same array as m in tables whose reference does not lag */
+    void *top;   /* maximum of all scores so far: NULL if not asked for; m in tables whose reference does not lag */
 } attn_running;
 
 /* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is undefined, but for

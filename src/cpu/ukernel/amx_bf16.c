@@ -54,5 +54,11 @@ ATTN_INLINE void split(__m512i *part, vec x)
     part[0] = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, _mm512_set1_epi32(0x8000));
 }
 
+/* The same of a probability. A NaN may become a zero: l is NaN as well. */
+ATTN_INLINE void split_probability(__m512i *part, vec x)
+{
+    part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+}
+
 #include "amx_exp2.h"
 #include "amx_body.h"

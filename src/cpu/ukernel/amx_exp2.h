@@ -3,6 +3,8 @@
  * amx_bf16.c and amx_f16.c.
  */
 
+enum { FUSED_EXPONENT = 1 };
+
 /* 2^(d c), exact at 0, 0 below 2^-126, NaN for NaN. On [0, 1), the polynomial is within 8.2e-8 of 2^f: enough for LSE;
  * for bf16 probabilities alone, degree 3 would do. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)

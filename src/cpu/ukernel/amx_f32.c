@@ -44,6 +44,8 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
               LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);           \
               MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
 
+enum { FUSED_EXPONENT = 0 }; /* the rounding of m c would be as large as the error of all else */
+
 /* 2^(d c): the exp2 of the other f32 tables. */
 ATTN_INLINE vec probability(vec d, vec c, vec least)
 {

@@ -53,3 +53,8 @@ ATTN_INLINE void split(__m512i *part, vec x)
     }
     part[PARTS - 1] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
+
+ATTN_INLINE void split_probability(__m512i *part, vec x)
+{
+    split(part, x);
+}
