@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/mask.h"
 #include "cpu/forward.h"
+#include "cpu/real.h"
 
 static uint64_t align64(uint64_t n)
 {
@@ -26,17 +27,21 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Rows per item. K and V are widened anew for each item, so more rows cost less; but the strips of an item should stay
- * in half of the L2 cache, and there should be a few items per thread. */
-static int64_t strips_per_item(const attn_problem *p, const attn_ukernel *uk, const attn_machine *machine)
+/* K and V are packed anew for each item, so more rows cost less; but the strips of an item should stay in half of the
+ * L2 cache, and there should be a few items per thread. The items of a sequence are as large as each other, as far as
+ * it goes: a last one of a few rows would pack as much as a large one. */
+static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
 {
-    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
-    int64_t strip_bytes = (p->d + p->dv + 1) * uk->strip * uk->real_size;
-    int64_t strips = l2 / 2 / strip_bytes;
-    strips = strips > ATTN_MAX_STRIPS ? ATTN_MAX_STRIPS : strips;
-    int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads, share = rows / machine->threads / 4 / uk->strip;
-    strips = strips > share ? share : strips;
-    return strips < 1 ? 1 : strips;
+    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10, strip = plan->uk->strip;
+    int64_t most = min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS);
+    int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads;
+    most = max64(min64(most, rows / machine->threads / 4 / strip), 1);
+    if (rows == 0 || p->varlen) {
+        return most;
+    }
+    const int64_t strips = round_up(p->q.shape[1] * p->group, strip) / strip;
+    const int64_t items = round_up(strips, most) / most;
+    return round_up(strips, items) / items;
 }
 
 static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
@@ -51,6 +56,15 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
     default:
         return p->precise ? isa->precise : isa->f16;
     }
+}
+
+static void map_strip(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_scratch_map *m = &plan->scratch;
+    const uint64_t lanes = (uint64_t)plan->uk->strip * (uint64_t)plan->uk->real_size;
+    m->strip_ot = align64(plan->uk->q_bytes(p->d));
+    m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * lanes);
+    m->strip_bytes = m->strip_state + align64(4 * lanes);
 }
 
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
@@ -69,9 +83,6 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
     m->visible = m->bias + (tensors ? tile : 0);
     m->lanes = m->visible + align64((uint64_t)uk->key_block * strip);
     m->strips = m->lanes + align64(attn_score_lane_bytes(uk));
-    m->strip_ot = align64(uk->q_bytes(p->d));
-    m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * strip * real);
-    m->strip_bytes = m->strip_state + align64(4 * strip * real);
     m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
 }
 
@@ -108,8 +119,9 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
                          (long long)p->dv);
     }
     *plan = (attn_cpu_plan){.uk = table(machine->isa, p)};
-    plan->strips = strips_per_item(p, plan->uk, machine);
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
+    map_strip(plan, p);
+    plan->strips = strips_per_item(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_schedule(plan, p);
     plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
