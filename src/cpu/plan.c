@@ -27,19 +27,28 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
+static int64_t longest_sequence(const attn_problem *p)
+{
+    int64_t rows = p->varlen ? 0 : p->q.shape[1];
+    for (int64_t b = 0; p->varlen && b < p->batch; b++) {
+        rows = max64(rows, attn_problem_sequence(p, b).nq);
+    }
+    return rows;
+}
+
 /* K and V are packed anew for each item, so more rows cost less; but the strips of an item should stay in half of the
- * L2 cache, and there should be a few items per thread. The items of a sequence are as large as each other, as far as
- * it goes: a last one of a few rows would pack as much as a large one. */
+ * L2 cache, and there should be a few items per thread. The items of the longest sequence are as large as each other,
+ * as far as it goes: a last one of a few rows would pack as much as a large one. */
 static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
 {
     int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10, strip = plan->uk->strip;
     int64_t most = min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS);
     int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads;
     most = max64(min64(most, rows / machine->threads / 4 / strip), 1);
-    if (rows == 0 || p->varlen) {
-        return most;
+    if (rows == 0) {
+        return 1;
     }
-    const int64_t strips = round_up(p->q.shape[1] * p->group, strip) / strip;
+    const int64_t strips = max64(round_up(longest_sequence(p) * p->group, strip) / strip, 1);
     const int64_t items = round_up(strips, most) / most;
     return round_up(strips, items) / items;
 }
