@@ -136,11 +136,14 @@ static bool has_memory(double bytes)
 }
 
 /* NULL, or why this kind does not do the problem. */
-static const char *refusal(const struct child *c, const attn_forward_args *shapes)
+static const char *refusal(const struct child *c, const problem_tensors *shapes)
 {
-    attn_forward_args a = *shapes;
+    attn_forward_args a = shapes->args;
     if (c->kind == STANDARD && c->pass != PASS_FORWARD) {
         return "standard attention has no backward pass here";
+    }
+    if (c->kind == PEER && c->pass != PASS_FORWARD && shapes->grad.d_lse.data != NULL) {
+        return "the others take no gradient through LSE";
     }
     if (c->pass != PASS_FORWARD) {
         a.lse.data = NULL; /* what the others keep for their backward pass is their business */
@@ -176,7 +179,7 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     c->workspace_bytes = c->kind == STANDARD  ? standard_workspace(&shapes.args)
                          : c->kind == LIBATTN ? fmax((double)c->plan.workspace_bytes, (double)backward)
                                               : 0;
-    const char *refuses = status != ATTN_OK ? NULL : refusal(c, &shapes.args);
+    const char *refuses = status != ATTN_OK ? NULL : refusal(c, &shapes);
     problem_tensors_free(&shapes);
     if (status != ATTN_OK) {
         return fail_status(r, status);
