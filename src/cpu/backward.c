@@ -10,7 +10,7 @@
  *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
  *                                  d_bias = dS or sums of it                          (cpu/grad_bias.c)
  *                                  dQT += K^T dS
- *                 dV += P dO, dK += dS Q
+ *                 dV += P dO, dK += dS Q                                       of strips that see the keys
  *         store dK, dV
  *     store dQ
  *
@@ -108,38 +108,66 @@ static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t 
     }
 }
 
-/* Keys that some strip of first .. last-1 sees. */
-static void add_dkv(const attn_grad_run *r, int first, int last, int64_t block, attn_interval keys)
+/* dV and dK of some keys of the block that begins at key `block`, from strips that see them. */
+static void add_keys(const attn_grad_run *r, attn_interval strips, int64_t block, attn_interval keys)
 {
     const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo, at = keys.lo - block;
     const int64_t key = keys.lo - r->first_key, left = attn_grad_left_bytes(r->uk);
+    const int first = (int)strips.lo, count = (int)(strips.hi - strips.lo);
     char *dk = r->dk + key * d * r->uk->real_size, *sum_v = r->dv + key * dv * r->uk->real_size;
     const void *p = r->p_left + first * left, *ds = r->ds_left + first * left;
     const void *q = attn_grad_strip(r->q, r->grad->x_bytes(d), first);
     const void *d_o = attn_grad_strip(r->d_o, r->grad->x_bytes(dv), first);
     if (r->careful) {
         const unsigned char *visible = r->visible + (int64_t)first * r->uk->key_block * r->uk->strip;
-        r->grad->rows_careful(sum_v, p, at, d_o, dv, n, last - first, visible);
-        r->grad->rows_careful(dk, ds, at, q, d, n, last - first, visible);
+        r->grad->rows_careful(sum_v, p, at, d_o, dv, n, count, visible);
+        r->grad->rows_careful(dk, ds, at, q, d, n, count, visible);
     } else {
-        r->grad->rows(sum_v, p, at, d_o, dv, n, last - first);
-        r->grad->rows(dk, ds, at, q, d, n, last - first);
+        r->grad->rows(sum_v, p, at, d_o, dv, n, count);
+        r->grad->rows(dk, ds, at, q, d, n, count);
     }
 }
 
-/* Zeros for the keys of a block that a strip does not see, but others may. */
-static void clear_strip(const attn_grad_run *r, int strip, int64_t block, attn_interval part)
+/* The strips that see some of the key_step keys from `key` on, given the part of each: side by side, as both bounds of
+ * what a row sees grow with the row. */
+static attn_interval strips_of(const attn_grad_run *r, const attn_interval *part, int64_t key)
 {
-    const int64_t left = strip * attn_grad_left_bytes(r->uk), size = r->uk->key_block, width = r->uk->strip;
-    const int64_t before = part.lo - block, after = part.hi - block;
-    r->grad->clear(r->p_left + left, 0, before);
-    r->grad->clear(r->p_left + left, after, size);
-    r->grad->clear(r->ds_left + left, 0, before);
-    r->grad->clear(r->ds_left + left, after, size);
+    attn_interval strips = {0, 0};
+    for (int i = 0; i < r->strips; i++) {
+        if (part[i].lo < key + r->grad->key_step && part[i].hi > key) {
+            strips = (attn_interval){strips.hi > 0 ? strips.lo : i, i + 1};
+        }
+    }
+    return strips;
+}
+
+/* dV and dK of all keys of a block: together those that the same strips see. */
+static void add_dkv(const attn_grad_run *r, const attn_interval *part, attn_interval all)
+{
+    const int64_t step = r->grad->key_step;
+    for (int64_t key = all.lo, end; key < all.hi; key = end) {
+        const attn_interval strips = strips_of(r, part, key);
+        for (end = key + step; end < all.hi; end += step) {
+            const attn_interval next = strips_of(r, part, end);
+            if (next.lo != strips.lo || next.hi != strips.hi) {
+                break;
+            }
+        }
+        if (strips.lo < strips.hi) {
+            add_keys(r, strips, all.lo, (attn_interval){key, min64(end, all.hi)});
+        }
+    }
+}
+
+/* Zeros between the end of a strip's part and the next multiple of key_step: other strips may see those keys. */
+static void clear_end(const attn_grad_run *r, int strip, int64_t block, attn_interval part)
+{
+    const int64_t left = strip * attn_grad_left_bytes(r->uk), step = r->grad->key_step, width = r->uk->strip;
+    const int64_t from = part.hi - block, to = (from + step - 1) / step * step;
+    r->grad->clear(r->p_left + left, from, to);
+    r->grad->clear(r->ds_left + left, from, to);
     if (r->careful) {
-        unsigned char *visible = r->visible + strip * size * width;
-        memset(visible, 0, (size_t)(before * width));
-        memset(visible + after * width, 0, (size_t)((size - after) * width));
+        memset(r->visible + (strip * (int64_t)r->uk->key_block + from) * width, 0, (size_t)((to - from) * width));
     }
 }
 
@@ -161,25 +189,21 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
 /* The row block at hand against one block of keys. */
 static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row, attn_interval all)
 {
-    attn_interval keys = {INT64_MAX, 0};
-    int first = r->strips, last = 0;
+    attn_interval part[ATTN_MAX_ROW_BLOCK]; /* of each strip */
     for (int i = 0; i < r->strips; i++) {
-        const attn_interval part = attn_grad_part(r, i, all);
-        if (part.lo < part.hi) {
-            first = i < first ? i : first;
-            last = i + 1;
-            keys = (attn_interval){min64(keys.lo, part.lo), max64(keys.hi, part.hi)};
-            run_strip(r, i, all.lo, part);
+        part[i] = attn_grad_part(r, i, all);
+        if (part[i].lo < part[i].hi) {
+            run_strip(r, i, all.lo, part[i]);
             if (pass->dq) {
-                add_dq(r, i, item_row, all.lo, part);
+                add_dq(r, i, item_row, all.lo, part[i]);
+            }
+            if (pass->dkv) {
+                clear_end(r, i, all.lo, part[i]);
             }
         }
-        if (pass->dkv) {
-            clear_strip(r, i, all.lo, part);
-        }
     }
-    if (pass->dkv && first < last) {
-        add_dkv(r, first, last, all.lo, keys);
+    if (pass->dkv) {
+        add_dkv(r, part, all);
     }
 }
 
