@@ -91,7 +91,7 @@ attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval al
 /* The tile that begins a part. */
 static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_interval part)
 {
-    return (attn_interval){part.lo, min64(part.lo + r->uk->key_tile - part.lo % r->uk->key_tile, part.hi)};
+    return (attn_interval){part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
 }
 
 /* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and

@@ -189,7 +189,7 @@ static void map_tiles(attn_backward_plan *plan, size *s)
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
     const int64_t strips = uk->grad->row_block / uk->strip, left = attn_grad_left_bytes(uk);
-    const int64_t tile = (int64_t)uk->key_tile * uk->strip * uk->real_size;
+    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip * uk->real_size;
     const bool in_place = uk->grad->split == NULL;
     m->s = take(s, in_place ? strips * left : tile, 1, 1);
     m->dp = take(s, in_place ? strips * left : tile, 1, 1);
@@ -204,7 +204,7 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     const attn_ukernel *uk = plan->uk;
     const int real = uk->real_size;
     const int64_t rows = uk->grad->row_block, strips = rows / uk->strip, panels = plan->keys / uk->key_block;
-    const int64_t tile = (int64_t)uk->key_tile * uk->strip, d_pad = plan->d_pad, dv_pad = plan->dv_pad;
+    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad, dv_pad = plan->dv_pad;
     size s = {0};
     m->k = take_each(&s, panels, uk->k_bytes(p->d));
     m->kt = take_each(&s, panels, uk->v_bytes(d_pad));

@@ -51,7 +51,8 @@ static void lane_slopes(const attn_score_run *r, int64_t first, int lanes, attn_
     }
 }
 
-static void bias_tile(const attn_score_run *r, int64_t first, int lanes, attn_interval keys)
+/* `to`: rows of up to key_tile keys. */
+static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lanes, attn_interval keys)
 {
     const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
     attn_bias_rows rows = {.dtype = bias->dtype};
@@ -68,7 +69,7 @@ static void bias_tile(const attn_score_run *r, int64_t first, int lanes, attn_in
         }
         row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }
-    r->uk->bias(r->bias, keys.hi - keys.lo, &rows);
+    r->uk->bias(to, keys.hi - keys.lo, &rows);
 }
 
 static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys)
@@ -78,7 +79,10 @@ static void score_step(const attn_score_run *r, void *s, int64_t first, int lane
         lane_slopes(r, first, lanes, keys);
     }
     if (tensors) {
-        bias_tile(r, first, lanes, keys);
+        for (int64_t key = keys.lo; key < keys.hi; key += r->uk->key_tile) {
+            char *to = (char *)r->bias + (key - keys.lo) * r->uk->strip * r->uk->real_size;
+            bias_tile(r, to, first, lanes, (attn_interval){key, min64(key + r->uk->key_tile, keys.hi)});
+        }
     }
     const attn_score_tile tile = {
         .scale = r->plan->scale,

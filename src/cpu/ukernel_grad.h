@@ -60,6 +60,7 @@ typedef struct attn_drop_tile {
 typedef struct attn_ukernel_grad {
     int vector;    /* columns of X and G are a multiple of this */
     int row_block; /* query rows that `rows` sums fresh: part of the numerics; a multiple of strip */
+    int key_tile;  /* keys of a tile of S and dP; key_block is a multiple of it */
     int key_step;  /* a strip's part of a block begins at a multiple of this; key_block is one */
 
     /* Bytes of a strip of X. */

@@ -65,10 +65,10 @@ static void make_factors(kit *k, products *c)
     c->right = in_place ? c->ds_left + (c->strips - 1) * left + c->at * line : kit_slot(k, SLOT_QT, (size_t)left);
     for (int64_t strip = 0; strip < c->strips; strip++) {
         char *p = c->p_left + strip * left, *ds = c->ds_left + strip * left;
-        for (int64_t done = 0; done < c->n; done += uk->key_tile) {
-            const int64_t n = c->n - done < uk->key_tile ? c->n - done : uk->key_tile;
-            void *s = in_place ? p + (c->at + done) * line : kit_slot(k, SLOT_S, (size_t)(uk->key_tile * line));
-            void *dp = in_place ? ds + (c->at + done) * line : kit_slot(k, SLOT_K, (size_t)(uk->key_tile * line));
+        for (int64_t done = 0; done < c->n; done += uk->grad->key_tile) {
+            const int64_t n = c->n - done < uk->grad->key_tile ? c->n - done : uk->grad->key_tile;
+            void *s = in_place ? p + (c->at + done) * line : kit_slot(k, SLOT_S, (size_t)(uk->grad->key_tile * line));
+            void *dp = in_place ? ds + (c->at + done) * line : kit_slot(k, SLOT_K, (size_t)(uk->grad->key_tile * line));
             put_tile(k, c, c->p, s, strip, done, n);
             put_tile(k, c, c->ds, dp, strip, done, n);
             if (!in_place) {

@@ -8,7 +8,10 @@
  */
 #include "body_grad.h"
 
-enum { ROW_BLOCK = ATTN_MAX_ROW_BLOCK };
+enum {
+    ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
+    GRAD_TILE = 128 /* the softmax puts the tile unit to sleep (docs/cpu.md): few, long ones */
+};
 
 static uint64_t x_bytes(int64_t cols)
 {
@@ -178,6 +181,7 @@ static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lane
 static const attn_ukernel_grad grad = {
     .vector = 2 * TILE,
     .row_block = ROW_BLOCK,
+    .key_tile = GRAD_TILE,
     .key_step = KEY_STEP,
     .x_bytes = x_bytes,
     .pack_x = pack_x,

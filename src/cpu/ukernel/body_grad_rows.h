@@ -109,6 +109,7 @@ static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const voi
 static const attn_ukernel_grad FN(grad) = {
     .vector = VL,
     .row_block = ATTN_ROW_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
     .key_step = 8,
     .x_bytes = FN(x_bytes),
     .pack_x = FN(pack_x),

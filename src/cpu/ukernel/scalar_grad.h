@@ -116,6 +116,7 @@ static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_t
 static const attn_ukernel_grad FN(grad) = {
     .vector = 1,
     .row_block = ATTN_ROW_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
     .key_step = 8,
     .x_bytes = FN(x_bytes),
     .pack_x = FN(pack_x),
