@@ -49,6 +49,7 @@ ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *
                       },
                   *f = &where;
     const uint16_t *a = (const uint16_t *)k + at * d_pad;
+    const bool tall = false;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
         ROW_ZERO(0, 1);
         PRODUCT(0, 1, 4, a);
@@ -94,6 +95,7 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     float sum[2][TILE * STRIP] __attribute__((aligned(64)));
     const int64_t next = TILE * stride;
     const uint16_t *a = f->a;
+    const bool tall = false;
     for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
         ROW_ZERO(0, 1);
         PV_STEPS(0, 1, 4, a);

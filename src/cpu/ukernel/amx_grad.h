@@ -10,7 +10,7 @@
 
 enum {
     ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
-    GRAD_TILE = 128 /* the softmax puts the tile unit to sleep (docs/cpu.md): few, long ones */
+    GRAD_TILE = PARTS == 1 ? 32 : 128 /* with splits the tile unit falls asleep (docs/cpu.md): few, long ones, then */
 };
 
 static uint64_t x_bytes(int64_t cols)
@@ -43,12 +43,12 @@ typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
 } lane_values;
 
-/* As grad_softmax, with the exp2 and the roundings of this table. */
+/* As grad_softmax, with the exp2 and the roundings of this table, and without dS where P is below 2^-125. */
 ATTN_INLINE pair softmax_pair(const float *s, const float *dp, float *plain, const lane_values *t, int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
     const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->by[group]);
-    const __mmask16 some = _mm512_cmp_ps_mask(p, v_set1(REAL_MIN), _CMP_NLT_UQ);
+    const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
     if (plain) {
         v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(v_load(dp), t->delta[group])));
     }
@@ -122,6 +122,33 @@ static void grad_clear(void *p, int64_t first, int64_t last)
     }
 }
 
+/* As add_product with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are stored when all are
+ * done, which pays off where each is of many products. */
+ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
+{
+    float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = 2 * TILE * stride;
+    const bool wide = true, tall = true;
+    const uint16_t *a = f->a;
+    const vec one = v_set1(1);
+    for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {
+        float *now = sum[row / (2 * TILE) % 2], *before = sum[1 - row / (2 * TILE) % 2];
+        if (row < rows) {
+            ROW_ZERO(0, 1);
+            ROW_ZERO(2, 3);
+            PV_STEPS(0, 1, 4, a);
+        }
+        if (row > 0) {
+            add_rows(to - next, stride, before, one, one, wide);
+            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, one, one, wide);
+        }
+        if (row < rows) {
+            ROW_STORE(0, 1, now);
+            ROW_STORE(2, 3, now + TILE * STRIP);
+        }
+    }
+}
+
 static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
 {
     const vec one = v_set1(1);
@@ -138,7 +165,11 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
             .b_step = PARTS * TILE * cols * 2,
             .steps = strips,
         };
-        add_product((float *)g + c, cols, pad32(n), one, one, &f, true);
+        if (PARTS == 1) {
+            add_product((float *)g + c, cols, pad32(n), one, one, &f, true);
+        } else {
+            add_tall_product((float *)g + c, cols, pad32(n), &f);
+        }
     }
 }
 

@@ -11,12 +11,17 @@ ATTN_INLINE __m512i cut_part(vec *x)
     return high;
 }
 
-/* The bf16 nearest to x, and the rest in x; lanes that would become infinite, and NaN, are cut off. Cutting off
- * everywhere would make the products that are left out up to eight times as large, and all of one sign. */
-ATTN_INLINE __m512i nearest_part(vec *x)
+/* Lanes that can be rounded: the others would become infinite, or are NaN. */
+ATTN_INLINE __mmask16 can_round(vec x)
+{
+    return _mm512_cmp_ps_mask(v_abs(x), v_set1(3.38e38f), _CMP_LT_OQ);
+}
+
+/* The bf16 nearest to x, and the rest in x; lanes without `round` are cut off. Cutting off everywhere would make the
+ * products that are left out up to eight times as large, and all of one sign. */
+ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
 {
     const __m512i bits = _mm512_castps_si512(*x);
-    const __mmask16 round = _mm512_cmp_ps_mask(v_abs(*x), v_set1(3.38e38f), _CMP_LT_OQ);
     const __m512i up = _mm512_mask_add_epi32(bits, round, bits, _mm512_set1_epi32(0x8000));
     const __m512i high = _mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000));
     *x = v_sub(*x, _mm512_castsi512_ps(high));
@@ -31,8 +36,9 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
 {
     vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
     vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
+    const __mmask16 round_a = can_round(a), round_b = can_round(b);
     for (int i = 0; i < PARTS; i++) {
-        __m512i low = nearest_part(&a), high = nearest_part(&b);
+        __m512i low = nearest_part(&a, round_a), high = nearest_part(&b, round_b);
         part[i] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
     }
 }

@@ -76,14 +76,21 @@ typedef struct factors {
 } factors;
 
 /* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
- * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in tile 6, to c0.
+ * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in tile 6, to c0. With
+ * `tall`, the next 16 rows too, in tile 5, to tiles 2 and 3: ta, c0, c1 are 4, 0, 1.
  * Elements of several parts in one of two orders:
  *
  *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
  *           of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
-#define LOAD_A(ta, part) TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride)
+#define LOAD_A(ta, part)                                                          \
+    do {                                                                          \
+        TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride);                      \
+        if (tall) {                                                               \
+            TILE_LOAD(5, a_at + f->a_rows + (part)*f->a_part, f->a_stride);       \
+        }                                                                         \
+    } while (0)
 #define LOAD_B(part)                                                    \
     do {                                                                \
         TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);             \
@@ -96,6 +103,10 @@ typedef struct factors {
         TILE_DP(c0, ta, 6);     \
         if (wide) {             \
             TILE_DP(c1, ta, 7); \
+        }                       \
+        if (tall) {             \
+            TILE_DP(2, 5, 6);   \
+            TILE_DP(3, 5, 7);   \
         }                       \
     } while (0)
 #define EACH_STEP(first, ...)                                                          \
