@@ -103,14 +103,18 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
     }
     const attn_tensor *tq = &r->p->q, *tdo = &r->g->d_o;
     const int64_t d = r->p->d, dv = r->p->dv, d_pad = r->plan->d_pad, dv_pad = r->plan->dv_pad;
-    r->uk->pack_q(attn_grad_strip(r->qt, r->uk->q_bytes(d), strip), q, tq->stride[3], tq->dtype, d,
-                  r->plan->scores.factor);
-    r->uk->pack_q(attn_grad_strip(r->dot, r->uk->q_bytes(dv), strip), d_o, tdo->stride[3], tdo->dtype, dv, 1);
-    if (as_rows) {
-        r->grad->pack_x(attn_grad_strip(r->q, r->grad->x_bytes(d_pad), strip), q, tq->stride[3], tq->dtype, d, d_pad);
-        r->grad->pack_x(attn_grad_strip(r->d_o, r->grad->x_bytes(dv_pad), strip), d_o, tdo->stride[3], tdo->dtype, dv,
-                        dv_pad);
+    const double factor = r->plan->scores.factor;
+    void *qt = attn_grad_strip(r->qt, r->uk->q_bytes(d), strip),
+         *dot = attn_grad_strip(r->dot, r->uk->q_bytes(dv), strip);
+    if (!as_rows) {
+        r->uk->pack_q(qt, q, tq->stride[3], tq->dtype, d, factor);
+        r->uk->pack_q(dot, d_o, tdo->stride[3], tdo->dtype, dv, 1);
+        return;
     }
+    void *qx = attn_grad_strip(r->q, r->grad->x_bytes(d_pad), strip);
+    void *d_ox = attn_grad_strip(r->d_o, r->grad->x_bytes(dv_pad), strip);
+    r->grad->pack_both(qt, qx, q, tq->stride[3], tq->dtype, d, d_pad, factor);
+    r->grad->pack_both(dot, d_ox, d_o, tdo->stride[3], tdo->dtype, dv, dv_pad, 1);
 }
 
 void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows)

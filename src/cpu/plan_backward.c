@@ -101,14 +101,16 @@ static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
     return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
 }
 
-/* Q and dO are packed anew for each set of keys, so more keys cost less; their panels and sums may spill into the L3
- * cache, from which a row block reads them once. */
+/* Q and dO are packed anew for each set of keys, so more keys cost less. Their panels and sums may spill into the L3
+ * cache, from which a row block reads them once; but tables with products of their own are faster than it. */
 static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine)
 {
-    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
-    int64_t bytes = 2 * (plan->d_pad + plan->dv_pad) * plan->uk->real_size;
-    const int64_t block = plan->uk->key_block, most = most_keys(plan, p);
-    int64_t keys = bytes > 0 ? 2 * l2 / bytes / block * block : MOST_KEYS;
+    const attn_ukernel *uk = plan->uk;
+    const int64_t block = uk->key_block, most = most_keys(plan, p), l2 = machine->caches.l2;
+    const int64_t room = (l2 > 0 ? l2 : 512 << 10) * (uk->grad->split ? 1 : 6) / 2;
+    const int64_t panels = (int64_t)(uk->k_bytes(p->d) + uk->v_bytes(plan->d_pad) + uk->k_bytes(p->dv));
+    const int64_t bytes = panels / block + (plan->d_pad + plan->dv_pad) * uk->real_size;
+    int64_t keys = bytes > 0 ? room / bytes / block * block : MOST_KEYS;
     keys = keys < block ? block : keys > MOST_KEYS ? MOST_KEYS : keys;
     return keys > most ? most : keys;
 }

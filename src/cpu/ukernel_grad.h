@@ -66,8 +66,10 @@ typedef struct attn_ukernel_grad {
     /* Bytes of a strip of X. */
     uint64_t (*x_bytes)(int64_t cols);
 
-    /* X of a strip: n columns of its rows, zeros beyond and where row[lane] is NULL. */
-    void (*pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols);
+    /* Both forms of a strip's rows of n columns, `cols` when rounded up: QT as pack_q, and X, without the factor, with
+     * zeros beyond n and where row[lane] is NULL. */
+    void (*pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols,
+                      double factor);
 
     /* dP = V dOT: as qk, with the roundings that dP can stand; qk itself in tables with the bits of scalar. */
     void (*dp)(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes);

@@ -83,6 +83,18 @@ static void make_factors(kit *k, products *c)
     }
 }
 
+/* X of a strip; the QT beside it must be pack_q's. */
+static void pack_strip(kit *k, const products *c, const void *const *row, void *x, double factor)
+{
+    const size_t bytes = k->uk->q_bytes(c->d);
+    void *qt = kit_slot(k, SLOT_S, bytes), *alone = kit_slot(k, SLOT_K, bytes);
+    KIT_CALL(k, k->uk->pack_q(alone, row, c->x.stride[3], k->dtype, c->d, factor));
+    KIT_CALL(k, k->uk->grad->pack_both(qt, x, row, c->x.stride[3], k->dtype, c->d, c->cols, factor));
+    if (memcmp(qt, alone, bytes) != 0) {
+        kit_fail(k, "QT of pack_both is not that of pack_q");
+    }
+}
+
 static void *make_x(kit *k, const products *c)
 {
     const uint64_t bytes = k->uk->grad->x_bytes(c->cols);
@@ -93,7 +105,7 @@ static void *make_x(kit *k, const products *c)
             row[lane] = panel_row(&c->x, strip * k->uk->strip + lane);
         }
         row[k->uk->strip / 2] = strip == 0 ? NULL : row[k->uk->strip / 2]; /* a row that is not there */
-        KIT_CALL(k, k->uk->grad->pack_x(x + strip * (int64_t)bytes, row, c->x.stride[3], k->dtype, c->d, c->cols));
+        pack_strip(k, c, row, x + strip * (int64_t)bytes, strip % 2 ? -1 : 1);
     }
     return x;
 }

@@ -18,18 +18,28 @@ static uint64_t x_bytes(int64_t cols)
     return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
 }
 
-static void pack_x(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+/* QT and X are made from the same parts. */
+static void pack_both(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols,
+                      double factor)
 {
-    (void)dtype;
-    for (int i = 0; i < TILE; i++) {
-        for (int64_t c = 0; c < cols; c += 32) {
-            __m512i low[PARTS], high[PARTS];
-            split_row(low, row[i], stride, c, n, 1);
-            split_row(high, row[TILE + i], stride, c, n, 1);
-            for (int part = 0; part < PARTS; part++) {
-                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[part], high[part]);
-            }
+    for (int64_t c = 0; c < cols; c += 32) {
+        __m512i low[TILE][PARTS], high[TILE][PARTS], of_part[2][TILE];
+        for (int i = 0; i < TILE; i++) {
+            split_row(low[i], row[i], stride, c, n, 1);
+            split_row(high[i], row[TILE + i], stride, c, n, 1);
         }
+        for (int part = 0; part < PARTS; part++) {
+            uint32_t *to = (uint32_t *)qt + (part * cols + c) / 2 * STRIP;
+            for (int i = 0; i < TILE; i++) {
+                of_part[0][i] = low[i][part], of_part[1][i] = high[i][part];
+                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[i][part], high[i][part]);
+            }
+            transpose16(to, STRIP, of_part[0]);
+            transpose16(to + TILE, STRIP, of_part[1]);
+        }
+    }
+    if (factor != 1) {
+        pack_q(qt, row, stride, dtype, n, factor);
     }
 }
 
@@ -215,7 +225,7 @@ static const attn_ukernel_grad grad = {
     .key_tile = GRAD_TILE,
     .key_step = KEY_STEP,
     .x_bytes = x_bytes,
-    .pack_x = pack_x,
+    .pack_both = pack_both,
     .dp = grad_dp,
     .softmax = grad_softmax_f32,
     .softcap = grad_softcap_f32,

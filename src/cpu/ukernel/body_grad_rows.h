@@ -9,9 +9,11 @@ static uint64_t FN(x_bytes)(int64_t cols)
     return (uint64_t)STRIP * (uint64_t)cols * sizeof(real);
 }
 
-static void FN(pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n,
+                          int64_t cols, double factor)
 {
     real *to = x;
+    FN(pack_q)(qt, row, stride, dtype, n, factor);
     for (int lane = 0; lane < STRIP; lane++, to += cols) {
         const int64_t columns = row[lane] ? n : 0;
         if (columns > 0) {
@@ -112,7 +114,7 @@ static const attn_ukernel_grad FN(grad) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 8,
     .x_bytes = FN(x_bytes),
-    .pack_x = FN(pack_x),
+    .pack_both = FN(pack_both),
     .dp = FN(qk),
     .dots = FN(grad_dots),
     .softmax = FN(grad_softmax),

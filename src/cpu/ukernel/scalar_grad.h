@@ -49,8 +49,10 @@ static uint64_t FN(x_bytes)(int64_t cols)
     return (uint64_t)FN(STRIP) * (uint64_t)cols * sizeof(real);
 }
 
-static void FN(pack_x)(void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols)
+static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n,
+                          int64_t cols, double factor)
 {
+    FN(pack_q)(qt, row, stride, dtype, n, factor);
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int64_t i = 0; i < FN(STRIP) * cols; i++) {
         const char *from = row[i / cols];
@@ -119,7 +121,7 @@ static const attn_ukernel_grad FN(grad) = {
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 8,
     .x_bytes = FN(x_bytes),
-    .pack_x = FN(pack_x),
+    .pack_both = FN(pack_both),
     .dp = FN(qk),
     .dots = FN(grad_dots),
     .softmax = FN(grad_softmax),
