@@ -137,6 +137,14 @@ ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, in
     return attn_tensor_present(used) ? attn_clamp(attn_index_at(used, b), 0, declared) : declared;
 }
 
+/* Sequence b of a problem without lengths. */
+ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *p, int64_t b)
+{
+    int64_t nq = p->q.shape[1], nk = p->k.shape[1];
+    attn_sequence s = {b, b, 0, 0, nq, nq, nk, nk, p->top_left ? 0 : nk - nq, false};
+    return s;
+}
+
 ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
 {
     attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};

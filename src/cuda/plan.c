@@ -12,6 +12,8 @@
 /* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024 may cost. */
 #define SM90_BYTES(dtype, d, groups, bn) \
     (PARTS(dtype) * (64 * (groups) + 4 * (bn)) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
+/* f32 tiles as they come, before they are split. */
+#define SM90_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 /* By TMA, up to d = 128, O has a place of its own. */
 #define SM90_O_BYTES(d, groups, tma) ((tma) && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
 /* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts, and raw K and V. */
@@ -19,15 +21,15 @@
     (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma) \
-    {#name,                                                                  \
-     ATTN_CUDA_SM90,                                                         \
-     dtype,                                                                  \
-     d,                                                                      \
-     64 * (groups),                                                          \
-     bn,                                                                     \
-     128 * ((groups) + 1),                                                   \
-     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma),        \
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)                         \
+    {#name,                                                                                          \
+     ATTN_CUDA_SM90,                                                                                 \
+     dtype,                                                                                          \
+     d,                                                                                              \
+     64 * (groups),                                                                                  \
+     bn,                                                                                             \
+     128 * ((groups) + 1),                                                                           \
+     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma) + SM90_RAW_BYTES(dtype, d, bn), \
      tma},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
     {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false},
@@ -191,6 +193,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     plan->params.steps = has_steps(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
+    plan->params.whole = !p->varlen && p->used_q.dtype == 0 && p->used_k.dtype == 0;
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);

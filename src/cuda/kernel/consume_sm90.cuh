@@ -2,6 +2,7 @@
  * consume_sm90.cuh: the consumer warpgroups of forward_sm90, 64 query rows each: the tile loop and the results.
  */
 #pragma once
+#include "load.cuh"
 #include "shape_sm90.cuh"
 #include "store_sm90.cuh"
 #include "wgmma.cuh"
@@ -224,7 +225,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
             }
         }
     }
-    if (leader) {
+    if (S::PARTS == 1 && leader) {
         ptx::mbarrier_arrive(memory.q_empty());
     }
     uint32_t n = number + b.count - 1;
@@ -238,6 +239,21 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     if (leader) {
         ptx::mbarrier_arrive(memory.v_empty(n));
     }
+}
+
+/* f32: a group brings its own rows of Q, in parts. */
+template <class S>
+__device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory, const Item &item)
+{
+    const int first = (threadIdx.x / 128 - 1) * 64, rows = (int)(item.sequence.nq_used - item.first_row) - first;
+    const int64_t row = item.sequence.q_first + item.first_row + first;
+    Fetched<64, S::D, 128> q;
+    q.fetch(a.problem.q, attn_at(&a.problem.q, item.sequence.tensor, row, item.head, 0), rows,
+            a.aligned & ATTN_CUDA_ALIGNED_Q);
+    meet<S>(); /* the last item's products have read theirs */
+    q.template put<S::BM>(memory.q() + first * 128);
+    ptx::fence_proxy_async();
+    meet<S>();
 }
 
 template <class S>
@@ -273,17 +289,22 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             Rows<S::D> rows;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             Blocks mine = b;
+            if constexpr (S::PARTS > 1) {
+                load_q<S>(a, memory, post.item);
+            }
             if (b.any_masked()) {
                 mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);
                 note_bounds(a.problem, post.item, warp);
             }
             const int from = mine.count > 0 ? b.last - mine.last : b.count;
-            ptx::mbarrier_wait(memory.q_full(), tiles++ & 1);
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.q_full(), tiles++ & 1);
+            }
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
                 run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from,
                               a.problem.row_max.data != NULL);
-            } else if (threadIdx.x % 128 == 0) {
+            } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty());
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);

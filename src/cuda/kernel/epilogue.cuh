@@ -56,7 +56,7 @@ __device__ __forceinline__ float2 finish_row(const attn_problem &p, const Output
         float sum = (w.seen ? l * half * half : 0) + expf(sink - top);
         lse = top + logf(sum);
         factors = make_float2(half, half / sum);
-    } else if (w.seen) {
+    } else if (w.seen && p.lse.data != NULL) {
         lse = base + logf(l);
     }
     if (write) {
@@ -168,7 +168,7 @@ __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o
     const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
     const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32, dense = write && p.o.stride[3] == 1;
     const int piece = pairs ? 2 : 8, whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
-    if (write && whole < dv) {
+    if (__builtin_expect(write && whole < dv, false)) {
         store_elements<DTYPE>(p, o, r, factor, to, whole);
     }
     if (pairs) {

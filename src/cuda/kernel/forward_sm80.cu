@@ -201,7 +201,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __shared__ Item item; /* here rather than in registers */
     __shared__ Blocks b;
     if (threadIdx.x == 0) {
-        schedule_item<true>(a.problem, a.schedule, blockIdx.x, item);
+        any_item(a, blockIdx.x, item);
         b = key_blocks(a.problem, item, 0, S::BM, S::BN);
     }
     __syncthreads();

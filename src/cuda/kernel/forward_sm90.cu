@@ -1,5 +1,5 @@
 /*
- * forward_sm90.cu: the forward pass for 16-bit inputs on sm_90a: FlashAttention-2's algorithm in the shape of
+ * forward_sm90.cu: the forward pass for 16-bit inputs and f32 on sm_90a: FlashAttention-2's algorithm in the shape of
  * FlashAttention-3 (arXiv 2407.08608): a producer warpgroup feeds tiles through shared memory to consumer warpgroups of
  * 64 rows each, whose softmax runs while the tensor cores do other warpgroups' work and (d = 128) the end of P V.
  *
@@ -8,8 +8,9 @@
  *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S | O *= alpha, if not 1
  *                O += P V(n-1), epilogue
  *
- * A CTA stays and takes one item per round (produce_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
- * softcap (forward_generic.cu); lengths, causality and windows are intervals of keys (core/mask.h).
+ * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves. Not here: scores
+ * with bias, mask tensor, ALiBi, softcap (forward_generic.cu); lengths, causality and windows are intervals of keys
+ * (core/mask.h).
  */
 #include "consume_sm90.cuh"
 #include "produce_sm90.cuh"
@@ -30,7 +31,9 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __syncthreads();
     if (__shfl_sync(~0u, threadIdx.x / 128, 0) == 0) {
         ptx::registers_lower<S::PRODUCER_REGISTERS>();
-        if constexpr (!S::TMA) {
+        if constexpr (S::PARTS > 1) {
+            produce<S>(a, memory, SplitLoader<S>{a, memory});
+        } else if constexpr (!S::TMA) {
             produce<S>(a, memory, ThreadLoader<S>{a, memory});
         } else if (threadIdx.x == 0) {
             produce<S>(a, memory, TmaLoader<S>{a, memory});

@@ -1,7 +1,8 @@
 /*
  * load.cuh: tiles into shared memory by ordinary threads: for GPUs without the TMA, for strides and alignments that it
- * cannot take, and for sequences that end inside a tensor, whose padding must not be loaded. Same place, same swizzle
- * (wgmma.cuh), so the result has the same bits. Used by forward_sm90's producer warpgroup and by forward_sm80.
+ * cannot take, for sequences that end inside a tensor, whose padding must not be loaded, and for f32, which is split
+ * into parts on its way. Same place, same swizzle (wgmma.cuh), so the result has the same bits. Used by all warpgroups
+ * of forward_sm90 and by forward_sm80.
  */
 #pragma once
 #include "core/compiler.h"
@@ -43,68 +44,90 @@ __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, con
     }
 }
 
-/* Eight f32 elements -> 16 bytes of each of the three tiles of their parts, `part` bytes apart. */
-__device__ __forceinline__ void store_parts(uint32_t place, int part, const uint4 (&x)[2])
+/* Four f32 elements -> 8 bytes of each of the three tiles of their parts, `part` bytes apart. */
+__device__ __forceinline__ void store_parts(uint32_t place, int part, const uint4 &x)
 {
-    uint32_t w[4][3];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        mma::split(__uint_as_float(x[half].x), __uint_as_float(x[half].y), w[2 * half]);
-        mma::split(__uint_as_float(x[half].z), __uint_as_float(x[half].w), w[2 * half + 1]);
-    }
+    uint32_t low[3], high[3];
+    mma::split(__uint_as_float(x.x), __uint_as_float(x.y), low);
+    mma::split(__uint_as_float(x.z), __uint_as_float(x.w), high);
 #pragma unroll
     for (int i = 0; i < 3; i++) {
-        ptx::store_shared_16(place + i * part, make_uint4(w[0][i], w[1][i], w[2][i], w[3][i]));
+        ptx::store_shared_8(place + i * part, low[i], high[i]);
     }
 }
 
-/* load_rows of f32 elements, in parts. */
-template <int ROWS, int D, int THREADS>
-__device__ __forceinline__ void load_split(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
-{
-    constexpr int EIGHTS = ROWS * D / 8 / THREADS, AT_ONCE = EIGHTS > 8 ? 4 : EIGHTS; /* loads under way together */
-    const int columns = (int)t.shape[3];
-    const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
-#pragma unroll 1
-    for (int first = threadIdx.x; first < ROWS * D / 8; first += AT_ONCE * THREADS) {
-        uint4 x[AT_ONCE][2];
+/* Where f32 elements go that a thread reads four at a time: a row's fours are the threads' one after the other. */
+template <int D, int THREADS> struct Fours {
+    static constexpr int PER_ROW = D / 4, STEP = THREADS / PER_ROW; /* rows from one of the thread's to its next */
+    int row, column;                                                /* of the thread's first */
+
+    __device__ __forceinline__ Fours(int thread) : row(thread / PER_ROW), column(thread % PER_ROW * 4)
+    {
+    }
+    /* The n-th, in a tile of TILE_ROWS of parts. */
+    template <int TILE_ROWS> __device__ __forceinline__ uint32_t place(uint32_t tile, int n) const
+    {
+        return mma::piece_address<TILE_ROWS>(tile, row + n * STEP, column / 8) + column % 8 * 2;
+    }
+};
+
+/* ROWS x D f32 elements of one head on their way to shared memory, in registers: what a thread has of them. As
+ * load_rows, but fetch does not wait, and put splits them into parts, into a tile of TILE_ROWS. */
+template <int ROWS, int D, int THREADS> struct Fetched {
+    static constexpr int FOURS = ROWS * D / 4 / THREADS;
+    uint4 x[FOURS];
+
+    __device__ __forceinline__ void fetch(const attn_tensor &t, const char *base, int valid, bool aligned)
+    {
+        const Fours<D, THREADS> fours(threadIdx.x % THREADS);
+        const int count = min(max((int)t.shape[3] - fours.column, 0), 4);
+        const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
+        const char *from = base + fours.row * row_bytes + fours.column * step;
+        if (__builtin_expect(aligned && count % 4 == 0, true)) { /* in one piece: cold code is slow to fetch */
 #pragma unroll
-        for (int n = 0; n < 2 * AT_ONCE; n++) {
-            int eight = first + n / 2 * THREADS, r = eight / (D / 8), column = eight % (D / 8) * 8 + n % 2 * 4;
-            int count = r < valid ? min(max(columns - column, 0), 4) : 0;
-            const char *from = base + r * row_bytes + column * step;
-            x[n / 2][n % 2] = make_uint4(0, 0, 0, 0);
-            if (aligned && count == 4) {
-                x[n / 2][n % 2] = *(const uint4 *)from;
-            } else if (count > 0) {
-                x[n / 2][n % 2] = gather_16<4>(from, step, count);
+            for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
+                x[n] = make_uint4(0, 0, 0, 0);
+                if (count == 4 && fours.row + n * fours.STEP < valid) {
+                    x[n] = *(const uint4 *)from;
+                }
+            }
+        } else {
+#pragma unroll
+            for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
+                x[n] = gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0);
             }
         }
+    }
+    template <int TILE_ROWS> __device__ __forceinline__ void put(uint32_t to) const
+    {
+        const Fours<D, THREADS> fours(threadIdx.x % THREADS);
 #pragma unroll
-        for (int n = 0; n < AT_ONCE; n++) {
-            int eight = first + n * THREADS;
-            store_parts(mma::piece_address<ROWS>(to, eight / (D / 8), eight % (D / 8)), ROWS * D * 2, x[n]);
+        for (int n = 0; n < FOURS; n++) {
+            store_parts(fours.template place<TILE_ROWS>(to, n), TILE_ROWS * D * 2, x[n]);
         }
     }
-}
+};
 
-/* f32 elements as they are, without waiting: eights in two planes, each thread's where it finds them again. */
+/* f32 elements as they are, without waiting: row by row; each thread finds its own again. */
 template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
 {
-    const int columns = (int)t.shape[3];
+    constexpr int FOURS = ROWS * D / 4 / THREADS;
+    const Fours<D, THREADS> fours(ptx::opaque(threadIdx.x));
+    const int count = min(max((int)t.shape[3] - fours.column, 0), 4);
     const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
-    const int thread = ptx::opaque(threadIdx.x);
+    const char *from = base + fours.row * row_bytes + fours.column * step;
+    uint32_t place = to + threadIdx.x * 16;
+    if (aligned) {
+#pragma unroll
+        for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
+            const bool there = count > 0 && fours.row + n * fours.STEP < valid;
+            ptx::copy_async_16(place + n * THREADS * 16, there ? from : base, there ? 4 * count : 0);
+        }
+    } else {
 #pragma unroll 1
-    for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
-        int eight = thread + n / 2 * THREADS, r = eight / (D / 8), column = eight % (D / 8) * 8 + n % 2 * 4;
-        uint32_t place = to + n % 2 * (ROWS * D * 2) + eight * 16;
-        int count = r < valid ? min(max(columns - column, 0), 4) : 0;
-        const char *from = base + r * row_bytes + column * step;
-        if (aligned) {
-            ptx::copy_async_16(place, count > 0 ? from : base, 4 * count);
-        } else {
-            ptx::store_shared_16(place, gather_16<4>(from, step, count));
+        for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes, place += THREADS * 16) {
+            ptx::store_shared_16(place, gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0));
         }
     }
 }
@@ -113,10 +136,10 @@ __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, cons
 template <int ROWS, int D, int THREADS, int TILE_ROWS>
 __device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
 {
+    const Fours<D, THREADS> fours(threadIdx.x);
 #pragma unroll
-    for (int n = 0; n < ROWS * D / 8 / THREADS; n++) {
-        int eight = threadIdx.x + n * THREADS, r = first + eight / (D / 8), p = eight % (D / 8);
-        uint4 x[2] = {ptx::load_shared_16(raw + eight * 16), ptx::load_shared_16(raw + ROWS * D * 2 + eight * 16)};
-        store_parts(mma::piece_address<TILE_ROWS>(to, r, p), TILE_ROWS * D * 2, x);
+    for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
+        store_parts(fours.place<TILE_ROWS>(to + first * 128, n), TILE_ROWS * D * 2,
+                    ptx::load_shared_16(raw + (threadIdx.x + n * THREADS) * 16));
     }
 }

@@ -55,13 +55,30 @@ template <class S> struct TmaLoader {
     }
 };
 
+/* Where an item's keys lie, for loaders that are threads. */
+template <class S> struct Keys {
+    const char *k_first, *v_first;
+    int count;
+
+    __device__ __forceinline__ void begin(const attn_problem &p, const Item &i)
+    {
+        int kv_head = i.head / (int)p.group;
+        k_first = attn_at(&p.k, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        v_first = attn_at(&p.v, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        count = (int)i.sequence.nk;
+    }
+    static __device__ __forceinline__ const char *row(const attn_tensor &t, const char *first, int row)
+    {
+        return first + row * (t.stride[1] * S::ELEMENT);
+    }
+};
+
 /* By all threads of the warpgroup; a tile's arrival is announced when the next one is under way. */
 template <class S> struct ThreadLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     uint32_t pending;
-    int keys; /* that there are */
-    const char *k_first, *v_first;
+    Keys<S> keys;
 
     template <int LEFT> __device__ __forceinline__ void announce()
     {
@@ -75,24 +92,14 @@ template <class S> struct ThreadLoader {
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
                                          int aligned, uint32_t barrier)
     {
-        const char *base = first + row * (t.stride[1] * S::ELEMENT);
-        if constexpr (S::PARTS == 1) {
-            load_rows<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
-            ptx::copy_async_commit();
-            announce<1>();
-            pending = barrier;
-        } else {
-            load_split<ROWS, S::D, 128>(to, t, base, rows - row, a.aligned & aligned);
-            ptx::fence_proxy_async();
-            ptx::mbarrier_arrive(barrier);
-        }
+        load_rows<ROWS, S::D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
+        ptx::copy_async_commit();
+        announce<1>();
+        pending = barrier;
     }
     __device__ __forceinline__ void begin(const Item &i)
     {
-        int kv_head = i.head / (int)a.problem.group;
-        k_first = attn_at(&a.problem.k, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
-        v_first = attn_at(&a.problem.v, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
-        keys = (int)i.sequence.nk;
+        keys.begin(a.problem, i);
     }
     __device__ __forceinline__ void q(const Item &i)
     {
@@ -102,16 +109,70 @@ template <class S> struct ThreadLoader {
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN>(memory.k(n), a.problem.k, k_first, block * S::BN, keys, ATTN_CUDA_ALIGNED_K, memory.k_full(n));
+        tile<S::BN>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_K,
+                    memory.k_full(n));
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN>(memory.v(n), a.problem.v, v_first, block * S::BN, keys, ATTN_CUDA_ALIGNED_V, memory.v_full(n));
+        tile<S::BN>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_V,
+                    memory.v_full(n));
     }
     __device__ __forceinline__ void finish()
     {
         announce<0>();
         pending = 0;
+    }
+};
+
+/* f32, by all threads of the warpgroup: a tile comes as it is, and is split into parts when the next one is under way:
+ * only then there must be room for it. Consumers bring Q themselves. */
+template <class S> struct SplitLoader {
+    const attn_cuda_forward_params &a;
+    const Memory<S> &memory;
+    Keys<S> keys;
+    uint32_t tiles; /* so far */
+    uint32_t to, full, empty, empty_parity; /* of the tile that is under way; full = 0: none */
+
+    template <int LEFT> __device__ __forceinline__ void split()
+    {
+        if (full != 0) {
+            ptx::mbarrier_wait(empty, empty_parity);
+            ptx::copy_async_wait<LEFT>();
+            split_raw<S::BN, S::D, 128, S::BN>(to, 0, memory.raw(tiles - 1));
+            ptx::fence_proxy_async();
+            ptx::mbarrier_arrive(full);
+        }
+    }
+    __device__ __forceinline__ void tile(const attn_tensor &t, const char *first, int block, int aligned)
+    {
+        const int row = block * S::BN;
+        load_raw<S::BN, S::D, 128>(memory.raw(tiles), t, keys.row(t, first, row), keys.count - row,
+                                   a.aligned & aligned);
+        ptx::copy_async_commit();
+        split<1>();
+        tiles++;
+    }
+    __device__ __forceinline__ void begin(const Item &i)
+    {
+        keys.begin(a.problem, i);
+    }
+    __device__ __forceinline__ void q(const Item &)
+    {
+    }
+    __device__ __forceinline__ void k(uint32_t n, int block)
+    {
+        tile(a.problem.k, keys.k_first, block, ATTN_CUDA_ALIGNED_K);
+        to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n), empty_parity = parity(n) ^ 1;
+    }
+    __device__ __forceinline__ void v(uint32_t n, int block)
+    {
+        tile(a.problem.v, keys.v_first, block, ATTN_CUDA_ALIGNED_V);
+        to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n), empty_parity = parity(n) ^ 1;
+    }
+    __device__ __forceinline__ void finish()
+    {
+        split<0>();
+        full = 0;
     }
 };
 
@@ -127,7 +188,11 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
         if (post.end) {
             break;
         }
-        schedule_item<!S::TMA>(a.problem, a.schedule, index, post.item);
+        if constexpr (S::TMA) {
+            schedule_item<false>(a.problem, a.schedule, index, post.item);
+        } else {
+            any_item(a, index, post.item);
+        }
         if (S::TMA || !post.item.empty) {
             post.blocks = key_blocks(a.problem, post.item, 0, S::BM, S::BN);
             break;
@@ -146,6 +211,9 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         if (threadIdx.x == 0) {
             post_item(a, memory, posts);
         }
+        if (!S::TMA) {
+            __syncwarp(); /* else the first thread would load by itself, before the others */
+        }
         ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
         const Post &post = memory.post(posts);
         if (post.end) {
@@ -154,9 +222,13 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         const int last = post.blocks.last, count = post.blocks.count;
         if (count > 0) {
             load.begin(post.item);
-            ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
+            }
             load.k(number, last);
-            ptx::mbarrier_wait(memory.q_empty(), (tiles++ & 1) ^ 1);
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.q_empty(), (tiles++ & 1) ^ 1);
+            }
             load.q(post.item);
         } else {
             load.finish(); /* the item before this one must end before there is room for another post */
@@ -174,13 +246,20 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         for (int i = 1; i <= count; i++) {
             uint32_t n = number + i;
             if (i < count) {
-                ptx::mbarrier_wait(memory.k_empty(n), parity(n) ^ 1);
+                if (S::PARTS == 1) {
+                    ptx::mbarrier_wait(memory.k_empty(n), parity(n) ^ 1);
+                }
                 load.k(n, last - i);
             }
-            ptx::mbarrier_wait(memory.v_empty(n - 1), parity(n - 1) ^ 1);
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.v_empty(n - 1), parity(n - 1) ^ 1);
+            }
             load.v(n - 1, last - i + 1);
         }
         number += count;
+        if (S::PARTS > 1) { /* the next post takes a while */
+            load.finish();
+        }
     }
     load.finish();
 }

@@ -97,6 +97,11 @@ __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x)
                  : "memory");
 }
 
+__device__ __forceinline__ void store_shared_8(uint32_t to, uint32_t x, uint32_t y)
+{
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+}
+
 __device__ __forceinline__ uint4 load_shared_16(uint32_t from)
 {
     uint4 x;

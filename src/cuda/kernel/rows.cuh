@@ -170,7 +170,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
         const float x = __shfl_sync(~0u, lanes.x, in_warp);
         factor[r] = __shfl_sync(~0u, lanes.y, in_warp);
         write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + in_warp < item.sequence.nq;
-        if (!seen[r] || x != 1) {
+        if (__builtin_expect(!seen[r] || x != 1, false)) {
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
                 rows.o[i] = seen[r] ? rows.o[i] * x : 0;
@@ -180,7 +180,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     }
     store.rows(item, first_row, rows.o, factor, write, careful != 0);
 #pragma unroll 1
-    for (; careful != 0; careful &= careful - 1) {
+    for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1;
         OutputRow w = {item.sequence, item.head, first_row + bit / 4 + bit % 4 * 8, true};
         careful_row<DTYPE, D, STEPS>(a, w);

@@ -44,6 +44,20 @@ __device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cu
     item.empty = item.first_row >= item.sequence.nq;
 }
 
+/* Dense: item -> column, block of rows. */
+__device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_t index, uint32_t &column,
+                                            uint32_t &block)
+{
+    if (s.blocks == 1) { /* the same, without divisions */
+        column = index, block = 0;
+        return;
+    }
+    uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
+    uint32_t section = index / per_section, within = index % per_section, first = section * (uint32_t)s.section;
+    uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
+    column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
+}
+
 /* VARLEN = false: the problem is known to be dense, and to use all keys. */
 template <bool VARLEN>
 __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
@@ -53,10 +67,8 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
         varlen_item(p, s, index, item);
         return;
     }
-    uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
-    uint32_t section = index / per_section, within = index % per_section, first = section * (uint32_t)s.section;
-    uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
-    uint32_t column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
+    uint32_t column, block;
+    dense_place(s, index, column, block);
     uint32_t b = column / (uint32_t)p.heads;
     if (!VARLEN) { /* what the plan promised; it saves registers */
         __builtin_assume((int64_t)b < p.batch && p.cu_q.dtype == 0 && p.cu_q.data == NULL);
@@ -65,6 +77,21 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
     item.sequence = attn_problem_sequence(&p, b);
     item.head = (int)(column % (uint32_t)p.heads);
     item.first_row = (int64_t)block * s.rows;
+    item.empty = false;
+}
+
+/* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps if there are no lengths. */
+__device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
+{
+    if (__builtin_expect(!a.whole, false)) {
+        schedule_item<true>(a.problem, a.schedule, index, item);
+        return;
+    }
+    uint32_t column, block, heads = (uint32_t)a.problem.heads;
+    dense_place(a.schedule, index, column, block);
+    item.sequence = attn_problem_whole_sequence(&a.problem, column / heads);
+    item.head = (int)(column % heads);
+    item.first_row = (int64_t)block * a.schedule.rows;
     item.empty = false;
 }
 

@@ -2,10 +2,11 @@
  * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
  *
  *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | O [BM][D] (D <= 128, by TMA) | barriers | posts [2] | bounds [BM]
+ *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
  *
- * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh). Operands lie in chunks of 64 columns
- * (wgmma.cuh). A post is what the producer tells the consumers about an item; bounds are the keys that each row of the
- * item sees.
+ * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K and V before they are
+ * split. Operands lie in chunks of 64 columns (wgmma.cuh). A post is what the producer tells the consumers about an
+ * item; bounds are the keys that each row of the item sees.
  */
 #pragma once
 #include "ptx.cuh"
@@ -31,6 +32,7 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
+    static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
 };
 
 enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
@@ -66,8 +68,15 @@ template <class S> struct Memory {
         return base + O_AT + w * (16 * S::D * 2);
     }
 
+    /* f32: the n-th tile of K or V before it is split */
+    __device__ __forceinline__ uint32_t raw(uint32_t n) const
+    {
+        return base + RAW_AT + n % 2 * S::RAW_BYTES;
+    }
+
     static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
-    static constexpr int BARRIERS_AT = O_AT + S::O_BYTES;
+    static constexpr int RAW_AT = O_AT + S::O_BYTES;
+    static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
     static constexpr int BYTES = BOUNDS_AT + S::BM * 8;
