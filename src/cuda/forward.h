@@ -24,10 +24,12 @@ typedef struct attn_cuda_kernel {
     int32_t rows, keys; /* of a tile */
     int32_t threads, shared_bytes;
     bool tma;
+    bool single; /* for problems of at most `keys` keys; a CTA for each item */
 } attn_cuda_kernel;
 
 enum {
     ATTN_CUDA_KERNELS = 0
+#define ATTN_FORWARD_SINGLE(...) +1
 #define ATTN_FORWARD_SM90(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1

@@ -21,6 +21,10 @@
     (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
+#define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * (64 + 2 * (bn)) * (d)*2 + 64 * 8 + 1024)
+
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
+    {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), false, true},
 #define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)                         \
     {#name,                                                                                          \
      ATTN_CUDA_SM90,                                                                                 \
@@ -30,11 +34,12 @@
      bn,                                                                                             \
      128 * ((groups) + 1),                                                                           \
      SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma) + SM90_RAW_BYTES(dtype, d, bn), \
-     tma},
+     tma,                                                                                            \
+     false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
-    {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false},
+    {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false, false},
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
-    {#name, ATTN_CUDA_GENERIC, storage, 0, 64, 64, 256, GENERIC_BYTES(real), false},
+    {#name, ATTN_CUDA_GENERIC, storage, 0, 64, 64, 256, GENERIC_BYTES(real), false, false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
@@ -47,7 +52,7 @@ static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_p
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
         if (k->family == family && k->dtype == p->q.dtype && k->tma == tma && (k->d == 0 || d <= k->d) &&
-            k->shared_bytes <= x->shared_bytes) {
+            k->shared_bytes <= x->shared_bytes && (!k->single || p->k.shape[1] <= k->keys)) {
             return i;
         }
     }
@@ -129,6 +134,9 @@ static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_p
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else {
         plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, !no_tma);
+        if (attn_cuda_kernels[plan->kernel].single) {
+            no_tma = "f32 is split into parts; all keys are one block";
+        }
         (void)snprintf(plan->why, sizeof plan->why, no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
                        no_tma ? no_tma : "");
     }
@@ -180,7 +188,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->blocks = (int32_t)blocks;
     s->columns = (int32_t)columns;
     s->section = (int32_t)section_columns(p, x, columns);
-    bool stays = k->family == ATTN_CUDA_SM90; /* persistent: one CTA per multiprocessor */
+    bool stays = k->family == ATTN_CUDA_SM90 && !k->single; /* persistent: one CTA per multiprocessor */
     plan->workspace_bytes = k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
     plan->grid = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
     return ATTN_OK;

@@ -8,12 +8,13 @@
  *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S | O *= alpha, if not 1
  *                O += P V(n-1), epilogue
  *
- * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves. Not here: scores
- * with bias, mask tensor, ALiBi, softcap (forward_generic.cu); lengths, causality and windows are intervals of keys
- * (core/mask.h).
+ * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves, and f32 problems of
+ * one block of keys need no pipeline (single_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
+ * softcap (forward_generic.cu); lengths, causality and windows are intervals of keys (core/mask.h).
  */
 #include "consume_sm90.cuh"
 #include "produce_sm90.cuh"
+#include "single_sm90.cuh"
 
 template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
 {
@@ -49,5 +50,10 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         const __grid_constant__ attn_cuda_forward_params a)                   \
     {                                                                         \
         forward<Shape<dtype, d, groups, bn, registers, turns, tma>>(a);       \
+    }
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                                             \
+    extern "C" __global__ __launch_bounds__(256, ctas) void name(const __grid_constant__ attn_cuda_forward_params a) \
+    {                                                                                                             \
+        single<Shape<dtype, d, 1, bn, 0, false, false>>(a);                                                       \
     }
 #include "cuda/kernels.inc"
