@@ -71,7 +71,7 @@ void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool tra
         const attn_rows v = rows_at(&p->v, r->seq.tensor, r->seq.k_first + key, r->kv_head);
         uk->pack_k(attn_grad_panel(r, r->k, uk->k_bytes(p->d), key), 0, &k, n, p->d);
         uk->pack_k(attn_grad_panel(r, r->v, uk->k_bytes(p->dv), key), 0, &v, n, p->dv);
-        if (transposed) {
+        if (transposed && r->kt != r->k) {
             void *to = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), key);
             uk->pack_v(to, 0, &k, n, p->d, r->plan->d_pad);
         }

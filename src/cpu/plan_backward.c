@@ -209,7 +209,7 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad, dv_pad = plan->dv_pad;
     size s = {0};
     m->k = take_each(&s, panels, uk->k_bytes(p->d));
-    m->kt = take_each(&s, panels, uk->v_bytes(d_pad));
+    m->kt = uk->rows_are_panels && p->d == d_pad ? m->k : take_each(&s, panels, uk->v_bytes(d_pad));
     m->v = take_each(&s, panels, uk->k_bytes(p->dv));
     m->dk = take(&s, plan->keys, d_pad, real);
     m->dv = take(&s, plan->keys, dv_pad, real);
