@@ -244,6 +244,34 @@ static bool store_rows(attn_grad_run *r, int64_t first, int64_t last)
     return finite;
 }
 
+/* The part `part` of `parts` of rows of Q and dO, towards the cache. */
+static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t part, int64_t parts)
+{
+    const attn_tensor *t[2] = {&r->p->q, &r->g->d_o};
+    const int64_t n = rows.hi - rows.lo;
+    for (int64_t row = rows.lo + n * part / parts; row < rows.lo + n * (part + 1) / parts; row++) {
+        const lane_row at = attn_score_row(&r->scores, row);
+        for (int i = 0; i < 2; i++) {
+            const char *from = attn_at(t[i], r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
+            const int64_t bytes = t[i]->shape[3] * (int64_t)attn_dtype_size(t[i]->dtype);
+            for (int64_t byte = 0; byte < bytes; byte += 64) {
+                ATTN_PREFETCH(from + byte * t[i]->stride[3]);
+            }
+        }
+    }
+}
+
+/* The row block at hand against the keys of the panels, first .. last-1. */
+static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, int64_t first, int64_t last)
+{
+    const int64_t size = r->uk->key_block, end = r->last_row;
+    const attn_interval next = {end, min64(end + r->grad->row_block, rows.hi)};
+    for (int64_t key = first; key < last; key += size) {
+        prefetch_rows(r, next, (key - first) / size, (last - first + size - 1) / size);
+        run_block(r, pass, rows.lo, (attn_interval){key, min64(key + size, last)});
+    }
+}
+
 /* Keys first .. last-1, whose panels fit the scratch, against all rows of the item. */
 static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, int64_t first, int64_t last)
 {
@@ -265,9 +293,7 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
             packed = true;
         }
         attn_grad_pack_rows(r, row, end, pass->dkv);
-        for (int64_t key = first; key < used; key += r->uk->key_block) {
-            run_block(r, pass, rows.lo, (attn_interval){key, min64(key + r->uk->key_block, used)});
-        }
+        run_row_block(r, pass, rows, first, used);
     }
 }
 
