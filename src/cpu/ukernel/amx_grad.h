@@ -53,16 +53,19 @@ typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
 } lane_values;
 
-/* As grad_softmax, with the exp2 and the roundings of this table, and without dS where P is below 2^-125. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp, float *plain, const lane_values *t, int group)
+/* As grad_softmax, with the exp2 and the roundings of this table, and without dS (and P Z) where P is below 2^-125. */
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *keep, float *plain, const lane_values *t,
+                              int group)
 {
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
-    const vec p = probability(d, t->c, t->least), grad = v_fms(v_load(dp), t->factor, t->by[group]);
     const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
+    const vec z = keep ? v_load(keep) : zero, dp = keep ? v_mul(v_load(dp_), z) : v_load(dp_);
+    const vec p = probability(d, t->c, t->least), grad = v_fms(dp, t->factor, t->by[group]);
     if (plain) {
-        v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(v_load(dp), t->delta[group])));
+        v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(dp, t->delta[group])));
     }
-    return (pair){p, _mm512_maskz_mul_ps(some, p, grad)};
+    /* with the mask: keys beyond the tile's last have no Z */
+    return (pair){keep ? _mm512_maskz_mul_ps(some, p, z) : p, _mm512_maskz_mul_ps(some, p, grad)};
 }
 
 /* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
@@ -88,11 +91,7 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
     float *s = s_, *dp = dp_;
     uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
     uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
-    lane_values t;
-    if (tile && tile->keep) {
-        grad_softmax_f32(s, dp, n, tile);
-        tile = NULL;
-    }
+    lane_values t = {.c = v_set1(0)};
     if (tile) {
         t = (lane_values){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
         t.factor = v_set1((float)tile->factor);
@@ -110,9 +109,10 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
         pair x[2][2];
         for (int k = 0; k < 4; k++) {
             const int64_t at = i + k * VL;
+            const float *keep = tile && tile->keep ? (const float *)tile->keep + at : NULL;
             float *plain = tile && tile->plain ? (float *)tile->plain + at : NULL;
             x[k / 2][k % 2] =
-                tile ? softmax_pair(s + at, dp + at, plain, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+                tile ? softmax_pair(s + at, dp + at, keep, plain, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
         }
         store_forms(p + i, ds + i, right + i, x);
     }

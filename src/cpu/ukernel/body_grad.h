@@ -66,25 +66,36 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
     return all == 0;
 }
 
+/* Vectors of lanes whose words are computed side by side: each alone would wait for its own products. */
+enum { FN(DROP_VECTORS) = STRIP / IVL % 2 == 0 ? 2 : 3 };
+
 /* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64 bits: the upper halves
  * are whatever is left of products. */
-static void FN(drop_words)(const attn_drop_tile *t, uint32_t quad, uint64_t word[4][STRIP])
+static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32_t quad, uint64_t word[4][STRIP])
 {
+    enum { N = FN(DROP_VECTORS) };
     const ivec m0 = i_set1(ATTN_PHILOX_M0), m1 = i_set1(ATTN_PHILOX_M1);
-    for (int lane = 0; lane < STRIP; lane += IVL) {
-        uint32_t k0 = t->dropout->key[0], k1 = t->dropout->key[1];
-        ivec x0 = i_set1(quad), x1 = i_load(t->query + lane), x2 = i_load(t->stream + lane), x3 = i_high(x2);
-        for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
-            ivec a = i_mul(m0, x0), b = i_mul(m1, x2);
-            x0 = i_xor3(i_high(b), x1, i_set1(k0));
-            x2 = i_xor3(i_high(a), x3, i_set1(k1));
-            x1 = b;
-            x3 = a;
+    for (int lane = 0; lane < STRIP; lane += N * IVL) {
+        ivec x0[N], x1[N], x2[N], x3[N];
+        ATTN_UNROLL for (int i = 0; i < N; i++) {
+            x0[i] = i_set1(quad), x1[i] = i_load(t->query + lane + i * IVL);
+            x2[i] = i_load(t->stream + lane + i * IVL), x3[i] = i_high(x2[i]);
         }
-        i_store(word[0] + lane, x0);
-        i_store(word[1] + lane, x1);
-        i_store(word[2] + lane, x2);
-        i_store(word[3] + lane, x3);
+        for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
+            ATTN_UNROLL for (int i = 0; i < N; i++) {
+                ivec a = i_mul(m0, x0[i]), b = i_mul(m1, x2[i]);
+                x0[i] = i_xor3(i_high(b), x1[i], key[round][0]);
+                x2[i] = i_xor3(i_high(a), x3[i], key[round][1]);
+                x1[i] = b;
+                x3[i] = a;
+            }
+        }
+        ATTN_UNROLL for (int i = 0; i < N; i++) {
+            i_store(word[0] + lane + i * IVL, x0[i]);
+            i_store(word[1] + lane + i * IVL, x1[i]);
+            i_store(word[2] + lane + i * IVL, x2[i]);
+            i_store(word[3] + lane + i * IVL, x3[i]);
+        }
     }
 }
 
@@ -93,9 +104,14 @@ static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_t
     const uint32_t last = t->dropout->last;
     const real kept = (real)t->dropout->scale;
     uint64_t word[4][STRIP];
+    ivec of_round[ATTN_PHILOX_ROUNDS][2];
+    for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
+        of_round[i][0] = i_set1(t->dropout->key[0] + i * ATTN_PHILOX_W0);
+        of_round[i][1] = i_set1(t->dropout->key[1] + i * ATTN_PHILOX_W1);
+    }
     for (int64_t key = 0; key < n;) {
         int64_t from = (t->first_key + key) % 4;
-        FN(drop_words)(t, (uint32_t)((t->first_key + key) / 4), word);
+        FN(drop_words)(t, of_round, (uint32_t)((t->first_key + key) / 4), word);
         for (; from < 4 && key < n; from++, key++) {
             real *to = (real *)tile + (done + key) * STRIP;
             for (int lane = 0; lane < STRIP; lane++) {
