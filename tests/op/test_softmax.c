@@ -41,11 +41,13 @@ static void b05_large_bf16(void **state)
     tensor_fill(&t.args->q, 133120);
     tensor_fill(&t.args->k, 133120);
     tensor_fill(&t.args->v, 133120);
-    trial_run(&t);
-    for (int64_t c = 0; c < 64; c++) {
-        assert_true(trial_o(&t, 0, 0, 0, c) == 133120);
+    for (int own = 0; own < 2; own++) {
+        (own ? trial_check_own_bits : trial_run)(&t);
+        for (int64_t c = 0; c < 64; c++) {
+            assert_true(trial_o(&t, 0, 0, 0, c) == 133120);
+        }
+        assert_near(trial_lse(&t, 0, 0, 0), 1.417674752e11, 8192);
     }
-    assert_near(trial_lse(&t, 0, 0, 0), 1.417674752e11, 8192);
     trial_close(&t);
 }
 
@@ -131,13 +133,45 @@ static void b11_growing_maximum(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     (void)state;
-    for (int n = 0; n < 3; n++) {
-        trial t = trial_open("nq=2 nk=4096 hq=1 d=1 dv=4 scale=5.5 dtype=%s lse=1 row_max=1", dtypes[n]);
+    for (int n = 0; n < 6; n++) {
+        trial t =
+            trial_open("nq=%d nk=4096 hq=1 d=1 dv=4 scale=5.5 dtype=%s lse=1 row_max=1", n < 3 ? 2 : 20, dtypes[n % 3]);
         tensor_fill(&t.args->q, 1);
         for (int64_t j = 0; j < 4096; j++) {
             inputs_store(&t.args->k, 0, j, 0, 0, (double)(j / 64));
         }
         trial_check(&t);
+        tensor_fill(&t.args->v, 1);
+        trial_check_own_bits(&t);
+        for (int64_t i = 0; i < t.p.nq; i++) {
+            assert_near(trial_o(&t, 0, i, 0, 3), 1, n % 3 == 2 ? 0x1p-7 : 0x1p-10);
+        }
+        trial_close(&t);
+    }
+}
+
+/* The best table: what a row gives does not depend on how large the scores of the rows beside it are. */
+static void large_rows_change_no_others(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        trial t = trial_open("nq=32 nk=300 hq=1 d=8 dtype=%s lse=1", dtypes[n]);
+        double before[32][8], lse[32];
+        trial_run_once(&t, 1);
+        for (int64_t i = 0; i < 32 * 8; i++) {
+            before[i / 8][i % 8] = trial_o(&t, 0, i / 8, 0, i % 8);
+            lse[i / 8] = trial_lse(&t, 0, i / 8, 0);
+            if (i / 8 % 2) {
+                inputs_store(&t.args->q, 0, i / 8, 0, i % 8, i % 8 ? 1000 : -3000);
+            }
+        }
+        trial_run_once(&t, 1);
+        for (int64_t i = 0; i < 32 * 8; i += i % 8 == 7 ? 9 : 1) {
+            assert_true(trial_o(&t, 0, i / 8, 0, i % 8) == before[i / 8][i % 8]);
+            assert_true(trial_lse(&t, 0, i / 8, 0) == lse[i / 8]);
+        }
+        trial_check_own_bits(&t);
         trial_close(&t);
     }
 }
@@ -262,6 +296,7 @@ int main(void)
         cmocka_unit_test(b09_masked_large_values),
         cmocka_unit_test(b10_large_scores),
         cmocka_unit_test(b11_growing_maximum),
+        cmocka_unit_test(large_rows_change_no_others),
         cmocka_unit_test(b14_each_place_is_seen),
         cmocka_unit_test(b15_all_scores_minus_infinity),
         cmocka_unit_test(b16_huge_entries),

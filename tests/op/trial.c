@@ -6,6 +6,7 @@
 #include "oracle.h"
 #include "outputs.h"
 #include "runs.h"
+#include "tables.h"
 
 #include <stdio.h>
 
@@ -59,6 +60,19 @@ void trial_check(trial *t)
     trial_run(t);
     if (!(outputs_judge(t->args, NULL, sentence, sizeof sentence) <= 1)) {
         fail_with_line(t, sentence);
+    }
+}
+
+void trial_check_own_bits(trial *t)
+{
+    char sentence[512];
+    int count;
+    const char *const *names = tables_own_bits(&count);
+    for (int i = 0; i < count; i++) {
+        if (!runs_agree_on(t->args, names[i], sentence, sizeof sentence) ||
+            !(outputs_judge(t->args, names[i], sentence, sizeof sentence) <= 1)) {
+            fail_with_line(t, sentence);
+        }
     }
 }
 

@@ -34,6 +34,10 @@ void trial_run(trial *t);
 /* trial_run, and the oracle's judgement by the contract's bounds. */
 void trial_check(trial *t);
 
+/* The same for the tables with bits of their own, by the bounds that are theirs. Not for infinities among the inputs:
+ * where a number is the sum of parts, infinity is NaN. */
+void trial_check_own_bits(trial *t);
+
 /* For large problems: once, on the best table and this many threads; and the judgement of a sample of rows. */
 void trial_run_once(trial *t, int threads);
 void trial_check_once(trial *t, int threads, int64_t rows);
