@@ -33,7 +33,7 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
 
 /* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and of upper halves
  * apart, transposed. */
-static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int64_t columns)
+static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part)
 {
     __m512i low[16], high[16];
     for (int pair = 0; pair < 16; pair++) {
@@ -41,12 +41,8 @@ static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part, int6
         low[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
         high[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
     }
-    uint32_t block[32][16]; /* [column][pair] */
-    transpose16(block[LOW_COLUMN], 16 * COLUMN_STEP, low);
-    transpose16(block[HIGH_COLUMN], 16 * COLUMN_STEP, high);
-    for (int i = 0; i < 32 && i < columns; i++) {
-        memcpy(to + i * PANEL_KEYS, block[i], sizeof block[i]);
-    }
+    transpose16((uint32_t *)(to + LOW_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, low);
+    transpose16((uint32_t *)(to + HIGH_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, high);
 }
 
 static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
@@ -60,7 +56,7 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
             }
             for (int part = 0; part < PARTS; part++) {
                 uint16_t *to = (uint16_t *)v + (part * dv_pad + c) * PANEL_KEYS + at + key;
-                transpose_values(to, row, part, dv_pad - c);
+                transpose_values(to, row, part);
             }
         }
     }
