@@ -51,7 +51,11 @@ static void take_head(struct reader *r, const char *line)
     if (r->fields < 3 || strcmp(r->name[0], "impl") != 0 || strcmp(r->name[1], "problem") != 0) {
         fail(r, "expected columns impl,problem,... as --csv writes them, not", line);
     }
-    r->b->device = strstr(line, ",matmul_tflops,") != NULL ? ATTN_DEVICE_CUDA : ATTN_DEVICE_CPU;
+    int32_t device = strstr(line, ",matmul_tflops,") != NULL ? ATTN_DEVICE_CUDA : ATTN_DEVICE_CPU;
+    if (r->b->list.count > 0 && device != r->b->device) {
+        fail(r, "results of another device than before:", line);
+    }
+    r->b->device = device;
     r->b->on = bench_device_of(r->b->device);
 }
 
@@ -77,7 +81,7 @@ static void take_record(const struct reader *r, const char *line)
 static void add_problem(struct reader *r, const char *line)
 {
     bench *b = r->b;
-    if (strchr(line, '=') == NULL) {
+    if (strchr(line, '=') == NULL || strchr(line, '{') != NULL) {
         fail(r, "this is no problem:", line);
     }
     cli_add_problems(&b->list, line);

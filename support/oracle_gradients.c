@@ -1,7 +1,6 @@
 /*
  * oracle_gradients.c: the gradients of attn.h, sequence by sequence and row by row, from the formula: O, LSE and delta
- * are computed anew. The arithmetic of a row is oracle_scores.h and
- * oracle_grad_row.h.
+ * are computed anew. The arithmetic of a row is oracle_scores.h and oracle_grad_row.h, in double or long double.
  */
 #include "oracle.h"
 
