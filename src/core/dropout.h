@@ -24,12 +24,12 @@ typedef struct attn_dropout {
     double scale; /* of what is kept: 1 / (1 - p); 0 if nothing is */
 } attn_dropout;
 
-/* p in [0, 1]; off for 0. */
+/* p in [0, 1]; off where p 2^32 rounds to 0. */
 ATTN_CORE attn_dropout attn_dropout_make(double p, uint64_t seed, uint64_t offset)
 {
     double threshold = p * 4294967296.0 + 0.5; /* 2^32 */
-    attn_dropout d = {p > 0, {(uint32_t)seed, (uint32_t)(seed >> 32)}, 0, offset, p < 1 ? 1 / (1 - p) : 0};
-    d.last = threshold >= 4294967296.0 ? UINT32_MAX : threshold >= 1 ? (uint32_t)threshold - 1 : 0;
+    attn_dropout d = {threshold >= 1, {(uint32_t)seed, (uint32_t)(seed >> 32)}, 0, offset, p < 1 ? 1 / (1 - p) : 0};
+    d.last = threshold >= 4294967296.0 ? UINT32_MAX : d.on ? (uint32_t)threshold - 1 : 0;
     return d;
 }
 

@@ -43,6 +43,22 @@ static void test_known_answers(void **state)
     }
 }
 
+/* The smallest p that drops anything is 2^-33, and then it drops the word 0, which key 1 of this offset has. */
+static void test_smallest_p(void **state)
+{
+    static const double p[] = {0x1p-34, 0x1.8p-34, 0x1p-33, 0x1p-32};
+    unsigned char keep[4];
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        attn_dropout_mask_args a = mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4), p[n], 0, 371492825);
+        assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+        for (int j = 0; j < 4; j++) {
+            assert_int_equal(keep[j], n < 2 || j != 1);
+            assert_int_equal(keep[j], oracle_keeps(p[n], 0, a.dropout_offset, 0, 1, 0, 0, j));
+        }
+    }
+}
+
 /* Strided and reversed, with offsets that wrap. */
 static void test_mask_is_the_oracles(void **state)
 {
@@ -157,9 +173,13 @@ static void test_misuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_mask_is_the_oracles),
-        cmocka_unit_test(test_share),         cmocka_unit_test(b107_forward_uses_the_mask),
-        cmocka_unit_test(test_ends),          cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_known_answers),
+        cmocka_unit_test(test_smallest_p),
+        cmocka_unit_test(test_mask_is_the_oracles),
+        cmocka_unit_test(test_share),
+        cmocka_unit_test(b107_forward_uses_the_mask),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_misuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
