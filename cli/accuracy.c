@@ -115,7 +115,8 @@ int accuracy_table(int64_t seeds)
                 one_row(problems[n], dtypes[t], inputs[i], "", seeds);
                 if (tiles && strcmp(dtypes[t], "f64") != 0) {
                     one_row(problems[n], dtypes[t], inputs[i], " cpu=amx", seeds);
-                    one_row(problems[n], dtypes[t], inputs[i], " cpu=amx precise=1", seeds);
+                    const bool f32 = strcmp(dtypes[t], "f32") == 0;
+                    one_row(problems[n], dtypes[t], inputs[i], f32 ? " bf16x3=1" : " cpu=amx precise=1", seeds);
                 }
             }
         }

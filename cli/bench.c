@@ -49,7 +49,7 @@ static const char doc[] =
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
     "  pass=forward|backward|training (both) dropout=P\n"
     "  inputs=normal|outlier|uniform|large|equal seed=S\n"
-    "  precise=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
+    "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
     "  threads=T (0: all cores) cpu=scalar|avx2|avx512|neon|amx\n"
     "\n"
     "Printed: the median of five samples (fewer if a call takes over a second) and their quartiles, with threads=1 of "

@@ -17,8 +17,8 @@ uint64_t check_hash(const attn_forward_args *args);
 /* Adds error_c .. memory_intact, ok and the seed to the object of a problem, prints it and frees it. */
 struct check_verdict {
     errors errors;
-    bool intact, equal; /* nothing written beside the outputs; the bits that there should be */
-    bool exact;         /* O is near enough */
+    bool intact, equal;    /* nothing written beside the outputs; the bits that there should be */
+    bool exact, exact_lse; /* O and LSE are near enough */
     bool ok;
 };
 void check_tell_json(cJSON *object, uint64_t seed, const struct check_verdict *verdict);

@@ -121,7 +121,8 @@ static void judge(struct check *c, const problem *p, struct outcome *out)
         c->worst_c = fmax(c->worst_c, e->c);
     }
     c->worst_lse = fmax(c->worst_lse, e->lse);
-    v->ok = out->status == ATTN_OK && v->intact && v->equal && v->exact && e->lse <= CHECK_MAX_LSE;
+    v->exact_lse = e->lse <= CHECK_MAX_LSE;
+    v->ok = out->status == ATTN_OK && v->intact && v->equal && v->exact && v->exact_lse;
     c->problems++;
     c->unsupported += out->status == ATTN_ERR_UNSUPPORTED;
     c->failed += !v->ok && out->status != ATTN_ERR_UNSUPPORTED;

@@ -114,9 +114,14 @@ bool errors_own_bits(const char *table)
     return table != NULL && strcmp(table, "amx") == 0;
 }
 
-double errors_allowed_c(int32_t dtype, bool precise, const char *table)
+/* ATTN_BF16X3, where e = 2^-17 and s is a score's size: scores are off by 4 e s, so O, by way of P and l, by 8 e s, and
+ * by 7 e for the product with P: at most 8 e (1 + s). dS, by way of P and LSE, is off by 8 e s, of delta by
+ * 8 e (1 + s), of dP by 4 e, and its product loses 7 e: at most 19 e (1 + s). */
+errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table)
 {
-    const double u = 0x1p-24;
-    const bool rounds = errors_own_bits(table) && !precise;
-    return 4 + (rounds && dtype == ATTN_BF16 ? 0x1p-8 / u : rounds && dtype == ATTN_F16 ? 0x1p-16 / u : 0);
+    const double u = 0x1p-24, e = 0x1p-17;
+    const bool rounds = errors_own_bits(table) && !(flags & ATTN_PRECISE);
+    const double p = rounds && dtype == ATTN_BF16 ? 0x1p-8 / u : rounds && dtype == ATTN_F16 ? 0x1p-16 / u : 0;
+    const double x3 = errors_own_bits(table) && dtype == ATTN_F32 && flags & ATTN_BF16X3 ? e / u : 0;
+    return (errors_limits){.c = 4 + p + 8 * x3, .lse = 8 + 8 * x3, .grad_c = 4 + p + 19 * x3};
 }

@@ -28,9 +28,13 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
 /* True for a table whose bits are its own: amx. */
 bool errors_own_bits(const char *table);
 
-/* The c that A1 allows on a table (NULL: one with scalar's bits) for inputs of a type: 4, and where it rounds
- * probabilities to 8 or 16 bits, what that can cost. The same for gradients, where P and dS are rounded. */
-double errors_allowed_c(int32_t dtype, bool precise, const char *table);
+/* What is allowed on a table (NULL: one with scalar's bits) for inputs of a type and a call's flags: the c of A1, 4,
+ * and what A3 multiplies, 8, and on top of them what a table's fewer bits can cost. */
+typedef struct errors_limits {
+    double c, lse;
+    double grad_c; /* of gradients, where P and dS are rounded */
+} errors_limits;
+errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table);
 
 /* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is not. */
 double errors_distance(double x, double exact);

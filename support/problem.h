@@ -16,7 +16,8 @@
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
- *   precise=0|1   index=i32|i64   lse=0|1 row_max=0|1   offset=E (elements by which every base pointer is shifted)
+ *   precise=0|1 bf16x3=0|1   index=i32|i64   lse=0|1 row_max=0|1
+ *   offset=E                       (elements by which every base pointer is shifted)
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
@@ -35,7 +36,7 @@ typedef struct problem {
     int32_t dtype, o_dtype, index_dtype, bias_dtype;
     int32_t layout, inputs;                 /* enum problem_layout, problem_inputs */
     int32_t pass, d_bias_dtype, grad_dtype; /* enum problem_pass; 0 = none; 0 = dtype */
-    bool causal, top_left, precise, lse, row_max;
+    bool causal, top_left, precise, bf16x3, lse, row_max;
     bool d_lse, d_alibi, d_sinks;
     bool has_window, has_scale;
     int64_t window_left, window_right;

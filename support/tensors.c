@@ -202,7 +202,8 @@ static void set_options(const problem *p, attn_forward_args *a)
 {
     a->struct_size = sizeof *a;
     a->flags = (p->causal ? ATTN_CAUSAL : 0u) | (p->top_left ? ATTN_TOP_LEFT : 0u) |
-               (p->has_window ? ATTN_WINDOW : 0u) | (p->has_scale ? ATTN_SCALE : 0u) | (p->precise ? ATTN_PRECISE : 0u);
+               (p->has_window ? ATTN_WINDOW : 0u) | (p->has_scale ? ATTN_SCALE : 0u) |
+               (p->precise ? ATTN_PRECISE : 0u) | (p->bf16x3 ? ATTN_BF16X3 : 0u);
     a->window_left = p->window_left;
     a->window_right = p->window_right;
     a->softmax_scale = p->scale;

@@ -34,6 +34,7 @@ const struct word problem_words[] = {
     {"causal", BOOLEAN, AT(causal), 0, NULL, NULL},
     {"top_left", BOOLEAN, AT(top_left), 0, NULL, NULL},
     {"precise", BOOLEAN, AT(precise), 0, NULL, NULL},
+    {"bf16x3", BOOLEAN, AT(bf16x3), 0, NULL, NULL},
     {"window_left", INTEGER, AT(window_left), AT(has_window), NULL, NULL},
     {"window_right", INTEGER, AT(window_right), AT(has_window), NULL, NULL},
     {"scale", REAL, AT(scale), AT(has_scale), NULL, NULL},

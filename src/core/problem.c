@@ -198,11 +198,12 @@ static int64_t window_bound(int64_t n)
 
 static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
 {
-    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE;
+    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE | ATTN_BF16X3;
     if (args->flags & ~known) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits", (unsigned long long)args->flags);
     }
     p->precise = (args->flags & ATTN_PRECISE) != 0;
+    p->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
     p->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
     bool window = (args->flags & ATTN_WINDOW) != 0;
     p->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;

@@ -16,7 +16,7 @@ typedef struct attn_problem {
     attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
     attn_tensor cu_q, cu_k, used_q, used_k;
     int64_t batch, heads, kv_heads, group, d, dv;
-    bool varlen, top_left, precise;
+    bool varlen, top_left, precise, bf16x3;
     bool device;                       /* data, lengths too, is a GPU's: not to be read here */
     int64_t window_left, window_right; /* ATTN_UNBOUNDED or >= 0; causal is window_right = 0 */
     double scale, softcap;             /* softcap 0 = off */

@@ -59,7 +59,7 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
     case ATTN_F64:
         return isa->f64;
     case ATTN_F32:
-        return isa->f32;
+        return p->bf16x3 ? isa->bf16x3 : isa->f32;
     case ATTN_BF16:
         return p->precise ? isa->precise : isa->bf16;
     default:

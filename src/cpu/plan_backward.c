@@ -260,7 +260,10 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
     if (g->p.precise || g->d_o.dtype != dtype) {
         return isa->precise;
     }
-    return dtype == ATTN_F32 ? isa->f32 : dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
+    if (dtype == ATTN_F32) {
+        return g->p.bf16x3 ? isa->bf16x3 : isa->f32;
+    }
+    return dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
 }
 
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)

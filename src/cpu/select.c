@@ -5,8 +5,8 @@
 #include "cpu/features.h"
 #include <string.h>
 
-#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise) \
-    {#isa, needs, same, &f32, &f64, &f16, &bf16, &precise},
+#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
+    {#isa, needs, same, &f32, &f64, &f16, &bf16, &precise, &x3},
 static const attn_isa isas[] = {
 #include "cpu/ukernels.inc"
 };

@@ -143,7 +143,8 @@ typedef struct attn_ukernel {
 } attn_ukernel;
 
 /* The tables; ukernels.inc has one line per instruction set. */
-#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise) extern const attn_ukernel f32, f64, f16, bf16;
+#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
+    extern const attn_ukernel f32, f64, f16, bf16, x3;
 #include "cpu/ukernels.inc"
 #undef ATTN_UKERNELS
 

@@ -1,8 +1,8 @@
 /*
  * check_grad_products.c: the products of the backward pass as a table has them, in whatever form: tiles of P and dS are
  * split, rows of X packed, G += P X (rows, rows_careful) and dQT += K^T dS (pv) compared with float64. The bound is
- * gamma of the additions, and 2^-8 or 2^-16 where P and dS have 8 or 16 bits. That tables with the bits of scalar have
- * them here too is check_grad.c's.
+ * gamma of the additions, and what a table loses where P and dS have fewer bits. That tables with the bits of scalar
+ * have them here too is check_grad.c's.
  */
 #include "checks.h"
 #include "cpu/ukernel_grad.h"
@@ -112,8 +112,7 @@ static void *make_x(kit *k, const products *c)
 
 static double relative(const kit *k, int64_t terms)
 {
-    double rounding = k->same_bits ? 0 : k->dtype == ATTN_BF16 ? 0x1p-8 : k->dtype == ATTN_F16 ? 0x1p-16 : 0;
-    return rounding + kit_gamma(k, (double)terms + 40);
+    return k->losses.weights + kit_gamma(k, (double)terms + 40);
 }
 
 static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact, double size,

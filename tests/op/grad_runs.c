@@ -112,7 +112,7 @@ bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_ar
 double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence, size_t size)
 {
     grad_errors e;
-    double worst = 0, allowed = errors_allowed_c(args->q.dtype, (args->flags & ATTN_PRECISE) != 0, table);
+    double worst = 0, allowed = errors_allowed(args->q.dtype, args->flags, table).grad_c;
     int length = snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
     grad_errors_measure(args, &e);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {

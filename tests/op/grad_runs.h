@@ -24,8 +24,8 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
  * by what the table is allowed. */
 bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args, char *sentence, size_t size);
 
-/* The largest share of its bound (half an ulp and c u times the weighted sizes; c of errors_allowed_c) that the error
- * of a gradient has. The sentence has the numbers. */
+/* The largest share of its bound (half an ulp and c u times the weighted sizes; grad_c of errors_allowed) that the
+ * error of a gradient has. The sentence has the numbers. */
 double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence, size_t size);
 
 #endif

@@ -99,11 +99,10 @@ double outputs_judge(const attn_forward_args *args, const char *table, char *sen
 {
     errors e;
     errors_measure(args, INT64_MAX, &e);
-    double allowed = errors_allowed_c(args->q.dtype, (args->flags & ATTN_PRECISE) != 0, table),
-           worst = fmax(e.c / allowed, fmax(e.lse, e.row_max) / 8);
-    snprintf(sentence, size, "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most 8)", e.c,
-             allowed, e.lse, e.row_max);
-    return worst;
+    const errors_limits allowed = errors_allowed(args->q.dtype, args->flags, table);
+    snprintf(sentence, size, "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most %.3g)", e.c,
+             allowed.c, e.lse, e.row_max, allowed.lse);
+    return fmax(e.c / allowed.c, fmax(e.lse, e.row_max) / allowed.lse);
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------------------------- */

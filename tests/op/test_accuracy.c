@@ -42,11 +42,27 @@ static void assert_rounded_p(const char *line, int64_t rows)
     assert_true(e.rmse <= 1.45 * e.rmse_once);
 }
 
+/* With a thousand keys the worst element is that of the row with the largest score, which the seed decides: of 24 seeds
+ * one or two exceed 2e-7 on every table (docs/numerics.md). The mean of the worst tells a table that sums badly. */
+static void assert_f32_over_seeds(const char *words)
+{
+    double sum = 0;
+    for (int seed = 0; seed < 8; seed++) {
+        char line[128];
+        snprintf(line, sizeof line, "%s seed=%d", words, seed);
+        errors e = measure(line, 1024);
+        sum += e.relative;
+        assert_true(e.relative <= 4e-7);
+        assert_true(e.c <= 4);
+    }
+    assert_true(sum / 8 <= 2e-7);
+}
+
 static void test_f32_1024(void **state)
 {
     (void)state;
-    assert_f32("n=1024 hq=1 d=64 dtype=f32", 1024);
-    assert_f32("n=1024 hq=1 d=128 dtype=f32", 1024);
+    assert_f32_over_seeds("n=1024 hq=1 d=64 dtype=f32");
+    assert_f32_over_seeds("n=1024 hq=1 d=128 dtype=f32");
 }
 
 static void test_f32_4096(void **state)
@@ -86,6 +102,18 @@ static void test_bf16(void **state)
     assert_rounded_p("nq=512 nk=4096 hq=1 d=128 dtype=bf16 inputs=outlier", 512);
 }
 
+/* Two parts where the best table has them: sizes that nobody promised, but that users want to know. */
+static void test_bf16x3(void **state)
+{
+    const char *const lines[] = {"n=1024 hq=1 d=64 dtype=f32 bf16x3=1", "nq=512 nk=4096 hq=1 d=128 dtype=f32 bf16x3=1"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        errors e = measure(lines[i], 512);
+        assert_true(e.relative <= 1e-5);
+        assert_true(e.rmse <= 1e-6);
+    }
+}
+
 /* Outliers: the RMSE is that of the few rows whose largest score is a product of two outliers, hence it depends on the
  * sample: 1e-7 to 3.3e-7 over seeds, whatever the order of summation. One f32 accumulator over all keys gives 5e-6. */
 static void b19a_outliers(void **state)
@@ -113,7 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32_1024), cmocka_unit_test(test_f32_4096), cmocka_unit_test(test_f32_16384),
         cmocka_unit_test(test_f16),      cmocka_unit_test(test_bf16),     cmocka_unit_test(b19a_outliers),
-        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_bf16x3),   cmocka_unit_test(test_f64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

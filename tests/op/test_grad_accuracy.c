@@ -22,7 +22,7 @@ static const char *best_table(void)
 static grad_errors measure(const char *line)
 {
     trial t = trial_open("%s pass=backward", line);
-    const double allowed = errors_allowed_c(t.p.dtype, t.p.precise, best_table());
+    const double allowed = errors_allowed(t.p.dtype, t.tensors.grad.flags, best_table()).grad_c;
     grad_errors e;
     char sentence[256];
     assert_true(runs_once(&t.tensors.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));

@@ -1,8 +1,8 @@
 /*
  * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included at the end of
- * amx_bf16.c, amx_f16.c and amx_f32.c, which define before it
+ * amx_<NAME>.c, which defines before it
  *
- *   NAME, PARTS        bf16, 1; f16, 2; f32, 3
+ *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
  *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]

@@ -1,6 +1,6 @@
 /*
  * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits than bf16. Included
- * by amx_f16.c and amx_f32.c, which define load_columns().
+ * by amx_f16.c, amx_bf16x3.c and amx_f32.c, with load_columns().
  */
 
 /* x without its lower 16 bits, and the rest in x. */

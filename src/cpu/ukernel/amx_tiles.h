@@ -1,6 +1,6 @@
 /*
  * amx_tiles.h: AMX tiles for the tables on them: one macro per instruction, configuration, transposes. Included by
- * amx_bf16.c, amx_f16.c and amx_f32.c only; everything is static.
+ * amx_<type>.c only; everything is static.
  *
  * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
  *

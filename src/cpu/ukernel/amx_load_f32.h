@@ -1,0 +1,20 @@
+/*
+ * amx_load_f32.h: elements of f32 for amx_split.h. Included by the tables that take them, amx_f32.c and amx_bf16x3.c.
+ */
+
+typedef float element;
+
+/* Columns c .. c+15 of a row of n; zero beyond n. */
+static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
+{
+    const float *x = row;
+    if (stride == 1) {
+        int64_t left = n - c;
+        return _mm512_maskz_loadu_ps((__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0), x + c);
+    }
+    float column[16] = {0};
+    for (int64_t i = 0; i < 16 && c + i < n; i++) {
+        column[i] = x[(c + i) * stride];
+    }
+    return v_load(column);
+}
