@@ -1,12 +1,12 @@
 """Attention by the libraries that users would take otherwise, called from Python: the other end of cli/peer.c.
 
-`attn bench` starts one process per library and problem with this text as `python3 -c`. Lines of JSON come in on stdin
-and go out on stdout. The first one in is the job: which library, how many threads, which file holds Q, K, V and O and
-where in it they lie; the answer is {"kernel": name} or {"refused": why}. Then {"repeats": n} asks for n calls in a row
-and gets {"seconds": of all of them, "waited": of its threads for a core}, with the last result left in O, outside of
-the time. Inputs are converted before, not during the time, to the layout that a library wants. A call is the job's
-"pass": forward, backward (of one forward pass before the time), or training, which is both. Dropout draws positions of
-the library's own.
+`attn bench` starts one process per library and problem with peer_onednn.py and this text after it as `python3 -c`.
+Lines of JSON come in on stdin and go out on stdout. The first one in is the job: which library, how many threads, which
+file holds Q, K, V and O and where in it they lie; the answer is {"kernel": name} or {"refused": why}. Then
+{"repeats": n} asks for n calls in a row and gets {"seconds": of all of them, "waited": of its threads for a core}, with
+the last result left in O, outside of the time. Inputs are converted before, not during the time, to the layout that a
+library wants. A call is the job's "pass": forward, backward (of one forward pass before the time), or training, which
+is both. Dropout draws positions of the library's own.
 """
 import json
 import mmap
@@ -184,8 +184,9 @@ out = os.dup(1)
 os.dup2(2, 1)  # what libraries print is not for the pipe
 job = json.loads(sys.stdin.readline())
 memory = mmap.mmap(job["file"], job["bytes"])
+peers = {"torch": torch_peer, "onnxruntime": onnxruntime_peer, "onednn": onednn_peer}
 try:
-    kernel, call, keep = {"torch": torch_peer, "onnxruntime": onnxruntime_peer}[job["peer"]](job, memory)
+    kernel, call, keep = peers[job["peer"]](job, memory)
     keep(call())
 except Refused as refusal:
     say({"refused": str(refusal)})

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const bench_device bench_cpu = {
-    .names = {"libattn", "standard", "torch", "onnxruntime"},
+    .names = {"libattn", "standard", "torch", "onnxruntime", "onednn"},
     .by_default = {true, true},
     .min_time = 0.1,
     .rounds = 5,
@@ -22,7 +22,7 @@ static const bench_device bench_cpu = {
 static const struct argp_option options[] = {
     {"suite", 's', "FILE", 0, "measure the problems of a file, one line each", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: this GPU", 0},
-    {"peers", 'P', NULL, 0, "all of libattn, standard, torch and onnxruntime, as far as they are installed", 0},
+    {"peers", 'P', NULL, 0, "all of libattn, standard, torch, onnxruntime and onednn, as far as they are installed", 0},
     {"impl", 'i', "NAMES", 0,
      "some of these (default: libattn,standard); with --device cuda some of libattn,cudnn,flash,standard (default: "
      "all)",
@@ -67,8 +67,8 @@ static const char doc[] =
     "from C or from Python. The ceiling is the product of two 8192 x 8192 matrices of that type by PyTorch.\n"
     "\n"
     "Peers are called from Python on the same tensors and threads, and timed there; what Python adds to a call is part "
-    "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx, then --python "
-    "V/bin/python.\n"
+    "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx && V/bin/pip install "
+    "--no-deps paddlepaddle (for the oneDNN inside), then --python V/bin/python.\n"
     "\n"
     "Examples:\n"
     "  attn bench \"hq=16 nq=4096 d=64 causal=1 threads=1\"\n"
@@ -83,22 +83,29 @@ const bench_device *bench_device_of(int32_t device)
     return device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
 }
 
+int bench_find(const bench_device *on, const char *name)
+{
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS && on->names[i] != NULL; i++) {
+        if (strcmp(name, on->names[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 static void choose_implementations(bench *b)
 {
-    char copy[64], *rest = copy, *name;
-    const char *const *known = b->on->names;
-    for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
+    char copy[64], known[64] = "", *rest = copy, *name;
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS && b->on->names[i] != NULL; i++) {
         b->use[i] = b->names == NULL && (b->peers || b->on->by_default[i]);
+        size_t end = strlen(known);
+        snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ", b->on->names[i]);
     }
     snprintf(copy, sizeof copy, "%s", b->names != NULL ? b->names : "");
     while (b->names != NULL && (name = strsep(&rest, ",")) != NULL) {
-        int i = 0;
-        while (i < BENCH_IMPLEMENTATIONS && strcmp(name, known[i]) != 0) {
-            i++;
-        }
-        if (i == BENCH_IMPLEMENTATIONS) {
-            exit(cli_error(CLI_USAGE, "--impl: \"%s\" is not one of %s, %s, %s, %s", name, known[0], known[1], known[2],
-                           known[3]));
+        int i = bench_find(b->on, name);
+        if (i < 0) {
+            exit(cli_error(CLI_USAGE, "--impl: \"%s\" is not one of %s", name, known));
         }
         b->use[i] = true;
     }

@@ -28,9 +28,9 @@ typedef struct bench_result {
 } bench_result;
 
 /* The implementations of a device, called as worker.h says of the CPU's; the first is libattn. */
-enum { BENCH_IMPLEMENTATIONS = 4 };
+enum { BENCH_IMPLEMENTATIONS = 5 };
 typedef struct bench_device {
-    const char *names[BENCH_IMPLEMENTATIONS];
+    const char *names[BENCH_IMPLEMENTATIONS]; /* a device with fewer has NULL at the end */
     bool by_default[BENCH_IMPLEMENTATIONS];
     double min_time; /* seconds of a sample, and samples, unless asked for others */
     int rounds;
@@ -42,6 +42,9 @@ typedef struct bench_device {
 } bench_device;
 
 const bench_device *bench_device_of(int32_t device);
+
+/* Which of its names this is; -1: none. */
+int bench_find(const bench_device *on, const char *name);
 
 /* GPU 0. bench_gpu_open comes first; its errors are those of attn_context_create. */
 extern const bench_device bench_gpu;

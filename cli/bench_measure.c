@@ -146,9 +146,11 @@ static void conclude(bench *b, worker *w, bench_result *r, const struct round *r
 {
     r[0].ratio = r[0].one_by_one_ratio = NAN;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        cli_progress("error of %s against float64", b->on->names[i]);
-        if (r[i].measured && b->status == CLI_OK && !b->on->finish(&w[i], &r[i].report)) {
-            give_up(b, &r[i], &w[i]);
+        if (r[i].measured && b->status == CLI_OK) {
+            cli_progress("error of %s against float64", r[i].implementation);
+            if (!b->on->finish(&w[i], &r[i].report)) {
+                give_up(b, &r[i], &w[i]);
+            }
         }
         if (r[i].measured) {
             conclude_one(&r[i], rounds, count, i);
@@ -174,10 +176,12 @@ void bench_measure(bench *b, int index)
         r[i].implementation = name;
         r[i].problem = &b->list.problems[index];
         r[i].device = b->device;
-        cli_progress("problem %d of %d: inputs and first call of %s", index + 1, b->list.count, name);
-        r[i].measured = b->use[i] && b->status == CLI_OK && b->on->start(&w[i], name, b->python, r[i].problem);
-        if (b->use[i] && b->status == CLI_OK && !r[i].measured) {
-            give_up(b, &r[i], &w[i]);
+        if (b->use[i] && b->status == CLI_OK) {
+            cli_progress("problem %d of %d: inputs and first call of %s", index + 1, b->list.count, name);
+            r[i].measured = b->on->start(&w[i], name, b->python, r[i].problem);
+            if (!r[i].measured) {
+                give_up(b, &r[i], &w[i]);
+            }
         }
     }
     int measured = measure_rounds(b, w, r, rounds);

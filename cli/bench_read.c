@@ -119,11 +119,8 @@ static void take_field(bench_result *x, const char *name, const char *value)
 static bench_result *place_of(struct reader *r, const char *implementation, const char *line)
 {
     bench *b = r->b;
-    int i = 0;
-    while (i < BENCH_IMPLEMENTATIONS && strcmp(implementation, b->on->names[i]) != 0) {
-        i++;
-    }
-    if (i == BENCH_IMPLEMENTATIONS) {
+    int i = bench_find(b->on, implementation);
+    if (i < 0) {
         fail(r, "unknown implementation", implementation);
     }
     bool same = b->list.count > 0 && strcmp(r->last, line) == 0;

@@ -13,16 +13,15 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* The text of a script in bench/, which the build's include path has. */
-#define SCRIPT(name, file)                    \
-    __asm__(".section .rodata\n"              \
-            ".globl " #name "\n"              \
-            ".hidden " #name "\n" #name ":\n" \
-            ".incbin \"" file "\"\n"          \
-            ".byte 0\n"                       \
+/* A script from files in bench/, which the build's include path has. */
+#define TEXT(file) ".incbin \"" file "\"\n"
+#define SCRIPT(name, text)                                     \
+    __asm__(".section .rodata\n"                               \
+            ".globl " #name "\n"                               \
+            ".hidden " #name "\n" #name ":\n" text ".byte 0\n" \
             ".previous\n")
-SCRIPT(peer_script_cpu, "peers.py");
-SCRIPT(peer_script_cuda, "peers_cuda.py");
+SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peers.py"));
+SCRIPT(peer_script_cuda, TEXT("peers_cuda.py"));
 
 const char *peer_refuses(const attn_forward_args *a)
 {

@@ -1,8 +1,8 @@
 /*
  * peer.h: libraries of attention that are called from Python, by a script that the program carries inside: on the CPU
- * PyTorch and ONNX Runtime (bench/peers.py), on a GPU PyTorch's backends (bench/peers_cuda.py). A Python process shares
- * Q, K, V, O and the bias with this one and measures calls on request. Called by worker.c, from a child that does
- * nothing else, and by bench_gpu.c.
+ * PyTorch, ONNX Runtime and oneDNN (bench/peers.py), on a GPU PyTorch's backends (bench/peers_cuda.py). A Python
+ * process shares Q, K, V, O and the bias with this one and measures calls on request. Called by worker.c, from a child
+ * that does nothing else, and by bench_gpu.c.
  */
 #ifndef CLI_PEER_H
 #define CLI_PEER_H
