@@ -14,7 +14,8 @@
  *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
- *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by itself where there are
+ *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low halves; i_high(a) = the
  *                                      high half

@@ -35,6 +35,8 @@
 #undef v_store_f16
 #undef v_zip_low
 #undef v_zip_high
+#undef v_low_halves
+#undef v_high_halves
 #undef ivec
 #undef IVL
 #undef i_load

@@ -182,17 +182,33 @@ ATTN_INLINE bool FN(in_place)(int64_t stride, int32_t dtype, int64_t n)
 
 enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
 
-/* x[i] lane j becomes x[j] lane i: log2(VL) perfect shuffles. */
-ATTN_INLINE void FN(transpose)(vec *x)
+/* x[i] lane j becomes x[j] lane i, n of both: log2(n) perfect shuffles. */
+ATTN_INLINE void FN(shuffle)(vec *x, const int n)
 {
     vec y[VL];
-    ATTN_UNROLL for (int step = 1; step < VL; step *= 2) {
-        ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
-            y[2 * i] = v_zip_low(x[i], x[i + VL / 2]);
-            y[2 * i + 1] = v_zip_high(x[i], x[i + VL / 2]);
+    ATTN_UNROLL for (int step = 1; step < n; step *= 2) {
+        ATTN_UNROLL for (int i = 0; i < n / 2; i++) {
+            y[2 * i] = v_zip_low(x[i], x[i + n / 2]);
+            y[2 * i + 1] = v_zip_high(x[i], x[i + n / 2]);
         }
-        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = y[i];
+        ATTN_UNROLL for (int i = 0; i < n; i++) x[i] = y[i];
     }
+}
+
+/* x[i] lane j becomes x[j] lane i. Where zips stay within halves of a vector, the matrix is two of half the size. */
+ATTN_INLINE void FN(transpose)(vec *x)
+{
+#ifdef v_low_halves
+    ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
+        vec low = v_low_halves(x[i], x[i + VL / 2]);
+        x[i + VL / 2] = v_high_halves(x[i], x[i + VL / 2]);
+        x[i] = low;
+    }
+    FN(shuffle)(x, VL / 2);
+    FN(shuffle)(x + VL / 2, VL / 2);
+#else
+    FN(shuffle)(x, VL);
+#endif
 }
 
 /* to[key] = what the row of `lane` adds to the scores of n keys. */

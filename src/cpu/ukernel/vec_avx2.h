@@ -35,8 +35,10 @@
 #define v_ldexp(a, t, n) \
     _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), \
                                                           _mm256_set1_epi32(127 << 23))))
-#define v_zip_low(a, b) _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20)
-#define v_zip_high(a, b) _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x31)
+#define v_zip_low _mm256_unpacklo_ps
+#define v_zip_high _mm256_unpackhi_ps
+#define v_low_halves(a, b) _mm256_permute2f128_ps(a, b, 0x20)
+#define v_high_halves(a, b) _mm256_permute2f128_ps(a, b, 0x31)
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p) \
     _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
@@ -73,7 +75,9 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define v_ldexp(a, t, n) \
     _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(t), 52), \
                                                           _mm256_set1_epi64x(INT64_C(1023) << 52))))
-#define v_zip_low(a, b) _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x20)
-#define v_zip_high(a, b) _mm256_permute2f128_pd(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b), 0x31)
+#define v_zip_low _mm256_unpacklo_pd
+#define v_zip_high _mm256_unpackhi_pd
+#define v_low_halves(a, b) _mm256_permute2f128_pd(a, b, 0x20)
+#define v_high_halves(a, b) _mm256_permute2f128_pd(a, b, 0x31)
 
 #endif
