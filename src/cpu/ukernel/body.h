@@ -253,6 +253,19 @@ ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const vo
     return any;
 }
 
+/* Columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
+ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by, const bool whole)
+{
+    vec x[VL];
+    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
+    FN(transpose)(x);
+    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        if (whole || c + i < n) {
+            v_store(to + (c + i) * STRIP, v_mul(x[i], by));
+        }
+    }
+}
+
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
 {
     real tile[VL][FN(CHUNK)];
@@ -264,18 +277,15 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
         for (int lane = 0; lane < STRIP; lane += VL) {
             real *to = (real *)qt + c0 * STRIP + lane;
             bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
-            for (int64_t c = 0; !any && c < n; c++) {
+            int64_t c = 0;
+            for (; !any && c < n; c++) {
                 v_store(to + c * STRIP, v_set1(0));
             }
-            for (int64_t c = 0; any && c < n; c += VL) {
-                vec x[VL];
-                ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
-                FN(transpose)(x);
-                ATTN_UNROLL for (int i = 0; i < VL; i++) {
-                    if (c + i < n) {
-                        v_store(to + (c + i) * STRIP, v_mul(x[i], by));
-                    }
-                }
+            for (; c + VL <= n; c += VL) {
+                FN(pack_q_block)(to, from, c, n, by, true);
+            }
+            if (c < n) {
+                FN(pack_q_block)(to, from, c, n, by, false);
             }
         }
     }

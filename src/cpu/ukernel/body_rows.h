@@ -296,22 +296,36 @@ static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
     }
 }
 
-/* OT / divisor for `lanes` lanes, of VL, and columns 0 .. n-1, as rows. + 0: a zero is positive however many
- * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1; none (NULL) is 1. */
-ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t n, const real *divisor, int lanes)
+/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. + 0: a zero is positive however many
+ * empty tiles were skipped. A divisor of 0 gives 0; others are at least about 1; none (NULL) is 1. `whole`: VL columns
+ * and lanes, no divisor is 0. */
+ATTN_INLINE void FN(divide_block)(real *const *row, const real *ot, int64_t c, int64_t n, const real *divisor,
+                                  int lanes, const bool whole)
 {
     const vec tiny = v_set1(REAL_MIN), zero = v_set1(0);
-    for (int64_t c = 0; c < n; c += VL) {
-        vec x[VL];
-        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = c + i < n ? v_load(ot + (c + i) * STRIP) : zero;
-        FN(transpose)(x);
-        ATTN_UNROLL for (int i = 0; i < VL; i++) {
-            if (i < lanes) {
-                vec by = v_set1(divisor ? divisor[i] : 1);
-                vec y = divisor ? v_zero_lt(v_abs(by), tiny, v_div(x[i], by)) : x[i];
-                v_store(row[i] + c, v_add(y, zero));
-            }
+    vec x[VL];
+    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = whole || c + i < n ? v_load(ot + (c + i) * STRIP) : zero;
+    FN(transpose)(x);
+    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        if (whole || i < lanes) {
+            vec by = v_set1(divisor ? divisor[i] : 1), y = divisor ? v_div(x[i], by) : x[i];
+            v_store(row[i] + c, v_add(whole || !divisor ? y : v_zero_lt(v_abs(by), tiny, y), zero));
         }
+    }
+}
+
+static void FN(divide_to_rows)(real *const *row, const real *ot, int64_t n, const real *divisor, int lanes)
+{
+    bool whole = divisor && lanes >= VL;
+    for (int i = 0; whole && i < VL; i++) {
+        whole = divisor[i] >= REAL_MIN;
+    }
+    int64_t c = 0;
+    for (; whole && c + VL <= n; c += VL) {
+        FN(divide_block)(row, ot, c, n, divisor, lanes, true);
+    }
+    for (; c < n; c += VL) {
+        FN(divide_block)(row, ot, c, n, divisor, lanes, false);
     }
 }
 
