@@ -33,6 +33,12 @@ ATTN_CORE attn_interval attn_mask_row(const attn_problem *p, const attn_sequence
     return v;
 }
 
+/* Not all of the sequence's used rows see the same keys. */
+ATTN_CORE bool attn_mask_differs(const attn_problem *p)
+{
+    return p->window_left != ATTN_UNBOUNDED || p->window_right != ATTN_UNBOUNDED;
+}
+
 /* The intervals of a set of rows at once: their hull, and the keys that all of them see. */
 typedef struct attn_rows_mask {
     attn_interval hull, common;

@@ -268,19 +268,28 @@ static void store_strip(const item_run *r, int strip, const attn_tensor *o, cons
     r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
 }
 
-static void finish_strip(const item_run *r, int strip)
+/* LSE, row maximum and what O is divided by, in place of alpha. */
+static void finish_rows(const item_run *r, int strip, const attn_running *state)
 {
-    attn_running state = strip_state(r, strip);
-    void *divisor = state.alpha;
     int lanes = strip_lanes(r, strip);
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        double m = get_real(r->uk, state.m, lane), l = get_real(r->uk, state.l, lane);
-        attn_row_end end = finish_row(r, row, m, l, state.top ? get_real(r->uk, state.top, lane) : m);
+        double m = get_real(r->uk, state->m, lane), l = get_real(r->uk, state->l, lane);
+        attn_row_end end = finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
         if (end.far > 0) {
             divide_far(r, strip_ot(r, strip), lane, end);
         }
-        set_real(r->uk, divisor, lane, end.far > 0 ? 1 : end.divisor);
+        set_real(r->uk, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
+    }
+}
+
+static void finish_strip(const item_run *r, int strip)
+{
+    const attn_running state = strip_state(r, strip);
+    const void *divisor = state.l;
+    if (r->p->sinks.data || r->p->lse.data || r->p->row_max.data) {
+        finish_rows(r, strip, &state);
+        divisor = state.alpha;
     }
     store_strip(r, strip, &r->p->o, divisor);
     if (r->p->o_f32.data) {

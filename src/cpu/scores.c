@@ -22,6 +22,9 @@ attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int 
 {
     attn_rows_mask mask = attn_mask_none();
     int64_t query = first / r->fold, last = lanes > 0 ? (first + lanes - 1) / r->fold : query - 1;
+    if (!attn_mask_differs(r->p) && query < last && last < r->seq->nq_used) {
+        query = last; /* for all of them */
+    }
     for (; query <= last; query++) {
         attn_mask_add(&mask, attn_mask_row(r->p, r->seq, query));
     }
