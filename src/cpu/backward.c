@@ -81,8 +81,8 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
             d_o_row[i] = flat_row(p, &j->g->d_o, first + i);
         }
         if (n > 0) {
-            uk->pack_q(o, o_row, p->o.stride[3], p->o.dtype, p->dv, 1);
-            uk->pack_q(d_o, d_o_row, j->g->d_o.stride[3], j->g->d_o.dtype, p->dv, 1);
+            uk->pack_q(o, o_row, p->o.stride[3], p->o.dtype, p->dv, 1, uk->strip);
+            uk->pack_q(d_o, d_o_row, j->g->d_o.stride[3], j->g->d_o.dtype, p->dv, 1, uk->strip);
             uk->grad->dots(dots, o, d_o, p->dv);
             finish_rows(j, first, n, dots);
         }

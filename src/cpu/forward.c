@@ -108,7 +108,8 @@ static void start_strip(item_run *r, int strip)
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     reset_strip(r, strip);
     if (!sees_nothing(r, strip)) {
-        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor);
+        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor,
+                      lanes);
     }
 }
 

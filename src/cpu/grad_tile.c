@@ -87,7 +87,8 @@ int attn_grad_lanes(const attn_grad_run *r, int strip)
 static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
 {
     const void *q[ATTN_MAX_STRIP] = {NULL}, *d_o[ATTN_MAX_STRIP] = {NULL};
-    const int64_t width = r->uk->strip, first = r->first_row + strip * width;
+    const int width = r->uk->strip;
+    const int64_t first = r->first_row + (int64_t)strip * width;
     for (int lane = 0; lane < width; lane++) {
         double lse = INFINITY, delta = 0;
         lane_row row = attn_score_row(&r->scores, first + lane);
@@ -107,8 +108,8 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
     void *qt = attn_grad_strip(r->qt, r->uk->q_bytes(d), strip),
          *dot = attn_grad_strip(r->dot, r->uk->q_bytes(dv), strip);
     if (!as_rows) {
-        r->uk->pack_q(qt, q, tq->stride[3], tq->dtype, d, factor);
-        r->uk->pack_q(dot, d_o, tdo->stride[3], tdo->dtype, dv, 1);
+        r->uk->pack_q(qt, q, tq->stride[3], tq->dtype, d, factor, width);
+        r->uk->pack_q(dot, d_o, tdo->stride[3], tdo->dtype, dv, 1, width);
         return;
     }
     void *qx = attn_grad_strip(r->q, r->grad->x_bytes(d_pad), strip);

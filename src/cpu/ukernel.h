@@ -101,8 +101,10 @@ typedef struct attn_ukernel {
     void (*pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d);
     void (*pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad);
 
-    /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. */
-    void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor);
+    /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. Rows from `lanes` on
+     * are NULL; those that qk does not read, told of as many lanes, may be left out. */
+    void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                   int lanes);
 
     /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);

@@ -88,7 +88,7 @@ static void pack_strip(kit *k, const products *c, const void *const *row, void *
 {
     const size_t bytes = k->uk->q_bytes(c->d);
     void *qt = kit_slot(k, SLOT_S, bytes), *alone = kit_slot(k, SLOT_K, bytes);
-    KIT_CALL(k, k->uk->pack_q(alone, row, c->x.stride[3], k->dtype, c->d, factor));
+    KIT_CALL(k, k->uk->pack_q(alone, row, c->x.stride[3], k->dtype, c->d, factor, k->uk->strip));
     KIT_CALL(k, k->uk->grad->pack_both(qt, x, row, c->x.stride[3], k->dtype, c->d, c->cols, factor));
     if (memcmp(qt, alone, bytes) != 0) {
         kit_fail(k, "QT of pack_both is not that of pack_q");

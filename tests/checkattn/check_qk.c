@@ -25,7 +25,7 @@ static void run_scalar(const kit *k, const qk_case *c, void *want)
         for (int lane = 0; lane < k->scalar->strip && first + lane < k->uk->strip; lane++) {
             rows[lane] = c->rows[first + lane];
         }
-        k->scalar->pack_q(qt, rows, c->q.stride[3], k->dtype, c->d, c->factor);
+        k->scalar->pack_q(qt, rows, c->q.stride[3], k->dtype, c->d, c->factor, k->scalar->strip);
         k->scalar->qk(s, panel, 0, qt, c->d, c->n, k->scalar->strip);
         kit_give_lanes(k, want, s, c->n, first);
     }
@@ -98,12 +98,12 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     c.q = panel_matrix(k, SLOT_SOURCE, strip, d, kind, panel_stride(turn));
     c.key = panel_matrix(k, SLOT_SOURCE_2, n, d, kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, panel_stride(turn / 5));
     for (int64_t lane = 0; lane < strip; lane++) {
-        c.rows[lane] = turn % 4 == 3 && lane % 5 == 4 ? NULL : panel_row(&c.q, lane);
+        c.rows[lane] = lane >= c.lanes || (turn % 4 == 3 && lane % 5 == 4) ? NULL : panel_row(&c.q, lane);
     }
     void *panel = kit_slot(k, SLOT_K, panel_bytes(k, &c)), *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
     void *s = kit_slot(k, SLOT_S, (size_t)(k->uk->key_tile * strip * k->uk->real_size));
     pack(k, panel, &c);
-    KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor));
+    KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor, c.lanes));
     kit_lock(k, SLOT_QT);
     KIT_CALL(k, k->uk->qk(s, panel, c.at, qt, d, n, c.lanes));
     if (k->same_bits && k->uk != k->scalar) {

@@ -63,7 +63,7 @@ static tiles make_tiles(kit *k, int64_t d)
     }
     k->uk->pack_k(t.k, 0, &keys, t.n, d);
     k->uk->pack_v(t.v, 0, &keys, t.n, d, d);
-    k->uk->pack_q(t.qt, rows, 1, k->dtype, d, 1);
+    k->uk->pack_q(t.qt, rows, 1, k->dtype, d, 1, k->uk->strip);
     for (int64_t i = 0; i < d * k->uk->strip; i++) {
         kit_put(k, t.ot, i, 0);
     }

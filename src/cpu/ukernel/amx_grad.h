@@ -39,7 +39,7 @@ static void pack_both(void *qt, void *x, const void *const *row, int64_t stride,
         }
     }
     if (factor != 1) {
-        pack_q(qt, row, stride, dtype, n, factor);
+        pack_q(qt, row, stride, dtype, n, factor, STRIP);
     }
 }
 

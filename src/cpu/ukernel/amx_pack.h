@@ -62,9 +62,10 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
     }
 }
 
-static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
+static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                   int lanes)
 {
-    (void)dtype;
+    (void)dtype, (void)lanes;
     for (int64_t c = 0; c < d; c += 32) {
         for (int lane = 0; lane < STRIP; lane += TILE) {
             __m512i split[TILE][PARTS], x[TILE];

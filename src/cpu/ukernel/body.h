@@ -266,7 +266,8 @@ ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, 
     }
 }
 
-static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                       int lanes)
 {
     real tile[VL][FN(CHUNK)];
     const real *from[VL];
@@ -274,7 +275,7 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     int64_t step = stride * attn_element_size(dtype);
     for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
         int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
-        for (int lane = 0; lane < STRIP; lane += VL) {
+        for (int lane = 0; lane < lanes; lane += VL) {
             real *to = (real *)qt + c0 * STRIP + lane;
             bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
             int64_t c = 0;

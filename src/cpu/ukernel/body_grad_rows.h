@@ -13,7 +13,7 @@ static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t str
                           int64_t cols, double factor)
 {
     real *to = x;
-    FN(pack_q)(qt, row, stride, dtype, n, factor);
+    FN(pack_q)(qt, row, stride, dtype, n, factor, STRIP);
     for (int lane = 0; lane < STRIP; lane++, to += cols) {
         const int64_t columns = row[lane] ? n : 0;
         if (columns > 0) {

@@ -41,10 +41,11 @@ static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int
     FN(pack_v)(k, at, src, n, d, d);
 }
 
-static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor)
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                       int lanes)
 {
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
-    for (int lane = 0; lane < FN(STRIP); lane++) {
+    for (int lane = 0; lane < lanes; lane++) {
         for (int64_t c = 0; c < d; c++) {
             double x = row[lane] ? attn_element_to_f64((const char *)row[lane] + c * step, dtype) : 0;
             ((real *)qt)[c * FN(STRIP) + lane] = (real)(x * factor);

@@ -52,7 +52,7 @@ static uint64_t FN(x_bytes)(int64_t cols)
 static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n,
                           int64_t cols, double factor)
 {
-    FN(pack_q)(qt, row, stride, dtype, n, factor);
+    FN(pack_q)(qt, row, stride, dtype, n, factor, FN(STRIP));
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int64_t i = 0; i < FN(STRIP) * cols; i++) {
         const char *from = row[i / cols];
