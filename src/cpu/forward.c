@@ -194,6 +194,9 @@ static void pack_block(item_run *r, attn_interval keys, int64_t block)
 static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval keys, int part, int parts)
 {
     int64_t n = keys.hi - keys.lo, size = (int64_t)attn_dtype_size(t->dtype);
+    if (n == 0) {
+        return;
+    }
     for (int64_t key = n * part / parts; key < n * (part + 1) / parts; key++) {
         const char *row = key_rows(r, t, keys.lo + key).data;
         for (int64_t byte = 0; byte < t->shape[3] * size; byte += 64) {
