@@ -95,7 +95,9 @@ static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukern
 static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scalar)
 {
     if (s->exp2) {
-        return exhaust_exp2(isa->f32);
+        return isa->same_bits ? exhaust_exp2(isa->f32)
+                              : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) + exhaust_parts(isa->f16) +
+                                    exhaust_parts(isa->bf16);
     }
     /* of tables with bits of their own: their files in src/cpu/ukernel say why */
     const kit_losses of_f32 = {0, 0}, of_f16 = {0, 0x1p-16}, of_bf16 = {0, 0x1p-8}, of_x3 = {0x4p-17, 0x7p-17};

@@ -1,7 +1,8 @@
 /*
  * exhaust.c: see exhaust.h. exp2 is reached through the softmax step of one key per lane with a maximum of 0 so far and
  * c = 1: a score x <= 0 has probability 2^x, a score x > 0 becomes the maximum itself and alpha = 2^-x rescales what
- * was there. NaN gives NaN. So every float is an argument, and both uses of the function are covered.
+ * was there. NaN gives NaN. So every float is an argument, and both uses of the function are covered. Tables with P in
+ * parts have an exp2 of their own: what l counts and what products see.
  */
 #include "exhaust.h"
 
@@ -91,14 +92,77 @@ static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
     }
 }
 
+/* ---- tables whose P is the sum of bf16 parts ------------------------------------------------------------------- */
+
+/* Relative errors of the probability that l counts, and of the one that products see. */
+struct relative {
+    double worst_l, worst_p;
+    double sum_l, sum_p; /* over equally spaced arguments: the bias, once divided by their number */
+    int64_t wrong;       /* not 0 from -126 down, not 1 at 0 */
+};
+
+static double sum_of_parts(const attn_ukernel *uk, const uint16_t *p, uint32_t lane)
+{
+    const int64_t part = (int64_t)uk->key_block * uk->strip, parts = (int64_t)uk->p_bytes() / 2 / part;
+    double sum = 0;
+    for (int64_t i = 0; i < parts; i++) {
+        sum += (double)from_bits((uint32_t)p[i * part + 2 * lane] << 16);
+    }
+    return sum;
+}
+
+/* Arguments x, one key per lane beside a reference of 0; bits = those of -x. */
+static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, struct relative *r)
+{
+    static _Alignas(64) uint16_t p[3 * ATTN_MAX_KEY_BLOCK * MOST_STRIP];
+    static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP], alpha[MOST_STRIP];
+    memcpy(s, x, lanes * sizeof *x);
+    memset(m, 0, sizeof m);
+    memset(l, 0, sizeof l);
+    uk->softmax(p, 0, s, 1, 1.0, &(attn_running){m, l, alpha, NULL}, (int)lanes);
+    for (uint32_t lane = 0; lane < lanes; lane++) {
+        const double exact = exp2((double)x[lane]), got = sum_of_parts(uk, p, lane);
+        if (x[lane] < -126 || x[lane] == 0) {
+            r->wrong += got != (x[lane] == 0) || l[lane] != (float)(x[lane] == 0);
+        } else if (x[lane] >= -125) {
+            const double error_l = (double)l[lane] / exact - 1, error_p = got / exact - 1;
+            r->worst_l = fmax(r->worst_l, fabs(error_l));
+            r->worst_p =
+                x[lane] < -100 ? r->worst_p : fmax(r->worst_p, fabs(error_p)); /* parts get lost below 2^-126 */
+            r->sum_l += error_l, r->sum_p += error_p;
+        }
+    }
+}
+
+int exhaust_parts(const attn_ukernel *uk)
+{
+    enum { EVEN = 1 << 24, LEAST = 0x32000000, MOST = 0x43020000, SAMPLE = 1024 }; /* 2^-27 and 130; beyond, 1 and 0 */
+    const uint32_t lanes = (uint32_t)uk->strip;
+    float x[MOST_STRIP];
+    struct relative all = {0}, even = {0};
+    uk->begin();
+    for (uint32_t bits = 0; bits <= 0x7F800000u - lanes; bits += bits < LEAST || bits > MOST ? SAMPLE : lanes) {
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            x[lane] = from_bits(0x80000000u | (bits + lane));
+        }
+        judge_parts(uk, x, lanes, &all);
+    }
+    for (uint32_t i = 0; i < EVEN; i += lanes) {
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            x[lane] = -(float)(i + lane) / EVEN;
+        }
+        judge_parts(uk, x, lanes, &even);
+    }
+    uk->end();
+    printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean %+.2g; %lld wrong\n",
+           uk->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN, (long long)all.wrong);
+    return all.wrong > 0 || !(all.worst_l <= 0x1p-22) || !(all.worst_p <= 0x1p-8);
+}
+
 int exhaust_exp2(const attn_ukernel *uk)
 {
     static uint64_t first_hash;
     struct tally t = {.first_zero = -INFINITY, .last = 1, .hash = UINT64_C(0xCBF29CE484222325)};
-    if (uk->real_size != 4 || uk->p_bytes() != 0) {
-        printf("%-12s has no f32 probabilities in place\n", uk->name);
-        return 0;
-    }
     uk->begin();
     sweep(uk, 0x80000000u, &t);
     t.last = 1;

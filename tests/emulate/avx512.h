@@ -104,6 +104,19 @@ EMULATED(__m512) emulated_reduce_ps(__m512 a)
     return _mm512_loadu_ps(x);
 }
 
+/* SIMDe takes a subnormal b for 0; the processor does so only if told to. */
+EMULATED(__m512) emulated_maskz_scalef_ps(__mmask16 mask, __m512 a, __m512 b)
+{
+    float x[16], y[16];
+    _mm512_storeu_ps(x, a);
+    _mm512_storeu_ps(y, b);
+    for (int i = 0; i < 16; i++) {
+        const float n = fminf(fmaxf(floorf(y[i]), -1000), 1000);
+        x[i] = !(mask >> i & 1) ? 0 : isnan(y[i]) ? y[i] : ldexpf(x[i], (int)n);
+    }
+    return _mm512_loadu_ps(x);
+}
+
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
@@ -112,6 +125,8 @@ EMULATED(__m512) emulated_reduce_ps(__m512 a)
 #define _mm512_cvtepu16_epi32(h) emulated_cvtepu16_epi32(h)
 #define _mm512_cvtepi32_epi16(a) emulated_cvtepi32_epi16(a)
 #define _mm512_reduce_ps(a, rounding) emulated_reduce_ps(a)
+#undef _mm512_maskz_scalef_ps
+#define _mm512_maskz_scalef_ps(mask, a, b) emulated_maskz_scalef_ps(mask, a, b)
 
 #include "tiles.h"
 
