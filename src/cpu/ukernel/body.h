@@ -7,7 +7,8 @@
  *   REAL_BITS   32 | 64                         arithmetic type: real = float | double
  *
  * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by side; strip =
- * NV VL; MR NV accumulators + NV + 1 must fit the registers), and
+ * NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a sum done between the stores of the
+ * sums before; 0 where bursts of stores cost nothing), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
@@ -26,48 +27,90 @@
 
 /* ---- products ------------------------------------------------------------------------------------------------ */
 
-/* Both products work on `width` vectors of lanes, those that hold rows, and on `rows` keys or columns at once: MR, or
+/* Both products are sums of rows: sum[r] = sum over i < n of a[r apart + i step] times row i of b, with r a key or a
+ * column. They work on `width` vectors of lanes, those that hold rows, and on a group of `rows` sums at once: MR, or
  * twice as many for a single vector, since MR sums alone would wait for each other. */
 
-/* acc[r][v] = sum over i < n of a[i step + r apart] times row i of b. */
-ATTN_INLINE void FN(outer)(vec (*acc)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
-                           const int rows, const int width)
+/* What becomes of a sum: it is stored, or added to what was there, or to that times alpha. */
+typedef struct FN(sum_end) {
+    bool add;
+    const real *alpha;
+} FN(sum_end);
+
+ATTN_INLINE void FN(end_sum)(real *to, const vec *sum, FN(sum_end) end, const int width)
 {
-    ATTN_UNROLL for (int r = 0; r < rows; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
-    for (int64_t i = 0; i < n; i++, b += STRIP) {
+    ATTN_UNROLL for (int v = 0; v < width; v++) {
+        if (end.alpha) {
+            v_store(to + v * VL, v_fma(v_load(to + v * VL), v_load(end.alpha + v * VL), sum[v]));
+        } else {
+            v_store(to + v * VL, end.add ? v_add(v_load(to + v * VL), sum[v]) : sum[v]);
+        }
+    }
+}
+
+/* The first n products of a sum. */
+ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, const int n, const int width)
+{
+    ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_set1(0);
+    ATTN_UNROLL for (int i = 0; i < n; i++) {
+        vec one = v_set1(a[i * step]);
+        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_fma(one, v_load(b + i * STRIP + v * VL), sum[v]);
+    }
+}
+
+/* Products i .. n-1 of a group of sums. */
+ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t i,
+                           int64_t n, const int rows, const int width)
+{
+    for (b += i * STRIP; i < n; i++, b += STRIP) {
         vec x[NV];
         ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = v_load(b + v * VL);
         ATTN_UNROLL for (int r = 0; r < rows; r++) {
             vec one = v_set1(a[i * step + r * apart]);
-            ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_fma(one, x[v], acc[r][v]);
+            ATTN_UNROLL for (int v = 0; v < width; v++) sum[r][v] = v_fma(one, x[v], sum[r][v]);
         }
     }
 }
 
-/* The chunk c .. c+n-1 of d for `rows` keys: fresh sums, stored or added to S. */
-ATTN_INLINE void FN(qk_chunk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, bool first, const int rows,
-                              const int width)
+/* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the next, `ahead` of
+ * each sum: a burst of stores may keep the multipliers waiting. */
+ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                            int64_t count, FN(sum_end) end, const int ahead, const int rows, const int width)
 {
-    vec acc[2 * MR][NV];
-    FN(outer)(acc, k, d, 1, qt, n, rows, width);
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) {
-            real *to = s + r * STRIP + v * VL;
-            v_store(to, first ? acc[r][v] : v_add(v_load(to), acc[r][v]));
+    vec sum[2 * MR][NV];
+    ATTN_UNROLL for (int r = 0; r < rows; r++) FN(begin_sum)(sum[r], a + r * apart, step, b, ahead, width);
+    for (; count > 0; count -= rows, to += rows * STRIP) {
+        FN(group)(sum, a, apart, step, b, ahead, n, rows, width);
+        a += rows * apart;
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            FN(end_sum)(to + r * STRIP, sum[r], end, width);
+            if (ahead == 0 || count > rows) {
+                FN(begin_sum)(sum[r], a + r * apart, step, b, ahead, width);
+            }
         }
     }
 }
 
-/* n keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were stored long before. */
+ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                          int64_t count, FN(sum_end) end, const int rows, const int width)
+{
+    const int ahead = width == NV ? AHEAD : 0;
+    if (n >= ahead) {
+        FN(groups)(to, a, apart, step, b, n, count, end, ahead, rows, width);
+    } else {
+        FN(groups)(to, a, apart, step, b, n, count, end, 0, 1, width);
+    }
+}
+
+/* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were stored long
+ * before. */
 ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int rows,
                              const int width)
 {
     int64_t c = 0;
     do {
         int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
-        for (int64_t key = 0; key < n; key += rows) {
-            FN(qk_chunk)(s + key * STRIP, k + key * d + c, qt + c * STRIP, d, left, c == 0, rows, width);
-        }
+        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, rows, width);
         c += ATTN_DOT_CHUNK;
     } while (c < d);
 }
@@ -101,30 +144,16 @@ static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t 
     }
 }
 
-ATTN_INLINE void FN(pv_columns)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
-                                const int rows, const int width)
-{
-    vec acc[2 * MR][NV];
-    FN(outer)(acc, x, 1, dv_pad, p, n, rows, width);
-    ATTN_UNROLL for (int r = 0; r < rows && alpha; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) {
-            acc[r][v] = v_fma(v_load(ot + r * STRIP + v * VL), v_load(alpha + v * VL), acc[r][v]);
-        }
-    }
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) v_store(ot + r * STRIP + v * VL, acc[r][v]);
-    }
-}
-
 ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
                               const int width)
 {
-    int64_t c = 0;
-    for (; width == 1 && dv_pad - c > MR; c += 2 * MR) {
-        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, 2 * MR, width);
+    const int64_t twice = width == 1 ? dv_pad - dv_pad % (2 * MR) : 0;
+    const FN(sum_end) end = {false, alpha};
+    if (twice > 0) {
+        FN(sums)(ot, x, 1, dv_pad, p, n, twice, end, 2 * MR, width);
     }
-    for (; c < dv_pad; c += MR) {
-        FN(pv_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, MR, width);
+    if (dv_pad > twice) {
+        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, dv_pad - twice, end, MR, width);
     }
 }
 

@@ -16,6 +16,7 @@
 #undef VL
 #undef MR
 #undef NV
+#undef AHEAD
 #undef v_load
 #undef v_store
 #undef v_set1

@@ -19,6 +19,7 @@
 #define VL 8
 #define MR 4
 #define NV 3
+#define AHEAD 3
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps
@@ -59,6 +60,7 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define VL 4
 #define MR 4
 #define NV 3
+#define AHEAD 3
 #define v_load _mm256_loadu_pd
 #define v_store _mm256_storeu_pd
 #define v_set1 _mm256_set1_pd

@@ -19,6 +19,7 @@
 #define VL 16
 #define MR 8
 #define NV 2
+#define AHEAD 0
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
@@ -55,6 +56,7 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define VL 8
 #define MR 8
 #define NV 2
+#define AHEAD 0
 #define v_load _mm512_loadu_pd
 #define v_store _mm512_storeu_pd
 #define v_set1 _mm512_set1_pd

@@ -19,6 +19,7 @@
 #define VL 4
 #define MR 8
 #define NV 2
+#define AHEAD 0
 #define v_load vld1q_f32
 #define v_store vst1q_f32
 #define v_set1 vdupq_n_f32
@@ -53,6 +54,7 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define VL 2
 #define MR 8
 #define NV 2
+#define AHEAD 0
 #define v_load vld1q_f64
 #define v_store vst1q_f64
 #define v_set1 vdupq_n_f64
