@@ -16,16 +16,18 @@ enum { SLACK = 8 };
  * than half an ulp; lanes whose mc is so large that it would not be near 1 are `far` and subtract first. */
 typedef struct reference {
     vec m, mc, c, least;
-    __mmask16 far;
 } reference;
 
 /* m = -inf, nothing seen yet, stands for any finite reference. */
 ATTN_INLINE reference reference_of(vec m, vec c)
 {
-    reference r = {.m = v_zero_lt(m, v_set1(-REAL_MAX), m), .c = c, .least = v_div(v_set1(EXP2_MIN), c)};
-    r.mc = v_mul(r.m, c);
-    r.far = FUSED_EXPONENT ? _mm512_cmp_ps_mask(v_abs(r.mc), v_set1(1024), _CMP_NLT_UQ) : 0;
-    return r;
+    const vec finite = v_zero_lt(m, v_set1(-REAL_MAX), m);
+    return (reference){finite, v_mul(finite, c), c, FUSED_EXPONENT ? c : v_div(v_set1(EXP2_MIN), c)};
+}
+
+ATTN_INLINE __mmask16 far_lanes(const reference *r)
+{
+    return FUSED_EXPONENT ? _mm512_cmp_ps_mask(v_abs(r->mc), v_set1(1024), _CMP_NLT_UQ) : 0;
 }
 
 /* The probability of a score; `far` is false if no lane is. */
@@ -36,7 +38,7 @@ ATTN_INLINE vec relative(vec x, const reference *r, const bool far)
     }
     vec z = v_fms(x, r->c, r->mc);
     if (far) {
-        z = _mm512_mask_mul_ps(z, r->far, v_sub(x, r->m), r->c);
+        z = _mm512_mask_mul_ps(z, far_lanes(r), v_sub(x, r->m), r->c);
     }
     return probability(z, v_set1(1), r->least);
 }
@@ -48,7 +50,7 @@ ATTN_INLINE vec rescale(vec old, const reference *r)
         return probability(v_sub(old, r->m), r->c, r->least);
     }
     const vec z = v_sub(v_mul(old, r->c), r->mc);
-    return probability(_mm512_mask_mul_ps(z, r->far, v_sub(old, r->m), r->c), v_set1(1), r->least);
+    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1), r->least);
 }
 
 /* ---- P --------------------------------------------------------------------------------------------------------- */
@@ -137,7 +139,7 @@ ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, vec 
     __mmask16 far = 0;
     for (int g = 0; g < groups; g++) {
         r[g] = reference_of(v_load(m + g * VL), c);
-        far |= r[g].far;
+        far |= far_lanes(&r[g]);
     }
     if (far) {
         exponentials(p, s, n, r, sum, groups, true);
