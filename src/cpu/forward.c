@@ -40,7 +40,10 @@ typedef struct item_run {
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
-    attn_rows_mask *mask; /* of each strip */
+    attn_rows_mask *mask;     /* of each strip */
+    attn_rows k_rows, v_rows; /* of the block at hand and on */
+    attn_interval next;       /* those of the next block that are not prefetched yet */
+    int64_t next_rows;        /* as many of them with each tile */
 } item_run;
 
 /* ---- strips ---------------------------------------------------------------------------------------------------- */
@@ -60,7 +63,7 @@ static attn_running strip_state(const item_run *r, int strip)
     int64_t lanes = r->uk->strip * r->uk->real_size;
     char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
     char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
-    return (attn_running){m, m + lanes, m + 2 * lanes, r->uk->lags ? top : m};
+    return (attn_running){.m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
 }
 
 static int strip_lanes(const item_run *r, int strip)
@@ -115,45 +118,85 @@ static void start_strip(item_run *r, int strip)
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
 
-/* Probabilities of a tile, the first key of which is key `done` of the block's. True if positions are masked. */
-static bool run_tile(const item_run *r, int strip, attn_interval keys, int64_t block, int64_t done, bool careful)
+static void prefetch_row(const attn_rows *rows, int64_t key, int64_t cols)
+{
+    const int64_t size = (int64_t)attn_element_size(rows->dtype);
+    const char *row = (const char *)rows->data + key * rows->row_stride * size;
+    for (int64_t byte = 0; byte < cols * size; byte += 64) {
+        ATTN_PREFETCH(row + byte * rows->col_stride);
+    }
+}
+
+/* The rows that are due with some tiles, towards the cache: before a softmax, which leaves it alone. */
+static void prefetch_rows(item_run *r, int64_t tiles)
+{
+    const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
+    for (; r->next.lo < last; r->next.lo++) {
+        prefetch_row(&r->k_rows, r->next.lo, r->p->d);
+        prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
+    }
+}
+
+/* What a strip's tiles have in common. */
+typedef struct strip_run {
+    int lanes;
+    int64_t first; /* row */
+    const attn_rows_mask *mask;
+    const void *qt;
+    attn_running state;
+} strip_run;
+
+/* What comes after a tile of a strip's keys: the next one, or the products with V. */
+static attn_ahead ahead_of(const item_run *r, attn_interval tile, attn_interval keys, int64_t block)
+{
+    if (tile.hi < keys.hi) {
+        return (attn_ahead){
+            .k = r->k, .at = tile.hi - block, .n = min64(keys.hi - tile.hi, r->uk->key_tile), .cols = r->p->d};
+    }
+    return (attn_ahead){.v = r->v, .at = keys.lo - block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
+}
+
+/* Probabilities of a tile of a strip's keys `part` of a block. True if positions are masked. Between the products and
+ * the softmax as little as possible is done: the processor overlaps their ends. */
+static bool run_tile(item_run *r, strip_run *t, attn_interval keys, attn_interval part, int64_t block, bool careful)
 {
     const attn_ukernel *uk = r->uk;
-    const int64_t n = keys.hi - keys.lo;
-    const attn_rows_mask *mask = &r->mask[strip];
-    const int lanes = strip_lanes(r, strip);
-    const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
-    const attn_running state = strip_state(r, strip);
-    uk->qk(r->s, r->k, keys.lo - block, strip_qt(r, strip), r->p->d, n, lanes);
-    attn_score_tile_run(&r->scores, r->s, strip_first(r, strip), lanes, keys,
-                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    const int64_t n = keys.hi - keys.lo, done = keys.lo - part.lo;
+    const bool partial = keys.lo < t->mask->common.lo || keys.hi > t->mask->common.hi;
+    t->state.ahead = ahead_of(r, keys, part, block);
+    uk->qk(r->s, r->k, keys.lo - block, t->qt, r->p->d, n, t->lanes);
+    if (partial || r->plan->scores.step) {
+        attn_score_tile_run(&r->scores, r->s, t->first, t->lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    }
     if (careful) {
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
     }
-    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &state, lanes);
+    prefetch_rows(r, 1);
+    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &t->state, t->lanes);
     if (r->p->dropout.on) {
-        attn_score_drop(&r->scores, r->prob, done, strip_first(r, strip), keys.lo, n, true);
+        attn_score_drop(&r->scores, r->prob, done, t->first, keys.lo, n, true);
     }
     return partial;
 }
 
 /* The keys of a block for a strip, tile by tile, then their part of OT. True if positions are masked. */
-static bool run_block(const item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
+static bool run_block(item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    const void *alpha = keys.lo <= r->mask[strip].hull.lo ? NULL : strip_state(r, strip).alpha; /* the first block */
-    const int lanes = strip_lanes(r, strip);
+    strip_run t = {strip_lanes(r, strip), strip_first(r, strip), &r->mask[strip], strip_qt(r, strip),
+                   strip_state(r, strip)};
+    const void *alpha = keys.lo <= t.mask->hull.lo ? NULL : t.state.alpha; /* the first block */
     bool masked = n % uk->key_step != 0;
     attn_interval tile = keys;
     for (; tile.lo < keys.hi; tile.lo = tile.hi) {
         tile.hi = min64(tile.lo + uk->key_tile - tile.lo % uk->key_tile, keys.hi);
-        masked |= run_tile(r, strip, tile, block, tile.lo - keys.lo, careful);
+        masked |= run_tile(r, &t, tile, keys, block, careful);
     }
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, lanes);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, t.lanes);
     } else {
-        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, lanes);
+        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, t.lanes);
     }
     return masked;
 }
@@ -175,33 +218,17 @@ static bool is_panel(const item_run *r, const attn_tensor *t, int64_t cols)
 
 static void pack_block(item_run *r, attn_interval keys, int64_t block)
 {
-    attn_rows k = key_rows(r, &r->p->k, keys.lo), v = key_rows(r, &r->p->v, keys.lo);
     int64_t at = keys.lo - block, n = keys.hi - keys.lo;
     r->k = r->k_space, r->v = r->v_space;
     if (is_panel(r, &r->p->k, r->p->d)) {
         r->k = key_rows(r, &r->p->k, block).data;
     } else {
-        r->uk->pack_k(r->k_space, at, &k, n, r->p->d);
+        r->uk->pack_k(r->k_space, at, &r->k_rows, n, r->p->d);
     }
     if (is_panel(r, &r->p->v, r->plan->dv_pad)) {
         r->v = key_rows(r, &r->p->v, block).data;
     } else {
-        r->uk->pack_v(r->v_space, at, &v, n, r->p->dv, r->plan->dv_pad);
-    }
-}
-
-/* The part `part` of `parts` of the keys' rows, towards the cache. */
-static void prefetch_rows(const item_run *r, const attn_tensor *t, attn_interval keys, int part, int parts)
-{
-    int64_t n = keys.hi - keys.lo, size = (int64_t)attn_dtype_size(t->dtype);
-    if (n == 0) {
-        return;
-    }
-    for (int64_t key = n * part / parts; key < n * (part + 1) / parts; key++) {
-        const char *row = key_rows(r, t, keys.lo + key).data;
-        for (int64_t byte = 0; byte < t->shape[3] * size; byte += 64) {
-            ATTN_PREFETCH(row + byte * t->stride[3]);
-        }
+        r->uk->pack_v(r->v_space, at, &r->v_rows, n, r->p->dv, r->plan->dv_pad);
     }
 }
 
@@ -219,15 +246,18 @@ static void run_blocks(item_run *r, int first, int last, bool careful, bool *mas
     const int64_t size = r->uk->key_block, step = r->uk->key_step;
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, hull.hi)}, keys;
-        const attn_interval next = {min64(block + size, hull.hi), min64(block + 2 * size, hull.hi)};
+        const int64_t tiles = size / r->uk->key_tile, all_tiles = (last - first) * tiles;
+        r->k_rows = key_rows(r, &r->p->k, all.lo), r->v_rows = key_rows(r, &r->p->v, all.lo);
+        r->next = (attn_interval){all.hi - all.lo, min64(all.hi + size, hull.hi) - all.lo};
+        r->next_rows = (size + all_tiles - 1) / all_tiles;
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {
-            prefetch_rows(r, &r->p->k, next, i - first, last - first);
-            prefetch_rows(r, &r->p->v, next, i - first, last - first);
-            if (attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys) != ATTN_TILE_SKIP) {
-                keys.lo -= keys.lo % step;
-                masked[i] |= run_block(r, i, keys, block, careful);
+            if (attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
+                prefetch_rows(r, tiles);
+                continue;
             }
+            keys.lo -= keys.lo % step;
+            masked[i] |= run_block(r, i, keys, block, careful);
         }
     }
 }

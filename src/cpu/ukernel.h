@@ -65,12 +65,21 @@ typedef struct attn_bias_rows {
 
 struct attn_ukernel_grad;
 
+/* What is read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of one panel or of the
+ * other; no keys: no hint. */
+typedef struct attn_ahead {
+    const void *k, *v;
+    int64_t at, n;
+    int64_t cols; /* of the panel: d or dv_pad */
+} attn_ahead;
+
 /* The running state of a strip, real [strip] each. */
 typedef struct attn_running {
     void *m;     /* the reference that probabilities are relative to */
     void *l;     /* sum of probabilities */
     void *alpha; /* factor of OT before the next products are added */
     void *top;   /* maximum of all scores so far: NULL if not asked for; m in tables whose reference does not lag */
+    attn_ahead ahead;
 } attn_running;
 
 /* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is undefined, but for

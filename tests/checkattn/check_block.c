@@ -112,7 +112,8 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
         for (int64_t i = 0; i < keys * strip; i++) {
             kit_put(k, s, i, b.s[done * strip + i]);
         }
-        KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634, &(attn_running){m, l, alpha, top}, lanes));
+        KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634,
+                                   &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
     }
     if (careful) {
         KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible, lanes));

@@ -59,7 +59,8 @@ static void judge_exp2(kit *k, const double *x, int64_t count)
         kit_put(k, l, lane, 0);
     }
     kit_doing(k, "x=%a ..", x[0]);
-    KIT_CALL(k, k->uk->softmax(s, 0, s, count / k->uk->strip, 1, &(attn_running){m, l, alpha, m}, k->uk->strip));
+    KIT_CALL(k, k->uk->softmax(s, 0, s, count / k->uk->strip, 1,
+                               &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m}, k->uk->strip));
     for (int64_t i = 0; i < count; i++) {
         double got = kit_get(k, s, i), error = ulps(k, got, exp2l((long double)x[i]));
         k->worst_exp2 = fmax(k->worst_exp2, error);

@@ -67,7 +67,8 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
         kit_take_lanes(k, s, x->s, x->n, first);
         kit_take_lanes(k, m, x->m, 1, first);
         kit_take_lanes(k, l, x->l, 1, first);
-        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){m, l, alpha, m}, k->scalar->strip);
+        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+                           k->scalar->strip);
         kit_give_lanes(k, x->s, s, x->n, first);
         kit_give_lanes(k, x->m, m, 1, first);
         kit_give_lanes(k, x->l, l, 1, first);
@@ -108,7 +109,7 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     if (k->uk->p_bytes() > 0) {
         p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
-    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){m, l, alpha, top}, lanes));
+    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
     if (!k->same_bits) {
         return; /* p is in a form of its own: check_block.c */
     }

@@ -81,7 +81,7 @@ static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
         }
         float x[MOST_STRIP];
         memcpy(x, s, lanes * sizeof *x);
-        uk->softmax(s, 0, s, 1, 1.0, &(attn_running){m, l, alpha, m}, (int)lanes);
+        uk->softmax(s, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m}, (int)lanes);
         for (uint32_t lane = 0; lane < lanes && bits + lane < UINT64_C(1) << 31; lane++) {
             judge(t, x[lane], x[lane] > 0 ? alpha[lane] : s[lane]);
         }

@@ -23,7 +23,8 @@ static void run_qk(const kit *k, const tiles *t)
 
 static void run_softmax(const kit *k, const tiles *t)
 {
-    k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18, &(attn_running){t->m, t->l, t->alpha, t->top}, k->uk->strip);
+    k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18,
+                   &(attn_running){.m = t->m, .l = t->l, .alpha = t->alpha, .top = t->top}, k->uk->strip);
 }
 
 static void run_pv(const kit *k, const tiles *t)

@@ -111,15 +111,42 @@ ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int6
     }
 }
 
+/* What is fetched into the first-level cache during a softmax: its load ports are free, those of tile products are
+ * not. The latter mostly wait for K and V to come from the second level. */
+typedef struct fetch {
+    const char *from, *end;
+    int64_t step; /* for two keys of a tile */
+} fetch;
+
+/* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for products. */
+ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
+{
+    if (PARTS > 1 || ahead->n == 0) {
+        return (fetch){NULL, NULL, 0};
+    }
+    const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS), rows = ahead->k ? ahead->n : TILE;
+    const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row : (const char *)ahead->v + ahead->at * 2;
+    return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE};
+}
+
+ATTN_INLINE void fetch_some(fetch *f)
+{
+    const char *next = f->from + f->step, *end = next < f->end ? next : f->end;
+    for (; f->from < end; f->from += 64) {
+        _mm_prefetch(f->from, _MM_HINT_T0);
+    }
+}
+
 /* P of n keys (n even) and their sums. */
-ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, const reference *r, vec *sum, const int groups,
-                              const bool far)
+ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, const reference *r, fetch ahead, vec *sum,
+                              const int groups, const bool far)
 {
     vec total[2];
     for (int g = 0; g < groups; g++) {
         total[g] = v_set1(0);
     }
     for (int64_t key = 0; key < n; key += 2, s += 2 * STRIP, p += 2 * STRIP) {
+        fetch_some(&ahead);
         for (int g = 0; g < groups; g++) {
             const vec a = relative(v_load(s + g * VL), &r[g], far);
             const vec b = relative(v_load(s + STRIP + g * VL), &r[g], far);
@@ -132,19 +159,20 @@ ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, const refe
     }
 }
 
-ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, vec c, const float *m, vec *sum,
+ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, vec c, const attn_running *state, vec *sum,
                                     const int groups)
 {
+    const fetch ahead = fetch_of(&state->ahead);
     reference r[2];
     __mmask16 far = 0;
     for (int g = 0; g < groups; g++) {
-        r[g] = reference_of(v_load(m + g * VL), c);
+        r[g] = reference_of(v_load((const float *)state->m + g * VL), c);
         far |= far_lanes(&r[g]);
     }
     if (far) {
-        exponentials(p, s, n, r, sum, groups, true);
+        exponentials(p, s, n, r, ahead, sum, groups, true);
     } else {
-        exponentials(p, s, n, r, sum, groups, false);
+        exponentials(p, s, n, r, ahead, sum, groups, false);
     }
 }
 
@@ -173,13 +201,13 @@ ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, 
     if (raised[0] | raised[1]) { /* some lane has no reference yet */
         raise_reference(p, done, s, n, c, state, raised, groups);
     }
-    tile_probabilities(to, s, even, c, m, sum, groups);
+    tile_probabilities(to, s, even, c, state, sum, groups);
     for (int g = 0; g < groups; g++) {
         raised[g] = _mm512_cmp_ps_mask(sum[g], v_set1(1 << SLACK), _CMP_GT_OQ);
     }
     if (raised[0] | raised[1]) {
         raise_reference(p, done, s, n, c, state, raised, groups);
-        tile_probabilities(to, s, even, c, m, sum, groups);
+        tile_probabilities(to, s, even, c, state, sum, groups);
     }
     for (int g = 0; g < groups; g++) {
         for (int64_t key = even; key < pad32(n); key += 2) {
