@@ -27,6 +27,7 @@
 #include "core/half.h"
 #include "cpu/grad_bias.h"
 #include "cpu/host.h"
+#include "cpu/prefetch.h"
 #include <math.h>
 #include <string.h>
 
@@ -253,10 +254,7 @@ static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t pa
         const lane_row at = attn_score_row(&r->scores, row);
         for (int i = 0; i < 2; i++) {
             const char *from = attn_at(t[i], r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
-            const int64_t bytes = t[i]->shape[3] * (int64_t)attn_dtype_size(t[i]->dtype);
-            for (int64_t byte = 0; byte < bytes; byte += 64) {
-                ATTN_PREFETCH(from + byte * t[i]->stride[3]);
-            }
+            attn_prefetch_row(&(attn_rows){from, 0, t[i]->stride[3], t[i]->dtype}, 0, t[i]->shape[3]);
         }
     }
 }

@@ -18,11 +18,11 @@
  * Not here: instruction sets (ukernel.h), what a mask is (core/mask.h), who runs which item (executor).
  */
 #include "cpu/forward.h"
-#include "core/compiler.h"
 #include "core/half.h"
 #include "core/mask.h"
 #include "core/softmax.h"
 #include "cpu/host.h"
+#include "cpu/prefetch.h"
 #include "cpu/scores.h"
 #include <math.h>
 #include <string.h>
@@ -118,22 +118,13 @@ static void start_strip(item_run *r, int strip)
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
 
-static void prefetch_row(const attn_rows *rows, int64_t key, int64_t cols)
-{
-    const int64_t size = (int64_t)attn_element_size(rows->dtype);
-    const char *row = (const char *)rows->data + key * rows->row_stride * size;
-    for (int64_t byte = 0; byte < cols * size; byte += 64) {
-        ATTN_PREFETCH(row + byte * rows->col_stride);
-    }
-}
-
-/* The rows that are due with some tiles, towards the cache: before a softmax, which leaves it alone. */
+/* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache alone. */
 static void prefetch_rows(item_run *r, int64_t tiles)
 {
     const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
     for (; r->next.lo < last; r->next.lo++) {
-        prefetch_row(&r->k_rows, r->next.lo, r->p->d);
-        prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
+        attn_prefetch_row(&r->k_rows, r->next.lo, r->p->d);
+        attn_prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
     }
 }
 
@@ -149,11 +140,9 @@ typedef struct strip_run {
 /* What comes after a tile of a strip's keys: the next one, or the products with V. */
 static attn_ahead ahead_of(const item_run *r, attn_interval tile, attn_interval keys, int64_t block)
 {
-    if (tile.hi < keys.hi) {
-        return (attn_ahead){
-            .k = r->k, .at = tile.hi - block, .n = min64(keys.hi - tile.hi, r->uk->key_tile), .cols = r->p->d};
-    }
-    return (attn_ahead){.v = r->v, .at = keys.lo - block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
+    const int64_t left = keys.hi - tile.hi, n = min64(left, r->uk->key_tile);
+    return left > 0 ? (attn_ahead){.k = r->k, .at = tile.hi - block, .n = n, .cols = r->p->d}
+                    : (attn_ahead){.v = r->v, .at = keys.lo - block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
 }
 
 /* Probabilities of a tile of a strip's keys `part` of a block. True if positions are masked. Between the products and

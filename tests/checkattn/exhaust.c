@@ -119,7 +119,7 @@ static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, 
     memcpy(s, x, lanes * sizeof *x);
     memset(m, 0, sizeof m);
     memset(l, 0, sizeof l);
-    uk->softmax(p, 0, s, 1, 1.0, &(attn_running){m, l, alpha, NULL}, (int)lanes);
+    uk->softmax(p, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha}, (int)lanes);
     for (uint32_t lane = 0; lane < lanes; lane++) {
         const double exact = exp2((double)x[lane]), got = sum_of_parts(uk, p, lane);
         if (x[lane] < -126 || x[lane] == 0) {

@@ -1,0 +1,22 @@
+/*
+ * prefetch.h: a row of a tensor towards the second-level cache, for the loops of both passes, which know what they pack
+ * next. Not for panels, which are there already (attn_ahead in ukernel.h).
+ */
+#ifndef ATTN_CPU_PREFETCH_H
+#define ATTN_CPU_PREFETCH_H
+
+#include "core/compiler.h"
+#include "core/half.h"
+#include "cpu/ukernel.h"
+
+/* Columns 0 .. cols-1 of row i. */
+static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t cols)
+{
+    const int64_t size = attn_element_size(rows->dtype);
+    const char *row = (const char *)rows->data + i * rows->row_stride * size;
+    for (int64_t byte = 0; byte < cols * size; byte += 64) {
+        ATTN_PREFETCH(row + byte * rows->col_stride);
+    }
+}
+
+#endif
