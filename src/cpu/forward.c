@@ -121,8 +121,7 @@ static void start_strip(item_run *r, int strip)
 /* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache alone. */
 static void prefetch_rows(item_run *r, int64_t tiles)
 {
-    const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
-    for (; r->next.lo < last; r->next.lo++) {
+    for (const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi); r->next.lo < last; r->next.lo++) {
         attn_prefetch_row(&r->k_rows, r->next.lo, r->p->d);
         attn_prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
     }
@@ -233,6 +232,7 @@ static void run_blocks(item_run *r, int first, int last, bool careful, bool *mas
         return;
     }
     const int64_t size = r->uk->key_block, step = r->uk->key_step;
+    attn_host_flush(r->uk->flushes);
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, hull.hi)}, keys;
         const int64_t tiles = size / r->uk->key_tile, all_tiles = (last - first) * tiles;
@@ -249,6 +249,7 @@ static void run_blocks(item_run *r, int first, int last, bool careful, bool *mas
             masked[i] |= run_block(r, i, keys, block, careful);
         }
     }
+    attn_host_flush(false);
 }
 
 /* ---- results --------------------------------------------------------------------------------------------------- */

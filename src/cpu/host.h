@@ -8,17 +8,20 @@
 #define ATTN_CPU_HOST_H
 
 #include <errno.h>
+#include <stdbool.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 typedef unsigned attn_fp;
 #define ATTN_FP_SAVE(fp) (*(fp) = _mm_getcsr(), _mm_setcsr(0x1F80)) /* the value at a process' start */
 #define ATTN_FP_RESTORE(fp) _mm_setcsr(*(fp))
+#define ATTN_FP_FLUSH(on) _mm_setcsr((on) ? 0x9F80 : 0x1F80)
 #else
 #include <fenv.h>
 typedef fenv_t attn_fp;
 #define ATTN_FP_SAVE(fp) (fegetenv(fp), fesetenv(FE_DFL_ENV))
 #define ATTN_FP_RESTORE(fp) fesetenv(fp)
+#define ATTN_FP_FLUSH(on) ((void)(on)) /* no table asks for it */
 #endif
 
 typedef struct attn_host {
@@ -30,6 +33,12 @@ static inline void attn_host_leave(attn_host *h)
 {
     h->error = errno;
     ATTN_FP_SAVE(&h->fp);
+}
+
+/* Between the two: results below the smallest normal number become 0, or not. */
+static inline void attn_host_flush(bool on)
+{
+    ATTN_FP_FLUSH(on);
 }
 
 static inline void attn_host_return(const attn_host *h)

@@ -95,6 +95,7 @@ typedef struct attn_ukernel {
     int real_size;        /* sizeof(real) */
     bool rows_are_panels; /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
+    bool flushes;         /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
 
     /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
     void (*begin)(void);

@@ -47,12 +47,12 @@ void check_run(const check *c, kit *k)
     }
     int number = sigsetjmp(before_signal, 1);
     if (number == 0) {
-        k->uk->begin();
+        kit_begin(k->uk);
         c->run(k);
     } else {
         kit_fail(k, "%s", strsignal(number));
     }
-    k->uk->end();
+    kit_end(k->uk);
     for (int i = 0; i < 4; i++) {
         sigaction(numbers[i], &old[i], NULL);
     }

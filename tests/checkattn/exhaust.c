@@ -5,6 +5,7 @@
  * parts have an exp2 of their own: what l counts and what products see.
  */
 #include "exhaust.h"
+#include "kit.h"
 
 #include <float.h>
 #include <math.h>
@@ -140,7 +141,7 @@ int exhaust_parts(const attn_ukernel *uk)
     const uint32_t lanes = (uint32_t)uk->strip;
     float x[MOST_STRIP];
     struct relative all = {0}, even = {0};
-    uk->begin();
+    kit_begin(uk);
     for (uint32_t bits = 0; bits <= 0x7F800000u - lanes; bits += bits < LEAST || bits > MOST ? SAMPLE : lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             x[lane] = from_bits(0x80000000u | (bits + lane));
@@ -153,7 +154,7 @@ int exhaust_parts(const attn_ukernel *uk)
         }
         judge_parts(uk, x, lanes, &even);
     }
-    uk->end();
+    kit_end(uk);
     printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean %+.2g; %lld wrong\n",
            uk->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN, (long long)all.wrong);
     return all.wrong > 0 || !(all.worst_l <= 0x1p-22) || !(all.worst_p <= 0x1p-8);
@@ -163,11 +164,11 @@ int exhaust_exp2(const attn_ukernel *uk)
 {
     static uint64_t first_hash;
     struct tally t = {.first_zero = -INFINITY, .last = 1, .hash = UINT64_C(0xCBF29CE484222325)};
-    uk->begin();
+    kit_begin(uk);
     sweep(uk, 0x80000000u, &t);
     t.last = 1;
     sweep(uk, 0, &t);
-    uk->end();
+    kit_end(uk);
     printf("%s%-12s exp2 on 2^32 floats: worst %.4f ulp at %a, 0 from %a down, %lld wrong, hash %016llx\n",
            isatty(STDERR_FILENO) ? "\r" : "", uk->name, t.worst, (double)t.worst_at, (double)t.first_zero,
            (long long)t.wrong, (unsigned long long)t.hash);

@@ -2,6 +2,7 @@
  * kit.c: see kit.h.
  */
 #include "kit.h"
+#include "cpu/host.h"
 #include "inputs.h"
 #include "problem.h"
 
@@ -101,6 +102,18 @@ void kit_fail(kit *k, const char *format, ...)
     vprintf(format, args);
     va_end(args);
     printf("\n");
+}
+
+void kit_begin(const attn_ukernel *uk)
+{
+    uk->begin();
+    attn_host_flush(uk->flushes);
+}
+
+void kit_end(const attn_ukernel *uk)
+{
+    attn_host_flush(false);
+    uk->end();
 }
 
 /* Rounding mode, masks, flush-to-zero: all of MXCSR but its sticky flags. */

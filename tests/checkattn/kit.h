@@ -82,6 +82,11 @@ void kit_fail(kit *k, const char *format, ...) __attribute__((format(printf, 2, 
 /* Around each call of a member: canaries and the floating-point control bits must stay. */
 void kit_before(kit *k);
 void kit_after(kit *k);
+
+/* The state of the processor that a table needs. */
+void kit_begin(const attn_ukernel *uk);
+void kit_end(const attn_ukernel *uk);
+
 #define KIT_CALL(k, call) (kit_before(k), (call), kit_after(k))
 
 /* ---- elements of type real ------------------------------------------------------------------------------------- */

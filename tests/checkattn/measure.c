@@ -78,7 +78,7 @@ static tiles make_tiles(kit *k, int64_t d)
 
 void measure(kit *k)
 {
-    k->uk->begin();
+    kit_begin(k->uk);
     for (int64_t d = 64; d <= 128; d *= 2) {
         tiles t = make_tiles(k, d);
         double scores = (double)t.n * (double)k->uk->strip;
@@ -91,5 +91,5 @@ void measure(kit *k)
             k->uk->name, k->dtype, (long long)d, qk * 1e9, 2e-9 * scores * (double)d / qk, softmax * 1e9,
             softmax * 1e9 / (double)(k->uk->key_tile * k->uk->strip), pv * 1e9, 2e-9 * scores * (double)d / pv);
     }
-    k->uk->end();
+    kit_end(k->uk);
 }

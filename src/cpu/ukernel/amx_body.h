@@ -8,7 +8,7 @@
  *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
  *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves; split_probability(), of a P
- *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h
+ *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
  *
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
  *
@@ -218,6 +218,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .key_step = KEY_STEP,
     .real_size = 4,
     .lags = true,
+    .flushes = FLUSHES,
     .begin = begin,
     .end = end,
     .k_bytes = k_bytes,

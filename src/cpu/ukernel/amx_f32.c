@@ -28,11 +28,12 @@
               LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);           \
               MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
 
-enum { FUSED_EXPONENT = 0 }; /* the rounding of m c would be as large as the error of all else */
+enum { FUSED_EXPONENT = 0, FLUSHES = 0 }; /* the rounding of m c would be as large as the error of all else */
 
 /* 2^(d c): the exp2 of the other f32 tables. */
-ATTN_INLINE vec probability(vec d, vec c, vec least)
+ATTN_INLINE vec probability(vec d, vec c, vec least, const bool flushes)
 {
+    (void)flushes;
     return exp2_f32(d, c, least);
 }
 

@@ -60,7 +60,7 @@ ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *kee
     const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
     const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
     const vec z = keep ? v_load(keep) : zero, dp = keep ? v_mul(v_load(dp_), z) : v_load(dp_);
-    const vec p = probability(d, t->c, t->least), grad = v_fms(dp, t->factor, t->by[group]);
+    const vec p = probability(d, t->c, t->least, false), grad = v_fms(dp, t->factor, t->by[group]);
     if (plain) {
         v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(dp, t->delta[group])));
     }

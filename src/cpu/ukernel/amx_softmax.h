@@ -34,23 +34,23 @@ ATTN_INLINE __mmask16 far_lanes(const reference *r)
 ATTN_INLINE vec relative(vec x, const reference *r, const bool far)
 {
     if (!FUSED_EXPONENT) {
-        return probability(v_sub(x, r->m), r->c, r->least);
+        return probability(v_sub(x, r->m), r->c, r->least, FLUSHES);
     }
     vec z = v_fms(x, r->c, r->mc);
     if (far) {
         z = _mm512_mask_mul_ps(z, far_lanes(r), v_sub(x, r->m), r->c);
     }
-    return probability(z, v_set1(1), r->least);
+    return probability(z, v_set1(1), r->least, FLUSHES);
 }
 
 /* The factor of what was relative to `old`: exactly 1 if that is the new one. */
 ATTN_INLINE vec rescale(vec old, const reference *r)
 {
     if (!FUSED_EXPONENT) {
-        return probability(v_sub(old, r->m), r->c, r->least);
+        return probability(v_sub(old, r->m), r->c, r->least, false);
     }
     const vec z = v_sub(v_mul(old, r->c), r->mc);
-    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1), r->least);
+    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1), r->least, false);
 }
 
 /* ---- P --------------------------------------------------------------------------------------------------------- */
