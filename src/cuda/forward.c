@@ -27,7 +27,7 @@ static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const a
 static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const attn_problem *p)
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
-    attn_status status = make_map(x->driver, &plan->params.q_map, &p->q, k->rows);
+    attn_status status = make_map(x->driver, &plan->params.q_map, &p->q, 64); /* rows of a warpgroup */
     if (status == ATTN_OK) {
         status = make_map(x->driver, &plan->params.k_map, &p->k, k->keys);
     }

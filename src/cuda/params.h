@@ -34,6 +34,7 @@ typedef struct attn_cuda_forward_params {
     float scale_log2;  /* > 0: from what the softmax takes to exponents of 2 */
     bool steps;        /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
     bool o_boxed;      /* O is laid out for the TMA, and of the inputs' type */
+    bool statistics;   /* a row has more to it than O: LSE, its maximum, a sink */
     bool whole;        /* every sequence is as long as the tensors */
     int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
 } attn_cuda_forward_params;

@@ -201,6 +201,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     plan->params.steps = has_steps(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
+    plan->params.statistics = p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
     plan->params.whole = !p->varlen && p->used_q.dtype == 0 && p->used_k.dtype == 0;
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |

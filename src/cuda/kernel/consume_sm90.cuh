@@ -7,8 +7,27 @@
 #include "store_sm90.cuh"
 #include "wgmma.cuh"
 
+/* f32: what a warp holds of Q in registers: of some parts the A operand of each k-step. q: the group's rows. */
+template <class S> struct HeldQ {
+    uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
+
+    __device__ __forceinline__ void load(uint32_t q)
+    {
+        const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int part = 0; part < S::Q_HELD; part++) {
+#pragma unroll
+            for (int step = 0; step < S::D / 16; step++) {
+                mma::load_4<false>(a[part][step],
+                                   mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
+            }
+        }
+    }
+};
+
 /* The first N keys of a block. */
-template <class S, int N> __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, uint32_t k)
+template <class S, int N>
+__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held, uint32_t k)
 {
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
@@ -17,8 +36,13 @@ template <class S, int N> __device__ __forceinline__ void issue_qk(float (&s)[N 
 #pragma unroll
         for (int step = 0; step < S::D / 16; step++) {
             int chunk = step / 4, within = step % 4 * 2;
-            wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, b + chunk * S::BN * 8 + within,
-                                           i > mma::FIRST_PRODUCT<S::PARTS> || step > 0);
+            const uint64_t keys = b + chunk * S::BN * 8 + within;
+            const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
+            if (mma::left_part(i) < S::Q_HELD) {
+                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys, accumulate);
+            } else {
+                wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
+            }
         }
     }
     wgmma::commit();
@@ -33,8 +57,9 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
         const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::KV_PART, S::BN * 128);
 #pragma unroll
         for (int step = 0; step < S::BN / 16; step++) {
-            wgmma::Product<S::BF16, S::D>::rs(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
-                                              i > mma::FIRST_PRODUCT<S::PARTS> || step > 0 ? 1 : accumulate);
+            const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
+            wgmma::Product<S::BF16, S::D>::template rs<1>(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
+                                                          first ? accumulate : 1);
         }
     }
     wgmma::commit();
@@ -70,6 +95,12 @@ template <class S> struct Sum<S, 1> {
     {
     }
 };
+
+/* The piece of Q with the group's rows. */
+template <class S> __device__ __forceinline__ int q_piece()
+{
+    return S::TMA ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
+}
 
 /* Turns at issuing products: the group's own begins; it passes to the next group. */
 template <class S> __device__ __forceinline__ void begin_turn()
@@ -120,8 +151,9 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
 
 /* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
 template <class S, int N>
-__device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
-                                            const Blocks &b, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
+__device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const HeldQ<S> &held,
+                                            const WarpRows &warp, const Blocks &b, uint32_t n, bool turn,
+                                            uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     const int group = threadIdx.x / 128 - 1;
     float s[N / 2], alpha[2];
@@ -130,7 +162,7 @@ __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Mem
         begin_turn<S>();
     }
     wgmma::fence();
-    issue_qk<S, N>(s, memory.q() + group * 64 * 128, memory.k(n));
+    issue_qk<S, N>(s, memory.q() + group * 64 * 128, held, memory.k(n));
     if (turn) {
         end_turn<S>();
     }
@@ -175,11 +207,13 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     const uint32_t q = memory.q() + group * 64 * 128;
+    HeldQ<S> held;
+    held.load(q);
 
     if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
-        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, warp, b, number, from > 0, p);
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, held, warp, b, number, from > 0, p);
     } else {
-        first_block<S, S::BN>(c, rows, memory, warp, b, number, from > 0, p);
+        first_block<S, S::BN>(c, rows, memory, held, warp, b, number, from > 0, p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
@@ -188,7 +222,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         begin_turn<S>();
         wgmma::hold(p);
         wgmma::fence();
-        issue_qk<S, S::BN>(s, q, memory.k(n));
+        issue_qk<S, S::BN>(s, q, held, memory.k(n));
         ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
@@ -226,7 +260,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         }
     }
     if (S::PARTS == 1 && leader) {
-        ptx::mbarrier_arrive(memory.q_empty());
+        ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
     }
     uint32_t n = number + b.count - 1;
     ptx::mbarrier_wait(memory.v_full(n), parity(n));
@@ -273,7 +307,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
 {
     const int first = (threadIdx.x / 32 - 4) * 16;
     const WarpRows warp = {first, memory.bounds() + first};
-    uint32_t number = 0, tiles = 0;
+    uint32_t number = 0;
     if (S::TURNS && threadIdx.x / 128 == S::GROUPS) {
         ptx::barrier_arrive(1, 256); /* the first turn is the first group's */
     }
@@ -292,20 +326,23 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             if constexpr (S::PARTS > 1) {
                 load_q<S>(a, memory, post.item);
             }
-            if (b.any_masked()) {
+            const bool masked = b.any_masked();
+            if (masked || post.item.first_row + S::BM > post.item.sequence.nq_used) {
                 mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);
+            }
+            if (masked) {
                 note_bounds(a.problem, post.item, warp);
             }
             const int from = mine.count > 0 ? b.last - mine.last : b.count;
             if (S::PARTS == 1) {
-                ptx::mbarrier_wait(memory.q_full(), tiles++ & 1);
+                ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
                 run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from,
                               a.problem.row_max.data != NULL);
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
-                ptx::mbarrier_arrive(memory.q_empty());
+                ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
             finish<S>(a, memory, post, mine.any_masked(), warp, rows);

@@ -236,7 +236,7 @@ template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic
     const attn_problem &p = a.problem;
     const int pieces = max((int)((p.dv + COLUMNS - 1) / COLUMNS), 1);
     Item item;
-    schedule_item<true>(p, a.schedule, blockIdx.x / pieces, item);
+    schedule_item(p, a.schedule, blockIdx.x / pieces, item);
     if (item.empty) {
         return;
     }

@@ -8,14 +8,15 @@
 #include "tma.cuh"
 
 /* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next item that is left;
- * without one, each has its share, every second round of the grid backwards, so that heavy and light items even out. */
+ * without one, each has its share, every second round of the grid backwards and each two rounds one further, so that
+ * heavy and light items even out. */
 __device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
 {
     if (counter != NULL) {
         return gridDim.x + ptx::atomic_add(counter, 1);
     }
-    uint32_t round = index / gridDim.x + 1;
-    return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const uint32_t ctas = gridDim.x, round = index / ctas, place = index - round * ctas, mirrored = ctas - 1 - place;
+    return (round + 1) * ctas + (round & 1 ? (mirrored + 1 < ctas ? mirrored + 1 : 0) : mirrored);
 }
 
 /* By TMA: one thread. */
@@ -24,31 +25,33 @@ template <class S> struct TmaLoader {
     const Memory<S> &memory;
     int kv_head, batch;
 
-    template <int ROWS>
+    /* ROWS of a tile of TILE_ROWS. */
+    template <int ROWS, int TILE_ROWS>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int row, int h,
                                          uint64_t hint)
     {
         ptx::mbarrier_arrive_expect(barrier, ROWS * S::D * 2);
 #pragma unroll
         for (int c = 0; c < S::D / 64; c++) {
-            tma::load(to + c * ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
+            tma::load(to + c * TILE_ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
         }
     }
     __device__ __forceinline__ void begin(const Item &item)
     {
         kv_head = item.head / (int)a.problem.group, batch = (int)item.sequence.tensor;
     }
-    __device__ __forceinline__ void q(const Item &item)
+    __device__ __forceinline__ void q(const Item &item, int piece)
     {
-        tile<S::BM>(memory.q(), a.q_map, memory.q_full(), (int)item.first_row, item.head, tma::EVICT_FIRST);
+        tile<64, S::BM>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece), (int)item.first_row + piece * 64,
+                        item.head, tma::EVICT_FIRST);
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void finish()
     {
@@ -101,11 +104,11 @@ template <class S> struct ThreadLoader {
     {
         keys.begin(a.problem, i);
     }
-    __device__ __forceinline__ void q(const Item &i)
+    __device__ __forceinline__ void q(const Item &i, int)
     {
         const char *first = attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
         tile<S::BM>(memory.q(), a.problem.q, first, 0, (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
-                    memory.q_full());
+                    memory.q_full(0));
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
@@ -156,7 +159,7 @@ template <class S> struct SplitLoader {
     {
         keys.begin(a.problem, i);
     }
-    __device__ __forceinline__ void q(const Item &)
+    __device__ __forceinline__ void q(const Item &, int)
     {
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
@@ -181,15 +184,17 @@ template <class S>
 __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, const Memory<S> &memory, uint32_t n)
 {
     Post &post = memory.post(n); /* filled in place: registers are few here */
-    uint32_t index = n == 0 ? blockIdx.x : memory.post(n - 1).index;
+    const Post &before = memory.post(n - 1);
+    uint32_t index = n == 0 ? blockIdx.x : before.index;
     ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
+    post.tiles = n == 0 ? 0 : before.tiles + (before.blocks.count > 0);
     for (;; index = following_item(a.counter, index)) {
         post.end = index >= (uint32_t)a.schedule.items;
         if (post.end) {
             break;
         }
         if constexpr (S::TMA) {
-            schedule_item<false>(a.problem, a.schedule, index, post.item);
+            dense_item(a, index, post.item);
         } else {
             any_item(a, index, post.item);
         }
@@ -205,7 +210,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
 template <class S, class Loader>
 __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory, Loader load)
 {
-    uint32_t number = 0, tiles = 0; /* key blocks; items with key blocks */
+    uint32_t number = 0; /* of key blocks */
 #pragma unroll 1
     for (uint32_t posts = 0;; posts++) {
         if (threadIdx.x == 0) {
@@ -226,10 +231,12 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
                 ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
             }
             load.k(number, last);
-            if (S::PARTS == 1) {
-                ptx::mbarrier_wait(memory.q_empty(), (tiles++ & 1) ^ 1);
+            for (int piece = 0; piece < S::Q_PIECES; piece++) {
+                if (S::PARTS == 1) {
+                    ptx::mbarrier_wait(memory.q_empty(piece), (post.tiles & 1) ^ 1);
+                }
+                load.q(post.item, piece);
             }
-            load.q(post.item);
         } else {
             load.finish(); /* the item before this one must end before there is room for another post */
         }

@@ -157,25 +157,29 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     const int lane = threadIdx.x % 32, first_row = (int)item.first_row + warp.first;
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
     bool seen[2], write[2];
-    float factor[2];
+    float x[2] = {1, 1}, factor[2]; /* of O: as finish_row has them */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         seen[r] = l[r] != 0 && first_row + lane / 4 + 8 * r < item.sequence.nq_used;
+        factor[r] = seen[r] ? 1 / l[r] : 0;
     }
     uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
-    const float2 lanes = finish_lanes(a, item, first_row, rows, l, careful);
+    if (a.statistics) {
+        const float2 lanes = finish_lanes(a, item, first_row, rows, l, careful);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            x[r] = __shfl_sync(~0u, lanes.x, lane / 4 + 8 * r);
+            factor[r] = __shfl_sync(~0u, lanes.y, lane / 4 + 8 * r);
+        }
+    }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int in_warp = lane / 4 + 8 * r;
-        const float x = __shfl_sync(~0u, lanes.x, in_warp);
-        factor[r] = __shfl_sync(~0u, lanes.y, in_warp);
-        write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + in_warp < item.sequence.nq;
-        if (__builtin_expect(!seen[r] || x != 1, false)) {
+        write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + lane / 4 + 8 * r < item.sequence.nq;
+    }
+    if (__builtin_expect(!seen[0] || !seen[1] || x[0] != 1 || x[1] != 1, false)) {
 #pragma unroll
-            for (int i = 2 * r; i < D / 2; i += 4) {
-                rows.o[i] = seen[r] ? rows.o[i] * x : 0;
-                rows.o[i + 1] = seen[r] ? rows.o[i + 1] * x : 0;
-            }
+        for (int i = 0; i < D / 2; i++) {
+            rows.o[i] = seen[i / 2 % 2] ? rows.o[i] * x[i / 2 % 2] : 0;
         }
     }
     store.rows(item, first_row, rows.o, factor, write, careful != 0);

@@ -58,41 +58,50 @@ __device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_
     column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
 }
 
-/* VARLEN = false: the problem is known to be dense, and to use all keys. */
-template <bool VARLEN>
+/* Dense, and every row and key in use. */
+__device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
+                                           Item &item)
+{
+    uint32_t column, block, heads = (uint32_t)p.heads;
+    dense_place(s, index, column, block);
+    item.sequence = attn_problem_whole_sequence(&p, column / heads);
+    item.head = (int)(column % heads);
+    item.first_row = (int64_t)block * s.rows;
+    item.empty = false;
+}
+
+/* Lengths of any kind. */
 __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
                                               Item &item)
 {
-    if (VARLEN && p.varlen) {
+    if (p.varlen) {
         varlen_item(p, s, index, item);
         return;
     }
-    uint32_t column, block;
-    dense_place(s, index, column, block);
-    uint32_t b = column / (uint32_t)p.heads;
-    if (!VARLEN) { /* what the plan promised; it saves registers */
-        __builtin_assume((int64_t)b < p.batch && p.cu_q.dtype == 0 && p.cu_q.data == NULL);
-        __builtin_assume(p.cu_k.dtype == 0 && p.cu_k.data == NULL && p.used_k.dtype == 0 && p.used_k.data == NULL);
-    }
-    item.sequence = attn_problem_sequence(&p, b);
-    item.head = (int)(column % (uint32_t)p.heads);
-    item.first_row = (int64_t)block * s.rows;
-    item.empty = false;
+    whole_item(p, s, index, item);
+    item.sequence = attn_problem_sequence(&p, item.sequence.index);
 }
 
 /* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps if there are no lengths. */
 __device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
 {
-    if (__builtin_expect(!a.whole, false)) {
-        schedule_item<true>(a.problem, a.schedule, index, item);
-        return;
+    if (__builtin_expect(a.whole, true)) {
+        whole_item(a.problem, a.schedule, index, item);
+    } else {
+        schedule_item(a.problem, a.schedule, index, item);
     }
-    uint32_t column, block, heads = (uint32_t)a.problem.heads;
-    dense_place(a.schedule, index, column, block);
-    item.sequence = attn_problem_whole_sequence(&a.problem, column / heads);
-    item.head = (int)(column % heads);
-    item.first_row = (int64_t)block * a.schedule.rows;
-    item.empty = false;
+}
+
+/* For a kernel that loads by TMA: dense, every key in use, perhaps not every row. */
+__device__ __forceinline__ void dense_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
+{
+    const attn_problem &p = a.problem;
+    whole_item(p, a.schedule, index, item);
+    if (__builtin_expect(!a.whole, false)) {
+        attn_sequence &s = item.sequence;
+        s.nq_used = attn_used_length(&p.used_q, s.nq, s.index);
+        s.diagonal = p.top_left ? 0 : s.nk - s.nq_used;
+    }
 }
 
 /* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */

@@ -23,6 +23,7 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
     static constexpr bool TMA = TMA_;     /* who loads: the TMA, or the producer's threads */
     static constexpr int LOADERS = TMA ? 1 : 128;
+    static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
     static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
@@ -32,16 +33,19 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
+    /* Parts of Q that consumers hold in registers, where there is room for them. */
+    static constexpr int Q_HELD = PARTS > 1 && D == 64 && GROUPS == 2 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
 };
 
-enum { STAGES = 2, POSTS = 2, BARRIERS = 2 + 4 * STAGES + 2 * POSTS };
+enum { STAGES = 2, POSTS = 2 };
 
 struct Post {
     Item item;
     Blocks blocks;
     bool end;       /* no item: there are no more */
     uint32_t index; /* for the producer: of the item; then of the one after it */
+    uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
 };
 
 /* Addresses in shared memory. n counts the uses of a ring. */
@@ -74,6 +78,7 @@ template <class S> struct Memory {
         return base + RAW_AT + n % 2 * S::RAW_BYTES;
     }
 
+    static constexpr int BARRIERS = 2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS;
     static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
@@ -85,37 +90,37 @@ template <class S> struct Memory {
     {
         return base + BARRIERS_AT + 8 * i;
     }
-    __device__ __forceinline__ uint32_t q_full() const
+    __device__ __forceinline__ uint32_t q_full(int piece) const
     {
-        return barrier(0);
+        return barrier(4 * STAGES + 2 * POSTS + piece);
     }
-    __device__ __forceinline__ uint32_t q_empty() const
+    __device__ __forceinline__ uint32_t q_empty(int piece) const
     {
-        return barrier(1);
+        return barrier(4 * STAGES + 2 * POSTS + S::Q_PIECES + piece);
     }
     __device__ __forceinline__ uint32_t k_full(uint32_t n) const
     {
-        return barrier(2 + n % STAGES);
+        return barrier(n % STAGES);
     }
     __device__ __forceinline__ uint32_t k_empty(uint32_t n) const
     {
-        return barrier(2 + STAGES + n % STAGES);
+        return barrier(STAGES + n % STAGES);
     }
     __device__ __forceinline__ uint32_t v_full(uint32_t n) const
     {
-        return barrier(2 + 2 * STAGES + n % STAGES);
+        return barrier(2 * STAGES + n % STAGES);
     }
     __device__ __forceinline__ uint32_t v_empty(uint32_t n) const
     {
-        return barrier(2 + 3 * STAGES + n % STAGES);
+        return barrier(3 * STAGES + n % STAGES);
     }
     __device__ __forceinline__ uint32_t post_full(uint32_t n) const
     {
-        return barrier(2 + 4 * STAGES + n % POSTS);
+        return barrier(4 * STAGES + n % POSTS);
     }
     __device__ __forceinline__ uint32_t post_empty(uint32_t n) const
     {
-        return barrier(2 + 4 * STAGES + POSTS + n % POSTS);
+        return barrier(4 * STAGES + POSTS + n % POSTS);
     }
     __device__ __forceinline__ Post &post(uint32_t n) const
     {
@@ -129,8 +134,10 @@ template <class S> struct Memory {
     /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the consumer groups. */
     __device__ __forceinline__ void init_barriers() const
     {
-        ptx::mbarrier_init(q_full(), S::LOADERS);
-        ptx::mbarrier_init(q_empty(), S::GROUPS);
+        for (int piece = 0; piece < S::Q_PIECES; piece++) {
+            ptx::mbarrier_init(q_full(piece), S::LOADERS);
+            ptx::mbarrier_init(q_empty(piece), S::GROUPS / S::Q_PIECES);
+        }
         for (int n = 0; n < STAGES; n++) {
             ptx::mbarrier_init(k_full(n), S::LOADERS);
             ptx::mbarrier_init(v_full(n), S::LOADERS);

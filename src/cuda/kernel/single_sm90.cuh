@@ -49,7 +49,7 @@ __device__ __forceinline__ void single_block(float c, const SingleTiles<S> &tile
     bool few[2] = {false, false};
     rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
     wgmma::fence();
-    issue_qk<S, S::BN>(s, tiles.q, tiles.k);
+    issue_qk<S, S::BN>(s, tiles.q, HeldQ<S>(), tiles.k);
     tiles.put_v();
     wgmma::wait<0>();
     wgmma::hold(s);

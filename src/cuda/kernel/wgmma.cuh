@@ -73,7 +73,7 @@ template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], ui
 }
 
 /* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T). accumulate = 0: D starts at 0.
- * Product<BF16, N>::rs: A in registers, B with rows along k (P V). */
+ * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns. */
 template <bool BF16, int N> struct Product;
 
 // clang-format off
@@ -103,8 +103,8 @@ template <bool BF16, int N> struct Product;
 #define ATTN_D_88 ATTN_D_64, ATTN_D8(64), ATTN_D8(72), ATTN_D8(80)
 #define ATTN_D_128 ATTN_D_88, ATTN_D8(88), ATTN_D8(96), ATTN_D8(104), ATTN_D8(112), ATTN_D8(120)
 
-/* R = N / 2 accumulators; R1 .. R5 = R + 1 .. R + 5. */
-#define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5)                                               \
+/* R = N / 2 accumulators; R1 .. R6 = R + 1 .. R + 6. */
+#define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                           \
     template <>                                                                                          \
     struct Product<BF16, N> {                                                                            \
         static __device__ __forceinline__ void ss(float (&d)[R], uint64_t a, uint64_t b, int accumulate) \
@@ -116,27 +116,29 @@ template <bool BF16, int N> struct Product;
                          : "l"(a), "l"(b), "r"(accumulate)                                               \
                          : "memory");                                                                    \
         }                                                                                                \
+        template <int ROWS_ALONG_K>                                                                      \
         static __device__ __forceinline__ void rs(float (&d)[R], const uint32_t *a, uint64_t b,          \
                                                   int accumulate)                                        \
         {                                                                                                \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R5 ", 0;\n"                               \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME                 \
                          " {" ATTN_NAMES_##R "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4         \
-                         ", p, 1, 1, 1;\n}\n"                                                            \
+                         ", p, 1, 1, %" #R6 ";\n}\n"                                                     \
                          : ATTN_D_##R                                                                    \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)           \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),          \
+                           "n"(ROWS_ALONG_K)                                                             \
                          : "memory");                                                                    \
         }                                                                                                \
     };
-#define ATTN_PRODUCTS(N, R, R1, R2, R3, R4, R5)                 \
-    ATTN_PRODUCT(true, "bf16", N, R, R1, R2, R3, R4, R5)        \
-    ATTN_PRODUCT(false, "f16", N, R, R1, R2, R3, R4, R5)
-ATTN_PRODUCTS(32, 16, 17, 18, 19, 20, 21)
-ATTN_PRODUCTS(64, 32, 33, 34, 35, 36, 37)
-ATTN_PRODUCTS(80, 40, 41, 42, 43, 44, 45)
-ATTN_PRODUCTS(128, 64, 65, 66, 67, 68, 69)
-ATTN_PRODUCTS(176, 88, 89, 90, 91, 92, 93)
-ATTN_PRODUCTS(256, 128, 129, 130, 131, 132, 133)
+#define ATTN_PRODUCTS(N, R, R1, R2, R3, R4, R5, R6)             \
+    ATTN_PRODUCT(true, "bf16", N, R, R1, R2, R3, R4, R5, R6)    \
+    ATTN_PRODUCT(false, "f16", N, R, R1, R2, R3, R4, R5, R6)
+ATTN_PRODUCTS(32, 16, 17, 18, 19, 20, 21, 22)
+ATTN_PRODUCTS(64, 32, 33, 34, 35, 36, 37, 38)
+ATTN_PRODUCTS(80, 40, 41, 42, 43, 44, 45, 46)
+ATTN_PRODUCTS(128, 64, 65, 66, 67, 68, 69, 70)
+ATTN_PRODUCTS(176, 88, 89, 90, 91, 92, 93, 94)
+ATTN_PRODUCTS(256, 128, 129, 130, 131, 132, 133, 134)
 // clang-format on
 
 } // namespace wgmma
