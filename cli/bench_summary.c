@@ -122,6 +122,9 @@ void bench_print_summary(enum bench_format format, const bench_result *results, 
         [ATTN_F64] = "f64", [ATTN_F32] = "f32", [ATTN_F16] = "f16", [ATTN_BF16] = "bf16"};
     for (int32_t dtype = ATTN_F64; dtype <= ATTN_BF16; dtype++) {
         for (int i = 0; i < count && results[i].problem == results[0].problem; i++) {
+            if (results[i].implementation == NULL) {
+                break; /* a device with fewer */
+            }
             bool ours = strcmp(results[i].implementation, "libattn") == 0;
             struct mean mean = mean_of(results, count, dtype, ours ? NULL : results[i].implementation);
             if (mean.cells > 0) {

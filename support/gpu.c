@@ -162,9 +162,11 @@ void gpu_free(void *p)
     check(cu.free((device_pointer)(uintptr_t)p), "freeing memory");
 }
 
+/* The driver's copy returns when `from` has been read, not when `to` has been written. */
 void gpu_put(void *to, const void *from, size_t bytes)
 {
     check(cu.put((device_pointer)(uintptr_t)to, from, bytes), "copying to it");
+    gpu_wait();
 }
 
 void gpu_get(void *to, const void *from, size_t bytes)
