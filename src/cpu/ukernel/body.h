@@ -48,13 +48,14 @@ ATTN_INLINE void FN(end_sum)(real *to, const vec *sum, FN(sum_end) end, const in
     }
 }
 
-/* The first n products of a sum. */
-ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, const int n, const int width)
+/* The first n products of a sum; rows of b are b_step apart. */
+ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, int64_t b_step, const int n,
+                               const int width)
 {
     ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_set1(0);
     ATTN_UNROLL for (int i = 0; i < n; i++) {
         vec one = v_set1(a[i * step]);
-        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_fma(one, v_load(b + i * STRIP + v * VL), sum[v]);
+        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_fma(one, v_load(b + i * b_step + v * VL), sum[v]);
     }
 }
 
@@ -78,14 +79,14 @@ ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step
                             int64_t count, FN(sum_end) end, const int ahead, const int rows, const int width)
 {
     vec sum[2 * MR][NV];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) FN(begin_sum)(sum[r], a + r * apart, step, b, ahead, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++) FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
     for (; count > 0; count -= rows, to += rows * STRIP) {
         FN(group)(sum, a, apart, step, b, ahead, n, rows, width);
         a += rows * apart;
         ATTN_UNROLL for (int r = 0; r < rows; r++) {
             FN(end_sum)(to + r * STRIP, sum[r], end, width);
             if (ahead == 0 || count > rows) {
-                FN(begin_sum)(sum[r], a + r * apart, step, b, ahead, width);
+                FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
             }
         }
     }

@@ -44,13 +44,13 @@ static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
     }
 }
 
-/* MR keys, `width` vectors of columns. */
-ATTN_INLINE void FN(grad_panel)(real *g, const real *p, const real *x, int64_t cols, int strips, const int width)
+/* Products lane .. STRIP-1 of each strip but the first, where `first` .. STRIP-1, of MR keys. */
+ATTN_INLINE void FN(grad_panel)(vec (*acc)[NV], const real *p, const real *x, int64_t cols, int strips, int first,
+                                const int width)
 {
-    vec acc[MR][NV];
-    ATTN_UNROLL for (int r = 0; r < MR; r++) ATTN_UNROLL for (int v = 0; v < width; v++) acc[r][v] = v_set1(0);
+    p += first, x += first * cols;
     for (int strip = 0; strip < strips; strip++, p += (ATTN_KEY_BLOCK - 1) * STRIP) {
-        for (int lane = 0; lane < STRIP; lane++, p++, x += cols) {
+        for (int lane = strip == 0 ? first : 0; lane < STRIP; lane++, p++, x += cols) {
             vec row[NV];
             ATTN_UNROLL for (int v = 0; v < width; v++) row[v] = v_load(x + v * VL);
             ATTN_UNROLL for (int r = 0; r < MR; r++) {
@@ -59,33 +59,45 @@ ATTN_INLINE void FN(grad_panel)(real *g, const real *p, const real *x, int64_t c
             }
         }
     }
-    ATTN_UNROLL for (int r = 0; r < MR; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) {
-            real *to = g + r * cols + v * VL;
-            v_store(to, v_add(v_load(to), acc[r][v]));
+}
+
+/* n keys, `width` vectors of columns. A group's sums end between the first products of the next, as in body.h. */
+ATTN_INLINE void FN(grad_columns)(real *g, const real *p, const real *x, int64_t cols, int64_t n, int strips,
+                                  const int width)
+{
+    const int ahead = width == NV ? AHEAD : 0;
+    vec acc[MR][NV];
+    ATTN_UNROLL for (int r = 0; r < MR; r++) FN(begin_sum)(acc[r], p + r * STRIP, 1, x, cols, ahead, width);
+    for (; n > 0; n -= MR) {
+        FN(grad_panel)(acc, p, x, cols, strips, ahead, width);
+        p += MR * STRIP;
+        ATTN_UNROLL for (int r = 0; r < MR; r++, g += cols) {
+            ATTN_UNROLL for (int v = 0; v < width; v++) v_store(g + v * VL, v_add(v_load(g + v * VL), acc[r][v]));
+            if (ahead == 0 || n > MR) {
+                FN(begin_sum)(acc[r], p + r * STRIP, 1, x, cols, ahead, width);
+            }
         }
     }
 }
 
 static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, int64_t cols, int64_t n, int strips)
 {
+    const real *a = (const real *)p + at * STRIP;
     int64_t vectors = cols / VL;
     for (int64_t v = 0; v < vectors;) {
         /* a single vector too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
         int64_t left = vectors - v, width = left == NV + 1 && NV > 2 ? 2 : left < NV ? left : NV;
-        for (int64_t key = 0; key < n; key += MR) {
-            real *g = (real *)g_ + key * cols + v * VL;
-            const real *a = (const real *)p + (at + key) * STRIP, *x = (const real *)x_ + v * VL;
-            switch (width) {
-            case 1:
-                FN(grad_panel)(g, a, x, cols, strips, 1);
-                break;
-            case 2:
-                FN(grad_panel)(g, a, x, cols, strips, 2);
-                break;
-            default:
-                FN(grad_panel)(g, a, x, cols, strips, NV);
-            }
+        real *g = (real *)g_ + v * VL;
+        const real *x = (const real *)x_ + v * VL;
+        switch (width) {
+        case 1:
+            FN(grad_columns)(g, a, x, cols, n, strips, 1);
+            break;
+        case 2:
+            FN(grad_columns)(g, a, x, cols, n, strips, 2);
+            break;
+        default:
+            FN(grad_columns)(g, a, x, cols, n, strips, NV);
         }
         v += width;
     }
