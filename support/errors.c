@@ -122,6 +122,6 @@ errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table)
     const double u = 0x1p-24, e = 0x1p-17;
     const bool rounds = errors_own_bits(table) && !(flags & ATTN_PRECISE);
     const double p = rounds && dtype == ATTN_BF16 ? 0x1p-8 / u : rounds && dtype == ATTN_F16 ? 0x1p-16 / u : 0;
-    const double x3 = errors_own_bits(table) && dtype == ATTN_F32 && flags & ATTN_BF16X3 ? e / u : 0;
+    const double x3 = rounds && dtype == ATTN_F32 && flags & ATTN_BF16X3 ? e / u : 0;
     return (errors_limits){.c = 4 + p + 8 * x3, .lse = 8 + 8 * x3, .grad_c = 4 + p + 19 * x3};
 }

@@ -68,12 +68,12 @@
  * the default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate
  * as f32 arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8
  * bits, so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. Gradients the same,
- * with P and dS of so many bits. ATTN_PRECISE keeps f16 and bf16 in f32 arithmetic, config.cpu = "avx512" everything.
- * ATTN_BF16X3 allows f32 on tiles to be the three larger products of two bf16 parts (known as bf16x3) instead: each
- * product is within 2^-15 (3e-5) of exact, typically 6e-6. Elsewhere it changes nothing.
- * Tiles take elements of f32 below 2^-110 with fewer bits. GPUs: f32 by split products on the tensor cores, within the
- * same bound; f16 and bf16 with probabilities of that type, RMSE at most 1.45 times that of rounding, unless
- * ATTN_PRECISE is set.
+ * with P and dS of so many bits. ATTN_PRECISE keeps a call off the tiles: f32 arithmetic for f32, f16 and bf16, and
+ * the bits of all other CPUs; config.cpu = "avx512" does so for all calls of a context. ATTN_BF16X3 without it allows
+ * f32 on tiles to be the three larger products of two bf16 parts (known as bf16x3): each product is within 2^-15
+ * (3e-5) of exact, typically 6e-6. Elsewhere it changes nothing. Tiles take elements of f32 below 2^-110 with fewer
+ * bits. GPUs: f32 by split products on the tensor cores, within the same bound; f16 and bf16 with probabilities of that
+ * type, RMSE at most 1.45 times that of rounding, unless ATTN_PRECISE is set.
  *
  * ---- Conventions ----------------------------------------------------------------------------------------------
  *
@@ -244,7 +244,7 @@ enum {
     ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
     ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
     ATTN_SCALE = 1 << 3,    /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
-    ATTN_PRECISE = 1 << 4,  /* f16, bf16: f32 arithmetic, no faster form with fewer bits: see Accuracy above */
+    ATTN_PRECISE = 1 << 4,  /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
     ATTN_BF16X3 = 1 << 5    /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
 };
 

@@ -37,6 +37,9 @@ typedef struct attn_cpu_plan {
     uint64_t workspace_bytes;
 } attn_cpu_plan;
 
+/* The table that a problem's type and flags ask for. */
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
+
 /* Pure. Errors: overflow. */
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine);
 

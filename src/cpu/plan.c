@@ -53,18 +53,18 @@ static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p,
     return round_up(strips, items) / items;
 }
 
-static const attn_ukernel *table(const attn_isa *isa, const attn_problem *p)
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p)
 {
-    switch (p->q.dtype) {
-    case ATTN_F64:
+    if (p->q.dtype == ATTN_F64) {
         return isa->f64;
-    case ATTN_F32:
-        return p->bf16x3 ? isa->bf16x3 : isa->f32;
-    case ATTN_BF16:
-        return p->precise ? isa->precise : isa->bf16;
-    default:
-        return p->precise ? isa->precise : isa->f16;
     }
+    if (p->precise) {
+        return isa->precise;
+    }
+    if (p->q.dtype == ATTN_F32) {
+        return p->bf16x3 ? isa->bf16x3 : isa->f32;
+    }
+    return p->q.dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
 }
 
 static void map_strip(attn_cpu_plan *plan, const attn_problem *p)
@@ -127,7 +127,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
                          (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
                          (long long)p->dv);
     }
-    *plan = (attn_cpu_plan){.uk = table(machine->isa, p)};
+    *plan = (attn_cpu_plan){.uk = attn_cpu_table(machine->isa, p)};
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
     map_strip(plan, p);
     plan->strips = strips_per_item(plan, p, machine);

@@ -253,17 +253,8 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const
 /* Tables with products of their own take dO in the type of Q only. */
 static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
 {
-    const int32_t dtype = g->p.q.dtype;
-    if (dtype == ATTN_F64) {
-        return isa->f64;
-    }
-    if (g->p.precise || g->d_o.dtype != dtype) {
-        return isa->precise;
-    }
-    if (dtype == ATTN_F32) {
-        return g->p.bf16x3 ? isa->bf16x3 : isa->f32;
-    }
-    return dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
+    const bool mixed = g->p.q.dtype != ATTN_F64 && g->d_o.dtype != g->p.q.dtype;
+    return mixed ? isa->precise : attn_cpu_table(isa, &g->p);
 }
 
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)

@@ -62,7 +62,7 @@ static bool agree(const attn_backward_args *args, const int *threads, int counts
 {
     unsigned char *first = NULL;
     int count;
-    const char *const *names = tables_names(&count);
+    const char *const *names = tables_that_agree(args->q.dtype, args->flags, &count);
     bool ok = true;
     for (int n = 0; ok && n < counts * count; n++) {
         const char *table = names[n / counts];

@@ -90,7 +90,7 @@ bool runs_agree(const attn_forward_args *args, char *sentence, size_t size)
 {
     struct bits first = {NULL, 0};
     int count;
-    const char *const *names = tables_names(&count);
+    const char *const *names = tables_that_agree(args->q.dtype, args->flags, &count);
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {
         ok = table_agrees(args, names[i], &first, sentence, size);

@@ -1,7 +1,7 @@
 /*
- * runs.h: one set of arguments run in every way that must not matter: each kernel table of tables_names, the numbers
- * of threads below, workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an inaccessible
- * page.
+ * runs.h: one set of arguments run in every way that must not matter: each kernel table of tables_that_agree, the
+ * numbers of threads below, workspaces of exactly the size asked for that hold 0xFF, 0x00 or noise and end at an
+ * inaccessible page.
  */
 #ifndef TESTS_OP_RUNS_H
 #define TESTS_OP_RUNS_H

@@ -5,39 +5,42 @@
 #include "cpu/features.h"
 #include "cpu/select.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 
-static struct {
-    const char *usual[MAX_TABLES], *own_bits[MAX_TABLES];
-    int usual_count, own_bits_count;
-} tables;
+/* Those of scalar's bits first. */
+static const char *tables[MAX_TABLES];
+static int usual_count, all_count;
 
-static void find_tables(void)
+static void find_tables(bool same_bits)
 {
     int all;
     const attn_isa *isas = attn_isas(&all);
     uint32_t features = attn_cpu_features();
-    for (int i = 0; i < all && tables.usual_count < MAX_TABLES; i++) {
+    for (int i = 0; i < all && all_count < MAX_TABLES; i++) {
+        if (isas[i].same_bits != same_bits) {
+            continue;
+        }
         if ((isas[i].needs & ~features) != 0) {
             printf("SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
-        } else if (isas[i].same_bits) {
-            tables.usual[tables.usual_count++] = isas[i].name;
         } else {
-            tables.own_bits[tables.own_bits_count++] = isas[i].name;
+            tables[all_count++] = isas[i].name;
         }
     }
 }
 
 const char *const *tables_names(int *count)
 {
-    if (tables.usual_count == 0) {
-        find_tables();
+    if (all_count == 0) {
+        find_tables(true);
+        usual_count = all_count;
+        find_tables(false);
     }
-    *count = tables.usual_count;
-    return tables.usual;
+    *count = usual_count;
+    return tables;
 }
 
 const char *tables_usual(void)
@@ -49,34 +52,39 @@ const char *tables_usual(void)
 
 const char *const *tables_own_bits(int *count)
 {
-    (void)tables_names(count);
-    *count = tables.own_bits_count;
-    return tables.own_bits;
+    int usual;
+    const char *const *names = tables_names(&usual);
+    *count = all_count - usual;
+    return names + usual;
 }
 
-static attn_context *cache[2 * MAX_TABLES + 1][MAX_THREADS + 1];
+const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count)
+{
+    const char *const *names = tables_names(count);
+    *count = dtype == ATTN_F64 || flags & ATTN_PRECISE ? all_count : *count;
+    return names;
+}
+
+static attn_context *cache[MAX_TABLES + 1][MAX_THREADS + 1];
 
 static void close_all(void)
 {
-    for (int i = 0; i <= 2 * MAX_TABLES; i++) {
+    for (int i = 0; i <= MAX_TABLES; i++) {
         for (int n = 0; n <= MAX_THREADS; n++) {
             attn_context_destroy(cache[i][n]);
         }
     }
 }
 
-/* The row of the cache: first the usual tables, then those with bits of their own, last the best table. */
+/* The row of the cache: a table's place in the list, or the last for the best table. */
 static int place_of(const char *table)
 {
-    for (int i = 0; i < MAX_TABLES; i++) {
-        if (table != NULL && tables.usual[i] == table) {
+    for (int i = 0; i < all_count; i++) {
+        if (tables[i] == table) {
             return i;
         }
-        if (table != NULL && tables.own_bits[i] == table) {
-            return MAX_TABLES + i;
-        }
     }
-    return 2 * MAX_TABLES;
+    return MAX_TABLES;
 }
 
 attn_context *tables_context(const char *table, int threads)

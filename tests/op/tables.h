@@ -9,9 +9,10 @@
 
 /* Names of the tables that this build has and this machine runs and that give scalar's bits, scalar first;
  * tables_own_bits: those that give bits of their own. Either list may be asked for first. What the machine lacks is
- * printed as skipped, once. */
+ * printed as skipped, once. tables_that_agree: those that give the same bits for this type and these flags. */
 const char *const *tables_names(int *count);
 const char *const *tables_own_bits(int *count);
+const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count);
 
 /* The best of tables_names. */
 const char *tables_usual(void);
