@@ -15,111 +15,17 @@
  *
  * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had masked tiles and ends
  * with a non-finite value is therefore done again, carefully: products with masked keys are left out.
- * Not here: instruction sets (ukernel.h), what a mask is (core/mask.h), who runs which item (executor).
+ * Not here: instruction sets (ukernel.h), rows in and out (forward_strip.c), what a mask is (core/mask.h), who runs
+ * which item (executor).
  */
-#include "cpu/forward.h"
-#include "core/half.h"
-#include "core/mask.h"
-#include "core/softmax.h"
+#include "cpu/forward_strip.h"
 #include "cpu/host.h"
 #include "cpu/prefetch.h"
-#include "cpu/scores.h"
-#include <math.h>
-#include <string.h>
-
-/* One item on one thread. */
-typedef struct item_run {
-    const attn_cpu_plan *plan;
-    const attn_problem *p;
-    const attn_ukernel *uk;
-    attn_sequence seq;
-    int64_t kv_head, first_row, last_row;
-    int strips;
-    attn_score_run scores;
-    char *s, *prob, *strip;
-    char *k_space, *v_space; /* for panels */
-    const void *k, *v;       /* panels of the block at hand */
-    unsigned char *visible;
-    attn_rows_mask *mask;     /* of each strip */
-    attn_rows k_rows, v_rows; /* of the block at hand and on */
-    attn_interval next;       /* those of the next block that are not prefetched yet */
-    int64_t next_rows;        /* as many of them with each tile */
-} item_run;
-
-/* ---- strips ---------------------------------------------------------------------------------------------------- */
-
-static char *strip_qt(const item_run *r, int strip)
-{
-    return r->strip + (uint64_t)strip * r->plan->scratch.strip_bytes;
-}
-
-static char *strip_ot(const item_run *r, int strip)
-{
-    return strip_qt(r, strip) + r->plan->scratch.strip_ot;
-}
-
-static attn_running strip_state(const item_run *r, int strip)
-{
-    int64_t lanes = r->uk->strip * r->uk->real_size;
-    char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
-    char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
-    return (attn_running){.m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
-}
-
-static int strip_lanes(const item_run *r, int strip)
-{
-    int64_t left = r->last_row - r->first_row - (int64_t)strip * r->uk->strip;
-    return (int)min64(left, r->uk->strip);
-}
-
-static int64_t strip_first(const item_run *r, int strip)
-{
-    return r->first_row + (int64_t)strip * r->uk->strip;
-}
-
-static bool sees_nothing(const item_run *r, int strip)
-{
-    return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
-}
-
-static void reset_strip(const item_run *r, int strip)
-{
-    attn_running state = strip_state(r, strip);
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        set_real(r->uk, state.m, lane, -INFINITY);
-        if (state.top) {
-            set_real(r->uk, state.top, lane, -INFINITY);
-        }
-        set_real(r->uk, state.l, lane, 0);
-    }
-    if (sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
-        memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
-    }
-}
-
-static void start_strip(item_run *r, int strip)
-{
-    const void *rows[ATTN_MAX_STRIP];
-    int lanes = strip_lanes(r, strip);
-    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-    }
-    for (int lane = lanes; lane < r->uk->strip; lane++) {
-        rows[lane] = NULL;
-    }
-    r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
-    reset_strip(r, strip);
-    if (!sees_nothing(r, strip)) {
-        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor,
-                      lanes);
-    }
-}
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
 
 /* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache alone. */
-static void prefetch_rows(item_run *r, int64_t tiles)
+static void prefetch_rows(attn_item_run *r, int64_t tiles)
 {
     for (const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi); r->next.lo < last; r->next.lo++) {
         attn_prefetch_row(&r->k_rows, r->next.lo, r->p->d);
@@ -127,84 +33,127 @@ static void prefetch_rows(item_run *r, int64_t tiles)
     }
 }
 
-/* What a strip's tiles have in common. */
-typedef struct strip_run {
+/* The keys of a block for one strip. */
+typedef struct block_run {
     int lanes;
     int64_t first; /* row */
     const attn_rows_mask *mask;
     const void *qt;
     attn_running state;
-} strip_run;
+    attn_interval keys;
+    int64_t block; /* the panels' first key */
+    bool careful;
+} block_run;
 
-/* What comes after a tile of a strip's keys: the next one, or the products with V. */
-static attn_ahead ahead_of(const item_run *r, attn_interval tile, attn_interval keys, int64_t block)
+/* What comes after the keys before `next`: more of them, or the products with V. */
+static attn_ahead ahead_of(const attn_item_run *r, const block_run *b, int64_t next)
 {
-    const int64_t left = keys.hi - tile.hi, n = min64(left, r->uk->key_tile);
-    return left > 0 ? (attn_ahead){.k = r->k, .at = tile.hi - block, .n = n, .cols = r->p->d}
-                    : (attn_ahead){.v = r->v, .at = keys.lo - block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
+    const attn_interval keys = b->keys;
+    return next < keys.hi
+               ? (attn_ahead){.k = r->k,
+                              .at = next - b->block,
+                              .n = min64(keys.hi - next, r->uk->key_tile),
+                              .cols = r->p->d}
+               : (attn_ahead){.v = r->v, .at = keys.lo - b->block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
 }
 
-/* Probabilities of a tile of a strip's keys `part` of a block. True if positions are masked. Between the products and
- * the softmax as little as possible is done: the processor overlaps their ends. */
-static bool run_tile(item_run *r, strip_run *t, attn_interval keys, attn_interval part, int64_t block, bool careful)
+static attn_keys keys_of(const attn_item_run *r, const block_run *b, attn_interval keys)
+{
+    return (attn_keys){r->k, b->qt, r->p->d, keys.lo - b->block, keys.hi - keys.lo};
+}
+
+/* Tiles that all rows see and whose scores are the products: the end of the longest run of them from key lo on. */
+static int64_t plain_end(const attn_item_run *r, const block_run *b, int64_t lo)
+{
+    if (b->careful || r->plan->scores.step || r->p->dropout.on || lo < b->mask->common.lo) {
+        return lo;
+    }
+    const int64_t end = min64(b->keys.hi, b->mask->common.hi);
+    return end == b->keys.hi ? end : max64(end - end % r->uk->key_tile, lo);
+}
+
+/* Any other tile. True if positions are masked. */
+static bool run_tile(attn_item_run *r, block_run *b, attn_interval keys)
 {
     const attn_ukernel *uk = r->uk;
-    const int64_t n = keys.hi - keys.lo, done = keys.lo - part.lo;
-    const bool partial = keys.lo < t->mask->common.lo || keys.hi > t->mask->common.hi;
-    t->state.ahead = ahead_of(r, keys, part, block);
-    uk->qk(r->s, r->k, keys.lo - block, t->qt, r->p->d, n, t->lanes);
+    const int64_t n = keys.hi - keys.lo, done = keys.lo - b->keys.lo;
+    const bool partial = keys.lo < b->mask->common.lo || keys.hi > b->mask->common.hi;
+    uk->qk(r->s, r->k, keys.lo - b->block, b->qt, r->p->d, n, b->lanes);
     if (partial || r->plan->scores.step) {
-        attn_score_tile_run(&r->scores, r->s, t->first, t->lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+        attn_score_tile_run(&r->scores, r->s, b->first, b->lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     }
-    if (careful) {
+    if (b->careful) {
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
     }
-    prefetch_rows(r, 1);
-    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &t->state, t->lanes);
+    uk->softmax(r->prob, done, r->s, n, r->plan->scores.exponent, &b->state, b->lanes);
     if (r->p->dropout.on) {
-        attn_score_drop(&r->scores, r->prob, done, t->first, keys.lo, n, true);
+        attn_score_drop(&r->scores, r->prob, done, b->first, keys.lo, n, true);
     }
     return partial;
 }
 
-/* The keys of a block for a strip, tile by tile, then their part of OT. True if positions are masked. */
-static bool run_block(item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
+/* Probabilities of the keys. True if positions are masked. */
+static bool run_tiles(attn_item_run *r, block_run *b)
+{
+    const int64_t tile = r->uk->key_tile;
+    bool masked = false;
+    for (attn_interval keys = b->keys; keys.lo < b->keys.hi; keys.lo = keys.hi) {
+        keys.hi = plain_end(r, b, keys.lo);
+        const bool plain = keys.hi > keys.lo;
+        if (!plain) {
+            keys.hi = min64(keys.lo + tile - keys.lo % tile, b->keys.hi);
+        }
+        b->state.ahead = ahead_of(r, b, keys.hi);
+        prefetch_rows(r, (keys.hi - keys.lo + tile - 1) / tile);
+        if (plain) {
+            const attn_keys run = keys_of(r, b, keys);
+            r->uk->qk_softmax(r->prob, keys.lo - b->keys.lo, r->s, &run, r->plan->scores.exponent, &b->state, b->lanes);
+        } else {
+            masked |= run_tile(r, b, keys);
+        }
+    }
+    return masked;
+}
+
+/* The keys of a block for a strip, then their part of OT. True if positions are masked. */
+static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
-    strip_run t = {strip_lanes(r, strip), strip_first(r, strip), &r->mask[strip], strip_qt(r, strip),
-                   strip_state(r, strip)};
-    const void *alpha = keys.lo <= t.mask->hull.lo ? NULL : t.state.alpha; /* the first block */
-    bool masked = n % uk->key_step != 0;
-    attn_interval tile = keys;
-    for (; tile.lo < keys.hi; tile.lo = tile.hi) {
-        tile.hi = min64(tile.lo + uk->key_tile - tile.lo % uk->key_tile, keys.hi);
-        masked |= run_tile(r, &t, tile, keys, block, careful);
-    }
+    block_run b = {strip_lanes(r, strip),
+                   strip_first(r, strip),
+                   &r->mask[strip],
+                   strip_qt(r, strip),
+                   strip_state(r, strip),
+                   keys,
+                   block,
+                   careful};
+    const void *alpha = keys.lo <= b.mask->hull.lo ? NULL : b.state.alpha; /* the first block */
+    const bool masked = run_tiles(r, &b) || n % uk->key_step != 0;
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, t.lanes);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, b.lanes);
     } else {
-        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, t.lanes);
+        uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, b.lanes);
     }
     return masked;
 }
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------------------------- */
 
-static attn_rows key_rows(const item_run *r, const attn_tensor *t, int64_t key)
+static attn_rows key_rows(const attn_item_run *r, const attn_tensor *t, int64_t key)
 {
     const char *first = attn_at(t, r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
     return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
 }
 
 /* Rows that are a panel as they are need no packing. */
-static bool is_panel(const item_run *r, const attn_tensor *t, int64_t cols)
+static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols)
 {
     return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
            t->stride[1] == cols && t->shape[3] == cols;
 }
 
-static void pack_block(item_run *r, attn_interval keys, int64_t block)
+static void pack_block(attn_item_run *r, attn_interval keys, int64_t block)
 {
     int64_t at = keys.lo - block, n = keys.hi - keys.lo;
     r->k = r->k_space, r->v = r->v_space;
@@ -221,7 +170,7 @@ static void pack_block(item_run *r, attn_interval keys, int64_t block)
 }
 
 /* Notes in masked[] which strips had a tile with masked positions. */
-static void run_blocks(item_run *r, int first, int last, bool careful, bool *masked)
+static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool *masked)
 {
     attn_interval hull = {INT64_MAX, 0};
     for (int i = first; i < last; i++) {
@@ -252,88 +201,19 @@ static void run_blocks(item_run *r, int first, int last, bool careful, bool *mas
     attn_host_flush(false);
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------- */
-
-/* Writes LSE and row maximum. Scores are relative to m. */
-static attn_row_end finish_row(const item_run *r, lane_row row, double m, double l, double row_max)
-{
-    const attn_problem *p = r->p;
-    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale, sink = -INFINITY;
-    if (p->sinks.data && !r->seq.outside) {
-        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
-    }
-    int64_t i = r->seq.q_first + row.query;
-    if (p->lse.data) {
-        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype,
-                              attn_row_lse(max, l, sink));
-    }
-    if (p->row_max.data) {
-        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, row_max * scale);
-    }
-    return attn_row_divisor(max, l, sink);
-}
-
-/* O of a lane whose sink is far above its scores. */
-static void divide_far(const item_run *r, char *ot, int lane, attn_row_end end)
-{
-    for (int64_t at = lane; at < r->p->dv * r->uk->strip; at += r->uk->strip) {
-        set_real(r->uk, ot, at, get_real(r->uk, ot, at) / end.far / end.divisor);
-    }
-}
-
-static void store_strip(const item_run *r, int strip, const attn_tensor *o, const void *divisor)
-{
-    void *rows[ATTN_MAX_STRIP];
-    int lanes = strip_lanes(r, strip);
-    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-    }
-    r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
-}
-
-/* LSE, row maximum and what O is divided by, in place of alpha. */
-static void finish_rows(const item_run *r, int strip, const attn_running *state)
-{
-    int lanes = strip_lanes(r, strip);
-    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        double m = get_real(r->uk, state->m, lane), l = get_real(r->uk, state->l, lane);
-        attn_row_end end = finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
-        if (end.far > 0) {
-            divide_far(r, strip_ot(r, strip), lane, end);
-        }
-        set_real(r->uk, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
-    }
-}
-
-static void finish_strip(const item_run *r, int strip)
-{
-    const attn_running state = strip_state(r, strip);
-    const void *divisor = state.l;
-    if (r->p->sinks.data || r->p->lse.data || r->p->row_max.data) {
-        finish_rows(r, strip, &state);
-        divisor = state.alpha;
-    }
-    store_strip(r, strip, &r->p->o, divisor);
-    if (r->p->o_f32.data) {
-        store_strip(r, strip, &r->p->o_f32, divisor);
-    }
-}
-
-static void run_item(item_run *r)
+static void run_item(attn_item_run *r)
 {
     bool masked[ATTN_MAX_STRIPS] = {false}, tensors = r->p->bias.data || r->p->mask.data;
     for (int i = 0; i < r->strips; i++) {
-        start_strip(r, i);
+        attn_strip_start(r, i);
     }
     run_blocks(r, 0, r->strips, false, masked);
     for (int i = 0; i < r->strips; i++) {
         if ((masked[i] || tensors) && !r->uk->finite(strip_ot(r, i), r->p->dv, strip_lanes(r, i))) {
-            reset_strip(r, i);
+            attn_strip_reset(r, i);
             run_blocks(r, i, i + 1, true, masked);
         }
-        finish_strip(r, i);
+        attn_strip_finish(r, i);
     }
 }
 
@@ -354,7 +234,7 @@ static void task(void *arg, int64_t index, int32_t thread)
     char *base = j->scratch + (uint64_t)thread * map->total;
     attn_rows_mask mask[ATTN_MAX_STRIPS];
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
-    item_run r = {
+    attn_item_run r = {
         .plan = j->plan,
         .p = j->p,
         .uk = uk,

@@ -82,6 +82,12 @@ typedef struct attn_running {
     attn_ahead ahead;
 } attn_running;
 
+/* Keys at .. at+n-1 of a K panel, and the strip whose products with them are wanted. */
+typedef struct attn_keys {
+    const void *k, *qt;
+    int64_t d, at, n;
+} attn_keys;
+
 /* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is undefined, but for
  * what pack_q makes 0. */
 typedef struct attn_ukernel {
@@ -135,6 +141,11 @@ typedef struct attn_ukernel {
      * is 0. s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of
      * key_step. */
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
+
+    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are the products. The hint
+     * of `state` is for after the last tile. */
+    void (*qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                       int lanes);
 
     /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. Without alpha
      * (NULL), OT = V^T P. */

@@ -13,6 +13,7 @@ const check checks[] = {
     {"pv", check_pv, true},
     {"pv_careful", check_pv_careful, true},
     {"block", check_block, true},
+    {"qk_softmax", check_qk_softmax, true},
     {"softmax", check_softmax, false},
     {"exp2", check_exp2, false},
     {"score", check_score, false},

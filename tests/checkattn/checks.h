@@ -31,6 +31,9 @@ void check_pv(kit *k);
 void check_pv_careful(kit *k);
 void check_block(kit *k);
 
+/* check_qk_softmax.c */
+void check_qk_softmax(kit *k);
+
 /* check_scores.c */
 void check_softmax(kit *k);
 void check_score(kit *k);

@@ -229,6 +229,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .pack_v = pack_v,
     .pack_q = pack_q,
     .qk = qk,
+    .qk_softmax = qk_softmax,
     .bias = bias_f32,
     .score = score_f32,
     .mask = mask_f32,

@@ -159,30 +159,51 @@ ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, const refe
     }
 }
 
-ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, vec c, const attn_running *state, vec *sum,
-                                    const int groups)
+/* ---- a tile ---------------------------------------------------------------------------------------------------- */
+
+/* The references of a strip's lanes, in registers from tile to tile. */
+typedef struct references {
+    reference of[2];
+    __mmask16 unseen, far; /* 0 if no lane is */
+} references;
+
+ATTN_INLINE void load_references(references *r, const attn_running *state, vec c, const int groups)
 {
-    const fetch ahead = fetch_of(&state->ahead);
-    reference r[2];
-    __mmask16 far = 0;
+    r->unseen = r->far = 0;
     for (int g = 0; g < groups; g++) {
-        r[g] = reference_of(v_load((const float *)state->m + g * VL), c);
-        far |= far_lanes(&r[g]);
-    }
-    if (far) {
-        exponentials(p, s, n, r, ahead, sum, groups, true);
-    } else {
-        exponentials(p, s, n, r, ahead, sum, groups, false);
+        const vec m = v_load((const float *)state->m + g * VL);
+        r->unseen |= _mm512_cmp_ps_mask(m, v_set1(-INFINITY), _CMP_EQ_OQ);
+        r->of[g] = reference_of(m, c);
+        r->far |= far_lanes(&r->of[g]);
     }
 }
 
-/* ---- a tile ---------------------------------------------------------------------------------------------------- */
+ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, const references *r, fetch ahead, vec *sum,
+                                    const int groups)
+{
+    if (r->far) {
+        exponentials(p, s, n, r->of, ahead, sum, groups, true);
+    } else {
+        exponentials(p, s, n, r->of, ahead, sum, groups, false);
+    }
+}
 
-ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
-                                const int groups)
+/* The first maximum of lanes that have no reference yet. */
+ATTN_INLINE void first_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state,
+                                 const int groups)
+{
+    __mmask16 unseen[2];
+    for (int g = 0; g < groups; g++) {
+        unseen[g] = _mm512_cmp_ps_mask(v_load((const float *)state->m + g * VL), v_set1(-INFINITY), _CMP_EQ_OQ);
+    }
+    raise_reference(p, done, s, n, c, state, unseen, groups);
+}
+
+ATTN_INLINE void softmax_tile(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
+                              references *r, fetch ahead, const int groups)
 {
     const int64_t even = n + n % 2;
-    float *m = state->m, *l = state->l, *alpha = state->alpha, *top = state->top;
+    float *l = state->l, *top = state->top;
     uint16_t *to = p + done * STRIP;
     __mmask16 raised[2] = {0, 0};
     vec sum[2];
@@ -190,24 +211,22 @@ ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, 
         if (n % 2) {
             v_store(s + n * STRIP + g * VL, v_set1(-INFINITY));
         }
-        if (done == 0) {
-            v_store(alpha + g * VL, v_set1(1));
-        }
         if (top) {
             v_store(top + g * VL, maximum(v_load(top + g * VL), s + g * VL, n));
         }
-        raised[g] = _mm512_cmp_ps_mask(v_load(m + g * VL), v_set1(-INFINITY), _CMP_EQ_OQ);
     }
-    if (raised[0] | raised[1]) { /* some lane has no reference yet */
-        raise_reference(p, done, s, n, c, state, raised, groups);
+    if (r->unseen) {
+        first_reference(p, done, s, n, c, state, groups);
+        load_references(r, state, c, groups);
     }
-    tile_probabilities(to, s, even, c, state, sum, groups);
+    tile_probabilities(to, s, even, r, ahead, sum, groups);
     for (int g = 0; g < groups; g++) {
         raised[g] = _mm512_cmp_ps_mask(sum[g], v_set1(1 << SLACK), _CMP_GT_OQ);
     }
     if (raised[0] | raised[1]) {
         raise_reference(p, done, s, n, c, state, raised, groups);
-        tile_probabilities(to, s, even, c, state, sum, groups);
+        load_references(r, state, c, groups);
+        tile_probabilities(to, s, even, r, (fetch){NULL, NULL, 0}, sum, groups);
     }
     for (int g = 0; g < groups; g++) {
         for (int64_t key = even; key < pad32(n); key += 2) {
@@ -217,11 +236,55 @@ ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, 
     }
 }
 
+/* Before the first tile of a block. */
+ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *state, vec c, const int groups)
+{
+    for (int g = 0; done == 0 && g < groups; g++) {
+        v_store((float *)state->alpha + g * VL, v_set1(1));
+    }
+    load_references(r, state, c, groups);
+}
+
+ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
+                                const int groups)
+{
+    references r;
+    start_block(&r, done, state, c, groups);
+    softmax_tile(p, done, s, n, c, state, &r, fetch_of(&state->ahead), groups);
+}
+
 static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
 {
     if (lanes > TILE) {
         softmax_groups(p, done, s, n, v_set1((float)c), state, 2);
     } else {
         softmax_groups(p, done, s, n, v_set1((float)c), state, 1);
+    }
+}
+
+/* ---- the tiles of a block -------------------------------------------------------------------------------------- */
+
+ATTN_INLINE void qk_softmax_groups(uint16_t *p, int64_t done, float *s, const attn_keys *keys, vec c,
+                                   const attn_running *state, const int groups)
+{
+    references r;
+    start_block(&r, done, state, c, groups);
+    for (int64_t key = 0, n; key < keys->n; key += n) {
+        const int64_t left = keys->n - key, at = keys->at + key;
+        n = left < KEY_TILE ? left : KEY_TILE;
+        attn_ahead next = {.k = keys->k, .at = at + n, .n = left - n < KEY_TILE ? left - n : KEY_TILE, .cols = keys->d};
+        const fetch ahead = fetch_of(left > n ? &next : &state->ahead);
+        store_product(s, keys->k, at, keys->qt, keys->d, n, true, groups == 2);
+        softmax_tile(p, done + key, s, n, c, state, &r, ahead, groups);
+    }
+}
+
+static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                       int lanes)
+{
+    if (lanes > TILE) {
+        qk_softmax_groups(p, done, s, keys, v_set1((float)c), state, 2);
+    } else {
+        qk_softmax_groups(p, done, s, keys, v_set1((float)c), state, 1);
     }
 }

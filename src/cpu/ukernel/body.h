@@ -214,6 +214,14 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
     }
 }
 
+/* A block is one tile. */
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                           int lanes)
+{
+    FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
+    FN(softmax)(p, done, s, keys->n, c, state, lanes);
+}
+
 /* ---- panels -------------------------------------------------------------------------------------------------- */
 
 static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
@@ -348,6 +356,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .score = FN(score),
     .mask = FN(mask),
     .softmax = FN(softmax),
+    .qk_softmax = FN(qk_softmax),
     .pv = FN(pv),
     .pv_careful = FN(pv_careful),
     .finite = FN(finite),

@@ -173,6 +173,14 @@ static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, co
     }
 }
 
+/* A block is one tile. */
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                           int lanes)
+{
+    FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
+    FN(softmax)(p, done, s, keys->n, c, state, lanes);
+}
+
 static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                            const void *alpha, const unsigned char *visible, int lanes)
 {
@@ -249,6 +257,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .score = FN(score),
     .mask = FN(mask),
     .softmax = FN(softmax),
+    .qk_softmax = FN(qk_softmax),
     .pv = FN(pv),
     .pv_careful = FN(pv_careful),
     .finite = FN(finite),
