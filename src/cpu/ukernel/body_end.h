@@ -31,6 +31,10 @@
 #undef v_select_lt
 #undef v_zero_lt
 #undef v_ldexp
+#undef v_quotient
+#undef v_corrected
+#undef v_pair_bf16
+#undef v_pair_f16
 #undef v_load_f16
 #undef v_load_bf16
 #undef v_store_f16
