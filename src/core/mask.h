@@ -79,6 +79,19 @@ ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_seque
     return m;
 }
 
+/* The queries that see some of keys first .. last-1, all below nk. */
+ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequence *s, int64_t first, int64_t last)
+{
+    attn_interval v = {0, s->nq_used};
+    if (p->window_right != ATTN_UNBOUNDED) {
+        v.lo = attn_clamp(first - p->window_right - s->diagonal, 0, s->nq_used);
+    }
+    if (p->window_left != ATTN_UNBOUNDED) {
+        v.hi = attn_clamp(last + p->window_left - s->diagonal, 0, s->nq_used);
+    }
+    return v;
+}
+
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */

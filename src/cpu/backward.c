@@ -10,7 +10,7 @@
  *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
  *                                  d_bias = dS or sums of it                          (cpu/grad_bias.c)
  *                                  dQT += K^T dS
- *                 dV += P dO, dK += dS Q                                       of strips that see the keys
+ *                 dV += P dO, dK += dS Q                                         of rows that see the keys
  *         store dK, dV
  *     store dQ
  *
@@ -100,62 +100,58 @@ static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t 
     const int64_t row = r->first_row - item_row + (int64_t)strip * uk->strip, at = part.lo - block;
     const void *kt = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), block);
     const void *ds = attn_grad_in_place(r) ? attn_grad_tile_at(r, r->dp, strip, at) : r->right;
+    const int lanes = attn_grad_width(r, strip);
     char *dqt = r->dqt + row * r->plan->d_pad * uk->real_size;
     if (r->careful) {
         const unsigned char *visible = r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip;
-        uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible, uk->strip);
+        uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible, lanes);
     } else {
-        uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, uk->strip);
+        uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, lanes);
     }
 }
 
-/* dV and dK of some keys of the block that begins at key `block`, from strips that see them. */
-static void add_keys(const attn_grad_run *r, attn_interval strips, int64_t block, attn_interval keys)
+/* dV and dK of some keys of the block that begins at key `block`, from rows of the row block that see them. */
+static void add_keys(const attn_grad_run *r, attn_interval rows, int64_t block, attn_interval keys)
 {
     const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo, at = keys.lo - block;
-    const int64_t key = keys.lo - r->first_key, left = attn_grad_left_bytes(r->uk);
-    const int first = (int)strips.lo, count = (int)(strips.hi - strips.lo);
+    const int64_t key = keys.lo - r->first_key;
+    const int first = (int)rows.lo, last = (int)rows.hi;
     char *dk = r->dk + key * d * r->uk->real_size, *sum_v = r->dv + key * dv * r->uk->real_size;
-    const void *p = r->p_left + first * left, *ds = r->ds_left + first * left;
-    const void *q = attn_grad_strip(r->q, r->grad->x_bytes(d), first);
-    const void *d_o = attn_grad_strip(r->d_o, r->grad->x_bytes(dv), first);
     if (r->careful) {
-        const unsigned char *visible = r->visible + (int64_t)first * r->uk->key_block * r->uk->strip;
-        r->grad->rows_careful(sum_v, p, at, d_o, dv, n, count, visible);
-        r->grad->rows_careful(dk, ds, at, q, d, n, count, visible);
+        r->grad->rows_careful(sum_v, r->p_left, at, r->d_o, dv, n, first, last, r->visible);
+        r->grad->rows_careful(dk, r->ds_left, at, r->q, d, n, first, last, r->visible);
     } else {
-        r->grad->rows(sum_v, p, at, d_o, dv, n, count);
-        r->grad->rows(dk, ds, at, q, d, n, count);
+        r->grad->rows(sum_v, r->p_left, at, r->d_o, dv, n, first, last);
+        r->grad->rows(dk, r->ds_left, at, r->q, d, n, first, last);
     }
 }
 
-/* The strips that see some of the key_step keys from `key` on, given the part of each: side by side, as both bounds of
- * what a row sees grow with the row. */
-static attn_interval strips_of(const attn_grad_run *r, const attn_interval *part, int64_t key)
+/* The rows of the row block that see some of the keys, and others of their strips up to multiples of row_step. */
+static attn_interval rows_of(const attn_grad_run *r, attn_interval keys)
 {
-    attn_interval strips = {0, 0};
-    for (int i = 0; i < r->strips; i++) {
-        if (part[i].lo < key + r->grad->key_step && part[i].hi > key) {
-            strips = (attn_interval){strips.hi > 0 ? strips.lo : i, i + 1};
-        }
+    const attn_interval queries = attn_mask_queries(r->p, &r->seq, keys.lo, keys.hi);
+    const int64_t fold = r->scores.fold, step = r->grad->row_step;
+    const int64_t lo = max64(queries.lo * fold, r->first_row), hi = min64(queries.hi * fold, r->last_row);
+    if (lo >= hi) {
+        return (attn_interval){0, 0};
     }
-    return strips;
+    return (attn_interval){(lo - r->first_row) / step * step, (hi - r->first_row + step - 1) / step * step};
 }
 
-/* dV and dK of all keys of a block: together those that the same strips see. */
-static void add_dkv(const attn_grad_run *r, const attn_interval *part, attn_interval all)
+/* dV and dK of all keys of a block: together those that the same rows see. */
+static void add_dkv(const attn_grad_run *r, attn_interval all)
 {
     const int64_t step = r->grad->key_step;
     for (int64_t key = all.lo, end; key < all.hi; key = end) {
-        const attn_interval strips = strips_of(r, part, key);
+        const attn_interval rows = rows_of(r, (attn_interval){key, min64(key + step, all.hi)});
         for (end = key + step; end < all.hi; end += step) {
-            const attn_interval next = strips_of(r, part, end);
-            if (next.lo != strips.lo || next.hi != strips.hi) {
+            const attn_interval next = rows_of(r, (attn_interval){end, min64(end + step, all.hi)});
+            if (next.lo != rows.lo || next.hi != rows.hi) {
                 break;
             }
         }
-        if (strips.lo < strips.hi) {
-            add_keys(r, strips, all.lo, (attn_interval){key, min64(end, all.hi)});
+        if (rows.lo < rows.hi) {
+            add_keys(r, rows, all.lo, (attn_interval){key, min64(end, all.hi)});
         }
     }
 }
@@ -190,21 +186,20 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
 /* The row block at hand against one block of keys. */
 static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row, attn_interval all)
 {
-    attn_interval part[ATTN_MAX_ROW_BLOCK]; /* of each strip */
     for (int i = 0; i < r->strips; i++) {
-        part[i] = attn_grad_part(r, i, all);
-        if (part[i].lo < part[i].hi) {
-            run_strip(r, i, all.lo, part[i]);
+        const attn_interval part = attn_grad_part(r, i, all);
+        if (part.lo < part.hi) {
+            run_strip(r, i, all.lo, part);
             if (pass->dq) {
-                add_dq(r, i, item_row, all.lo, part[i]);
+                add_dq(r, i, item_row, all.lo, part);
             }
             if (pass->dkv) {
-                clear_end(r, i, all.lo, part[i]);
+                clear_end(r, i, all.lo, part);
             }
         }
     }
     if (pass->dkv) {
-        add_dkv(r, part, all);
+        add_dkv(r, all);
     }
 }
 

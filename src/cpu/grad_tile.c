@@ -45,7 +45,8 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
         .key_sums = (double *)(void *)(base + m->key_sums),
         .partial = (double *)(void *)(workspace + plan->partial),
     };
-    r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq, .all_lanes = true};
+    r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq};
+    r->scores.all_lanes = !attn_grad_in_place(r);
     r->scores.bias = base + m->bias;
     attn_score_lanes(&r->scores, base + m->lanes);
     for (int lane = 0; lane < r->uk->strip; lane++) {
@@ -148,7 +149,7 @@ static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval
     const attn_rows_mask *mask = &r->mask[strip];
     const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
     uk->qk(s, attn_grad_panel(r, r->k, uk->k_bytes(r->p->d), block), at,
-           attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n, uk->strip);
+           attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n, attn_grad_width(r, strip));
     if (r->p->softcap > 0) {
         memcpy(r->products, s, (size_t)(n * uk->strip * uk->real_size));
     }
@@ -169,7 +170,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
     char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
     r->masked |= run_scores(r, strip, block, keys, s);
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
-                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n, uk->strip);
+                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n, attn_grad_width(r, strip));
     if (r->p->dropout.on) {
         attn_score_drop(&r->scores, r->keep, 0, first, keys.lo, n, false);
     }
@@ -182,7 +183,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
         .plain = r->d_scores ? r->plain : NULL,
     };
     if (to == NULL || capped) {
-        r->grad->softmax(s, dp, n, &tile);
+        r->grad->softmax(s, dp, n, &tile, attn_grad_width(r, strip));
     }
     if (capped) {
         r->grad->softcap(dp, r->products, n, r->plan->scores.scale, r->p->softcap);

@@ -63,12 +63,19 @@ static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
     return strips + strip * (int64_t)bytes;
 }
 
+/* Rows of a strip. */
 int attn_grad_lanes(const attn_grad_run *r, int strip);
 
 /* Whether tiles of P and dS are what products read. */
 static inline bool attn_grad_in_place(const attn_grad_run *r)
 {
     return r->grad->split == NULL;
+}
+
+/* Lanes that kernels work on: forms of P and dS have all of a strip's. */
+static inline int attn_grad_width(const attn_grad_run *r, int strip)
+{
+    return attn_grad_in_place(r) ? attn_grad_lanes(r, strip) : r->uk->strip;
 }
 
 /* Bytes of a strip's left factor: P or dS of a block of keys. */

@@ -9,7 +9,7 @@
  *     S, dP  [key][strip]            a tile, turned into P and dS in place
  *     P, dS  [strip number]          the left factors of `rows`, of all keys of the block, row = strip number * strip +
  *                                    lane; the tiles themselves unless the table splits them
- *     X      [strip number]          rows of dO or Q, the right factors; cols a multiple of `vector`
+ *     X      [strip number]          rows of dO or Q, the right factors; cols a multiple of `vector`; in the table's form
  *     G      [key][cols]             G += P X: dV += P dO, dK += dS Q
  *
  *            lanes = columns
@@ -17,8 +17,8 @@
  *     key  |   G += P * X    |      in the tables of body.h rows of P are broadcast, one vector of X serves MR keys
  *          +-----------------+
  *
- * Tables with the bits of scalar: P and dS are [key_block][strip], X [strip][cols], and each element of G is one chain
- * over the rows of the block.
+ * Tables with the bits of scalar: P and dS are [key_block][strip], and each element of G is one chain over the rows of
+ * the block. Rows that see none of the keys may be left out: they would add zeros.
  */
 #ifndef ATTN_CPU_UKERNEL_GRAD_H
 #define ATTN_CPU_UKERNEL_GRAD_H
@@ -62,6 +62,7 @@ typedef struct attn_ukernel_grad {
     int row_block; /* query rows that `rows` sums fresh: part of the numerics; a multiple of strip */
     int key_tile;  /* keys of a tile of S and dP; key_block is a multiple of it */
     int key_step;  /* a strip's part of a block begins at a multiple of this; key_block is one */
+    int row_step;  /* the rows of `rows` begin and end at multiples of this; strip is one */
 
     /* Bytes of a strip of X. */
     uint64_t (*x_bytes)(int64_t cols);
@@ -79,7 +80,7 @@ typedef struct attn_ukernel_grad {
 
     /* P = 2^(min(S - lse, 0) c); dS = P (dP Z - delta) factor, 0 where P is 0. S becomes P Z, dP becomes dS. In split
      * too, `plain` gets n keys, and may get more of key_tile. */
-    void (*softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile);
+    void (*softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes);
 
     /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. */
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
@@ -92,14 +93,15 @@ typedef struct attn_ukernel_grad {
     /* Keys first .. last-1 of a strip's left factor become 0. */
     void (*clear)(void *p, int64_t first, int64_t last);
 
-    /* G[key][c] += sum_row P[at + key][row] X[row][c] for n keys, summed fresh; `at` a multiple of key_step. G and the
-     * left factors have room for keys up to the next multiple of key_step, which may be written. */
-    void (*rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips);
+    /* G[key][c] += sum of P[at + key][row] X[row][c] over rows first .. last-1 for n keys, summed fresh; `at` a
+     * multiple of key_step. G and the left factors have room for keys up to the next multiple of key_step, which may be
+     * written. */
+    void (*rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first, int last);
 
     /* The same where X may hold NaN or Inf in rows that some keys must not see: visible, bytes
      * [strip number][key_block][strip]. */
-    void (*rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips,
-                         const unsigned char *visible);
+    void (*rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
+                         int last, const unsigned char *visible);
 
     /* `cols` elements of row[i] = those of G[i][cols_pad], for n rows; false if one of them is NaN or Inf. */
     bool (*put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g, int64_t cols_pad,

@@ -1,7 +1,7 @@
 /*
- * check_grad.c: the members that the backward pass and dropout add (ukernel_grad.h). Sums over rows against the chain
- * of fused multiply-adds that the contract gives, softmax and softcap against scalar bit for bit and against float64,
- * dropout against core/dropout.h. Tables without these members have nothing to check.
+ * check_grad.c: the members that the backward pass and dropout add (ukernel_grad.h), but for products: softmax and
+ * softcap against scalar bit for bit and against float64, dots against the chains that the contract gives, dropout
+ * against core/dropout.h.
  */
 #include "checks.h"
 #include "core/half.h"
@@ -11,117 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_ROWS = 96, MOST_COLS = 144 };
-
-static void *reals(kit *k, enum slot slot, int64_t count)
-{
-    return kit_slot(k, slot, (size_t)(count * k->uk->real_size));
-}
-
-/* Sums in the table's own arithmetic. */
-static double fused(const kit *k, double a, double b, double c)
-{
-    return k->uk->real_size == 4 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
-}
-
-static double sum(const kit *k, double a, double b)
-{
-    return k->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------------------------ */
-
-typedef struct rows_case {
-    int64_t at, cols, n, strips;
-    const void *p, *x;
-    const unsigned char *visible;
-} rows_case;
-
-static double want_element(const kit *k, const rows_case *c, int64_t key, int64_t col)
-{
-    const int64_t strip = k->uk->strip;
-    double chain = 0;
-    for (int64_t row = 0; row < c->strips * strip; row++) {
-        int64_t i = (row / strip * ATTN_KEY_BLOCK + c->at + key) * strip + row % strip;
-        if (!c->visible || c->visible[i]) {
-            chain = fused(k, kit_get(k, c->p, i), kit_get(k, c->x, row * c->cols + col), chain);
-        }
-    }
-    return chain;
-}
-
-static void compare_rows(kit *k, const rows_case *c, const void *before, const void *g)
-{
-    for (int64_t i = 0; i < c->n * c->cols; i++) {
-        double want = sum(k, kit_get(k, before, i), want_element(k, c, i / c->cols, i % c->cols)),
-               got = kit_get(k, g, i);
-        if (got != want && !(isnan(got) && isnan(want))) {
-            kit_fail(k, "G[%lld][%lld] = %a, wanted %a", (long long)(i / c->cols), (long long)(i % c->cols), got, want);
-            return;
-        }
-    }
-}
-
-static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
-{
-    static double before[ATTN_KEY_BLOCK * MOST_COLS];
-    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step,
-                  room = (n + step - 1) / step * step;
-    const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0;
-    enum values kind = (enum values)(turn % VALUES_KINDS);
-    void *p = reals(k, SLOT_S, tile), *x = reals(k, SLOT_V, strips * strip * cols), *g = reals(k, SLOT_OT, room * cols);
-    unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)tile);
-    kit_doing(k, "cols=%lld n=%lld strips=%lld kind=%d", (long long)cols, (long long)n, (long long)strips, kind);
-    for (int64_t i = 0; i < tile; i++) {
-        visible[i] = kit_choice(k, 3, i + turn, 3) != 0;
-        kit_put(k, p, i, careful && !visible[i] ? 0 : kit_value(k, VALUES_NORMAL, 90, i + turn, tile));
-    }
-    for (int64_t i = 0; i < strips * strip * cols; i++) {
-        kit_put(k, x, i, kit_value(k, kind == VALUES_SPECIAL && !careful ? VALUES_NORMAL : kind, 91, i + turn, tile));
-    }
-    for (int64_t i = 0; i < room * cols; i++) {
-        kit_put(k, g, i, kit_value(k, VALUES_NORMAL, 92, i + turn, 1));
-    }
-    memcpy(before, g, (size_t)(n * cols * k->uk->real_size));
-    kit_lock(k, SLOT_S);
-    kit_lock(k, SLOT_V);
-    kit_lock(k, SLOT_VISIBLE);
-    const rows_case c = {at, cols, n, strips, p, x, careful ? visible : NULL};
-    if (careful) {
-        KIT_CALL(k, k->uk->grad->rows_careful(g, p, at, x, cols, n, (int)strips, visible));
-    } else {
-        KIT_CALL(k, k->uk->grad->rows(g, p, at, x, cols, n, (int)strips));
-    }
-    compare_rows(k, &c, before, g);
-}
-
-static void all_rows(kit *k, bool careful)
-{
-    const int64_t most = MOST_ROWS / k->uk->strip, vector = k->uk->grad->vector;
-    int64_t turn = 0;
-    for (int64_t cols = vector; cols <= MOST_COLS; cols += vector * (cols < 8 * vector ? 1 : 3)) {
-        for (int64_t n = 1 + turn % 5; n <= ATTN_KEY_BLOCK; n += careful ? 29 : 9) {
-            one_rows(k, cols, n, 1 + turn % most, turn, careful);
-            turn++;
-        }
-    }
-    one_rows(k, vector, ATTN_KEY_BLOCK, most, turn, careful);
-}
-
-void check_grad_rows(kit *k)
-{
-    kit_member(k, "grad->rows");
-    if (k->same_bits) { /* others: check_grad_products.c */
-        all_rows(k, false);
-        kit_member(k, "grad->rows_careful");
-        all_rows(k, true);
-    }
-}
-
 /* ---- softmax, softcap, dots ------------------------------------------------------------------------------------ */
 
 typedef struct tile_case {
     int64_t n;
+    int lanes;
     void *s, *dp, *lse, *delta, *keep;
     attn_grad_tile tile;
 } tile_case;
@@ -130,8 +24,9 @@ typedef struct tile_case {
 static void fill_tile(kit *k, tile_case *c, int64_t turn)
 {
     const int64_t strip = k->uk->strip;
-    c->s = reals(k, SLOT_S, c->n * strip), c->dp = reals(k, SLOT_P, c->n * strip);
-    c->lse = reals(k, SLOT_L, strip), c->delta = reals(k, SLOT_M, strip), c->keep = reals(k, SLOT_BIAS, c->n * strip);
+    c->s = kit_reals(k, SLOT_S, c->n * strip), c->dp = kit_reals(k, SLOT_P, c->n * strip);
+    c->lse = kit_reals(k, SLOT_L, strip), c->delta = kit_reals(k, SLOT_M, strip),
+    c->keep = kit_reals(k, SLOT_BIAS, c->n * strip);
     for (int64_t i = 0; i < c->n * strip; i++) {
         int64_t what = kit_choice(k, 93, i + turn, 12);
         double x = kit_value(k, VALUES_NORMAL, 94, i + turn, 1);
@@ -167,7 +62,7 @@ static void run_scalar(const kit *k, const tile_case *c, double *s, double *dp, 
         if (cap) {
             k->scalar->grad->softcap(part[1], part[0], c->n, 0.7, 1.3);
         } else {
-            k->scalar->grad->softmax(part[0], part[1], c->n, &narrow);
+            k->scalar->grad->softmax(part[0], part[1], c->n, &narrow, k->scalar->strip);
         }
         kit_give_lanes(k, s, part[0], c->n, first);
         kit_give_lanes(k, dp, part[1], c->n, first);
@@ -178,6 +73,9 @@ static void run_scalar(const kit *k, const tile_case *c, double *s, double *dp, 
 static void judge_softmax(kit *k, const tile_case *c, const double *s, const double *dp)
 {
     for (int64_t i = 0; i < c->n * k->uk->strip; i++) {
+        if (i % k->uk->strip >= c->lanes) {
+            continue;
+        }
         double lse = kit_get(k, c->lse, i % k->uk->strip), delta = kit_get(k, c->delta, i % k->uk->strip);
         double keep = c->tile.keep ? kit_get(k, c->keep, i) : 1, u = kit_unit(k), x = kit_get(k, s, i);
         double exponent = fmin(x - lse, 0) * c->tile.exponent, p = isnan(x) ? x : exp2(exponent);
@@ -205,7 +103,7 @@ static void judge_plain(kit *k, const tile_case *c)
     for (int64_t i = 0; i < c->n * k->uk->strip; i++) {
         double plain = kit_get(k, c->tile.plain, i), got = kit_get(k, c->dp, i);
         double want = k->uk->real_size == 4 ? (double)((float)plain * (float)c->tile.factor) : plain * c->tile.factor;
-        if (got != want && !(isnan(got) && isnan(want))) {
+        if (i % k->uk->strip < c->lanes && got != want && !(isnan(got) && isnan(want))) {
             kit_fail(k, "plain[%lld] = %a, but dS = %a", (long long)i, plain, got);
             return;
         }
@@ -217,18 +115,18 @@ static void one_tile(kit *k, int64_t n, int64_t turn)
     static double s[ATTN_KEY_BLOCK * KIT_MOST_LANES], dp[ATTN_KEY_BLOCK * KIT_MOST_LANES];
     static double before[2][ATTN_KEY_BLOCK * KIT_MOST_LANES];
     const size_t bytes = (size_t)(n * k->uk->strip * k->uk->real_size);
-    tile_case c = {.n = n};
+    tile_case c = {.n = n, .lanes = kit_lanes(k, turn)};
     fill_tile(k, &c, turn);
     memcpy(s, c.s, bytes);
     memcpy(dp, c.dp, bytes);
     memcpy(before[0], c.s, bytes);
     memcpy(before[1], c.dp, bytes);
-    kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
+    kit_doing(k, "n=%lld lanes=%d turn=%lld", (long long)n, c.lanes, (long long)turn);
     run_scalar(k, &c, s, dp, false);
-    c.tile.plain = turn % 5 < 3 ? reals(k, SLOT_OT, n * k->uk->strip) : NULL;
-    KIT_CALL(k, k->uk->grad->softmax(c.s, c.dp, n, &c.tile));
-    kit_compare(k, "P", c.s, s, n * k->uk->strip);
-    kit_compare(k, "dS", c.dp, dp, n * k->uk->strip);
+    c.tile.plain = turn % 5 < 3 ? kit_reals(k, SLOT_OT, n * k->uk->strip) : NULL;
+    KIT_CALL(k, k->uk->grad->softmax(c.s, c.dp, n, &c.tile, c.lanes));
+    kit_compare_lanes(k, "P", c.s, s, n, c.lanes);
+    kit_compare_lanes(k, "dS", c.dp, dp, n, c.lanes);
     judge_softmax(k, &c, before[0], before[1]);
     if (c.tile.plain) {
         judge_plain(k, &c);
@@ -282,7 +180,8 @@ void check_grad_dots(kit *k)
     kit_member(k, "grad->dots");
     for (int i = 0; k->same_bits && i < panel_dims_count; i++) {
         const int64_t d = panel_dims[i], strip = k->uk->strip;
-        void *a = reals(k, SLOT_K, d * strip), *b = reals(k, SLOT_QT, d * strip), *dots = reals(k, SLOT_L, strip);
+        void *a = kit_reals(k, SLOT_K, d * strip), *b = kit_reals(k, SLOT_QT, d * strip),
+             *dots = kit_reals(k, SLOT_L, strip);
         kit_doing(k, "d=%lld", (long long)d);
         for (int64_t n = 0; n < d * strip; n++) {
             kit_put(k, a, n, kit_value(k, VALUES_NORMAL, 70, n + i, 1));
@@ -294,9 +193,9 @@ void check_grad_dots(kit *k)
         for (int64_t lane = 0; lane < strip; lane++) {
             double all = 0, chunk = 0;
             for (int64_t c = 0; c < d; c++) {
-                chunk = fused(k, kit_get(k, a, c * strip + lane), kit_get(k, b, c * strip + lane), chunk);
+                chunk = kit_fused(k, kit_get(k, a, c * strip + lane), kit_get(k, b, c * strip + lane), chunk);
                 if (c % ATTN_DOT_CHUNK == ATTN_DOT_CHUNK - 1 || c == d - 1) {
-                    all = sum(k, all, chunk), chunk = 0;
+                    all = kit_sum(k, all, chunk), chunk = 0;
                 }
             }
             if (kit_get(k, dots, lane) != all) {
@@ -313,7 +212,7 @@ static void one_put(kit *k, int64_t cols, int64_t turn)
     const int64_t vector = k->uk->grad->vector, pad = (cols + vector - 1) / vector * vector, n = 1 + turn % 5;
     const bool spoil = turn % 3 == 0;
     const int64_t where = kit_choice(k, 99, turn, n * cols);
-    void *g = reals(k, SLOT_OT, n * pad);
+    void *g = kit_reals(k, SLOT_OT, n * pad);
     void *target = kit_slot(k, SLOT_TARGET, (size_t)(n * cols) * attn_dtype_size(k->dtype));
     attn_tensor to = attn_tensor_bshd(target, (attn_dtype)k->dtype, 1, n, 1, cols);
     bool finite;
@@ -364,7 +263,7 @@ void check_grad_drop(kit *k)
         attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};
         const bool times = k->same_bits && turn % 2; /* else P has a form of its own: tests/op judges it */
         const int64_t done = times ? turn % 3 : 0;
-        void *all = reals(k, SLOT_S, (done + n) * strip), *tile = (char *)all + done * strip * k->uk->real_size;
+        void *all = kit_reals(k, SLOT_S, (done + n) * strip), *tile = (char *)all + done * strip * k->uk->real_size;
         kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
         for (int64_t i = 0; i < n * strip; i++) {
             kit_put(k, tile, i, 0.5 + (double)(i % 64));

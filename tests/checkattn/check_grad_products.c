@@ -155,9 +155,10 @@ static void run_rows(kit *k, products *c)
     kit_lock(k, SLOT_P);
     kit_lock(k, SLOT_V);
     if (c->careful) {
-        KIT_CALL(k, k->uk->grad->rows_careful(g, c->p_left, c->at, x, c->cols, c->n, (int)c->strips, c->visible));
+        KIT_CALL(k,
+                 k->uk->grad->rows_careful(g, c->p_left, c->at, x, c->cols, c->n, 0, (int)rows_of(k, c), c->visible));
     } else {
-        KIT_CALL(k, k->uk->grad->rows(g, c->p_left, c->at, x, c->cols, c->n, (int)c->strips));
+        KIT_CALL(k, k->uk->grad->rows(g, c->p_left, c->at, x, c->cols, c->n, 0, (int)rows_of(k, c)));
     }
     judge_rows(k, c, g, start);
 }

@@ -39,8 +39,10 @@ void check_softmax(kit *k);
 void check_score(kit *k);
 void check_mask(kit *k);
 
-/* check_grad.c */
+/* check_grad_rows.c */
 void check_grad_rows(kit *k);
+
+/* check_grad.c */
 void check_grad_softmax(kit *k);
 void check_grad_softcap(kit *k);
 void check_grad_dots(kit *k);

@@ -204,6 +204,21 @@ double kit_gamma(const kit *k, double n)
     return n * kit_unit(k) / (1 - n * kit_unit(k));
 }
 
+void *kit_reals(kit *k, enum slot slot, int64_t count)
+{
+    return kit_slot(k, slot, (size_t)(count * k->uk->real_size));
+}
+
+double kit_fused(const kit *k, double a, double b, double c)
+{
+    return k->uk->real_size == 4 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
+}
+
+double kit_sum(const kit *k, double a, double b)
+{
+    return k->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
+}
+
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
 int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n)

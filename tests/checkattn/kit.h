@@ -109,6 +109,13 @@ double kit_unit(const kit *k);
 /* n u / (1 - n u), Higham's bound for n roundings. */
 double kit_gamma(const kit *k, double n);
 
+/* A slot of `count` reals. */
+void *kit_reals(kit *k, enum slot slot, int64_t count);
+
+/* a b + c, rounded once, and a + b, in the table's own arithmetic. */
+double kit_fused(const kit *k, double a, double b, double c);
+double kit_sum(const kit *k, double a, double b);
+
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
 /* Kinds of inputs, each a different way to go wrong. */

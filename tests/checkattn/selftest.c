@@ -129,24 +129,25 @@ static bool finite_forgets_a_lane(const void *ot, int64_t dv, int lanes)
 }
 
 /* B106: dS from the probability after dropout. */
-static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_grad_tile *tile)
+static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes)
 {
-    right->grad->softmax(s, dp, n, tile);
+    right->grad->softmax(s, dp, n, tile, lanes);
     for (int64_t i = 0; tile->keep && i < n * right->strip; i++) {
         ((float *)dp)[i] *= ((const float *)tile->keep)[i];
     }
 }
 
 /* The last row of a block is left out. */
-static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
+static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
+                                 int last)
 {
     static float less[ATTN_ROW_BLOCK * ATTN_KEY_BLOCK];
-    int64_t tile = (int64_t)right->strip * ATTN_KEY_BLOCK;
-    memcpy(less, p, (size_t)(strips * tile) * sizeof less[0]);
+    const int strip = (last - 1) / right->strip, tile = right->strip * ATTN_KEY_BLOCK;
+    memcpy(less, p, (size_t)((strip + 1) * tile) * sizeof less[0]);
     for (int64_t key = 0; key < n; key++) {
-        less[(strips - 1) * tile + (at + key) * right->strip + right->strip - 1] = 0;
+        less[strip * tile + (at + key) * right->strip + (last - 1) % right->strip] = 0;
     }
-    right->grad->rows(g, less, at, x, cols, n, strips);
+    right->grad->rows(g, less, at, x, cols, n, first, last);
 }
 
 /* B107: the same words for all heads. */

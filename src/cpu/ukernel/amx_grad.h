@@ -159,13 +159,15 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
     }
 }
 
-static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
+static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
+                      int last)
 {
     const vec one = v_set1(1);
+    const int strip = first / STRIP;
     for (int64_t c = 0; c < cols; c += 2 * TILE) {
         const factors f = {
-            .a = (const uint16_t *)p + at * STRIP,
-            .b = (const uint16_t *)x + c * 2,
+            .a = (const uint16_t *)p + strip * PARTS * P_PART + at * STRIP,
+            .b = (const uint16_t *)x + strip * PARTS * TILE * cols * 2 + c * 2,
             .a_stride = STRIP * 2,
             .a_part = P_PART,
             .a_step = PARTS * P_PART,
@@ -173,7 +175,7 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
             .b_stride = cols * 4,
             .b_part = TILE * cols * 2,
             .b_step = PARTS * TILE * cols * 2,
-            .steps = strips,
+            .steps = last / STRIP - strip,
         };
         if (PARTS == 1) {
             add_product((float *)g + c, cols, pad32(n), one, one, &f, true);
@@ -183,14 +185,14 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
     }
 }
 
-static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols, int64_t n, int strips,
-                              const unsigned char *visible)
+static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols, int64_t n, int first,
+                              int last, const unsigned char *visible)
 {
     const int64_t x_part = TILE * cols * 2;
     for (int64_t i = 0; i < n * cols; i++) {
         const int64_t key = i / cols, c = i % cols;
         float sum = 0;
-        for (int row = 0; row < strips * STRIP; row++) {
+        for (int row = first; row < last; row++) {
             const int64_t strip = row / STRIP, low = row % TILE, half = row % STRIP / TILE;
             const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
             const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
@@ -224,6 +226,7 @@ static const attn_ukernel_grad grad = {
     .row_block = ROW_BLOCK,
     .key_tile = GRAD_TILE,
     .key_step = KEY_STEP,
+    .row_step = STRIP,
     .x_bytes = x_bytes,
     .pack_both = pack_both,
     .dp = grad_dp,

@@ -5,11 +5,11 @@
  */
 #include "cpu/ukernel_grad.h"
 
-static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t)
+static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t, int lanes)
 {
     const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)), zero = v_set1(0);
     const vec factor = v_set1((real)t->factor), tiny = v_set1(REAL_MIN);
-    for (int lane = 0; lane < STRIP; lane += VL) {
+    for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
         const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
         real *plain = t->plain ? (real *)t->plain + lane : NULL;

@@ -18,11 +18,14 @@ static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
     }
 }
 
-static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *t)
+static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *t, int lanes)
 {
     const real c = (real)t->exponent, least = (real)(EXP2_MIN / t->exponent);
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t lane = i % FN(STRIP);
+        if (lane >= lanes) {
+            continue;
+        }
         real *score = (real *)s + i, *grad = (real *)dp + i, keep = t->keep ? ((const real *)t->keep)[i] : 1;
         real d = *score - ((const real *)t->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
         real ds = p * (*grad * keep - ((const real *)t->delta)[lane]);
@@ -69,12 +72,12 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
 }
 
 static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                                  int strips, const unsigned char *visible)
+                                  int first, int last, const unsigned char *visible)
 {
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0;
-            for (int64_t row = 0; row < strips * FN(STRIP); row++) {
+            for (int64_t row = first; row < last; row++) {
                 int64_t i = (row / FN(STRIP) * ATTN_KEY_BLOCK + at + key) * FN(STRIP) + row % FN(STRIP);
                 if (!visible || visible[i]) {
                     sum = FMA(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
@@ -85,9 +88,10 @@ static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void
     }
 }
 
-static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int strips)
+static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
+                          int last)
 {
-    FN(grad_rows_careful)(g, p, at, x, cols, n, strips, NULL);
+    FN(grad_rows_careful)(g, p, at, x, cols, n, first, last, NULL);
 }
 
 static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
@@ -120,6 +124,7 @@ static const attn_ukernel_grad FN(grad) = {
     .row_block = ATTN_ROW_BLOCK,
     .key_tile = ATTN_KEY_BLOCK,
     .key_step = 8,
+    .row_step = 1,
     .x_bytes = FN(x_bytes),
     .pack_both = FN(pack_both),
     .dp = FN(qk),
