@@ -3,10 +3,10 @@
  *
  *     rows:   lse, delta = dO . O - dLSE                     of all rows, a loop of its own
  *     for a few blocks of keys (panels and sums stay in the cache):
- *         pack K, V
  *         for each block of row_block query rows that sees them:
  *             pack Q, dO
  *             for each block of keys:
+ *                 pack K, V, the first time
  *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/grad_tile.c)
  *                                  d_bias = dS or sums of it                          (cpu/grad_bias.c)
  *                                  dQT += K^T dS
@@ -24,11 +24,9 @@
  * keys or sequences share (cpu/grad_scores.c).
  */
 #include "cpu/backward.h"
-#include "core/half.h"
 #include "cpu/grad_bias.h"
 #include "cpu/host.h"
 #include "cpu/prefetch.h"
-#include <math.h>
 #include <string.h>
 
 typedef struct job {
@@ -38,58 +36,6 @@ typedef struct job {
     attn_schedule schedule; /* of the pass */
     char *workspace;
 } job;
-
-/* ---- rows: lse in units of S, and delta ------------------------------------------------------------------------ */
-
-enum { TASK_STRIPS = 16 };
-
-/* Flat row at = (b Nq + i) Hq + h. */
-static char *flat_row(const attn_problem *p, const attn_tensor *t, int64_t at)
-{
-    return attn_at(t, at / p->heads / p->q.shape[1], at / p->heads % p->q.shape[1], at % p->heads, 0);
-}
-
-static void finish_rows(const job *j, int64_t first, int64_t n, char *dots)
-{
-    const attn_problem *p = &j->g->p;
-    const attn_ukernel *uk = j->plan->rows_uk;
-    const double unit = j->plan->scores.step ? 1 : j->plan->scores.scale;
-    for (int64_t i = 0; i < n; i++) {
-        double lse = attn_element_to_f64(flat_row(p, &p->lse, first + i), p->lse.dtype), d_lse = 0;
-        if (j->g->d_lse.data) {
-            d_lse = attn_element_to_f64(flat_row(p, &j->g->d_lse, first + i), j->g->d_lse.dtype);
-        }
-        /* no visible key: whatever S, P = 2^(S - inf) = 0 */
-        set_real(uk, j->workspace + j->plan->lse, first + i, lse == -INFINITY ? INFINITY : lse / unit);
-        set_real(uk, j->workspace + j->plan->delta, first + i, get_real(uk, dots, i) - d_lse);
-    }
-}
-
-static void rows_task(void *arg, int64_t index, int32_t thread)
-{
-    const job *j = arg;
-    const attn_problem *p = &j->g->p;
-    const attn_ukernel *uk = j->plan->rows_uk;
-    char *scratch = j->workspace + j->plan->scratch + (uint64_t)thread * j->plan->map.total;
-    char *o = scratch + j->plan->map.row_o, *d_o = scratch + j->plan->map.row_d_o, *dots = scratch + j->plan->map.lse;
-    attn_host host;
-    attn_host_leave(&host);
-    for (int64_t strip = index * TASK_STRIPS; strip < (index + 1) * TASK_STRIPS; strip++) {
-        const void *o_row[ATTN_MAX_STRIP] = {NULL}, *d_o_row[ATTN_MAX_STRIP] = {NULL};
-        int64_t first = strip * uk->strip, n = min64(j->plan->rows - first, uk->strip);
-        for (int64_t i = 0; i < n; i++) {
-            o_row[i] = flat_row(p, &p->o, first + i);
-            d_o_row[i] = flat_row(p, &j->g->d_o, first + i);
-        }
-        if (n > 0) {
-            uk->pack_q(o, o_row, p->o.stride[3], p->o.dtype, p->dv, 1, uk->strip);
-            uk->pack_q(d_o, d_o_row, j->g->d_o.stride[3], j->g->d_o.dtype, p->dv, 1, uk->strip);
-            uk->grad->dots(dots, o, d_o, p->dv);
-            finish_rows(j, first, n, dots);
-        }
-    }
-    attn_host_return(&host);
-}
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
@@ -205,18 +151,26 @@ static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item
 
 /* ---- an item --------------------------------------------------------------------------------------------------- */
 
-/* dK and dV of keys first .. last-1, of which those not in use got nothing. */
+/* dK and dV of keys first .. last-1, of which those not in use got nothing. The places of a few rows at a time are
+ * fetched first: one after the other, stores would wait for each. */
 static bool store_keys(const attn_grad_run *r, int64_t first, int64_t last)
 {
+    enum { ROWS = 16 };
     const attn_tensor *t[2] = {&r->g->dk, &r->g->dv};
-    const void *sums[2] = {r->dk, r->dv};
+    const char *sums[2] = {r->dk, r->dv};
     const int64_t pad[2] = {r->plan->d_pad, r->plan->dv_pad};
     bool finite = true;
     for (int i = 0; i < 2; i++) {
-        if (t[i]->data) {
-            char *to = attn_at(t[i], r->seq.tensor, r->seq.k_first + first, r->kv_head, 0);
-            finite &= r->grad->put(to, t[i]->stride[1], t[i]->stride[3], t[i]->dtype, sums[i], pad[i], t[i]->shape[3],
-                                   last - first);
+        const int64_t cols = t[i]->shape[3];
+        for (int64_t key = first; key < last && t[i]->data; key += ROWS) {
+            char *to = attn_at(t[i], r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
+            const attn_rows rows = {to, t[i]->stride[1], t[i]->stride[3], t[i]->dtype};
+            const int64_t n = min64(last - key, ROWS);
+            for (int64_t row = 0; row < n; row++) {
+                attn_prefetch_row(&rows, row, cols);
+            }
+            const char *from = sums[i] + (key - first) * pad[i] * r->uk->real_size;
+            finite &= r->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from, pad[i], cols, n);
         }
     }
     return finite;
@@ -233,6 +187,7 @@ static bool store_rows(attn_grad_run *r, int64_t first, int64_t last)
         for (int lane = 0; lane < lanes; lane++) {
             lane_row at = attn_score_row(&r->scores, row + lane);
             rows[lane] = attn_at(dq, r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
+            attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype}, 0, dq->shape[3]);
         }
         r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, NULL, lanes);
         finite = finite && r->uk->finite(dqt, r->p->d, lanes);
@@ -254,13 +209,44 @@ static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t pa
     }
 }
 
-/* The row block at hand against the keys of the panels, first .. last-1. */
-static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, int64_t first, int64_t last)
+/* Keys first .. last-1 of two tensors, towards the cache. */
+static void prefetch_keys(const attn_grad_run *r, const attn_tensor *const *t, int64_t first, int64_t last)
 {
-    const int64_t size = r->uk->key_block, end = r->last_row;
+    for (int i = 0; i < 2; i++) {
+        const char *from = attn_at(t[i], r->seq.tensor, r->seq.k_first + first, r->kv_head, 0);
+        const attn_rows rows = {from, t[i]->stride[1], t[i]->stride[3], t[i]->dtype};
+        for (int64_t key = first; key < last; key++) {
+            attn_prefetch_row(&rows, key - first, t[i]->shape[3]);
+        }
+    }
+}
+
+/* The panels of the block that begins at `key`, of keys below `last`, unless they are packed; and the rows of the next
+ * block are fetched meanwhile. */
+static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key, int64_t last)
+{
+    const attn_tensor *const t[2] = {&r->p->k, &r->p->v};
+    const int64_t size = r->uk->key_block;
+    if (key >= r->packed) {
+        attn_grad_pack_keys(r, key, min64(key + size, last), pass->dq);
+        r->packed = key + size;
+    }
+    const int64_t next = max64(r->fetched, r->packed), end = min64(r->packed + 2 * size, last);
+    if (next < end) {
+        prefetch_keys(r, t, next, min64(next + size, end));
+        r->fetched = next + size;
+    }
+}
+
+/* The row block at hand against those of its keys that are below `last`. */
+static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, attn_interval keys,
+                          int64_t last)
+{
+    const int64_t size = r->uk->key_block, end = r->last_row, begin = keys.lo - keys.lo % size;
     const attn_interval next = {end, min64(end + r->grad->row_block, rows.hi)};
-    for (int64_t key = first; key < last; key += size) {
-        prefetch_rows(r, next, (key - first) / size, (last - first + size - 1) / size);
+    for (int64_t key = begin; key < keys.hi; key += size) {
+        need_keys(r, pass, key, last);
+        prefetch_rows(r, next, (key - begin) / size, (keys.hi - begin + size - 1) / size);
         run_block(r, pass, rows.lo, (attn_interval){key, min64(key + size, last)});
     }
 }
@@ -269,7 +255,7 @@ static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_int
 static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, int64_t first, int64_t last)
 {
     const int64_t used = min64(last, r->seq.nk);
-    bool packed = false;
+    r->first_key = r->packed = r->fetched = first;
     for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_scores); row += r->grad->row_block) {
         const int64_t end = min64(row + r->grad->row_block, rows.hi), queries = (end - 1) / r->p->group + 1;
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
@@ -278,15 +264,10 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
         if (pass->d_scores && (tile != ATTN_TILE_FULL || used < last || queries > r->seq.nq_used)) {
             attn_grad_bias_clear(r, (attn_interval){row, end}, (attn_interval){first, last});
         }
-        if (tile == ATTN_TILE_SKIP) {
-            continue;
+        if (tile != ATTN_TILE_SKIP) {
+            attn_grad_pack_rows(r, row, end, pass->dkv);
+            run_row_block(r, pass, rows, keys, used);
         }
-        if (!packed) {
-            attn_grad_pack_keys(r, first, used, pass->dq);
-            packed = true;
-        }
-        attn_grad_pack_rows(r, row, end, pass->dkv);
-        run_row_block(r, pass, rows, first, used);
     }
 }
 
@@ -362,8 +343,7 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, 
                        void *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
-    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_uk->strip;
-    executor->parallel_for(executor->user, (plan->rows + task_rows - 1) / task_rows, rows_task, &j);
+    attn_grad_delta(plan, g, executor, workspace);
     for (int i = 0; i < plan->passes; i++) {
         j.pass = &plan->pass[i];
         j.schedule = j.pass->schedule;

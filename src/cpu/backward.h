@@ -55,6 +55,10 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
 
+/* The parallel loop that leaves lse and delta of all rows in the workspace. */
+void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                     char *workspace);
+
 /* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all rows are there. */
 void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
                       char *workspace);

@@ -95,6 +95,7 @@ static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int6
             continue;
         }
         if (!packed) {
+            r->first_key = all.lo;
             attn_grad_pack_keys(r, all.lo, all.hi, false);
             packed = true;
         }

@@ -65,7 +65,6 @@ void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool tra
 {
     const attn_problem *p = r->p;
     const attn_ukernel *uk = r->uk;
-    r->first_key = first;
     for (int64_t key = first; key < last; key += uk->key_block) {
         const int64_t n = min64(last - key, uk->key_block);
         const attn_rows k = rows_at(&p->k, r->seq.tensor, r->seq.k_first + key, r->kv_head);

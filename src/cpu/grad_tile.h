@@ -33,7 +33,7 @@ typedef struct attn_grad_run {
     double *sums, *key_sums;
     unsigned char *visible;
 
-    int64_t first_key; /* of the panels */
+    int64_t first_key, packed, fetched; /* of the panels; the end of keys packed, of those prefetched */
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
     int64_t first_row, last_row;
@@ -45,7 +45,7 @@ typedef struct attn_grad_run {
 void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g, char *workspace,
                         int32_t thread);
 
-/* Keys first .. last-1, first a multiple of key_block, into the panels k and v, and kt if wanted. */
+/* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if wanted. */
 void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
 
 /* The panel of a block of keys. */
