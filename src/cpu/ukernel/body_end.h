@@ -12,6 +12,8 @@
 #undef EXP2_REST
 #undef FN
 #undef STRIP
+#undef SIDE
+#undef EACH
 #undef vec
 #undef VL
 #undef MR

@@ -5,30 +5,39 @@
  */
 #include "cpu/ukernel_grad.h"
 
-static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t, int lanes)
+/* `count` keys from s and dp on; keep and plain may be NULL. dS is 0 where exp2 gives 0: where d < least. */
+ATTN_INLINE void FN(grad_softmax_keys)(real *s, real *dp, const real *keep, real *plain, vec lse, vec delta,
+                                       const attn_grad_tile *t, const int count)
 {
     const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)), zero = v_set1(0);
-    const vec factor = v_set1((real)t->factor), tiny = v_set1(REAL_MIN);
+    const vec factor = v_set1((real)t->factor);
+    vec d[SIDE], p[SIDE], ds[SIDE];
+    EACH d[k] = v_sub(v_load(s + k * STRIP), lse);
+    EACH d[k] = v_zero_lt(zero, d[k], d[k]);
+    FN(exp2_each)(p, d, c, least, count);
+    EACH ds[k] = keep ? v_mul(v_load(dp + k * STRIP), v_load(keep + k * STRIP)) : v_load(dp + k * STRIP);
+    EACH v_store(s + k * STRIP, keep ? v_mul(p[k], v_load(keep + k * STRIP)) : p[k]);
+    EACH ds[k] = v_mul(p[k], v_sub(ds[k], delta));
+    EACH v_store(dp + k * STRIP, v_zero_lt(d[k], least, v_mul(ds[k], factor)));
+    if (plain) {
+        EACH v_store(plain + k * STRIP, v_zero_lt(d[k], least, ds[k]));
+    }
+}
+
+static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t, int lanes)
+{
     for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
         const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
         real *plain = t->plain ? (real *)t->plain + lane : NULL;
         const vec lse = v_load((const real *)t->lse + lane), delta = v_load((const real *)t->delta + lane);
-        for (int64_t at = 0; at < n * STRIP; at += STRIP) {
-            vec d = v_sub(v_load(s + at), lse), grad = v_load(dp + at);
-            vec p = FN(exp2)(v_zero_lt(zero, d, d), c, least);
-            if (keep) {
-                vec z = v_load(keep + at);
-                grad = v_mul(grad, z);
-                v_store(s + at, v_mul(p, z));
-            } else {
-                v_store(s + at, p);
-            }
-            vec ds = v_mul(p, v_sub(grad, delta));
-            v_store(dp + at, v_zero_lt(p, tiny, v_mul(ds, factor)));
-            if (plain) {
-                v_store(plain + at, v_zero_lt(p, tiny, ds));
-            }
+        int64_t key = 0;
+        for (; !keep && !plain && key + SIDE <= n; key += SIDE) {
+            FN(grad_softmax_keys)(s + key * STRIP, dp + key * STRIP, NULL, NULL, lse, delta, t, SIDE);
+        }
+        for (; key < n; key++) {
+            FN(grad_softmax_keys)(s + key * STRIP, dp + key * STRIP, keep ? keep + key * STRIP : NULL,
+                                  plain ? plain + key * STRIP : NULL, lse, delta, t, 1);
         }
     }
 }
@@ -50,17 +59,24 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
                          int64_t cols_pad, int64_t cols, int64_t n)
 {
     int64_t step = row_stride * (int64_t)attn_dtype_size(dtype);
+    const int64_t whole = cols_pad - cols_pad % (SIDE * VL);
+    const int count = SIDE;
     const real *row = g;
-    vec bad = v_set1(0);
+    vec bad[SIDE]; /* NaN for NaN and Inf; columns beyond cols are 0 */
+    EACH bad[k] = v_set1(0);
     for (int64_t i = 0; i < n; i++, row += cols_pad) {
         FN(narrow)((char *)first + i * step, col_stride, dtype, row, cols);
-        for (int64_t c = 0; c < cols_pad; c += VL) {
-            bad = v_fma(v_load(row + c), v_set1(0), bad); /* NaN for NaN and Inf; columns beyond cols are 0 */
+        int64_t c = 0;
+        for (; c < whole; c += SIDE * VL) {
+            EACH bad[k] = v_fma(v_load(row + c + k * VL), v_set1(0), bad[k]);
+        }
+        for (; c < cols_pad; c += VL) {
+            bad[0] = v_fma(v_load(row + c), v_set1(0), bad[0]);
         }
     }
-    real sum[VL], all = 0;
-    v_store(sum, bad);
-    for (int i = 0; i < VL; i++) {
+    real sum[SIDE * VL], all = 0;
+    EACH v_store(sum + k * VL, bad[k]);
+    for (int i = 0; i < SIDE * VL; i++) {
         all += sum[i];
     }
     return all == 0;

@@ -26,7 +26,9 @@ static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t str
         if (columns > 0) {
             FN(widen)(to, row[lane], stride, dtype, columns);
         }
-        memset(to + columns, 0, (size_t)(cols - columns) * sizeof(real));
+        for (int64_t c = columns; c < cols; c++) {
+            to[c] = 0;
+        }
     }
 }
 
@@ -35,20 +37,21 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
     memset((real *)p + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(real));
 }
 
-static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
 {
-    for (int lane = 0; lane < STRIP; lane += VL) {
-        vec sum = v_set1(0);
-        for (int64_t c = 0; c < d;) {
-            vec chunk = v_set1(0);
-            for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++) {
-                int64_t at = c * STRIP + lane;
-                chunk = v_fma(v_load((const real *)a + at), v_load((const real *)b + at), chunk);
+    const real *a = a_, *b = b_;
+    vec sum[NV], chunk[NV];
+    ATTN_UNROLL for (int v = 0; v < NV; v++) sum[v] = v_set1(0);
+    for (int64_t c = 0; c < d;) {
+        ATTN_UNROLL for (int v = 0; v < NV; v++) chunk[v] = v_set1(0);
+        for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++, a += STRIP, b += STRIP) {
+            ATTN_UNROLL for (int v = 0; v < NV; v++) {
+                chunk[v] = v_fma(v_load(a + v * VL), v_load(b + v * VL), chunk[v]);
             }
-            sum = v_add(sum, chunk);
         }
-        v_store((real *)dot + lane, sum);
+        ATTN_UNROLL for (int v = 0; v < NV; v++) sum[v] = v_add(sum[v], chunk[v]);
     }
+    ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)dot + v * VL, sum[v]);
 }
 
 /* Rows of P and X come in multiples of this many, so that the first AHEAD of them are in one strip. */

@@ -36,12 +36,15 @@
 #endif
 #define FN(name) ATTN_CAT(name##_, TYPE)
 #define STRIP (NV * VL)
+#define SIDE 4 /* vectors side by side in a long chain of operations */
+#define EACH ATTN_UNROLL for (int k = 0; k < count; k++)
 
 /* ---- exp2 and tanh ------------------------------------------------------------------------------------------- */
 
 /* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic` leaves n in the low
  * bits of t. */
 #define COEFF(x) y = v_fma(y, f, v_set1(x));
+#define EACH_COEFF(x) EACH to[k] = v_fma(to[k], f[k], v_set1(x));
 #define EXP2_SPLIT(d, c)                                    \
     const vec magic = v_set1(EXP2_MAGIC);                   \
     vec t = v_fma(d, c, magic), n = v_sub(t, magic);        \
@@ -53,6 +56,20 @@ ATTN_INLINE vec FN(exp2)(vec d, vec c, vec least)
 {
     EXP2_SPLIT(d, c)
     return v_zero_lt(d, least, v_ldexp(v_fma(y, f, v_set1(1)), t, n));
+}
+
+/* The same step by step for `count` of them: one alone would wait for itself. */
+ATTN_INLINE void FN(exp2_each)(vec *to, const vec *d, vec c, vec least, const int count)
+{
+    const vec magic = v_set1(EXP2_MAGIC);
+    vec t[SIDE], n[SIDE], f[SIDE];
+    EACH t[k] = v_fma(d[k], c, magic);
+    EACH n[k] = v_sub(t[k], magic);
+    EACH f[k] = v_fms(d[k], c, n[k]);
+    EACH to[k] = v_set1(EXP2_FIRST);
+    EXP2_REST(EACH_COEFF)
+    EACH to[k] = v_fma(to[k], f[k], v_set1(1));
+    EACH to[k] = v_zero_lt(d[k], least, v_ldexp(to[k], t[k], n[k]));
 }
 
 /* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
@@ -67,6 +84,7 @@ ATTN_INLINE vec FN(tanh)(vec x)
 }
 #undef EXP2_SPLIT
 #undef COEFF
+#undef EACH_COEFF
 
 /* ---- scores --------------------------------------------------------------------------------------------------- */
 
