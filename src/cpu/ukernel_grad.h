@@ -9,7 +9,8 @@
  *     S, dP  [key][strip]            a tile, turned into P and dS in place
  *     P, dS  [strip number]          the left factors of `rows`, of all keys of the block, row = strip number * strip +
  *                                    lane; the tiles themselves unless the table splits them
- *     X      [strip number]          rows of dO or Q, the right factors; cols a multiple of `vector`; in the table's form
+ *     X      [strip number]          rows of dO or Q, the right factors, in the table's form; cols a multiple of
+ *                                    `vector`
  *     G      [key][cols]             G += P X: dV += P dO, dK += dS Q
  *
  *            lanes = columns
