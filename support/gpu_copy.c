@@ -10,6 +10,8 @@
 
 enum { MARGIN = 4096 };
 
+static unsigned char margin[2 * MARGIN]; /* on their way: one after the other, or one and what aligns the tensor */
+
 gpu_copy gpu_copy_tensor(const attn_tensor *t)
 {
     gpu_copy c = {.here = *t, .there = *t};
@@ -26,17 +28,13 @@ gpu_copy gpu_copy_tensor(const attn_tensor *t)
     c.bytes = (size_t)((below + above + 1) * size);
     c.first = (char *)t->data - below * size;
     /* the copy keeps the original's place within 256 bytes, so that its alignment is the same */
-    size_t shift = (uintptr_t)c.first % 256, all = c.bytes + shift + 2 * MARGIN;
-    char *fill = malloc(all);
-    c.memory = gpu_alloc(all);
-    if (fill == NULL) {
-        abort(); /* the original needed as much */
-    }
-    memset(fill, 0xFF, all);
-    memcpy(fill + MARGIN + shift, c.first, c.bytes);
-    gpu_put(c.memory, fill, all);
-    free(fill);
-    c.there.data = c.memory + MARGIN + shift + below * size;
+    size_t before = MARGIN + (uintptr_t)c.first % 256;
+    c.memory = gpu_alloc(before + c.bytes + MARGIN);
+    memset(margin, 0xFF, sizeof margin);
+    gpu_put(c.memory, margin, before);
+    gpu_put(c.memory + before, c.first, c.bytes);
+    gpu_put(c.memory + before + c.bytes, margin, MARGIN);
+    c.there.data = c.memory + before + below * size;
     return c;
 }
 
@@ -54,15 +52,14 @@ void gpu_copy_back(const gpu_copy *c)
 
 bool gpu_margins_intact(const gpu_copy *c)
 {
-    static unsigned char margin[2][MARGIN];
     if (c->memory == NULL) {
         return true;
     }
-    gpu_get(margin[0], start(c) - MARGIN, MARGIN);
-    gpu_get(margin[1], start(c) + c->bytes, MARGIN);
+    gpu_get(margin, start(c) - MARGIN, MARGIN);
+    gpu_get(margin + MARGIN, start(c) + c->bytes, MARGIN);
     bool intact = true;
     for (int i = 0; i < 2 * MARGIN; i++) {
-        intact &= margin[i / MARGIN][i % MARGIN] == 0xFF;
+        intact &= margin[i] == 0xFF;
     }
     return intact;
 }

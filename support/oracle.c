@@ -42,7 +42,8 @@ static void put(double *array, int64_t at, double value)
 #include "oracle_scores.h"
 #include "oracle_row.h"
 
-/* The thread's share of the wanted rows of one sequence and KV head. */
+/* The thread's share of the wanted rows of one sequence and KV head: by flat row, so that threads share the heads too
+ * where each has few rows. */
 static void run_head(const struct job *job, const struct sequence *q, int64_t hk)
 {
     int64_t heads = job->args->q.shape[2], group = heads / job->args->k.shape[2];
@@ -51,7 +52,7 @@ static void run_head(const struct job *job, const struct sequence *q, int64_t hk
     for (int64_t n = 0; n < q->rows * group; n++) {
         int64_t i = n / group, h = hk * group + n % group;
         int64_t at = (q->tensor * job->args->q.shape[1] + q->q_first + i) * heads + h;
-        if (!job->wanted[at] || (int)(n % job->threads) != job->thread) {
+        if (!job->wanted[at] || (int)(at % job->threads) != job->thread) {
             continue;
         }
         if (panel == NULL) {
