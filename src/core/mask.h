@@ -92,6 +92,35 @@ ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequ
     return v;
 }
 
+/* A sequence's intervals in 32 bits, for GPUs and lengths below 2^30: of the keys there are, row i < rows sees
+ * i + from .. i + to - 1. */
+typedef struct attn_band {
+    int32_t from, to, rows, keys;
+} attn_band;
+
+ATTN_CORE attn_band attn_mask_band(const attn_problem *p, const attn_sequence *s)
+{
+    const int64_t most = INT64_C(1) << 30;
+    attn_band b = {-(1 << 30), (int32_t)s->nk, (int32_t)s->nq_used, (int32_t)s->nk};
+    if (p->window_left < most + s->diagonal) {
+        b.from = (int32_t)(s->diagonal - p->window_left);
+    }
+    if (p->window_right < s->nk - s->diagonal) {
+        b.to = (int32_t)(s->diagonal + p->window_right + 1);
+    }
+    return b;
+}
+
+/* attn_mask_row. */
+ATTN_CORE void attn_band_row(const attn_band *b, int32_t i, int32_t *lo, int32_t *hi)
+{
+    *lo = *hi = 0;
+    if (i < b->rows) {
+        int32_t from = i + b->from > 0 ? i + b->from : 0, to = i + b->to < b->keys ? i + b->to : b->keys;
+        *lo = from < to ? from : 0, *hi = from < to ? to : 0;
+    }
+}
+
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */

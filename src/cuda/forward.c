@@ -74,11 +74,11 @@ static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_
             attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream), "setting a counter");
     }
     if (status == ATTN_OK) {
-        status =
-            attn_driver_check(cu,
-                              cu->launch((cu_function)x->kernels[plan->kernel], plan->grid, 1, 1, (unsigned)k->threads,
-                                         1, 1, (unsigned)k->shared_bytes, call->stream, params, NULL),
-                              k->name);
+        status = attn_driver_check(cu,
+                                   cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0], plan->grid[1],
+                                              plan->grid[2], (unsigned)k->threads, 1, 1, (unsigned)k->shared_bytes,
+                                              call->stream, params, NULL),
+                                   k->name);
     }
     return status;
 }
@@ -88,7 +88,7 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
     attn_cuda_plan plan;
     bool pushed;
     attn_status status = attn_cuda_plan_make(&plan, x, p);
-    if (status != ATTN_OK || plan.grid == 0) {
+    if (status != ATTN_OK || plan.grid[0] == 0) {
         return status;
     }
     if (call->workspace != NULL && call->workspace_bytes < plan.workspace_bytes) {

@@ -24,7 +24,7 @@ typedef struct attn_cuda_kernel {
     int32_t rows, keys; /* of a tile */
     int32_t threads, shared_bytes;
     bool tma;
-    bool single; /* for problems of at most `keys` keys; a CTA for each item */
+    bool single; /* for problems of at most `keys` keys, and no odd ones (plan.c) */
 } attn_cuda_kernel;
 
 enum {
@@ -52,7 +52,7 @@ struct attn_cuda {
 typedef struct attn_cuda_plan {
     int kernel; /* index into attn_cuda_kernels */
     char why[256];
-    uint32_t grid;
+    uint32_t grid[3];                /* [0] == 0: there is nothing to do */
     uint64_t workspace_bytes;        /* that would help; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;

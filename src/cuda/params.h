@@ -4,7 +4,7 @@
 #ifndef ATTN_CUDA_PARAMS_H
 #define ATTN_CUDA_PARAMS_H
 
-#include "core/problem.h"
+#include "core/mask.h"
 
 /* CUtensorMap of the driver: opaque, made by cuTensorMapEncodeTiled. */
 typedef struct attn_tensor_map {
@@ -26,17 +26,35 @@ typedef struct attn_cuda_schedule {
 
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
 
+/* A tensor whose rows are read and written 16 bytes at a time: steps in bytes. */
+typedef struct attn_cuda_place {
+    char *data;
+    int64_t batch, row, head;
+} attn_cuda_place;
+
+/* What the kernels for one block of keys take of a problem. */
+typedef struct attn_cuda_single {
+    attn_cuda_place q;
+    attn_band band;
+    int32_t group, d, dv;
+    bool masked; /* a row sees less than a whole block */
+    attn_cuda_place k, v, o;
+} attn_cuda_single;
+
+/* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that is over in a few
+ * microseconds waits for each line that it has not seen. */
 typedef struct attn_cuda_forward_params {
-    attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
-    attn_problem problem;
-    attn_cuda_schedule schedule;
-    uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
+    attn_cuda_single single;
     float scale_log2;  /* > 0: from what the softmax takes to exponents of 2 */
     bool steps;        /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
     bool o_boxed;      /* O is laid out for the TMA, and of the inputs' type */
     bool statistics;   /* a row has more to it than O: LSE, its maximum, a sink */
     bool whole;        /* every sequence is as long as the tensors */
     int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
+    uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
+    attn_cuda_schedule schedule;
+    attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
+    attn_problem problem;
 } attn_cuda_forward_params;
 
 #ifdef __cplusplus

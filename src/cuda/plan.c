@@ -20,8 +20,8 @@
 #define SM80_BYTES(dtype, d, warps, bn) \
     (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
-
-#define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * (64 + 2 * (bn)) * (d)*2 + 64 * 8 + 1024)
+/* As kernel/single_sm90.cuh: K and V. */
+#define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * 2 * (bn) * (d)*2 + 1024)
 
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
     {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), false, true},
@@ -46,13 +46,39 @@ const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 
 /* ---- which kernel ------------------------------------------------------------------------------------------------ */
 
+enum { GRID_YZ = 65535 }; /* a grid's extent in its second and third direction */
+
+/* Sequences end inside the tensors. */
+static bool has_lengths(const attn_problem *p)
+{
+    return p->varlen || p->used_q.dtype != 0 || p->used_k.dtype != 0;
+}
+
+/* 16-byte pieces of rows: elements side by side, rows and heads at multiples of 16 bytes. */
+static bool is_aligned(const attn_tensor *t)
+{
+    bool ok = (uintptr_t)t->data % 16 == 0 && (t->stride[3] == 1 || t->shape[3] == 1);
+    for (int a = 0; a < 3; a++) {
+        ok &= t->shape[a] == 1 || t->stride[a] * (int64_t)attn_dtype_size(t->dtype) % 16 == 0;
+    }
+    return ok;
+}
+
+/* Whether it is one for the kernels for one block of keys (kernel/single_sm90.cuh). */
+static bool is_single(const attn_problem *p, int32_t keys)
+{
+    return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ && !has_lengths(p) &&
+           p->d % 4 == 0 && p->dv % 4 == 0 && p->o.dtype == p->q.dtype && is_aligned(&p->q) && is_aligned(&p->k) &&
+           is_aligned(&p->v) && is_aligned(&p->o);
+}
+
 static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p, bool tma)
 {
     int64_t d = p->d > p->dv ? p->d : p->dv;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
         if (k->family == family && k->dtype == p->q.dtype && k->tma == tma && (k->d == 0 || d <= k->d) &&
-            k->shared_bytes <= x->shared_bytes && (!k->single || p->k.shape[1] <= k->keys)) {
+            k->shared_bytes <= x->shared_bytes && (!k->single || is_single(p, k->keys))) {
             return i;
         }
     }
@@ -88,16 +114,6 @@ static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
         return "it is for sm_90";
     }
     return has_steps(p) ? "it has no mask, bias, alibi, softcap or scale <= 0" : NULL;
-}
-
-/* 16-byte pieces of rows: elements side by side, rows and heads at multiples of 16 bytes. */
-static bool is_aligned(const attn_tensor *t)
-{
-    bool ok = (uintptr_t)t->data % 16 == 0 && (t->stride[3] == 1 || t->shape[3] == 1);
-    for (int a = 0; a < 3; a++) {
-        ok &= t->shape[a] == 1 || t->stride[a] * (int64_t)attn_dtype_size(t->dtype) % 16 == 0;
-    }
-    return ok;
 }
 
 /* What the TMA takes. */
@@ -190,8 +206,28 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->section = (int32_t)section_columns(p, x, columns);
     bool stays = k->family == ATTN_CUDA_SM90 && !k->single; /* persistent: one CTA per multiprocessor */
     plan->workspace_bytes = k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
-    plan->grid = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
+    plan->grid[0] = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
+    plan->grid[1] = plan->grid[2] = 1;
+    if (k->single) {
+        plan->grid[0] = (uint32_t)p->heads, plan->grid[1] = (uint32_t)p->batch, plan->grid[2] = (uint32_t)blocks;
+    }
     return ATTN_OK;
+}
+
+static attn_cuda_place place(const attn_tensor *t)
+{
+    int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    return (attn_cuda_place){t->data, t->stride[0] * size, t->stride[1] * size, t->stride[2] * size};
+}
+
+/* Of a problem that is one (is_single): its numbers fit. */
+static attn_cuda_single single(const attn_problem *p, int32_t block)
+{
+    attn_sequence whole = attn_problem_whole_sequence(p, 0);
+    attn_cuda_single s = {.q = place(&p->q), .k = place(&p->k), .v = place(&p->v), .o = place(&p->o)};
+    s.band = attn_mask_band(p, &whole), s.masked = whole.nk < block || attn_mask_differs(p);
+    s.group = (int32_t)p->group, s.d = (int32_t)p->d, s.dv = (int32_t)p->dv;
+    return s;
 }
 
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
@@ -202,16 +238,19 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
     plan->params.statistics = p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
-    plan->params.whole = !p->varlen && p->used_q.dtype == 0 && p->used_k.dtype == 0;
+    plan->params.whole = !has_lengths(p);
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);
+    if (attn_cuda_kernels[plan->kernel].single) {
+        plan->params.single = single(p, attn_cuda_kernels[plan->kernel].keys);
+    }
     return plan_schedule(plan, x, p);
 }
 
 double attn_cuda_flops(const attn_problem *p)
 {
-    if (p->varlen || p->used_q.dtype != 0 || p->used_k.dtype != 0) {
+    if (has_lengths(p)) {
         return 0;
     }
     attn_sequence s = attn_problem_sequence(p, 0);

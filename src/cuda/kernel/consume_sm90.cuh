@@ -29,6 +29,7 @@ template <class S> struct HeldQ {
 template <class S, int N>
 __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held, uint32_t k)
 {
+    q = ptx::uniform(q), k = ptx::uniform(k);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
         const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
@@ -52,6 +53,7 @@ template <class S>
 __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
                                          int accumulate)
 {
+    v = ptx::uniform(v);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
         const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::KV_PART, S::BN * 128);
@@ -152,17 +154,16 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
 /* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
 template <class S, int N>
 __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const HeldQ<S> &held,
-                                            const WarpRows &warp, const Blocks &b, uint32_t n, bool turn,
+                                            const WarpRows &warp, const Blocks &b, uint32_t q, uint32_t n, bool turn,
                                             uint32_t (&p)[S::PARTS][S::BN / 4])
 {
-    const int group = threadIdx.x / 128 - 1;
     float s[N / 2], alpha[2];
     ptx::mbarrier_wait(memory.k_full(n), parity(n));
     if (turn) {
         begin_turn<S>();
     }
     wgmma::fence();
-    issue_qk<S, N>(s, memory.q() + group * 64 * 128, held, memory.k(n));
+    issue_qk<S, N>(s, q, held, memory.k(n));
     if (turn) {
         end_turn<S>();
     }
@@ -199,7 +200,7 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 /* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
 __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
-                                           const Blocks b, uint32_t number, int from, bool max)
+                                           const Blocks b, uint32_t number, int from)
 {
     const int group = threadIdx.x / 128 - 1;
     const bool leader = threadIdx.x % 128 == 0;
@@ -211,9 +212,9 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     held.load(q);
 
     if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
-        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, held, warp, b, number, from > 0, p);
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, held, warp, b, q, number, from > 0, p);
     } else {
-        first_block<S, S::BN>(c, rows, memory, held, warp, b, number, from > 0, p);
+        first_block<S, S::BN>(c, rows, memory, held, warp, b, q, number, from > 0, p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
@@ -230,8 +231,7 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         uint32_t fresh[S::PARTS][S::BN / 4];
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
         const int block = b.last - i;
-        const bool masked = b.masked(block),
-                   looked_at = masked || max || (b.masked(block + 1) && any_begins(rows.state));
+        const bool masked = b.masked(block), looked_at = masked || (b.masked(block + 1) && any_begins(rows.state));
         wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);
         if (leader) {
@@ -326,12 +326,16 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             if constexpr (S::PARTS > 1) {
                 load_q<S>(a, memory, post.item);
             }
-            const bool masked = b.any_masked();
+            const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
             if (masked || post.item.first_row + S::BM > post.item.sequence.nq_used) {
-                mine = key_blocks(a.problem, post.item, (int)(threadIdx.x / 128 - 1) * 64, 64, S::BN);
+                const int group = threadIdx.x / 128 - 1;
+                mine = key_blocks(post.item.band, (int)post.item.first_row + group * 64, 64, S::BN);
             }
             if (masked) {
-                note_bounds(a.problem, post.item, warp);
+                note_bounds(post.item, warp);
+            }
+            if (maxima) {
+                mine.mask_all(); /* or else they would not be looked for */
             }
             const int from = mine.count > 0 ? b.last - mine.last : b.count;
             if (S::PARTS == 1) {
@@ -339,8 +343,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             }
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
-                run_blocks<S>(a.scale_log2, rows, memory, warp, mine, number + from, from,
-                              a.problem.row_max.data != NULL);
+                run_blocks<S>(a.scale_log2, rows, memory, warp, mine.uniform(), ptx::uniform(number + from), from);
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
@@ -352,7 +355,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         }
         __syncwarp();
         if (threadIdx.x % 32 == 0) {
-            ptx::mbarrier_arrive(memory.post_empty(posts));
+            ptx::mbarrier_arrive(memory.post_empty(ptx::opaque(posts)));
         }
     }
     if (S::STAGED) {

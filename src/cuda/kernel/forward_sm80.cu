@@ -202,7 +202,8 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __shared__ Blocks b;
     if (threadIdx.x == 0) {
         any_item(a, blockIdx.x, item);
-        b = key_blocks(a.problem, item, 0, S::BM, S::BN);
+        item.band = attn_mask_band(&a.problem, &item.sequence);
+        b = key_blocks(item.band, (int)item.first_row, S::BM, S::BN);
     }
     __syncthreads();
     if (item.empty) {
@@ -225,7 +226,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     tiles.start(0, b.last);
     const bool masked = a.steps || b.any_masked();
     if (masked) {
-        note_bounds(a.problem, item, warp);
+        note_bounds(item, warp);
     }
     run_blocks<S>(a, tiles, b, warp, rows);
     finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows, DirectStore<S::DTYPE>{a.problem});

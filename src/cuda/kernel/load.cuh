@@ -84,17 +84,23 @@ template <int ROWS, int D, int THREADS> struct Fetched {
         const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
         const char *from = base + fours.row * row_bytes + fours.column * step;
         if (__builtin_expect(aligned && count % 4 == 0, true)) { /* in one piece: cold code is slow to fetch */
-#pragma unroll
-            for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
-                x[n] = make_uint4(0, 0, 0, 0);
-                if (count == 4 && fours.row + n * fours.STEP < valid) {
-                    x[n] = *(const uint4 *)from;
-                }
-            }
+            fetch_fours(fours, from, row_bytes, valid, count == 4);
         } else {
 #pragma unroll
             for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
                 x[n] = gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0);
+            }
+        }
+    }
+    /* Where rows are aligned and columns come in fours: from the thread's first place, if it is inside. */
+    __device__ __forceinline__ void fetch_fours(const Fours<D, THREADS> &fours, const char *from, int64_t row_bytes,
+                                                int valid, bool inside)
+    {
+#pragma unroll
+        for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
+            x[n] = make_uint4(0, 0, 0, 0);
+            if (inside && fours.row + n * fours.STEP < valid) {
+                x[n] = *(const uint4 *)from;
             }
         }
     }

@@ -199,7 +199,8 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
             any_item(a, index, post.item);
         }
         if (S::TMA || !post.item.empty) {
-            post.blocks = key_blocks(a.problem, post.item, 0, S::BM, S::BN);
+            post.item.band = attn_mask_band(&a.problem, &post.item.sequence);
+            post.blocks = key_blocks(post.item.band, (int)post.item.first_row, S::BM, S::BN);
             break;
         }
     }

@@ -135,11 +135,24 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
+/* x of the first lane, for what is the same in all, which the compiler cannot know: with that in a uniform register, so
+ * is what follows from it, and the addresses and descriptors of products cost the warp hardly an instruction. */
+__device__ __forceinline__ int uniform(int x)
+{
+    return __shfl_sync(~0u, x, 0);
+}
+
 /* x, of which the compiler knows nothing: keeps addresses from being computed ahead, in registers that the tile loop
  * needs. */
 __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ int64_t opaque_wide(int64_t x)
+{
+    asm volatile("" : "+l"(x));
     return x;
 }
 
@@ -151,6 +164,14 @@ __device__ __forceinline__ float exp2(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* 1 / x for x far from the ends of the range: as the compiler does it, without its branch for the rest. */
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return fmaf(y, -fmaf(x, y, -1), y);
 }
 
 /* Two floats rounded to nearest even; lo in the low half. */

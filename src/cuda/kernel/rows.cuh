@@ -20,14 +20,21 @@ struct WarpRows {
     int2 *bounds;
 };
 
+/* The keys that a row of the sequence sees. */
+__device__ __forceinline__ int2 seen_keys(const attn_band &band, int row)
+{
+    int2 keys;
+    attn_band_row(&band, row, &keys.x, &keys.y);
+    return keys;
+}
+
 /* Before mask_block and score_block. */
-__device__ __forceinline__ void note_bounds(const attn_problem &p, const Item &item, const WarpRows &warp)
+__device__ __forceinline__ void note_bounds(const Item &item, const WarpRows &warp)
 {
     const int lane = threadIdx.x % 32;
     __syncwarp();
     if (lane < 16) {
-        attn_interval keys = attn_mask_row(&p, &item.sequence, item.first_row + warp.first + lane);
-        warp.bounds[lane] = make_int2((int)keys.lo, (int)keys.hi);
+        warp.bounds[lane] = seen_keys(item.band, (int)item.first_row + warp.first + lane);
     }
     __syncwarp();
 }
@@ -39,23 +46,32 @@ __device__ __forceinline__ uint32_t keys_before(int key)
     return n < 32 ? (1u << n) - 1 : ~0u;
 }
 
-/* Masks the scores of the block of keys that begins at `key`, and tells whether a row sees less than half of it. Bits,
- * not a comparison for each score: comparisons cost as much as the exponentials. */
+/* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see these, and tells whether
+ * a row sees less than half of it. Bits, not a comparison for each score: comparisons cost as much as the exponentials.
+ */
 template <int N>
-__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N], bool (&few)[2])
+__device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N], bool (&few)[2])
 {
     static_assert(N <= 64, "a word of bits");
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const int2 see = warp.bounds[threadIdx.x % 32 / 4 + 8 * r];
-        const uint32_t seen = keys_before(see.y - key) & ~keys_before(see.x - key);
-        few[r] = min(see.y - key, 2 * N) - max(see.x - key, 0) < N;
+        const uint32_t seen = keys_before(see[r].y - key) & ~keys_before(see[r].x - key);
+        few[r] = min(see[r].y - key, 2 * N) - max(see[r].x - key, 0) < N;
 #pragma unroll
         for (int i = 2 * r; i < N; i += 4) {
             s[i] = seen >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
             s[i + 1] = seen >> (i / 4 * 2 + 1) & 1 ? s[i + 1] : -INFINITY;
         }
     }
+}
+
+/* The same by what the warp has noted. */
+template <int N>
+__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N], bool (&few)[2])
+{
+    const int at = threadIdx.x % 32 / 4;
+    const int2 see[2] = {warp.bounds[at], warp.bounds[at + 8]};
+    mask_scores(see, key, s, few);
 }
 
 /* The steps from Q K^T to final scores (C9), masks included. */
@@ -119,11 +135,12 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
     for (int r = 0; r < 2; r++) {
         bool far = fabsf(rows.state[r].base) > 4194304, finite = true; /* 2^22 */
         if (look) {
-            finite = fabsf(l[r]) <= 3.4e38f;
+            float x = l[r] * 0, y = 0; /* 0, or NaN; comparisons would wait for each other's predicates */
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
-                finite &= fabsf(rows.o[i]) <= 3.4e38f && fabsf(rows.o[i + 1]) <= 3.4e38f;
+                x = fmaf(rows.o[i], 0, x), y = fmaf(rows.o[i + 1], 0, y);
             }
+            finite = x + y == 0;
         }
         uint32_t vote = __ballot_sync(~0u, seen[r] && (far || !finite));
         vote |= vote >> 1;
@@ -161,7 +178,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         seen[r] = l[r] != 0 && first_row + lane / 4 + 8 * r < item.sequence.nq_used;
-        factor[r] = seen[r] ? 1 / l[r] : 0;
+        factor[r] = seen[r] ? ptx::reciprocal(l[r]) : 0;
     }
     uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
     if (a.statistics) {
@@ -176,7 +193,8 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     for (int r = 0; r < 2; r++) {
         write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + lane / 4 + 8 * r < item.sequence.nq;
     }
-    if (__builtin_expect(!seen[0] || !seen[1] || x[0] != 1 || x[1] != 1, false)) {
+    const bool blank = (write[0] && !seen[0]) || (write[1] && !seen[1]);
+    if (__builtin_expect(blank || x[0] != 1 || x[1] != 1, false)) {
 #pragma unroll
         for (int i = 0; i < D / 2; i++) {
             rows.o[i] = seen[i / 2 % 2] ? rows.o[i] * x[i / 2 % 2] : 0;

@@ -12,9 +12,11 @@
 #pragma once
 #include "core/mask.h"
 #include "cuda/params.h"
+#include "ptx.cuh"
 
 struct Item {
     attn_sequence sequence;
+    attn_band band; /* which keys its rows see */
     int head;
     int64_t first_row;
     bool empty; /* nothing to write */
@@ -104,6 +106,11 @@ __device__ __forceinline__ void dense_item(const attn_cuda_forward_params &a, ui
     }
 }
 
+__device__ __forceinline__ int clamp_key(const attn_band &band, int key)
+{
+    return min(max(key, 0), band.keys);
+}
+
 /* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
 struct Blocks {
     int last, count, full_first, full_last;
@@ -113,23 +120,35 @@ struct Blocks {
     {
         return block < full_first || block >= full_last;
     }
+    __device__ __forceinline__ Blocks uniform() const
+    {
+        return {ptx::uniform(last), ptx::uniform(count), ptx::uniform(full_first), ptx::uniform(full_last),
+                ptx::uniform(end)};
+    }
+    __device__ __forceinline__ void mask_all()
+    {
+        full_first = full_last = 0;
+    }
     __device__ __forceinline__ bool any_masked() const
     {
         return last - count + 1 < full_first || last >= full_last;
     }
 };
 
-/* Of rows first .. first + rows - 1 of the item. */
-__device__ __forceinline__ Blocks key_blocks(const attn_problem &p, const Item &item, int first, int rows, int keys)
+/* Of rows first .. first + rows - 1 of the sequence. */
+__device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, int rows, int keys)
 {
-    attn_rows_mask m = attn_mask_range(&p, &item.sequence, item.first_row + first, item.first_row + first + rows);
+    const int end = min(first + rows, band.rows);
     Blocks b = {};
-    if (m.hull.lo < m.hull.hi) {
-        b.end = (int)m.hull.hi;
-        b.last = (b.end - 1) / keys;
-        b.count = b.last - (int)m.hull.lo / keys + 1;
-        b.full_first = ((int)m.common.lo + keys - 1) / keys;
-        b.full_last = (int)m.common.hi / keys;
+    if (first < end) {
+        const int lo = clamp_key(band, first + band.from), hi = clamp_key(band, end - 1 + band.to);
+        if (lo < hi) {
+            b.end = hi;
+            b.last = (hi - 1) / keys;
+            b.count = b.last - lo / keys + 1;
+            b.full_first = (clamp_key(band, end - 1 + band.from) + keys - 1) / keys;
+            b.full_last = clamp_key(band, first + band.to) / keys;
+        }
     }
     return b;
 }

@@ -33,8 +33,9 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
-    /* Parts of Q that consumers hold in registers, where there is room for them. */
-    static constexpr int Q_HELD = PARTS > 1 && D == 64 && GROUPS == 2 ? 1 : 0;
+    /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
+     * for. */
+    static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
 };
 
@@ -85,6 +86,7 @@ template <class S> struct Memory {
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
     static constexpr int BYTES = BOUNDS_AT + S::BM * 8;
+    static_assert(BOUNDS_AT - BARRIERS_AT <= 512, "SM90_BYTES of plan.c");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
     {
