@@ -354,7 +354,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             finish_empty<S::DTYPE>(a.problem, post.item, warp);
         }
         __syncwarp();
-        if (threadIdx.x % 32 == 0) {
+        if (threadIdx.x % 32 == 0) { /* opaque: or else the barrier's place is kept over the tile loop, and spilled */
             ptx::mbarrier_arrive(memory.post_empty(ptx::opaque(posts)));
         }
     }
