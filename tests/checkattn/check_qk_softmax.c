@@ -1,6 +1,6 @@
 /*
- * check_qk_softmax.c: qk_softmax gives the bits of qk and softmax in turn, tile by tile, which have checks of their own.
- * P has a form of the table's own, so its product with values is compared.
+ * check_qk_softmax.c: qk_softmax gives the bits of qk and softmax in turn, tile by tile, which have checks of their
+ * own. P has a form of the table's own, so its product with values is compared.
  */
 #include "checks.h"
 #include "panel.h"

@@ -28,7 +28,7 @@ static const struct argp_option options[] = {
     {"kernel", 'k', "GLOB", 0, "only checks with such names (qk, softmax, ...)", 0},
     {"isa", 'i', "GLOB", 0, "only tables with such names (avx2, ...)", 0},
     {"seed", 's', "N", 0, "seed of the inputs (1)", 0},
-    {"step", 't', "N", 0, "exp2 and tanh on every N-th float (4099; 1 takes minutes)", 0},
+    {"step", 't', "N", 0, "exp2, tanh and divisors: every N-th float (4099; 1 takes minutes)", 0},
     {"exp2", 'e', NULL, 0, "nothing but exp2, on all 2^32 floats: error, monotony, a hash; a minute per table", 0},
     {"bench", 'b', NULL, 0, "measure the kernels as well", 0},
     {0},

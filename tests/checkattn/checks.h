@@ -52,11 +52,14 @@ void check_grad_drop(kit *k);
 /* check_grad_products.c */
 void check_grad_products(kit *k);
 
+/* check_quotients.c */
+void check_quotients(kit *k);
+
 /* check_functions.c: exp2 and tanh through softmax and score, in ulps. */
 void check_exp2(kit *k);
 void check_tanh(kit *k);
 
-/* Every how many-th float check_exp2 and check_tanh take; 1 = all of them. */
+/* Every how many-th float check_exp2, check_tanh and check_quotients take; 1 = all of them. */
 extern int64_t check_step;
 
 #endif

@@ -18,6 +18,7 @@
  *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
+ *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: vec_avx512.h says what they do
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low halves; i_high(a) = the
  *                                      high half
  *

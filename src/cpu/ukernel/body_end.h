@@ -35,6 +35,7 @@
 #undef v_ldexp
 #undef v_quotient
 #undef v_corrected
+#undef v_can_quotient
 #undef v_pair_bf16
 #undef v_pair_f16
 #undef v_load_f16

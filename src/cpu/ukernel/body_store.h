@@ -1,49 +1,52 @@
 /*
- * body_store.h: OT / l as rows of O. Included by body_rows.h, with its parameters. Quotients are taken while queries lie
- * along the lanes, then transposed; elements of 16 bits are narrowed before that, where the instruction set has
- * v_pair_*. (See docs/cpu.md for what each step cost.)
+ * body_store.h: OT / l as rows of O. Included by body_rows.h, with its parameters. Quotients are taken while queries
+ * lie along the lanes, then transposed; elements of 16 bits are narrowed before that, where the instruction set has
+ * v_pair_*.
  */
 
-/* What VL lanes are divided by. */
+/* What VL lanes are divided by: 1 for lanes that are not in use, and without any divisor. */
 typedef struct FN(divisors) {
-    vec by, inverse;
+    real by[VL];
+    vec all, inverse;
+    bool any;
 } FN(divisors);
 
-/* Those of `lanes` lanes; 1 for lanes beyond, and without any (NULL). */
-ATTN_INLINE FN(divisors) FN(load_divisors)(const real *divisor, int lanes)
+ATTN_INLINE void FN(load_divisors)(FN(divisors) *d, const real *divisor, int lanes)
 {
-    real by[VL];
     for (int i = 0; i < VL; i++) {
-        by[i] = divisor && i < lanes ? divisor[i] : 1;
+        d->by[i] = divisor && i < lanes ? divisor[i] : 1;
     }
-    return (FN(divisors)){v_load(by), v_div(v_set1(1), v_load(by))};
+    d->all = v_load(d->by);
+    d->inverse = v_div(v_set1(1), d->all);
+    d->any = divisor != NULL;
 }
 
-/* x / divisor, or 0 where that is 0; others are at least about 1. + 0: a zero is positive however many empty tiles were
- * skipped. `quick`: as v_can_quotient says. */
-ATTN_INLINE vec FN(divide)(vec x, const FN(divisors) *d, const bool quick)
+/* x / by, or 0 where that is 0; others are at least about 1. */
+ATTN_INLINE vec FN(divide)(vec x, vec by)
 {
-#ifdef v_quotient
-    if (quick) {
-        return v_quotient(x, d->by, d->inverse);
-    }
-#endif
-    (void)quick;
-    return v_add(v_zero_lt(v_abs(d->by), v_set1(REAL_MIN), v_div(x, d->by)), v_set1(0));
+    return v_zero_lt(v_abs(by), v_set1(REAL_MIN), v_div(x, by));
 }
 
-/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. */
+#ifndef v_quotient
+#define v_quotient(a, b, inverse) FN(divide)(a, b)
+#define v_can_quotient(a, step, n, b) false
+#endif
+
+/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`: v_quotient will do, else
+ * rows are divided, of which there may be few. + 0: a zero is positive however many empty tiles were skipped. */
 ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c, int64_t n, const FN(divisors) *d,
                                     int lanes, const bool quick)
 {
     vec x[VL];
     ATTN_UNROLL for (int i = 0; i < VL; i++) {
-        x[i] = c + i < n ? FN(divide)(v_load(ot + (c + i) * STRIP), d, quick) : v_set1(0);
+        x[i] = c + i < n ? v_load(ot + (c + i) * STRIP) : v_set1(0);
+        x[i] = quick ? v_quotient(x[i], d->all, d->inverse) : x[i];
     }
     FN(transpose)(x);
     ATTN_UNROLL for (int i = 0; i < VL; i++) {
         if (i < lanes) {
-            v_store(row[i] + c, x[i]);
+            const vec y = quick || !d->any ? x[i] : FN(divide)(x[i], v_set1(d->by[i]));
+            v_store(row[i] + c, v_add(y, v_set1(0)));
         }
     }
 }
@@ -58,8 +61,8 @@ ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64
     for (; c + 2 * VL <= dv; c += 2 * VL, ot += 2 * VL * STRIP) {
         vec x[VL];
         ATTN_UNROLL for (int i = 0; i < VL; i++) {
-            const vec a = FN(divide)(v_load(ot + 2 * i * STRIP), d, true);
-            const vec b = FN(divide)(v_load(ot + (2 * i + 1) * STRIP), d, true);
+            const vec a = v_quotient(v_load(ot + 2 * i * STRIP), d->all, d->inverse);
+            const vec b = v_quotient(v_load(ot + (2 * i + 1) * STRIP), d->all, d->inverse);
             x[i] = bf16 ? v_pair_bf16(a, b) : v_pair_f16(a, b);
         }
         FN(transpose)(x);
@@ -76,8 +79,8 @@ ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64
 }
 
 /* Columns from c on of up to VL lanes. */
-ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dtype, const real *ot, int64_t c, int64_t dv,
-                                   const FN(divisors) *d, int lanes, const bool quick)
+ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dtype, const real *ot, int64_t c,
+                                   int64_t dv, const FN(divisors) *d, int lanes, const bool quick)
 {
     real tile[VL][FN(CHUNK)], *to[VL];
     const int64_t step = stride * attn_element_size(dtype);
@@ -99,19 +102,19 @@ ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dty
 static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot_, int64_t dv, const void *divisor,
                       int lanes)
 {
-    for (int lane = 0; lane < lanes; lane += VL) {
+    for (int lane = 0; lane < lanes; lane += VL, row += VL) {
         const real *ot = (const real *)ot_ + lane;
-        const FN(divisors) d = FN(load_divisors)(divisor ? (const real *)divisor + lane : NULL, lanes - lane);
-#ifdef v_quotient
-        if (v_can_quotient(ot, STRIP, dv, d.by)) {
-            const int64_t c = stride != 1         ? 0
-                              : dtype == ATTN_BF16 ? FN(divide_to_halves)(row + lane, ot, dv, &d, lanes - lane, true)
-                              : dtype == ATTN_F16  ? FN(divide_to_halves)(row + lane, ot, dv, &d, lanes - lane, false)
+        const int left = lanes - lane;
+        FN(divisors) d;
+        FN(load_divisors)(&d, divisor ? (const real *)divisor + lane : NULL, left);
+        if (left > VL / 4 && v_can_quotient(ot, STRIP, dv, d.all)) {
+            const int64_t c = stride != 1          ? 0
+                              : dtype == ATTN_BF16 ? FN(divide_to_halves)(row, ot, dv, &d, left, true)
+                              : dtype == ATTN_F16  ? FN(divide_to_halves)(row, ot, dv, &d, left, false)
                                                    : 0;
-            FN(store_columns)(row + lane, stride, dtype, ot, c, dv, &d, lanes - lane, true);
-            continue;
+            FN(store_columns)(row, stride, dtype, ot, c, dv, &d, left, true);
+        } else {
+            FN(store_columns)(row, stride, dtype, ot, 0, dv, &d, left, false);
         }
-#endif
-        FN(store_columns)(row + lane, stride, dtype, ot, 0, dv, &d, lanes - lane, false);
     }
 }

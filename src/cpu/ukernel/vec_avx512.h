@@ -42,19 +42,21 @@
 #define v_load_bf16(p) \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define v_store_f16(p, a) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
-/* a rounded to bf16, in upper halves; what is left in the lower ones does not count. */
+/* a rounded to bf16, in upper halves, which is wrong for a NaN; the lower ones are left over. */
 ATTN_INLINE __m512i round_bf16(vec a)
 {
     __m512i u = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_mask_or_epi32(up, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+    return _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
 }
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bf16(a), 16)));
+    __m512i u = _mm512_castps_si512(a);
+    __m512i up = _mm512_mask_or_epi32(round_bf16(a), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), u,
+                                      _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16)));
 }
 
-/* Dwords of 16-bit elements, a below b. */
+/* Dwords of 16-bit elements, a below b; neither is a NaN. */
 #define v_pair_bf16(a, b) \
     _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(round_bf16(a), 16), round_bf16(b)))
 #define v_pair_f16(a, b)                                                                                \
@@ -62,24 +64,25 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
         _mm512_cvtepu16_epi32(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)),                           \
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT)), 16)))
 
-/* a / b as v_div rounds it, without its 16 cycles; inverse = 1 / b. a * inverse is within 2 ulp, and corrected by its
- * remainder within 2^-22 ulp: no quotient of floats is so near to the middle between two others that rounding could then
- * err (docs/cpu.md). For |a| within 2^-64 to 2^64 and b within 2^-32 to 2^32. */
+/* a / b as v_div rounds it, without its 16 cycles; inverse = 1 / b. a * inverse, corrected by its remainder, is within
+ * 2^-22 ulp of the quotient before it is rounded, and of the quotients that lie nearer than that to the middle between
+ * two floats each one was tried (docs/numerics.md). For v_can_quotient. */
 #define v_quotient(a, b, inverse) v_corrected(v_mul(a, inverse), a, b, inverse)
 #define v_corrected(q, a, b, inverse) _mm512_fnmadd_ps(v_fms(q, b, a), inverse, q)
 
-/* That holds for b and n vectors from a on, `step` floats from one to the next. */
+/* b is within 2^-32 to 2^32 and |a| within 2^-63 to 2^65, where the two upper bits of its exponent differ: for n
+ * vectors from a on, `step` floats from one to the next. */
 ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 {
-    const __m512i least = _mm512_set1_epi32((127 - 64) << 24), all = _mm512_set1_epi32(128 << 24);
-    __m512i most = _mm512_setzero_si512();
-    for (int64_t i = 0; i < n; i++, a += step) { /* twice the bits: without the sign */
+    const __m512i upper = _mm512_set1_epi32(1 << 30);
+    __m512i differ = upper;
+    for (int64_t i = 0; i < n; i++, a += step) { /* differ &= bits ^ bits << 1 */
         const __m512i bits = _mm512_castps_si512(v_load(a));
-        most = _mm512_max_epu32(most, _mm512_sub_epi32(_mm512_add_epi32(bits, bits), least));
+        differ = _mm512_ternarylogic_epi32(differ, bits, _mm512_add_epi32(bits, bits), 0x60);
     }
     const __mmask16 far = _mm512_cmp_ps_mask(b, v_set1(0x1p-32f), _CMP_NGT_UQ) |
                           _mm512_cmp_ps_mask(b, v_set1(0x1p32f), _CMP_NLT_UQ);
-    return (far | _mm512_cmpge_epu32_mask(most, all)) == 0;
+    return far == 0 && _mm512_test_epi32_mask(differ, upper) == 0xffff;
 }
 
 #else
