@@ -9,35 +9,43 @@
 
 void attn_strip_reset(const attn_item_run *r, int strip)
 {
-    attn_running state = strip_state(r, strip);
-    for (int lane = 0; lane < r->uk->strip; lane++) {
-        set_real(r->uk, state.m, lane, -INFINITY);
-        if (state.top) {
-            set_real(r->uk, state.top, lane, -INFINITY);
-        }
-        set_real(r->uk, state.l, lane, 0);
+    const attn_running state = strip_state(r, strip);
+    fill_reals(r->uk, state.m, r->uk->strip, -INFINITY);
+    fill_reals(r->uk, state.l, r->uk->strip, 0);
+    if (state.top) {
+        fill_reals(r->uk, state.top, r->uk->strip, -INFINITY);
     }
     if (strip_sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
         memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
     }
 }
 
+/* row[lane] = where the strip's row of a tensor begins. How many there are. */
+static int strip_rows(const attn_item_run *r, int strip, const attn_tensor *t, void **row)
+{
+    const int64_t size = attn_element_size(t->dtype), fold = r->scores.fold, lanes = strip_lanes(r, strip);
+    const lane_row first = attn_score_row(&r->scores, strip_first(r, strip));
+    char *at = attn_at(t, r->seq.tensor, r->seq.q_first + first.query, r->scores.first_head, 0);
+    int64_t head = first.head - r->scores.first_head, query = 0;
+    for (int lane = 0; lane < lanes; lane++) {
+        row[lane] = at + (query * t->stride[1] + head * t->stride[2]) * size;
+        head++;
+        if (head == fold) {
+            head = 0, query++;
+        }
+    }
+    return (int)lanes;
+}
+
 void attn_strip_start(attn_item_run *r, int strip)
 {
-    const void *rows[ATTN_MAX_STRIP];
-    int lanes = strip_lanes(r, strip);
-    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(&r->p->q, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-    }
-    for (int lane = lanes; lane < r->uk->strip; lane++) {
-        rows[lane] = NULL;
-    }
+    void *rows[ATTN_MAX_STRIP] = {NULL};
+    const int lanes = strip_rows(r, strip, &r->p->q, rows);
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     attn_strip_reset(r, strip);
     if (!strip_sees_nothing(r, strip)) {
-        r->uk->pack_q(strip_qt(r, strip), rows, r->p->q.stride[3], r->p->q.dtype, r->p->d, r->plan->scores.factor,
-                      lanes);
+        r->uk->pack_q(strip_qt(r, strip), (const void *const *)rows, r->p->q.stride[3], r->p->q.dtype, r->p->d,
+                      r->plan->scores.factor, lanes);
     }
 }
 
@@ -73,11 +81,7 @@ static void divide_far(const attn_item_run *r, char *ot, int lane, attn_row_end 
 static void store_strip(const attn_item_run *r, int strip, const attn_tensor *o, const void *divisor)
 {
     void *rows[ATTN_MAX_STRIP];
-    int lanes = strip_lanes(r, strip);
-    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(o, r->seq.tensor, r->seq.q_first + row.query, row.head, 0);
-    }
+    const int lanes = strip_rows(r, strip, o, rows);
     r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
 }
 

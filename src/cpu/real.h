@@ -16,6 +16,19 @@ static inline void set_real(const attn_ukernel *uk, void *array, int64_t i, doub
     }
 }
 
+static inline void fill_reals(const attn_ukernel *uk, void *array, int64_t n, double x)
+{
+    if (uk->real_size == 4) {
+        for (int64_t i = 0; i < n; i++) {
+            ((float *)array)[i] = (float)x;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            ((double *)array)[i] = x;
+        }
+    }
+}
+
 static inline double get_real(const attn_ukernel *uk, const void *array, int64_t i)
 {
     return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];

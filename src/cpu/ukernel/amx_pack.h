@@ -65,9 +65,10 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
 static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
                    int lanes)
 {
-    (void)dtype, (void)lanes;
+    (void)dtype;
+    const int width = lanes > TILE ? STRIP : TILE; /* as much as qk reads */
     for (int64_t c = 0; c < d; c += 32) {
-        for (int lane = 0; lane < STRIP; lane += TILE) {
+        for (int lane = 0; lane < width; lane += TILE) {
             __m512i split[TILE][PARTS], x[TILE];
             for (int i = 0; i < TILE; i++) {
                 split_row(split[i], row[lane + i], stride, c, d, (float)factor);
