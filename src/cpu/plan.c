@@ -5,7 +5,7 @@
  *
  *     k        a block of keys, packed   (the table's k_bytes)
  *     v        a block of values, packed (v_bytes)
- *     s        [key_tile][strip]         scores
+ *     s        [key_tile][strip]         scores, two tiles if the probabilities are apart
  *     p        probabilities             (p_bytes; none if they are in place of the scores)
  *     bias     [key_tile][strip]         only with a mask or bias tensor
  *     visible  [key_block][strip] bytes  for the careful path (cpu/forward.c)
@@ -87,8 +87,8 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
     m->k = 0;
     m->v = m->k + align64(uk->k_bytes(p->d));
     m->s = m->v + align64(uk->v_bytes(plan->dv_pad));
-    m->p = p_bytes ? m->s + tile : m->s;
-    m->bias = m->s + tile + p_bytes;
+    m->p = p_bytes ? m->s + 2 * tile : m->s;
+    m->bias = m->p + (p_bytes ? p_bytes : tile);
     m->visible = m->bias + (tensors ? tile : 0);
     m->lanes = m->visible + align64((uint64_t)uk->key_block * strip);
     m->strips = m->lanes + align64(attn_score_lane_bytes(uk));

@@ -142,8 +142,8 @@ typedef struct attn_ukernel {
      * key_step. */
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
 
-    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are the products. The hint
-     * of `state` is for after the last tile. */
+    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are the products. s has
+     * room for two tiles if p_bytes is not 0. The hint of `state` is for after the last tile. */
     void (*qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
                        int lanes);
 

@@ -4,6 +4,7 @@
  */
 #define NAME bf16
 #define PARTS 1
+#define PRODUCTS 1
 #include "amx_tiles.h"
 
 typedef uint16_t element;

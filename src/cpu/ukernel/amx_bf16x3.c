@@ -10,16 +10,17 @@
 
 #define NAME bf16x3
 #define PARTS 2
+#define PRODUCTS 3
 #include "amx_tiles.h"
 
 #include "amx_load_f32.h"
 #include "amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)   \
-    do {                              \
-        PASS(c0, c1, ta, first, 1, 0); \
-        PASS(c0, c1, ta, first, 0, 1); \
-        PASS(c0, c1, ta, first, 0, 0); \
+#define QK_PASSES(c0, c1, ta, first)                                                                          \
+    do {                                                                                                      \
+        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1);            \
+                  MULTIPLY(c0, c1, ta));                                                                      \
+        PASS(c0, c1, ta, first, 0, 0);                                                                        \
     } while (0)
 #define PV_STEPS(c0, c1, ta, first)                                                                                   \
     EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(1); \

@@ -3,10 +3,11 @@
  * amx_<NAME>.c, which defines before it
  *
  *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
+ *   PRODUCTS           how many products of parts are taken: 1, 4, 3, 6
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
  *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
- *   QK_PASSES(), PV_STEPS()   the products of parts that are taken, smallest first
+ *   QK_PASSES(), PV_STEPS()   these products, smallest first
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves; split_probability(), of a P
  *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
  *
@@ -19,6 +20,7 @@
  */
 
 #include "amx_pack.h"
+#include "amx_softmax.h"
 
 /* ---- products -------------------------------------------------------------------------------------------------- */
 
@@ -31,26 +33,32 @@
         }                                 \
     } while (0)
 
-/* S = K QT. The stores of 16 rows wait for their last product: they come after the products of the next 16 rows. */
-ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
-                               const bool passes, const bool wide)
+ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
 {
     const int64_t d_pad = pad32(d);
-    const factors where =
-                      {
-                          .b = qt,
-                          .a_stride = d_pad * 2,
-                          .a_part = PANEL_KEYS * d_pad,
-                          .a_step = 32,
-                          .b_stride = STRIDE,
-                          .b_part = d_pad * STRIP,
-                          .b_step = TILE * 2 * STRIP,
-                          .steps = d_pad / 32,
-                      },
-                  *f = &where;
-    const uint16_t *a = (const uint16_t *)k + at * d_pad;
+    return (factors){
+        .a = (const uint16_t *)k + at * d_pad,
+        .b = qt,
+        .a_stride = d_pad * 2,
+        .a_part = PANEL_KEYS * d_pad,
+        .a_step = 32,
+        .a_rows = TILE * d_pad,
+        .b_stride = STRIDE,
+        .b_part = d_pad * STRIP,
+        .b_step = TILE * 2 * STRIP,
+        .steps = d_pad / 32,
+    };
+}
+
+/* S = K QT, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they come after the
+ * products of the next 16 rows. For tables of one part. */
+ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+{
+    const int64_t next = 2 * f->a_rows;
+    const uint16_t *a = f->a;
     const bool tall = false;
-    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * TILE * d_pad, s += 2 * TILE * STRIP) {
+    exponentials *const meanwhile = NULL;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += next, s += 2 * TILE * STRIP) {
         ROW_ZERO(0, 1);
         PRODUCT(0, 1, 4, a);
         if (key > 0) {
@@ -61,19 +69,58 @@ ATTN_INLINE void store_product(float *s, const void *k, int64_t at, const void *
             return;
         }
         ROW_ZERO(2, 3);
-        PRODUCT(2, 3, 5, a + TILE * d_pad);
+        PRODUCT(2, 3, 5, a + f->a_rows);
         ROW_STORE(0, 1, s);
     }
     ROW_STORE(2, 3, s - TILE * STRIP);
 }
 
+/* 32 x 32 sums (`tall`) or 16 x 32, and meanwhile some of a softmax, or none (NULL). */
+ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes, const bool wide,
+                             const bool tall, exponentials *meanwhile)
+{
+    ROW_ZERO(0, 1);
+    if (tall) {
+        ROW_ZERO(2, 3);
+    }
+    PRODUCT(0, 1, 4, a);
+    ROW_STORE(0, 1, s);
+    if (tall) {
+        ROW_STORE(2, 3, s + TILE * STRIP);
+    }
+}
+
+/* The same in 32 rows: two tile loads for three products instead of three for two. */
+ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide,
+                                    exponentials *meanwhile)
+{
+    const uint16_t *a = f->a;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
+        if (n - key > TILE) {
+            store_block(s, a, f, passes, wide, true, meanwhile);
+        } else {
+            store_block(s, a, f, passes, wide, false, meanwhile);
+        }
+    }
+}
+
+ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+{
+    if (PARTS == 1) {
+        store_low_product(s, f, n, passes, wide);
+    } else {
+        store_tall_product(s, f, n, passes, wide, NULL);
+    }
+}
+
 /* Here and below, strips of at most 16 queries are half as wide. */
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
+    const factors f = score_factors(k, at, qt, d);
     if (lanes > TILE) {
-        store_product(s, k, at, qt, d, n, true, true);
+        store_product(s, &f, n, true, true);
     } else {
-        store_product(s, k, at, qt, d, n, true, false);
+        store_product(s, &f, n, true, false);
     }
 }
 
@@ -96,6 +143,7 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     const int64_t next = TILE * stride;
     const uint16_t *a = f->a;
     const bool tall = false;
+    exponentials *const meanwhile = NULL;
     for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
         ROW_ZERO(0, 1);
         PV_STEPS(0, 1, 4, a);
@@ -173,7 +221,7 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
     }
 }
 
-#include "amx_softmax.h"
+#include "amx_block.h"
 #include "amx_grad.h"
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */

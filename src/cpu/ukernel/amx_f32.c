@@ -9,19 +9,18 @@
 
 #define NAME f32
 #define PARTS 3
+#define PRODUCTS 6
 #include "amx_tiles.h"
 
 #include "amx_load_f32.h"
 #include "amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)   \
-    do {                              \
-        PASS(c0, c1, ta, first, 2, 0); \
-        PASS(c0, c1, ta, first, 1, 1); \
-        PASS(c0, c1, ta, first, 0, 2); \
-        PASS(c0, c1, ta, first, 1, 0); \
-        PASS(c0, c1, ta, first, 0, 1); \
-        PASS(c0, c1, ta, first, 0, 0); \
+#define QK_PASSES(c0, c1, ta, first)                                                                          \
+    do {                                                                                                      \
+        EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \
+                  LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);            \
+                  MULTIPLY(c0, c1, ta));                                                                      \
+        PASS(c0, c1, ta, first, 0, 0);                                                                        \
     } while (0)
 #define PV_STEPS(c0, c1, ta, first)                                                                       \
     EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \

@@ -122,7 +122,8 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
 static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
 {
     (void)lanes; /* whole strips */
-    store_product(dp, v, at, dot, dv, n, false, true);
+    const factors f = score_factors(v, at, dot, dv);
+    store_product(dp, &f, n, false, true);
 }
 
 static void grad_clear(void *p, int64_t first, int64_t last)
@@ -139,6 +140,7 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
     float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
     const int64_t next = 2 * TILE * stride;
     const bool wide = true, tall = true;
+    exponentials *const meanwhile = NULL;
     const uint16_t *a = f->a;
     const vec one = v_set1(1);
     for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {

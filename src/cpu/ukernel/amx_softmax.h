@@ -1,6 +1,6 @@
 /*
- * amx_softmax.h: the softmax of a tile, its probabilities in the form that pv of amx_body.h reads. Included by
- * amx_body.h, with its parameters.
+ * amx_softmax.h: probabilities of scores, in the form that pv of amx_body.h reads, and what they are relative to; what
+ * is done with a tile is in amx_block.h. Included by amx_body.h, with its parameters.
  *
  * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only
  * when the sum of a tile's probabilities exceeds 2^SLACK: so the first pass over a tile is nearly always the only one,
@@ -137,30 +137,6 @@ ATTN_INLINE void fetch_some(fetch *f)
     }
 }
 
-/* P of n keys (n even) and their sums. */
-ATTN_INLINE void exponentials(uint16_t *p, const float *s, int64_t n, const reference *r, fetch ahead, vec *sum,
-                              const int groups, const bool far)
-{
-    vec total[2];
-    for (int g = 0; g < groups; g++) {
-        total[g] = v_set1(0);
-    }
-    for (int64_t key = 0; key < n; key += 2, s += 2 * STRIP, p += 2 * STRIP) {
-        fetch_some(&ahead);
-        for (int g = 0; g < groups; g++) {
-            const vec a = relative(v_load(s + g * VL), &r[g], far);
-            const vec b = relative(v_load(s + STRIP + g * VL), &r[g], far);
-            total[g] = v_add(v_add(total[g], a), b);
-            store_pair(p + 2 * g * VL, a, b);
-        }
-    }
-    for (int g = 0; g < groups; g++) {
-        sum[g] = total[g];
-    }
-}
-
-/* ---- a tile ---------------------------------------------------------------------------------------------------- */
-
 /* The references of a strip's lanes, in registers from tile to tile. */
 typedef struct references {
     reference of[2];
@@ -178,113 +154,74 @@ ATTN_INLINE void load_references(references *r, const attn_running *state, vec c
     }
 }
 
-ATTN_INLINE void tile_probabilities(uint16_t *p, const float *s, int64_t n, const references *r, fetch ahead, vec *sum,
-                                    const int groups)
+/* ---- exponentials ---------------------------------------------------------------------------------------------- */
+
+/* P of a tile, two keys at a time, and their sums. */
+typedef struct exponentials {
+    uint16_t *p;
+    const float *s;
+    int64_t pairs; /* of keys that are left */
+    reference of[2];
+    vec sum[2]; /* with of: constant indices, or the compiler keeps all of it in memory */
+    fetch ahead;
+    int64_t due, share, slots; /* some_pairs() has `slots` turns for `share` pairs */
+} exponentials;
+
+/* For n keys (n even). */
+ATTN_INLINE exponentials exponentials_of(uint16_t *p, const float *s, int64_t n, const references *r, fetch ahead)
 {
-    if (r->far) {
-        exponentials(p, s, n, r->of, ahead, sum, groups, true);
-    } else {
-        exponentials(p, s, n, r->of, ahead, sum, groups, false);
-    }
+    return (exponentials){
+        .p = p,
+        .s = s,
+        .pairs = n / 2,
+        .of = {r->of[0], r->of[1]},
+        .sum = {v_set1(0), v_set1(0)},
+        .ahead = ahead,
+    };
 }
 
-/* The first maximum of lanes that have no reference yet. */
-ATTN_INLINE void first_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state,
-                                 const int groups)
+ATTN_INLINE void group_pair(exponentials *e, const int g, const bool far)
 {
-    __mmask16 unseen[2];
-    for (int g = 0; g < groups; g++) {
-        unseen[g] = _mm512_cmp_ps_mask(v_load((const float *)state->m + g * VL), v_set1(-INFINITY), _CMP_EQ_OQ);
-    }
-    raise_reference(p, done, s, n, c, state, unseen, groups);
+    const vec a = relative(v_load(e->s + g * VL), &e->of[g], far);
+    const vec b = relative(v_load(e->s + STRIP + g * VL), &e->of[g], far);
+    e->sum[g] = v_add(v_add(e->sum[g], a), b);
+    store_pair(e->p + 2 * g * VL, a, b);
 }
 
-ATTN_INLINE void softmax_tile(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
-                              references *r, fetch ahead, const int groups)
+ATTN_INLINE void next_pair(exponentials *e, const int groups, const bool far)
 {
-    const int64_t even = n + n % 2;
-    float *l = state->l, *top = state->top;
-    uint16_t *to = p + done * STRIP;
-    __mmask16 raised[2] = {0, 0};
-    vec sum[2];
-    for (int g = 0; g < groups; g++) {
-        if (n % 2) {
-            v_store(s + n * STRIP + g * VL, v_set1(-INFINITY));
+    fetch_some(&e->ahead);
+    group_pair(e, 0, far);
+    if (groups > 1) {
+        group_pair(e, 1, far);
+    }
+    e->s += 2 * STRIP, e->p += 2 * STRIP, e->pairs--;
+}
+
+/* All that are left. True if the reference of a lane is too low, `raised`. */
+ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, __mmask16 *raised)
+{
+    if (far) {
+        while (e->pairs > 0) {
+            next_pair(e, groups, true);
         }
-        if (top) {
-            v_store(top + g * VL, maximum(v_load(top + g * VL), s + g * VL, n));
+    } else {
+        while (e->pairs > 0) {
+            next_pair(e, groups, false);
         }
     }
-    if (r->unseen) {
-        first_reference(p, done, s, n, c, state, groups);
-        load_references(r, state, c, groups);
-    }
-    tile_probabilities(to, s, even, r, ahead, sum, groups);
-    for (int g = 0; g < groups; g++) {
-        raised[g] = _mm512_cmp_ps_mask(sum[g], v_set1(1 << SLACK), _CMP_GT_OQ);
-    }
-    if (raised[0] | raised[1]) {
-        raise_reference(p, done, s, n, c, state, raised, groups);
-        load_references(r, state, c, groups);
-        tile_probabilities(to, s, even, r, (fetch){NULL, NULL, 0}, sum, groups);
-    }
-    for (int g = 0; g < groups; g++) {
-        for (int64_t key = even; key < pad32(n); key += 2) {
-            store_pair(to + key * STRIP + 2 * g * VL, v_set1(0), v_set1(0));
-        }
-        v_store(l + g * VL, v_add(v_load(l + g * VL), sum[g]));
-    }
+    const vec most = v_set1(1 << SLACK);
+    raised[0] = _mm512_cmp_ps_mask(e->sum[0], most, _CMP_GT_OQ);
+    raised[1] = _mm512_cmp_ps_mask(e->sum[1], most, _CMP_GT_OQ);
+    return raised[0] | raised[1];
 }
 
-/* Before the first tile of a block. */
-ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *state, vec c, const int groups)
+/* A turn between two products of something else. */
+ATTN_INLINE void some_pairs(exponentials *e)
 {
-    for (int g = 0; done == 0 && g < groups; g++) {
-        v_store((float *)state->alpha + g * VL, v_set1(1));
-    }
-    load_references(r, state, c, groups);
-}
-
-ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
-                                const int groups)
-{
-    references r;
-    start_block(&r, done, state, c, groups);
-    softmax_tile(p, done, s, n, c, state, &r, fetch_of(&state->ahead), groups);
-}
-
-static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
-{
-    if (lanes > TILE) {
-        softmax_groups(p, done, s, n, v_set1((float)c), state, 2);
-    } else {
-        softmax_groups(p, done, s, n, v_set1((float)c), state, 1);
-    }
-}
-
-/* ---- the tiles of a block -------------------------------------------------------------------------------------- */
-
-ATTN_INLINE void qk_softmax_groups(uint16_t *p, int64_t done, float *s, const attn_keys *keys, vec c,
-                                   const attn_running *state, const int groups)
-{
-    references r;
-    start_block(&r, done, state, c, groups);
-    for (int64_t key = 0, n; key < keys->n; key += n) {
-        const int64_t left = keys->n - key, at = keys->at + key;
-        n = left < KEY_TILE ? left : KEY_TILE;
-        attn_ahead next = {.k = keys->k, .at = at + n, .n = left - n < KEY_TILE ? left - n : KEY_TILE, .cols = keys->d};
-        const fetch ahead = fetch_of(left > n ? &next : &state->ahead);
-        store_product(s, keys->k, at, keys->qt, keys->d, n, true, groups == 2);
-        softmax_tile(p, done + key, s, n, c, state, &r, ahead, groups);
-    }
-}
-
-static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
-                       int lanes)
-{
-    if (lanes > TILE) {
-        qk_softmax_groups(p, done, s, keys, v_set1((float)c), state, 2);
-    } else {
-        qk_softmax_groups(p, done, s, keys, v_set1((float)c), state, 1);
+    e->due += e->share;
+    if (e->due >= e->slots && e->pairs > 0) {
+        e->due -= e->slots;
+        next_pair(e, 2, false);
     }
 }

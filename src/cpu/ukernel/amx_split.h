@@ -50,14 +50,15 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
 }
 
-/* The parts of x, of a P or dS, in upper halves. Only the last one is rounded: the other factor's parts have either
- * sign. The lower halves of the last are left over. */
+/* The parts of x, of a P or dS, in upper halves. All but the last are cut off: the other factor's parts have either
+ * sign. Of three, the last is all that is left; of two it is rounded, and the lower halves are left over. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     for (int i = 0; i + 1 < PARTS; i++) {
         part[i] = cut_part(&x);
     }
-    part[PARTS - 1] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+    const __m512i last = _mm512_castps_si512(x);
+    part[PARTS - 1] = PARTS == 3 ? last : _mm512_add_epi32(last, _mm512_set1_epi32(0x8000));
 }
 
 ATTN_INLINE void split_probability(__m512i *part, vec x)

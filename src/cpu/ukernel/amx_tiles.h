@@ -78,10 +78,11 @@ typedef struct factors {
 /* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
  * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in tile 6, to c0. With
  * `tall`, the next 16 rows too, in tile 5, to tiles 2 and 3: ta, c0, c1 are 4, 0, 1.
+ * Between products, some of a softmax is done `meanwhile`, unless that is NULL.
  * Elements of several parts in one of two orders:
  *
- *   passes  a product of parts over all steps, then the next, small ones first: only the last pass rounds at the size
- *           of the sum. For scores, whose errors count most.
+ *   passes  the small products of parts step by step, then the large one over all steps: only the latter rounds at the
+ *           size of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
 #define LOAD_A(ta, part)                                                          \
@@ -98,16 +99,26 @@ typedef struct factors {
             TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
         }                                                               \
     } while (0)
-#define MULTIPLY(c0, c1, ta)    \
-    do {                        \
-        TILE_DP(c0, ta, 6);     \
-        if (wide) {             \
-            TILE_DP(c1, ta, 7); \
-        }                       \
-        if (tall) {             \
-            TILE_DP(2, 5, 6);   \
-            TILE_DP(3, 5, 7);   \
-        }                       \
+#define MULTIPLY(c0, c1, ta)       \
+    do {                           \
+        TILE_DP(c0, ta, 6);        \
+        if (wide) {                \
+            TILE_DP(c1, ta, 7);    \
+        }                          \
+        MEANWHILE;                 \
+        if (tall) {                \
+            TILE_DP(2, 5, 6);      \
+            if (wide) {            \
+                TILE_DP(3, 5, 7);  \
+            }                      \
+            MEANWHILE;             \
+        }                          \
+    } while (0)
+#define MEANWHILE                 \
+    do {                          \
+        if (meanwhile) {          \
+            some_pairs(meanwhile); \
+        }                         \
     } while (0)
 #define EACH_STEP(first, ...)                                                          \
     do {                                                                               \
