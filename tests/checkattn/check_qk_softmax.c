@@ -56,7 +56,8 @@ static void run(kit *k, const tiles_case *c, bool at_once, tiles_result *result)
     attn_rows source = panel_rows(&c->key, 0);
     attn_keys keys = {.k = kit_slot(k, SLOT_K, uk->k_bytes(c->d)), .d = c->d, .at = c->at};
     void *qt = kit_slot(k, SLOT_QT, uk->q_bytes(c->d)), *v = kit_slot(k, SLOT_V, uk->v_bytes(pad));
-    void *s = filled(k, SLOT_S, uk->key_tile, NAN), *ot = filled(k, SLOT_OT, pad, NAN), *p = s;
+    const int64_t tiles = uk->p_bytes() > 0 ? 2 : 1;
+    void *s = filled(k, SLOT_S, tiles * uk->key_tile, NAN), *ot = filled(k, SLOT_OT, pad, NAN), *p = s;
     attn_running state = {.m = filled(k, SLOT_M, 1, -(double)INFINITY), .l = filled(k, SLOT_L, 1, 0)};
     state.alpha = filled(k, SLOT_ALPHA, 1, NAN);
     state.top = uk->lags ? filled(k, SLOT_TOP, 1, -(double)INFINITY) : state.m;
