@@ -9,7 +9,10 @@
 #define ATTN_STRING_(a) #a
 #define ATTN_STRING(a) ATTN_STRING_(a)
 
-#if defined(__clang__)
+/* ATTN_COMPILE_FAST: sanitized and emulated builds, where a file of kernels, all inlined by force, takes minutes. */
+#if defined(ATTN_COMPILE_FAST)
+#define ATTN_UNROLL
+#elif defined(__clang__)
 #define ATTN_UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)
 #define ATTN_UNROLL _Pragma("GCC unroll 64")
@@ -28,11 +31,15 @@
 #define ATTN_PREFETCH(p) ((void)0)
 #endif
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(ATTN_COMPILE_FAST)
 #define ATTN_INLINE static inline __attribute__((always_inline))
-#define ATTN_PRINTF(string, first) __attribute__((format(printf, string, first)))
 #else
 #define ATTN_INLINE static inline
+#endif
+
+#if defined(__GNUC__)
+#define ATTN_PRINTF(string, first) __attribute__((format(printf, string, first)))
+#else
 #define ATTN_PRINTF(string, first)
 #endif
 
