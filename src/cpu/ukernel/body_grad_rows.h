@@ -54,8 +54,9 @@ static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
     ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)dot + v * VL, sum[v]);
 }
 
-/* Rows of P and X come in multiples of this many, so that the first AHEAD of them are in one strip. */
-enum { FN(ROW_STEP) = 4 };
+/* Rows of P and X come in multiples of this many: the first AHEAD of them are in one strip, and what is read of P has
+ * been written, in whole vectors. */
+enum { FN(ROW_STEP) = VL < 4 ? VL : 4 };
 
 /* Where a key has its element of a row of P. */
 ATTN_INLINE int64_t FN(left_at)(int row)
