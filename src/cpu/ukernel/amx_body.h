@@ -135,8 +135,8 @@ ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, v
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in qk, and the sums of 16 rows are added
- * while the products of later rows run. */
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(), and the sums of 16
+ * rows are added while the products of later rows run. */
 ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f, const bool wide)
 {
     float sum[2][TILE * STRIP] __attribute__((aligned(64)));

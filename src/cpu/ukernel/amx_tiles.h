@@ -99,26 +99,26 @@ typedef struct factors {
             TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
         }                                                               \
     } while (0)
-#define MULTIPLY(c0, c1, ta)       \
-    do {                           \
-        TILE_DP(c0, ta, 6);        \
-        if (wide) {                \
-            TILE_DP(c1, ta, 7);    \
-        }                          \
-        MEANWHILE;                 \
-        if (tall) {                \
-            TILE_DP(2, 5, 6);      \
-            if (wide) {            \
-                TILE_DP(3, 5, 7);  \
-            }                      \
-            MEANWHILE;             \
-        }                          \
-    } while (0)
-#define MEANWHILE                 \
+#define MULTIPLY(c0, c1, ta)      \
     do {                          \
-        if (meanwhile) {          \
-            some_pairs(meanwhile); \
+        TILE_DP(c0, ta, 6);       \
+        if (wide) {               \
+            TILE_DP(c1, ta, 7);   \
         }                         \
+        MEANWHILE;                \
+        if (tall) {               \
+            TILE_DP(2, 5, 6);     \
+            if (wide) {           \
+                TILE_DP(3, 5, 7); \
+            }                     \
+            MEANWHILE;            \
+        }                         \
+    } while (0)
+#define MEANWHILE                  \
+    do {                           \
+        if (meanwhile) {           \
+            some_pairs(meanwhile); \
+        }                          \
     } while (0)
 #define EACH_STEP(first, ...)                                                          \
     do {                                                                               \
