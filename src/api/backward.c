@@ -5,6 +5,7 @@
 #include "api/workspace.h"
 #include "core/error.h"
 #include "cpu/backward.h"
+#include "cpu/host.h"
 
 typedef struct backward_call {
     attn_context *context;
@@ -24,6 +25,12 @@ static attn_status check_context(const backward_call *c)
                : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
 }
 
+static attn_status check_and_plan(backward_call *c, const attn_machine *machine)
+{
+    attn_status status = attn_gradients_init(&c->gradients, &c->args);
+    return status == ATTN_OK ? attn_cpu_plan_backward(&c->plan, &c->gradients, machine) : status;
+}
+
 static attn_status prepare(backward_call *c, attn_context *context, const attn_backward_args *args)
 {
     attn_machine machine;
@@ -38,9 +45,12 @@ static attn_status prepare(backward_call *c, attn_context *context, const attn_b
         status = attn_context_machine(c->context, &machine);
     }
     if (status == ATTN_OK) {
-        status = attn_gradients_init(&c->gradients, &c->args);
+        attn_host host;
+        attn_host_leave(&host); /* as in forward.c */
+        status = check_and_plan(c, &machine);
+        attn_host_return(&host);
     }
-    return status == ATTN_OK ? attn_cpu_plan_backward(&c->plan, &c->gradients, &machine) : status;
+    return status;
 }
 
 attn_status attn_backward(attn_context *context, const attn_backward_args *args)
@@ -48,9 +58,10 @@ attn_status attn_backward(attn_context *context, const attn_backward_args *args)
     backward_call c;
     attn_workspace w;
     attn_status status = prepare(&c, context, args);
-    if (status == ATTN_OK) {
-        status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace, c.args.workspace_bytes);
+    if (status != ATTN_OK || c.plan.workspace_bytes == 0) {
+        return status;
     }
+    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace, c.args.workspace_bytes);
     if (status == ATTN_OK) {
         attn_cpu_backward(&c.plan, &c.gradients, &c.context->executor, w.first);
         attn_workspace_close(&w, c.context);

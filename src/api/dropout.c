@@ -4,6 +4,7 @@
 #include "api/args.h"
 #include "api/context.h"
 #include "core/error.h"
+#include "cpu/host.h"
 
 typedef struct mask_job {
     attn_tensor keep;
@@ -32,7 +33,10 @@ static attn_status check(const attn_dropout_mask_args *a, attn_dropout *dropout,
     const attn_tensor *t = &a->keep;
     attn_status status = attn_check_tensor("keep", t, 1 << ATTN_BOOL, true);
     if (status == ATTN_OK) {
+        attn_host host;
+        attn_host_leave(&host); /* the threshold is rounded here */
         status = attn_dropout_init(dropout, a->dropout_p, a->dropout_seed, a->dropout_offset);
+        attn_host_return(&host);
     }
     if (status == ATTN_OK) {
         status = attn_dropout_fits(dropout, "keep", t->shape[2], "keep", t->shape[3]);

@@ -5,6 +5,7 @@
 #include "api/workspace.h"
 #include "core/error.h"
 #include "core/mask.h"
+#include "cpu/host.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -16,12 +17,16 @@ typedef struct forward_call {
     attn_cpu_plan plan;
 } forward_call;
 
-static attn_status prepare_cpu(forward_call *c)
+static attn_status check_and_plan(forward_call *c)
 {
-    if (c->args.stream != NULL) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
+    if (c->context->cuda) {
+        return attn_problem_init_device(&c->problem, &c->args);
     }
-    return attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine);
+    attn_status status = attn_problem_init(&c->problem, &c->args);
+    if (status == ATTN_OK && c->args.stream != NULL) {
+        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
+    }
+    return status == ATTN_OK ? attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine) : status;
 }
 
 static attn_status prepare(forward_call *c, attn_context *context, const attn_forward_args *args)
@@ -34,11 +39,10 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
         status = attn_context_machine(c->context, &c->machine);
     }
     if (status == ATTN_OK) {
-        status = c->context->cuda ? attn_problem_init_device(&c->problem, &c->args)
-                                  : attn_problem_init(&c->problem, &c->args);
-    }
-    if (status == ATTN_OK && c->context->cuda == NULL) {
-        status = prepare_cpu(c);
+        attn_host host;
+        attn_host_leave(&host); /* scales are computed, and must not depend on the host's rounding mode */
+        status = check_and_plan(c);
+        attn_host_return(&host);
     }
     return status;
 }

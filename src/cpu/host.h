@@ -1,8 +1,8 @@
 /*
  * host.h: what belongs to the thread that runs our tasks and must come back as it was: its floating-point environment
  * (rounding mode, flush-to-zero, flags) and errno, which exp and log may set. In between the default environment holds,
- * so that results do not depend on what a host, or one of its threads, has set. Around each task: it must be cheap, and
- * fenv.h on x86-64 is not, since it saves the x87 unit, which nothing here uses.
+ * so that results do not depend on what a host, or one of its threads, has set. Around plans, which round scales, and
+ * around each task. It must be cheap, and fenv.h on x86-64 is not: it saves the x87 unit, which nothing here uses.
  */
 #ifndef ATTN_CPU_HOST_H
 #define ATTN_CPU_HOST_H
