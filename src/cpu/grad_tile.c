@@ -89,6 +89,7 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
     const void *q[ATTN_MAX_STRIP] = {NULL}, *d_o[ATTN_MAX_STRIP] = {NULL};
     const int width = r->uk->strip;
     const int64_t first = r->first_row + (int64_t)strip * width;
+    r->spoilt[strip] = 0;
     for (int lane = 0; lane < width; lane++) {
         double lse = INFINITY, delta = 0;
         lane_row row = attn_score_row(&r->scores, first + lane);
@@ -98,6 +99,10 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
             q[lane] = attn_at(&r->p->q, r->seq.tensor, i, row.head, 0);
             d_o[lane] = attn_at(&r->g->d_o, r->seq.tensor, i, row.head, 0);
             lse = get_real(r->uk, r->lse, at), delta = get_real(r->uk, r->delta, at);
+        }
+        if (isnan(lse)) { /* what is masked would be NaN too: see spoil() */
+            r->spoilt[strip] |= (uint64_t)1 << lane;
+            lse = INFINITY;
         }
         set_real(r->uk, r->lane_lse, strip * width + lane, lse);
         set_real(r->uk, r->lane_delta, strip * width + lane, delta);
@@ -140,22 +145,49 @@ attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval al
     return part;
 }
 
+/* Rows whose LSE is NaN: P and dS of what they see are NaN, and of nothing else. */
+static void spoil(const attn_grad_run *r, int strip, char *s, int64_t n)
+{
+    for (int64_t i = 0; i < n * r->uk->strip; i++) {
+        if (r->spoilt[strip] >> i % r->uk->strip & 1 && get_real(r->uk, s, i) != -INFINITY) {
+            set_real(r->uk, s, i, NAN);
+        }
+    }
+}
+
+/* Lanes of the last strip that are no rows but that products read: 0 times an infinite key is NaN, and P must be 0. */
+static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t n)
+{
+    const int64_t width = r->uk->strip;
+    for (int64_t key = 0; key < n; key++) {
+        if (isnan(get_real(r->uk, s, key * width + lanes))) { /* one is like the other */
+            fill_reals(r->uk, s + (key * width + lanes) * r->uk->real_size, width - lanes, -INFINITY);
+        }
+    }
+}
+
 /* Scores of a tile; false if all its positions are visible. */
 static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block, first = r->first_row + (int64_t)strip * uk->strip;
+    const int lanes = attn_grad_lanes(r, strip);
     const attn_rows_mask *mask = &r->mask[strip];
     const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
     uk->qk(s, attn_grad_panel(r, r->k, uk->k_bytes(r->p->d), block), at,
            attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n, attn_grad_width(r, strip));
+    if (lanes % r->grad->row_step != 0) {
+        hide_spare_lanes(r, lanes, s, n);
+    }
     if (r->p->softcap > 0) {
         memcpy(r->products, s, (size_t)(n * uk->strip * uk->real_size));
     }
-    attn_score_tile_run(&r->scores, s, first, attn_grad_lanes(r, strip), keys,
-                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    attn_score_tile_run(&r->scores, s, first, lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     if (r->careful) {
         attn_score_note_visible(uk, s, n, r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip);
+    }
+    if (r->spoilt[strip]) {
+        spoil(r, strip, s, n);
     }
     return partial || r->p->mask.data || r->p->bias.data;
 }

@@ -39,6 +39,7 @@ typedef struct attn_grad_run {
     int64_t first_row, last_row;
     int strips;
     attn_rows_mask mask[ATTN_MAX_ROW_BLOCK]; /* of each strip */
+    uint64_t spoilt[ATTN_MAX_ROW_BLOCK];     /* lanes of each strip whose LSE is NaN */
 } attn_grad_run;
 
 /* Points into the workspace; kv_head, fold and so on are the caller's. */

@@ -1,0 +1,221 @@
+/*
+ * test_grad_nonfinite.c: NaN and infinities in the inputs of the backward pass (contract C4): what sees them is
+ * poisoned, and nothing else is.
+ */
+#include "grad_trial.h"
+#include "oracle.h"
+#include "tables.h"
+
+/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`; or, with some slack, nearly: on
+ * tables with bits of their own the careful way sums in another order. */
+static void assert_poisoned(const attn_tensor *got, const attn_tensor *clean, double slack,
+                            bool (*poisoned)(int64_t i, int64_t c))
+{
+    for (int64_t at = 0; at < got->shape[1] * got->shape[2] * got->shape[3]; at++) {
+        int64_t c = at % got->shape[3], h = at / got->shape[3] % got->shape[2], i = at / got->shape[3] / got->shape[2];
+        double x = oracle_element(got, 0, i, h, c), y = oracle_element(clean, 0, i, h, c);
+        if (poisoned(i, c) ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
+            fail_msg("row %lld column %lld: %g, without the NaN %g", (long long)i, (long long)c, x, y);
+        }
+    }
+}
+
+static bool none(int64_t i, int64_t c)
+{
+    return (void)i, (void)c, false;
+}
+
+static bool row_30(int64_t i, int64_t c)
+{
+    return (void)c, i == 30;
+}
+
+static bool up_to_30(int64_t i, int64_t c)
+{
+    return (void)c, i <= 30;
+}
+
+static bool up_to_30_in_column_2(int64_t i, int64_t c)
+{
+    return i <= 30 && c == 2;
+}
+
+static bool from_30(int64_t i, int64_t c)
+{
+    return (void)c, i >= 30;
+}
+
+/* A NaN, or the one of all bits set, which rounding to fewer bits by adding makes a zero. */
+static void poison(attn_tensor t, bool ones)
+{
+    const size_t size = attn_dtype_size(t.dtype);
+    for (int64_t h = 0; h < t.shape[2]; h++) {
+        attn_tensor one = tensor_slice(tensor_slice(tensor_slice(t, 1, 30, 1), 3, 2, 1), 2, h, 1);
+        tensor_fill(&one, (double)NAN);
+        if (ones) {
+            memset(one.data, 0xFF, size);
+        }
+    }
+}
+
+/* On tables with the usual bits, or on the one named. */
+static void forward_on(trial *t, const char *table)
+{
+    char sentence[512];
+    if (table == NULL) {
+        grad_trial_forward(t);
+    } else {
+        assert_true(runs_once(&t->tensors.args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+    }
+}
+
+static void backward_on(trial *t, const char *table)
+{
+    char sentence[512];
+    if (table == NULL) {
+        grad_trial_backward(t);
+    } else {
+        assert_true(grad_runs_once(&t->tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+    }
+}
+
+/* A NaN in row 30 of dO, under a causal mask: dQ of that row, dK of the keys it sees, and that column of their dV. A
+ * NaN in row 30 of V: dQ of the rows from 30 on, which see it, and dK of that key. */
+static void poisons_what_sees_it(const char *dtype, const char *table, bool ones)
+{
+    const char *line = "hq=2 nq=100 nk=100 d=8 dtype=%s causal=1 pass=backward";
+    trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype), v = trial_open(line, dtype);
+    const attn_backward_args *a = &clean.tensors.grad, *b = &d_o.tensors.grad, *c = &v.tensors.grad;
+    const double slack = table ? 0x1p-6 : 0;
+    forward_on(&clean, table);
+    backward_on(&clean, table);
+    poison(b->d_o, ones);
+    forward_on(&d_o, table);
+    backward_on(&d_o, table);
+    assert_poisoned(&b->dq, &a->dq, slack, row_30);
+    assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
+    assert_poisoned(&b->dv, &a->dv, slack, up_to_30_in_column_2);
+    forward_on(&v, table); /* V is spoilt after the forward pass: o and lse are clean */
+    poison(c->v, ones);
+    backward_on(&v, table);
+    assert_poisoned(&c->dq, &a->dq, slack, from_30);
+    assert_poisoned(&c->dk, &a->dk, slack, row_30);
+    assert_poisoned(&c->dv, &a->dv, slack, none);
+    trial_close(&clean);
+    trial_close(&d_o);
+    trial_close(&v);
+}
+
+static void c4_a_nan_poisons_what_sees_it(void **state)
+{
+    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
+    int own;
+    const char *const *tables = tables_own_bits(&own);
+    (void)state;
+    for (int n = 0; n < 8 * (own + 1); n++) {
+        poisons_what_sees_it(dtypes[n / 2 % 4], n < 8 ? NULL : tables[n / 8 - 1], n % 2);
+    }
+}
+
+/* Row 30 of Q is NaN, and so is its LSE: a NaN in its dQ, in dK and dV of the keys it sees and their gradients of
+ * bias; whatever it does not see is as it was. The group is as wide as a strip, so that on some tables all rows of a
+ * strip see the same keys. */
+static void a_nan_row(const char *dtype, const char *bias, const char *table)
+{
+    const char *line = "hq=32 hkv=1 nq=40 nk=40 d=8 dtype=%s causal=1 bias=%s d_bias=f32 pass=backward";
+    trial clean = trial_open(line, dtype, bias), t = trial_open(line, dtype, bias);
+    const attn_backward_args *a = &clean.tensors.grad, *b = &t.tensors.grad;
+    const double slack = table ? 0x1p-5 : 0;
+    tensor_fill(&a->bias, 0.5);
+    tensor_fill(&b->bias, 0.5);
+    forward_on(&clean, table);
+    backward_on(&clean, table);
+    poison(b->q, false);
+    forward_on(&t, table);
+    backward_on(&t, table);
+    assert_poisoned(&b->dq, &a->dq, slack, row_30);
+    assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
+    assert_poisoned(&b->dv, &a->dv, slack, up_to_30);
+    for (int64_t i = 0; i < b->d_bias.shape[2]; i++) {
+        for (int64_t j = 0; j < 40; j++) {
+            const bool nan = (b->d_bias.shape[2] == 1 || i == 30) && j <= 30;
+            const double x = oracle_element(&b->d_bias, 0, 0, i, j), y = oracle_element(&a->d_bias, 0, 0, i, j);
+            if (nan ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
+                fail_msg("%s %s: d_bias of query %lld, key %lld: %g, without the NaN %g", table ? table : "usual bits",
+                         bias, (long long)i, (long long)j, x, y);
+            }
+        }
+    }
+    trial_close(&clean);
+    trial_close(&t);
+}
+
+static void c4_a_nan_row_poisons_what_it_sees(void **state)
+{
+    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"}, *const biases[] = {"k", "qk", "hqk"};
+    int own;
+    const char *const *tables = tables_own_bits(&own);
+    (void)state;
+    for (int n = 0; n < 12 * (own + 1); n++) {
+        a_nan_row(dtypes[n % 4], biases[n / 4 % 3], n < 12 ? NULL : tables[n / 12 - 1]);
+    }
+}
+
+/* A key of -inf whose scores are all -inf: P is 0, so its dK and dV are 0 too, however many lanes of a strip are rows;
+ * with a softcap they are finite. (Where numbers are sums of parts, an infinity is NaN.) */
+static void an_infinite_key(void **state)
+{
+    (void)state;
+    for (int64_t nq = 1; nq <= 33; nq += nq < 6 ? 1 : 9) {
+        for (int n = 0; n < 4; n++) {
+            const bool capped = n / 2;
+            trial t = trial_open("nq=%d nk=70 hq=1 d=8 dtype=%s softcap=%d pass=backward", (int)nq,
+                                 n % 2 ? "f64" : "f32", 5 * capped);
+            const attn_backward_args *g = &t.tensors.grad;
+            tensor_fill(&g->q, 0.5);
+            inputs_store(&g->k, 0, 7, 0, 2, -(double)INFINITY);
+            grad_trial_forward(&t);
+            grad_trial_backward(&t);
+            for (int64_t c = 0; c < 8; c++) {
+                const double dk = oracle_element(&g->dk, 0, 7, 0, c), dv = oracle_element(&g->dv, 0, 7, 0, c);
+                assert_true(dk == 0 && (capped ? isfinite(dv) : dv == 0));
+            }
+            trial_close(&t);
+        }
+    }
+}
+
+/* What nobody sees may hold anything: keys behind a boolean mask, rows and keys beyond the lengths. */
+static void c4_what_is_masked_has_no_influence(void **state)
+{
+    const char *line = "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
+    trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
+    attn_backward_args *g = &spoilt.tensors.grad;
+    (void)state;
+    for (int64_t j = 0; j < 90; j++) {
+        bool hidden = j >= 80 || oracle_element(&g->mask, 0, 0, 0, j) == 0;
+        attn_tensor k = tensor_slice(g->k, 1, j, hidden), v = tensor_slice(g->v, 1, j, hidden);
+        tensor_fill(&k, j % 2 ? (double)NAN : (double)INFINITY);
+        tensor_fill(&v, j % 3 ? (double)NAN : 1e38);
+    }
+    attn_tensor q = tensor_slice(g->q, 1, 33, 7), d_o = tensor_slice(g->d_o, 1, 33, 7);
+    tensor_fill(&q, (double)NAN);
+    tensor_fill(&d_o, (double)INFINITY);
+    grad_trial_check(&clean);
+    grad_trial_forward(&spoilt);
+    grad_trial_backward(&spoilt);
+    assert_same_gradients(&clean.tensors.grad, &spoilt.tensors.grad);
+    trial_close(&clean);
+    trial_close(&spoilt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(c4_a_nan_poisons_what_sees_it),
+        cmocka_unit_test(c4_a_nan_row_poisons_what_it_sees),
+        cmocka_unit_test(an_infinite_key),
+        cmocka_unit_test(c4_what_is_masked_has_no_influence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
