@@ -12,7 +12,7 @@ void *attn_align_up(void *address)
 attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, uint64_t bytes, void *given,
                                 uint64_t given_bytes)
 {
-    *w = (attn_workspace){.bytes = (bytes + 63) / 64 * 64};
+    *w = (attn_workspace){0};
     if (given) {
         w->first = attn_align_up(given);
         return given_bytes >= bytes ? ATTN_OK
@@ -20,11 +20,14 @@ attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, 
                                                 (unsigned long long)given_bytes, (unsigned long long)bytes);
     }
     const attn_allocator *allocator = &context->allocator;
-    w->owned = w->bytes > PTRDIFF_MAX ? NULL : allocator->alloc(allocator->user, w->bytes, 64);
+    if (bytes <= PTRDIFF_MAX - 63) {
+        w->bytes = (bytes + 63) / 64 * 64;
+        w->owned = allocator->alloc(allocator->user, w->bytes, 64);
+    }
     w->first = w->owned;
     return w->owned ? ATTN_OK
                     : attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
-                                (unsigned long long)w->bytes);
+                                (unsigned long long)bytes);
 }
 
 void attn_workspace_close(const attn_workspace *w, const attn_context *context)

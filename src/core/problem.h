@@ -84,8 +84,8 @@ const char *attn_type_name(int32_t dtype);
  * stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
 
-/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a required tensor
- * without elements or memory points somewhere. */
+/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a tensor without
+ * elements is absent or, if it is required, points somewhere. */
 void attn_normalise_tensor(attn_tensor *t, bool required);
 
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its index. */

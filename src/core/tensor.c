@@ -92,7 +92,7 @@ void attn_normalise_tensor(attn_tensor *t, bool required)
             t->stride[a] = 0;
         }
     }
-    if (required && t->data == NULL) {
-        t->data = (void *)(uintptr_t)&nothing;
+    if (empty) {
+        t->data = required ? (void *)(uintptr_t)&nothing : NULL;
     }
 }

@@ -49,7 +49,7 @@ typedef struct attn_backward_plan {
     uint64_t workspace_bytes;
 } attn_backward_plan;
 
-/* Pure. Errors: overflow. */
+/* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine);
 
 /* Work items of one sequence in a pass. */

@@ -112,7 +112,7 @@ static void add_shared(item *x, int64_t key)
     const attn_problem *p = x->run.p;
     const bool all_b = x->run.g->d_bias.shape[0] == 1, all_h = x->run.g->d_bias.shape[1] == 1;
     for (int64_t b = all_b ? 0 : x->b; b < (all_b ? p->batch : x->b + 1); b++) {
-        for (int64_t kv = 0; all_h && kv < p->kv_heads; kv++) {
+        for (int64_t kv = 0; all_h && p->group > 0 && kv < p->kv_heads; kv++) { /* 0 without query heads */
             add_block(x, b, kv * p->group, p->group, key);
         }
         if (!all_h) {

@@ -121,11 +121,13 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
 {
     const int64_t most = INT64_C(1) << 40;
     int64_t rows;
-    if (p->d > most || p->dv > most || __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) ||
-        __builtin_mul_overflow(rows, p->heads, &rows) || rows > INT64_MAX / 4) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape = (%lld, %lld, %lld, %lld) or d_v = %lld is too large to count",
+    if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 4 ||
+        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) || __builtin_mul_overflow(rows, p->heads, &rows) ||
+        rows > INT64_MAX / 4) {
+        return attn_fail(ATTN_ERR_OVERFLOW,
+                         "q.shape = (%lld, %lld, %lld, %lld), k.shape[1] = %lld or d_v = %lld is too large to count",
                          (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
-                         (long long)p->dv);
+                         (long long)p->k.shape[1], (long long)p->dv);
     }
     *plan = (attn_cpu_plan){.uk = attn_cpu_table(machine->isa, p)};
     plan->dv_pad = round_up(p->dv, plan->uk->granule);

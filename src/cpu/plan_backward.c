@@ -127,10 +127,7 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const
     const attn_problem *p = &g->p;
     const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = g->dq.data != NULL;
     const bool dkv = g->dk.data != NULL || g->dv.data != NULL || d_scores;
-    int64_t keys;
-    if (__builtin_mul_overflow(p->k.shape[1], p->q.shape[0] * p->kv_heads, &keys)) {
-        keys = INT64_MAX / 4;
-    }
+    const int64_t keys = p->q.shape[0] * p->k.shape[1] * p->kv_heads;
     const int64_t rows = plan->uk->grad->row_block;
     int64_t row_block = block_size(plan->rows, ITEM_ROW_BLOCKS * rows, rows, machine->threads);
     int64_t key_block = block_size(keys, plan->keys, plan->uk->key_block, machine->threads);
@@ -162,7 +159,7 @@ static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
     plan_key_sum(plan, key_sum ? &g->d_bias : &none, false);
     plan_key_sum(plan, &g->d_alibi, true);
     plan->chains = g->p.group;
-    while (plan->chains < LEAST_CHAINS) {
+    while (plan->chains > 0 && plan->chains < LEAST_CHAINS) { /* 0 without query heads */
         plan->chains += g->p.group;
     }
 }
@@ -257,18 +254,35 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
     return mixed ? isa->precise : attn_cpu_table(isa, &g->p);
 }
 
+static bool nothing_to_write(const attn_gradients *g)
+{
+    return !g->dq.data && !g->dk.data && !g->dv.data && !g->d_bias.data && !g->d_alibi.data && !g->d_sinks.data;
+}
+
+/* Rows, and keys of each head, of all sequences together. */
+static bool too_large(const attn_problem *p, int64_t *rows)
+{
+    const int64_t most = INT64_C(1) << 40, nk = p->k.shape[1];
+    int64_t heads, keys;
+    return p->d > most || p->dv > most || nk > INT64_MAX / 64 ||
+           __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], rows) ||
+           __builtin_mul_overflow(*rows, p->heads, rows) || *rows > INT64_MAX / 64 ||
+           __builtin_mul_overflow(attn_problem_sequences(p), max64(p->heads, p->kv_heads), &heads) ||
+           __builtin_mul_overflow(heads, max64(nk, 1), &keys) || keys > INT64_MAX / 64;
+}
+
 attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
-    const int64_t most = INT64_C(1) << 40;
     *plan = (attn_backward_plan){
         .uk = table(machine->isa, g),
         .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
     };
     const int64_t pad = plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
-    if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 64 ||
-        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &plan->rows) ||
-        __builtin_mul_overflow(plan->rows, p->heads, &plan->rows) || plan->rows > INT64_MAX / 64) {
+    if (nothing_to_write(g)) {
+        return ATTN_OK;
+    }
+    if (too_large(p, &plan->rows)) {
         return attn_fail(ATTN_ERR_OVERFLOW, "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
                          (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
                          (long long)p->k.shape[1]);

@@ -113,6 +113,44 @@ static void test_null_and_missing(void **state)
     problem_tensors_free(&t);
 }
 
+static attn_tensor no_elements(int64_t b, int64_t heads, int64_t last)
+{
+    static float nothing;
+    attn_tensor t = attn_tensor_bshd(&nothing, ATTN_F32, b, 0, heads, last);
+    return t;
+}
+
+/* No gradient asked for, or none with an element: no work, however many heads; and more of them than can be counted. */
+static void test_nothing_to_write(void **state)
+{
+    const int64_t many = INT64_C(1) << 40;
+    const attn_tensor row = no_elements(many, many, 8), one = no_elements(many, many, 1);
+    float slope = 1, d_slope = 5;
+    uint64_t bytes = 5;
+    problem_tensors t;
+    (void)state;
+    open_gradients(&t);
+    attn_backward_args a = t.grad;
+    attn_tensor *const out[] = {&a.dq, &a.dk, &a.dv, &a.d_bias, &a.d_alibi_slopes, &a.d_sinks};
+    for (int i = 0; i < 6; i++) {
+        memset(out[i], 0, sizeof *out[i]);
+    }
+    assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
+    assert_true(untouched(&t));
+    problem_tensors_free(&t);
+    a = (attn_backward_args){.struct_size = sizeof a, .q = row, .k = row, .v = row, .o = row, .lse = one, .d_o = row};
+    a.dq = a.dk = a.dv = row;
+    assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
+    assert_int_equal(bytes, 0);
+    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
+    a.alibi_slopes = attn_tensor_bshd(&slope, ATTN_F32, 1, 1, 1, 1);
+    a.d_alibi_slopes = attn_tensor_bshd(&d_slope, ATTN_F32, 1, 1, 1, 1);
+    assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_OVERFLOW);
+    assert_true(d_slope == 5);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
 typedef struct books {
@@ -227,11 +265,9 @@ static void test_older_and_newer_structs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_fields),
-        cmocka_unit_test(test_null_and_missing),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_workspace_is_linear),
-        cmocka_unit_test(test_older_and_newer_structs),
+        cmocka_unit_test(test_wrong_fields),        cmocka_unit_test(test_null_and_missing),
+        cmocka_unit_test(test_nothing_to_write),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_workspace_is_linear), cmocka_unit_test(test_older_and_newer_structs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

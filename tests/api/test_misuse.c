@@ -148,6 +148,21 @@ static void test_lengths(void **state)
     call_close(&c);
 }
 
+/* More keys than can be counted, all of them one row of memory. */
+static void test_endless_keys(void **state)
+{
+    call c;
+    (void)state;
+    call_open(&c, "b=1 hq=2 nq=5 nk=7 d=8 dtype=f32");
+    attn_forward_args a = *c.args;
+    a.k.shape[1] = a.v.shape[1] = INT64_MAX;
+    a.k.stride[1] = a.v.stride[1] = 0;
+    a.flags = ATTN_WINDOW;
+    a.window_left = a.window_right = 5;
+    assert_refused_by_all(&c, &a, ATTN_ERR_OVERFLOW, "k.shape[1] = 9223372036854775807");
+    call_close(&c);
+}
+
 /* B52: a scale or softcap that is not a number, infinite or out of the range of f32. */
 static void test_real_fields(void **state)
 {
@@ -313,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_dense_fields),
         cmocka_unit_test(test_varlen_fields),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_endless_keys),
         cmocka_unit_test(test_real_fields),
         cmocka_unit_test(test_b52_heads),
         cmocka_unit_test(test_every_extent_and_type),
