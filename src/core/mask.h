@@ -1,7 +1,7 @@
 /*
  * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and lengths exist: every
  * kind of them is one interval of keys per row, and a tile is skipped, full or partly masked by comparing intervals.
- * Boolean masks are not geometry: they reach the kernels as -inf scores (score.h).
+ * Boolean masks are not geometry: they reach the kernels as -inf scores (cpu/scores.h, score.cuh).
  */
 #ifndef ATTN_CORE_MASK_H
 #define ATTN_CORE_MASK_H

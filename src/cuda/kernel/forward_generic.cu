@@ -1,6 +1,6 @@
 /*
  * forward_generic.cu: the forward pass for everything: any type, head dim, stride, mask, bias, on any GPU from sm_80
- * on. Plain CUDA C, clarity before speed; forward_sm90.cu is the fast one for what it can do.
+ * on. Plain CUDA C, clarity before speed; forward_sm90.cu and forward_sm80.cu are the fast ones for what they can do.
  *
  * A CTA of 256 threads does one item: 64 query rows of one head, 64 value columns (further columns are further CTAs,
  * which compute the scores again):

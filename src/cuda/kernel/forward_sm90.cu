@@ -10,7 +10,7 @@
  *
  * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves, and f32 problems of
  * one block of keys need no pipeline (single_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
- * softcap (forward_generic.cu); lengths, causality and windows are intervals of keys (core/mask.h).
+ * softcap (forward_sm80.cu); lengths, causality and windows are intervals of keys (core/mask.h).
  */
 #include "consume_sm90.cuh"
 #include "produce_sm90.cuh"

@@ -85,7 +85,6 @@ template <class S> struct Memory {
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
-    static constexpr int BYTES = BOUNDS_AT + S::BM * 8;
     static_assert(BOUNDS_AT - BARRIERS_AT <= 512, "SM90_BYTES of plan.c");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
