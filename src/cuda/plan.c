@@ -46,7 +46,8 @@ const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 
 /* ---- which kernel ------------------------------------------------------------------------------------------------ */
 
-enum { GRID_YZ = 65535 }; /* a grid's extent in its second and third direction */
+enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
+enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 
 /* Sequences end inside the tensors. */
 static bool has_lengths(const attn_problem *p)
@@ -95,6 +96,7 @@ static bool has_steps(const attn_problem *p)
 /* Why the tensor cores cannot do it, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
 {
+    const int64_t most = p->q.dtype == ATTN_F32 ? 128 : 256;
     if (p->q.dtype == ATTN_F64) {
         return "f64";
     }
@@ -104,7 +106,10 @@ static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
     if (p->q.shape[1] > INT32_MAX / 2 || p->k.shape[1] > INT32_MAX / 2) {
         return "lengths end at 2^30";
     }
-    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0 ? NULL : "head dims end at 256 (128 for f32)";
+    if (p->d > most || p->dv > most) {
+        return "head dims end at 256 (128 for f32)";
+    }
+    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0 ? NULL : "its tiles exceed this GPU's shared memory";
 }
 
 /* Why forward_sm90 cannot do what the tensor cores can, or NULL. */
@@ -173,8 +178,8 @@ static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_
     if (p->window_right == ATTN_UNBOUNDED) {
         return p->group < columns ? p->group : columns;
     }
-    int64_t head_bytes = p->k.shape[1] * (p->d + p->dv) * (int64_t)attn_dtype_size(p->k.dtype);
-    int64_t fit = head_bytes > 0 ? x->l2_bytes / 2 / head_bytes : columns, share = x->multiprocessors / 2;
+    double head_bytes = (double)p->k.shape[1] * (double)(p->d + p->dv) * (double)attn_dtype_size(p->k.dtype);
+    int64_t fit = head_bytes > 0 ? (int64_t)(x->l2_bytes / 2 / head_bytes) : columns, share = x->multiprocessors / 2;
     int64_t sections = ceil_div(columns, fit > share ? fit : share);
     return ceil_div(ceil_div(columns, sections), p->group) * p->group;
 }
@@ -232,6 +237,10 @@ static attn_cuda_single single(const attn_problem *p, int32_t block)
 
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
+    if (p->d > COUNTED || p->dv > COUNTED || (p->varlen && p->batch > COUNTED)) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
+                         (long long)p->d, (long long)p->dv, (long long)p->batch);
+    }
     *plan = (attn_cuda_plan){.params = {.problem = *p}};
     choose_kernel(plan, x, p);
     plan->params.steps = has_steps(p);
@@ -248,16 +257,31 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     return plan_schedule(plan, x, p);
 }
 
+/* The sum of all whole numbers below x, where those below 0 count as 0 and those beyond `most` as it. */
+static double sum_below(double x, double most)
+{
+    double inside = fmin(fmax(x, 0), most);
+    return inside * (inside - 1) / 2 + fmax(x - most, 0) * most;
+}
+
+/* The sum over a sequence's rows i of i + from, cut to 0 .. keys: of one side of their intervals. */
+static double sum_of_bounds(const attn_sequence *s, double from)
+{
+    return sum_below((double)s->nq + from, (double)s->nk) - sum_below(from, (double)s->nk);
+}
+
 double attn_cuda_flops(const attn_problem *p)
 {
     if (has_lengths(p)) {
         return 0;
     }
-    attn_sequence s = attn_problem_sequence(p, 0);
-    double scores = 0;
-    for (int64_t i = 0; i < s.nq; i++) {
-        attn_interval keys = attn_mask_row(p, &s, i);
-        scores += (double)(keys.hi - keys.lo);
+    attn_sequence s = attn_problem_whole_sequence(p, 0);
+    double scores = (double)s.nq * (double)s.nk, diagonal = (double)s.diagonal;
+    if (p->window_right != ATTN_UNBOUNDED) {
+        scores = sum_of_bounds(&s, diagonal + (double)p->window_right + 1);
+    }
+    if (p->window_left != ATTN_UNBOUNDED) {
+        scores -= sum_of_bounds(&s, diagonal - (double)p->window_left);
     }
     return 2.0 * (double)(p->d + p->dv) * scores * (double)p->heads * (double)p->batch;
 }

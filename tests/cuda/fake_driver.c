@@ -1,0 +1,252 @@
+/*
+ * fake_driver.c: see fake_driver.h.
+ */
+#include "fake_driver.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+fake_driver fake;
+
+/* One image per family, and a kernel is its name. */
+struct CUlib_st {
+    int number;
+};
+static struct CUlib_st library;
+static struct CUctx_st primary[FAKE_GPUS] = {{0}, {1}};
+const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm80[1], attn_image_forward_generic[1];
+
+void fake_reset(void)
+{
+    fake = (fake_driver){.library = true, .version = 12000, .gpus = FAKE_GPUS, .capability = 90};
+    fake.shared_bytes = 227 << 10;
+}
+
+static cu_result answer(void)
+{
+    return ++fake.calls == fake.fail_at ? FAKE_ERROR : 0;
+}
+
+/* ---- The entry points ------------------------------------------------------------------------------------------ */
+
+#define DECLARE(name, symbol, args) static cu_result fake_##name args;
+ATTN_CU_ENTRIES(DECLARE)
+
+static cu_result fake_init(unsigned flags)
+{
+    (void)flags;
+    return fake.init;
+}
+
+static cu_result fake_driver_version(int *version)
+{
+    *version = fake.version;
+    return answer();
+}
+
+static cu_result fake_error_name(cu_result error, const char **name)
+{
+    *name = error == FAKE_ERROR ? "CUDA_ERROR_FAKE" : "CUDA_ERROR_OTHER";
+    return 0;
+}
+
+static cu_result fake_error_string(cu_result error, const char **sentence)
+{
+    (void)error;
+    *sentence = "it was told to fail";
+    return 0;
+}
+
+static cu_result fake_device_get(cu_device *device, int ordinal)
+{
+    *device = ordinal;
+    return answer();
+}
+
+static cu_result fake_device_count(int *count)
+{
+    *count = fake.gpus;
+    return answer();
+}
+
+static cu_result fake_device_name(char *name, int size, cu_device device)
+{
+    (void)snprintf(name, (size_t)size, "Fake %d", device);
+    return answer();
+}
+
+static cu_result fake_device_attribute(int *value, int attribute, cu_device device)
+{
+    (void)device;
+    *value = attribute == CU_MULTIPROCESSORS      ? 132
+             : attribute == CU_L2_BYTES           ? 50 << 20
+             : attribute == CU_CAPABILITY_MAJOR   ? fake.capability / 10
+             : attribute == CU_CAPABILITY_MINOR   ? fake.capability % 10
+             : attribute == CU_SHARED_BYTES_OPTIN ? fake.shared_bytes
+                                                  : -1;
+    return answer();
+}
+
+static cu_result fake_primary_retain(cu_context *context, cu_device device)
+{
+    cu_result result = answer();
+    if (result == 0) {
+        *context = &primary[device];
+        fake.retained++;
+    }
+    return result;
+}
+
+static cu_result fake_primary_release(cu_device device)
+{
+    (void)device;
+    fake.retained--;
+    return 0;
+}
+
+static cu_result fake_context_current(cu_context *context)
+{
+    *context = fake.depth > 0 ? fake.stack[fake.depth - 1] : NULL;
+    return answer();
+}
+
+static cu_result fake_context_device(cu_device *device)
+{
+    if (fake.depth == 0) {
+        return FAKE_ERROR;
+    }
+    *device = fake.stack[fake.depth - 1]->device;
+    return answer();
+}
+
+static cu_result fake_context_push(cu_context context)
+{
+    cu_result result = answer();
+    if (result == 0) {
+        fake.stack[fake.depth++] = context;
+        fake.pushes++;
+    }
+    return result;
+}
+
+static cu_result fake_context_pop(cu_context *context)
+{
+    *context = fake.stack[--fake.depth];
+    return 0;
+}
+
+static cu_result fake_library_load(cu_library *loaded, const void *image, void *jit_names, void **jit_values,
+                                   unsigned jit_count, void *names, void **values, unsigned count)
+{
+    (void)image, (void)jit_names, (void)jit_values, (void)jit_count, (void)names, (void)values, (void)count;
+    cu_result result = fake.depth > 0 ? answer() : FAKE_ERROR;
+    if (result == 0) {
+        *loaded = &library;
+        fake.loaded++;
+    }
+    return result;
+}
+
+static cu_result fake_library_unload(cu_library unloaded)
+{
+    (void)unloaded;
+    fake.loaded--;
+    return 0;
+}
+
+static cu_result fake_library_kernel(cu_kernel *kernel, cu_library of, const char *name)
+{
+    (void)of;
+    *kernel = (cu_kernel)(uintptr_t)name;
+    return answer();
+}
+
+static cu_result fake_kernel_function(cu_function *function, cu_kernel kernel)
+{
+    *function = (cu_function)(void *)kernel;
+    return answer();
+}
+
+static cu_result fake_kernel_set_attribute(int attribute, int value, cu_kernel kernel, cu_device device)
+{
+    (void)kernel, (void)device;
+    bool can = attribute == CU_KERNEL_MAX_DYNAMIC_SHARED_BYTES && value <= fake.shared_bytes;
+    return can ? answer() : FAKE_ERROR;
+}
+
+static cu_result fake_set_words(unsigned long long address, unsigned value, size_t count, cu_stream stream)
+{
+    (void)value, (void)count, (void)stream;
+    fake.cleared = address;
+    return answer();
+}
+
+static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                             unsigned block_y, unsigned block_z, unsigned shared_bytes, cu_stream stream, void **params,
+                             void **extra)
+{
+    bool can = function != NULL && fake.depth > 0 && params != NULL && extra == NULL;
+    cu_result result = can ? answer() : FAKE_ERROR;
+    if (result == 0) {
+        fake.last = (fake_launched){(const char *)function,
+                                    fake.stack[fake.depth - 1]->device,
+                                    grid_x * grid_y * grid_z,
+                                    block_x * block_y * block_z,
+                                    shared_bytes,
+                                    stream};
+        fake.launches++;
+    }
+    return result;
+}
+
+static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, void *address, const uint64_t *extents,
+                                 const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+                                 int interleave, int swizzle, int promotion, int fill)
+{
+    (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    bool can = rank == 4 && (uintptr_t)address % 16 == 0;
+    for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
+        can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;
+        can &= element_strides[i] == 1 && (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40));
+    }
+    return can ? answer() : FAKE_ERROR;
+}
+
+/* ---- dlopen and dlsym of the test's program --------------------------------------------------------------------- */
+
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlsym(void *handle, const char *symbol);
+char *__wrap_dlerror(void);
+
+void *__wrap_dlopen(const char *name, int flags)
+{
+    (void)flags;
+    return fake.library && strcmp(name, "libcuda.so.1") == 0 ? &fake : NULL;
+}
+
+char *__wrap_dlerror(void)
+{
+    static char sentence[] = "there is none";
+    return sentence;
+}
+
+void *__wrap_dlsym(void *handle, const char *symbol)
+{
+    static const struct {
+        const char *symbol;
+        size_t at;
+    } entries[] = {
+#define ENTRY(name, symbol, args) {symbol, offsetof(attn_driver, name)},
+        ATTN_CU_ENTRIES(ENTRY)};
+    static const attn_driver functions = {
+#define FUNCTION(name, symbol, args) .name = fake_##name,
+        ATTN_CU_ENTRIES(FUNCTION)};
+    void *address = NULL;
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        if (handle == &fake && strcmp(symbol, entries[i].symbol) == 0) {
+            memcpy(&address, (const char *)&functions + entries[i].at, sizeof address);
+        }
+    }
+    return fake.lacks != NULL && strcmp(symbol, fake.lacks) == 0 ? NULL : address;
+}

@@ -1,0 +1,47 @@
+/*
+ * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1: it counts what it is asked
+ * to keep (contexts, images of kernels), and fails when told to. For test_driver.c; the linker turns dlopen and dlsym
+ * into the functions here (--wrap).
+ */
+#ifndef TESTS_CUDA_FAKE_DRIVER_H
+#define TESTS_CUDA_FAKE_DRIVER_H
+
+#include "cuda/driver.h"
+
+enum { FAKE_GPUS = 2, FAKE_DEPTH = 4, FAKE_ERROR = 999 };
+
+/* A context is its GPU's primary one, or one that the test makes. */
+struct CUctx_st {
+    cu_device device;
+};
+
+typedef struct fake_launched {
+    const char *kernel;
+    cu_device device; /* of the current context */
+    unsigned grid, threads, shared_bytes;
+    cu_stream stream;
+} fake_launched;
+
+typedef struct fake_driver {
+    /* The machine. */
+    bool library;      /* there is a libcuda.so.1 */
+    const char *lacks; /* a symbol that it does not have */
+    cu_result init;    /* what cuInit says */
+    int version, gpus, capability, shared_bytes;
+
+    int fail_at; /* the call that fails, counted from 1; 0: none */
+
+    /* What happened. calls: of those that may fail. */
+    int calls, retained, loaded, pushes, launches;
+    unsigned long long cleared; /* the address of the last memset */
+    fake_launched last;         /* of the launches */
+    cu_context stack[FAKE_DEPTH];
+    int depth;
+} fake_driver;
+
+extern fake_driver fake;
+
+/* Two GPUs of sm_90, driver 12.0, no context current, nothing happened. */
+void fake_reset(void);
+
+#endif
