@@ -152,7 +152,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         b->names = text;
         return 0;
     case 't':
-        b->min_time = cli_real("min-time", text);
+        b->min_time = cli_real("min-time", text, 0, 3600);
         return 0;
     case 'f':
         b->from = text;
@@ -192,6 +192,7 @@ static void run(bench *b, const bench_record *record)
         }
         if (b->status == CLI_OK) {
             print_problem(b, i);
+            b->status = ferror(stdout) ? CLI_INTERNAL : CLI_OK; /* nobody reads on; main.c says so */
         }
     }
     if (b->status == CLI_OK) {

@@ -314,10 +314,13 @@ int cli_check(int argc, char **argv)
     static const struct argp argp = {options, parse, "[PROBLEM or FILE]...", doc, NULL, NULL, NULL};
     struct check c = {.seeds = 1};
     cli_parse(&argp, argc, argv, &c);
+    bool given = c.list.count > 0;
+    if (c.accuracy && (given || c.json || c.device != ATTN_DEVICE_CPU)) {
+        return cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json");
+    }
     if (c.accuracy) {
         return accuracy_table(c.seeds);
     }
-    bool given = c.list.count > 0;
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
         cli_add_problems(&c.list, standard_problems[i]);
     }

@@ -69,12 +69,12 @@ int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t
     return value;
 }
 
-double cli_real(const char *option, const char *text)
+double cli_real(const char *option, const char *text, double least, double most)
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0') {
-        exit(cli_error(CLI_USAGE, "--%s=%s is not a number", option, text));
+    if (end == text || *end != '\0' || !(value >= least && value <= most)) {
+        exit(cli_error(CLI_USAGE, "--%s=%s is not a number from %g to %g", option, text, least, most));
     }
     return value;
 }
@@ -100,21 +100,32 @@ const char *cli_bytes(cli_text text, double bytes)
     while (fabs(bytes) >= 1024 && u < 5) {
         bytes /= 1024, u++;
     }
-    snprintf(text, sizeof(cli_text), u == 0 ? "%.0f %s" : "%.3g %s", bytes, unit[u]);
-    if (u > 0 && bytes >= 1000) {
-        snprintf(text, sizeof(cli_text), "%.0f %s", bytes, unit[u]);
-    }
+    snprintf(text, sizeof(cli_text), u == 0 || bytes >= 999.5 ? "%.0f %s" : "%.3g %s", bytes, unit[u]);
     return text;
 }
 
 const char *cli_seconds(cli_text text, double seconds)
 {
-    double scale = seconds >= 1 ? 1 : seconds >= 1e-3 ? 1e3 : 1e6;
+    double scale = seconds >= 0.9995 ? 1 : seconds >= 0.9995e-3 ? 1e3 : 1e6; /* "1 s", not "1e+03 ms" */
     snprintf(text, sizeof(cli_text), seconds >= 100 ? "%.0f %s" : "%.3g %s", seconds * scale,
              scale == 1     ? "s"
              : scale == 1e3 ? "ms"
                             : "us");
     return text;
+}
+
+double cli_free_memory(void)
+{
+    double bytes = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE), kib;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        bytes = sscanf(line, "MemAvailable: %lf kB", &kib) == 1 ? kib * 1024 : bytes;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return bytes;
 }
 
 void cli_print_json(cJSON *object)

@@ -33,7 +33,7 @@ error_t cli_parse_other(int key, const char *text, const struct argp_state *stat
 
 /* Numbers in options; on nonsense exits with a sentence that names the option. */
 int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most);
-double cli_real(const char *option, const char *text);
+double cli_real(const char *option, const char *text, double least, double most);
 
 /* --device=cpu or cuda, as attn_device; exits on other names. */
 int32_t cli_device(const char *name);
@@ -45,6 +45,9 @@ attn_status cli_gpu_context(attn_context **context);
 typedef char cli_text[24];
 const char *cli_bytes(cli_text text, double bytes);
 const char *cli_seconds(cli_text text, double seconds);
+
+/* Bytes of memory that can be had without swapping; the system's cache of files is part of them. */
+double cli_free_memory(void);
 
 /* Prints the object on one line of stdout, flushes, and frees it. */
 void cli_print_json(cJSON *object);

@@ -20,36 +20,41 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static int help(FILE *out)
+static void help(void)
 {
-    fputs("attn: exact attention, tile by tile (FlashAttention), on this CPU or GPU\n\nUsage: attn COMMAND [...]\n\n",
-          out);
+    puts("attn: exact attention, tile by tile (FlashAttention), on this CPU or GPU\n\nUsage: attn COMMAND [...]\n");
     for (int i = 0; i < COMMANDS; i++) {
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+        printf("  %-8s %s\n", commands[i].name, commands[i].help);
     }
-    fputs("\nTry:\n"
-          "  attn bench \"b=1 hq=8 nq=2048 d=64 dtype=f32\"\n"
-          "  attn plan \"hq=16 nq=4096 causal=1\"\n"
-          "  attn COMMAND --help\n"
-          "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went wrong.\n",
-          out);
-    return CLI_OK;
+    puts("\nTry:\n"
+         "  attn bench \"b=1 hq=8 nq=2048 d=64 dtype=f32\"\n"
+         "  attn plan \"hq=16 nq=4096 causal=1\"\n"
+         "  attn COMMAND --help\n"
+         "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went wrong.");
+}
+
+/* What a command has written may be lost all the same: a full disk, a pipe that nobody reads. */
+static int finish(int status)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
+    return lost ? cli_error(CLI_INTERNAL, "not everything could be written to standard output") : status;
 }
 
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
-        return help(stdout);
+        help();
+        return finish(CLI_OK);
     }
     if (strcmp(name, "--version") == 0) {
         printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100, attn_version() % 100);
-        return CLI_OK;
+        return finish(CLI_OK);
     }
     for (int i = 0; i < COMMANDS; i++) {
         if (strcmp(name, commands[i].name) == 0) {
             argv[1] = commands[i].full_name;
-            return commands[i].run(argc - 1, argv + 1);
+            return finish(commands[i].run(argc - 1, argv + 1));
         }
     }
     if (argc < 2) {

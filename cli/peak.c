@@ -83,11 +83,14 @@ static const struct loop {
     {"scalar_f32", 2 * CHAINS, scalar_f32},      {"scalar_f64", 2 * CHAINS, scalar_f64},
 };
 
-static bool has_fma(void)
+/* Asks the processor, since emulated kernels need not be what it can do. */
+static bool can_run(const char *kernel)
 {
 #if defined(__x86_64__)
-    return __builtin_cpu_supports("fma");
+    bool wide = strncmp(kernel, "avx512", 6) == 0 || strncmp(kernel, "amx", 3) == 0;
+    return __builtin_cpu_supports("fma") && (!wide || __builtin_cpu_supports("avx512f"));
 #else
+    (void)kernel;
     return true;
 #endif
 }
@@ -171,7 +174,7 @@ static double run_threads(const struct share *shares, int threads)
 double peak_fma(const char *kernel, int threads, double seconds)
 {
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
-        if (strncmp(loops[i].kernel, kernel, strlen(loops[i].kernel)) == 0 && has_fma()) {
+        if (strncmp(loops[i].kernel, kernel, strlen(loops[i].kernel)) == 0 && can_run(kernel)) {
             struct share share = {.loop = &loops[i], .seconds = seconds};
             return run_threads(&share, threads) * 1e-9;
         }

@@ -15,8 +15,10 @@
 #include "half.h"
 #include "inputs.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { TILES = 16, ELEMENTS = 16 * 32, PRODUCTS = 4 }; /* 16 KiB of tiles: half for the left side, half for the right */
 
@@ -55,9 +57,19 @@ __attribute__((target("amx-tile,amx-bf16"))) static void multiply(long n)
     _tile_release();
 }
 
+/* Emulated kernels do not make a processor that has them. */
+static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1); /* AMX-BF16, AMX-TILE */
+}
+
 double peak_amx_loop(long n)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!has_tiles()) {
+        return 0;
+    }
     pthread_once(&once, fill);
     multiply(n);
     return 2.0 * 16 * 16 * 32 * PRODUCTS * (double)n;

@@ -78,7 +78,7 @@ static void tell_costs(const struct story *s)
     printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
     printf("  memory      %s read and written by tiles; standard attention: %s (%.1f times as much)\n",
            cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
-           p->bytes_standard / p->bytes_tiled);
+           p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
     printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
            cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(one, s->scores_bytes / s->heads),
            cli_bytes(all, s->scores_bytes), s->heads);
@@ -90,6 +90,9 @@ static void tell_roofline(const struct story *s)
     double tiled = p->flops / p->bytes_tiled, standard = p->flops / p->bytes_standard, ridge = s->fma / s->read;
     double best = fmax(p->flops / s->fma, p->bytes_tiled / s->read) * 1e-9;
     cli_text time;
+    if (p->bytes_tiled == 0) {
+        return; /* nothing to do */
+    }
     printf("  intensity   %.1f FLOP per byte tiled, %.1f standard\n", tiled, standard);
     if (s->fma > 0 && s->read > 0) {
         printf("  roofline    %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads (measured now, %d thread%s):\n", s->fma,
@@ -146,6 +149,21 @@ static double score_bytes(const problem *p)
     return size * (double)p->hq * (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
 }
 
+/* The ceiling of a kernel's multiply-adds: on tiles each of them is so many products of bf16 parts (attn.h). */
+static double measure_products(const attn_plan *p)
+{
+    static const struct {
+        const char *kernel;
+        double parts;
+    } tiles[] = {{"amx_bf16", 1}, {"amx_bf16x3", 3}, {"amx_f16", 4}, {"amx_f32", 6}};
+    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
+        if (strcmp(p->kernel, tiles[i].kernel) == 0) {
+            return peak_amx(p->threads, 0.1) / tiles[i].parts;
+        }
+    }
+    return peak_fma(p->kernel, p->threads, 0.1);
+}
+
 static attn_status make_plan(const struct choice *c, const problem *p, const attn_forward_args *args, attn_plan *plan)
 {
     attn_context *context = NULL;
@@ -176,8 +194,7 @@ static int tell(const struct choice *c, const problem *p)
     }
     s.scores_bytes = score_bytes(p);
     if (c->measure && !gpu) {
-        bool tiles = strcmp(s.plan.kernel, "amx_bf16") == 0;
-        s.fma = tiles ? peak_amx(s.plan.threads, 0.1) : peak_fma(s.plan.kernel, s.plan.threads, 0.1);
+        s.fma = measure_products(&s.plan);
         s.read = peak_read(s.plan.threads, 0.2);
     }
     if (c->json) {

@@ -104,13 +104,13 @@ static void send_curves(FILE *gnuplot, const struct curve *curves, int found, bo
 void plot_start(FILE *gnuplot, const char *path, int width, int height)
 {
     bool svg = strcmp(path + strlen(path) - 4, ".svg") == 0;
-    fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output \"",
+    fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output '",
             svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2, svg ? height : height * 3 / 2,
             svg ? "Helvetica,15" : "Sans,15");
-    for (const char *c = path; *c != '\0'; c++) { /* a double-quoted gnuplot string */
-        fprintf(gnuplot, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    for (const char *c = path; *c != '\0'; c++) { /* a string in which gnuplot takes nothing but quotes for special */
+        fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
-    fputs("\"\n", gnuplot);
+    fputs("'\n", gnuplot);
 }
 
 static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found, const char *title)

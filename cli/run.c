@@ -9,10 +9,10 @@
 #include "standard.h"
 #include "stats.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct run {
     const char *input[ARGS_TENSORS]; /* specs */
@@ -122,7 +122,7 @@ static attn_status compare(struct run *r, attn_context *context)
     a.lse.data = a.row_max.data = NULL;
     result->standard_workspace = standard_workspace(&a);
     result->refused = standard_refuses(&a);
-    if (result->standard_workspace > (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)) {
+    if (result->standard_workspace > cli_free_memory()) {
         result->refused = "its matrix of scores does not fit into memory";
     }
     cli_watch_start("computing standard attention");
@@ -146,6 +146,8 @@ static attn_status compare(struct run *r, attn_context *context)
 static void check(struct run *r)
 {
     cli_watch_start("comparing with float64");
+    const bool tiles = strncmp(r->result.plan.kernel, "amx", 3) == 0; /* else the bits of scalar */
+    r->result.allowed = errors_allowed(r->args.q.dtype, r->args.flags, tiles ? "amx" : NULL);
     errors_measure(&r->args, 0, &r->result.errors);
     r->result.checked = true;
     cli_watch_stop();
@@ -178,7 +180,9 @@ static int run_all(struct run *r)
     }
     r->result.args = &r->args;
     r->json ? run_print_json(&r->result) : run_print_text(&r->result);
-    return r->check && !(r->result.errors.c <= 4 && r->result.errors.lse <= 8) ? CLI_CHECK_FAILED : CLI_OK;
+    const errors *e = &r->result.errors;
+    const errors_limits *allowed = &r->result.allowed;
+    return r->check && !(e->c <= allowed->c && e->lse <= allowed->lse) ? CLI_CHECK_FAILED : CLI_OK;
 }
 
 /* ---- The command line ------------------------------------------------------------------------------------------ */
@@ -288,10 +292,10 @@ static error_t parse_scores(int key, const char *text, attn_forward_args *a)
         return 0;
     case SCALE:
         a->flags |= ATTN_SCALE;
-        a->softmax_scale = cli_real("scale", text);
+        a->softmax_scale = cli_real("scale", text, -DBL_MAX, DBL_MAX);
         return 0;
     case SOFTCAP:
-        a->softcap = cli_real("softcap", text);
+        a->softcap = cli_real("softcap", text, 0, DBL_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -15,6 +15,7 @@ typedef struct run_result {
     double seconds;
     bool checked;
     errors errors;
+    errors_limits allowed;
     bool compared;
     const char *refused; /* NULL, or why standard attention could not be run */
     double standard_seconds, standard_workspace;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_PATH = 4096 };
 static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
@@ -173,13 +174,33 @@ attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int
     return dim >= 0 ? run_sequences(a, bhsd, out->name) : rows(a, bhsd);
 }
 
+/* The folder of a file to be, as it is known to the system, and the name in it. */
+static const char *find_folder(const char *path, struct stat *folder)
+{
+    char copy[MAX_PATH];
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    snprintf(copy, sizeof copy, "%.*s.", (int)(name - path), path); /* "", "/" or "a/b/", and "." */
+    if (stat(copy, folder) != 0) {
+        memset(folder, 0, sizeof *folder);
+    }
+    return name;
+}
+
+/* o.npy, ./o.npy and so on */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat a_folder, b_folder;
+    const char *a_name = find_folder(a, &a_folder), *b_name = find_folder(b, &b_folder);
+    return strcmp(a_name, b_name) == 0 && a_folder.st_dev == b_folder.st_dev && a_folder.st_ino == b_folder.st_ino;
+}
+
 /* True if both go to the same file; *same_name if also under the same name there, or if it has room for one only. */
 static bool share_file(const run_output *a, const run_output *b, bool *same_name)
 {
     struct place x = find_place(a->spec), y = find_place(b->spec);
     const char *x_name = x.name != NULL ? x.name : a->name, *y_name = y.name != NULL ? y.name : b->name;
     *same_name = !x.safetensors || strcmp(x_name, y_name) == 0;
-    return strcmp(x.path, y.path) == 0;
+    return same_file(x.path, y.path);
 }
 
 void run_check_outputs(const run_output *outputs, int count)

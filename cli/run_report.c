@@ -35,10 +35,10 @@ static double percent(double part, double whole)
 static void print_errors(const run_result *r)
 {
     const errors *e = &r->errors;
-    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at most 4)",
-           (long long)e->rows, e->relative, e->c);
+    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at most %.6g)",
+           (long long)e->rows, e->relative, e->c, r->allowed.c);
     if (r->args->lse.data != NULL) {
-        printf("; LSE %.2f (at most 8)", e->lse);
+        printf("; LSE %.2f (at most %.6g)", e->lse, r->allowed.lse);
     }
     putchar('\n');
     if (r->args->o.dtype == ATTN_F16 || r->args->o.dtype == ATTN_BF16) {

@@ -2,6 +2,7 @@
  * worker.c: see worker.h. Parent and child talk in fixed structs over two pipes: one request, one reply.
  */
 #include "worker.h"
+#include "cli.h"
 #include "errors.h"
 #include "peak.h"
 #include "peer.h"
@@ -129,12 +130,6 @@ static bool sample(struct child *c, int64_t repeats, struct reply *r)
     return true;
 }
 
-static bool has_memory(double bytes)
-{
-    double pages = (double)sysconf(_SC_AVPHYS_PAGES), page = (double)sysconf(_SC_PAGESIZE);
-    return bytes < pages * page;
-}
-
 /* NULL, or why this kind does not do the problem. */
 static const char *refusal(const struct child *c, const problem_tensors *shapes)
 {
@@ -162,7 +157,7 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
         return fail(r, WORKER_BAD_PROBLEM, "its tensors do not fit into the address space");
     }
     double bytes = problem_tensors_bytes(&shapes);
-    if (!has_memory(bytes)) {
+    if (bytes > cli_free_memory()) {
         problem_tensors_free(&shapes);
         return fail(r, WORKER_BAD_PROBLEM, "its tensors of %.3g GiB do not fit into this machine's free memory",
                     bytes * 0x1p-30);
@@ -184,7 +179,7 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     if (status != ATTN_OK) {
         return fail_status(r, status);
     }
-    if (refuses == NULL && !has_memory(bytes + c->workspace_bytes)) {
+    if (refuses == NULL && bytes + c->workspace_bytes > cli_free_memory()) {
         return fail(r, c->kind == STANDARD ? WORKER_REFUSED : WORKER_FAILED,
                     "its workspace of %.3g GiB does not fit into this machine's free memory",
                     c->workspace_bytes * 0x1p-30);
