@@ -3,6 +3,7 @@
  */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,7 @@ void config_set(config *c, const config_field *field, const char *text)
 {
     char *end, *at = (char *)c + field->offset;
     double value = strtod(text, &end);
-    bool whole = *field->type == 'X' || value == (double)(int64_t)value;
+    bool whole = *field->type == 'X' || value == floor(value);
     if (end == text || *end != '\0' || !(value >= field->least && value <= field->most) || !whole) {
         fail(EXIT_INPUT, "--%s=%s is not a %s from %g to %g", field->name, text,
              *field->type == 'X' ? "number" : "whole number", field->least, field->most);

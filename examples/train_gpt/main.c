@@ -70,5 +70,8 @@ int main(int argc, char **argv)
     text from = text_read(o.texts, o.text_count, o.config.context + 1);
     (o.compare ? compare : train)(&o, &from, o.json ? stderr : stdout);
     text_free(&from);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fail(EXIT_INTERNAL, "not everything could be written to standard output");
+    }
     return 0;
 }

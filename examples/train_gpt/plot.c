@@ -23,11 +23,11 @@ static void send_data(FILE *gnuplot, const trainer *t)
 
 static void send_name(FILE *gnuplot, const char *path)
 {
-    fputs("set output \"", gnuplot);
-    for (const char *c = path; *c != '\0'; c++) { /* a double-quoted gnuplot string */
-        fprintf(gnuplot, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    fputs("set output '", gnuplot);
+    for (const char *c = path; *c != '\0'; c++) { /* a string in which gnuplot takes nothing but quotes for special */
+        fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
-    fputs("\"\n", gnuplot);
+    fputs("'\n", gnuplot);
 }
 
 const char *plot_losses(const trainer *t, const char *path)
