@@ -5,15 +5,15 @@ find_program(ATTN_NVCC nvcc HINTS /usr/local/cuda/bin)
 
 # attn_image(name architecture...): src/cuda/kernel/<name>.cu -> <name>.fatbin. Fails on spills and serialised products.
 function(attn_image name)
-  set(source ${CMAKE_SOURCE_DIR}/src/cuda/kernel/${name}.cu)
-  set(image ${CMAKE_BINARY_DIR}/${name}.fatbin)
-  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cuda/kernel/*.cuh ${CMAKE_SOURCE_DIR}/src/cuda/*.inc)
+  set(source ${PROJECT_SOURCE_DIR}/src/cuda/kernel/${name}.cu)
+  set(image ${PROJECT_BINARY_DIR}/${name}.fatbin)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*.cuh ${PROJECT_SOURCE_DIR}/src/cuda/*.inc
+    ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/core/*.h ${PROJECT_SOURCE_DIR}/include/attn/*.h)
   add_custom_command(OUTPUT ${image}
-    COMMAND ${CMAKE_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
-    DEPENDS ${source} ${headers} ${CMAKE_SOURCE_DIR}/tools/cuda-image ${CMAKE_SOURCE_DIR}/src/cuda/params.h
-            ${CMAKE_SOURCE_DIR}/src/core/problem.h ${CMAKE_SOURCE_DIR}/src/core/mask.h
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
+    DEPENDS ${source} ${headers} ${PROJECT_SOURCE_DIR}/tools/cuda-image
     COMMENT "GPU kernels: ${name}" VERBATIM)
-  set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS ${image})
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS ${image})
 endfunction()
 
 if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
@@ -22,7 +22,7 @@ if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
-  set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS ATTN_IMAGES=${CMAKE_BINARY_DIR})
+  set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
   message(STATUS "GPU kernels: with ${ATTN_NVCC}")
 else()
@@ -35,7 +35,7 @@ endif()
 function(attn_cuda_tests)
   foreach(refused "spill:bytes spill" "serial:C7510")
     string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
-    set(image ${CMAKE_BINARY_DIR}/refused_${CMAKE_MATCH_1})
+    set(image ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1})
     if(cuda_libraries)
       attn_test(cuda.refused_${CMAKE_MATCH_1} quick sh -c "! tools/cuda-image ${ATTN_NVCC} \
 tests/cuda/refused_${CMAKE_MATCH_1}.cu ${image} compute_90a,sm_90a >${image}.out && grep '${CMAKE_MATCH_2}' ${image}.out")
