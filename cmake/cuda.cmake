@@ -33,14 +33,13 @@ endif()
 # attn_cuda_tests(): that tools/cuda-image refuses what it should, and plans, where nvcc is; kernels against the oracle,
 # where a GPU is; elsewhere they say that they are skipped.
 function(attn_cuda_tests)
-  foreach(refused "spill:bytes spill" "serial:C7510")
-    string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
-    set(image ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1})
-    if(cuda_libraries)
-      attn_test(cuda.refused_${CMAKE_MATCH_1} quick sh -c "! tools/cuda-image ${ATTN_NVCC} \
-tests/cuda/refused_${CMAKE_MATCH_1}.cu ${image} compute_90a,sm_90a >${image}.out && grep '${CMAKE_MATCH_2}' ${image}.out")
-    endif()
-  endforeach()
+  if(cuda_libraries)
+    foreach(refused "spill:bytes spill" "serial:C7510")
+      string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
+      attn_test(cuda.refused_${CMAKE_MATCH_1} quick tests/cuda/check-refused ${ATTN_NVCC}
+        tests/cuda/refused_${CMAKE_MATCH_1}.cu ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+    endforeach()
+  endif()
   if(TARGET attn_cli)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
     attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
