@@ -316,7 +316,7 @@ int cli_check(int argc, char **argv)
     cli_parse(&argp, argc, argv, &c);
     bool given = c.list.count > 0;
     if (c.accuracy && (given || c.json || c.device != ATTN_DEVICE_CPU)) {
-        return cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json");
+        exit(cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json"));
     }
     if (c.accuracy) {
         return accuracy_table(c.seeds);

@@ -213,22 +213,20 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
     return can ? answer() : FAKE_ERROR;
 }
 
-/* ---- dlopen and dlsym of the test's program --------------------------------------------------------------------- */
+/* ---- dlopen and dlsym of the test's program; sanitizers have other uses for them --------------------------------- */
 
+void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
+void *__real_dlsym(void *handle, const char *symbol);
 void *__wrap_dlsym(void *handle, const char *symbol);
-char *__wrap_dlerror(void);
 
+/* What is not there has a name that is nowhere: the system's own sentence says so. */
 void *__wrap_dlopen(const char *name, int flags)
 {
-    (void)flags;
-    return fake.library && strcmp(name, "libcuda.so.1") == 0 ? &fake : NULL;
-}
-
-char *__wrap_dlerror(void)
-{
-    static char sentence[] = "there is none";
-    return sentence;
+    if (strcmp(name, "libcuda.so.1") != 0) {
+        return __real_dlopen(name, flags);
+    }
+    return fake.library ? &fake : __real_dlopen("libcuda.so.none", flags);
 }
 
 void *__wrap_dlsym(void *handle, const char *symbol)
@@ -243,8 +241,11 @@ void *__wrap_dlsym(void *handle, const char *symbol)
 #define FUNCTION(name, symbol, args) .name = fake_##name,
         ATTN_CU_ENTRIES(FUNCTION)};
     void *address = NULL;
+    if (handle != &fake) {
+        return __real_dlsym(handle, symbol);
+    }
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        if (handle == &fake && strcmp(symbol, entries[i].symbol) == 0) {
+        if (strcmp(symbol, entries[i].symbol) == 0) {
             memcpy(&address, (const char *)&functions + entries[i].at, sizeof address);
         }
     }
