@@ -3,6 +3,7 @@
  */
 #include "fake_driver.h"
 
+#include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -213,23 +214,21 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
     return can ? answer() : FAKE_ERROR;
 }
 
-/* ---- dlopen and dlsym of the test's program; sanitizers have other uses for them --------------------------------- */
+/* ---- dlopen, dlsym and dlerror ----------------------------------------------------------------------------------- */
 
-void *__real_dlopen(const char *name, int flags);
-void *__wrap_dlopen(const char *name, int flags);
-void *__real_dlsym(void *handle, const char *symbol);
-void *__wrap_dlsym(void *handle, const char *symbol);
-
-/* What is not there has a name that is nowhere: the system's own sentence says so. */
-void *__wrap_dlopen(const char *name, int flags)
+void *fake_dlopen(const char *name, int flags)
 {
-    if (strcmp(name, "libcuda.so.1") != 0) {
-        return __real_dlopen(name, flags);
-    }
-    return fake.library ? &fake : __real_dlopen("libcuda.so.none", flags);
+    (void)flags;
+    return fake.library && strcmp(name, "libcuda.so.1") == 0 ? &fake : NULL;
 }
 
-void *__wrap_dlsym(void *handle, const char *symbol)
+char *fake_dlerror(void)
+{
+    static char sentence[] = "there is none";
+    return sentence;
+}
+
+void *fake_dlsym(void *handle, const char *symbol)
 {
     static const struct {
         const char *symbol;
@@ -241,11 +240,8 @@ void *__wrap_dlsym(void *handle, const char *symbol)
 #define FUNCTION(name, symbol, args) .name = fake_##name,
         ATTN_CU_ENTRIES(FUNCTION)};
     void *address = NULL;
-    if (handle != &fake) {
-        return __real_dlsym(handle, symbol);
-    }
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        if (strcmp(symbol, entries[i].symbol) == 0) {
+        if (handle == &fake && strcmp(symbol, entries[i].symbol) == 0) {
             memcpy(&address, (const char *)&functions + entries[i].at, sizeof address);
         }
     }

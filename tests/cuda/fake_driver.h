@@ -1,7 +1,7 @@
 /*
  * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1: it counts what it is asked
- * to keep (contexts, images of kernels), and fails when told to. For test_driver.c; the linker turns dlopen and dlsym
- * into the functions here (--wrap).
+ * to keep (contexts, images of kernels), and fails when told to. For test_driver.c, in which dlopen, dlsym and
+ * dlerror are other names (CMakeLists.txt): those of the functions here.
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
