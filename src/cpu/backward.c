@@ -20,13 +20,15 @@
  * the same.
  *
  * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done again with products
- * of masked positions left out. Not here: gradients of sinks, and of a bias with elements for each query that heads,
- * keys or sequences share (cpu/grad_scores.c).
+ * of masked positions left out, and what was not finite is replaced. Not here: gradients of sinks, and of a bias with
+ * elements for each query that heads, keys or sequences share (cpu/grad_scores.c).
  */
 #include "cpu/backward.h"
+#include "core/half.h"
 #include "cpu/grad_bias.h"
 #include "cpu/host.h"
 #include "cpu/prefetch.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct job {
@@ -151,6 +153,18 @@ static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item
 
 /* ---- an item --------------------------------------------------------------------------------------------------- */
 
+/* n elements of a result, done carefully, where the one that is there is not finite. The others stay: on some tables
+ * the careful way sums in another order, and bits must not depend on what else the item has. */
+static void mend(const attn_grad_run *r, char *to, int64_t stride, int32_t dtype, const char *from, int64_t step,
+                 int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, to += stride * attn_element_size(dtype)) {
+        if (!isfinite(attn_element_to_f64(to, dtype))) {
+            attn_element_from_f64(to, dtype, get_real(r->uk, from, i * step));
+        }
+    }
+}
+
 /* dK and dV of keys first .. last-1, of which those not in use got nothing. The places of a few rows at a time are
  * fetched first: one after the other, stores would wait for each. */
 static bool store_keys(const attn_grad_run *r, int64_t first, int64_t last)
@@ -170,7 +184,13 @@ static bool store_keys(const attn_grad_run *r, int64_t first, int64_t last)
                 attn_prefetch_row(&rows, row, cols);
             }
             const char *from = sums[i] + (key - first) * pad[i] * r->uk->real_size;
-            finite &= r->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from, pad[i], cols, n);
+            const int64_t step = rows.row_stride * attn_element_size(rows.dtype), line = pad[i] * r->uk->real_size;
+            for (int64_t row = 0; row < n && r->careful; row++) {
+                mend(r, to + row * step, rows.col_stride, rows.dtype, from + row * line, 1, cols);
+            }
+            if (!r->careful) {
+                finite &= r->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from, pad[i], cols, n);
+            }
         }
     }
     return finite;
@@ -189,7 +209,12 @@ static bool store_rows(attn_grad_run *r, int64_t first, int64_t last)
             rows[lane] = attn_at(dq, r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
             attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype}, 0, dq->shape[3]);
         }
-        r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, NULL, lanes);
+        for (int lane = 0; lane < lanes && r->careful; lane++) {
+            mend(r, rows[lane], dq->stride[3], dq->dtype, dqt + lane * r->uk->real_size, r->uk->strip, r->p->d);
+        }
+        if (!r->careful) {
+            r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, NULL, lanes);
+        }
         finite = finite && r->uk->finite(dqt, r->p->d, lanes);
     }
     return finite;

@@ -161,6 +161,31 @@ static void c4_a_nan_row_poisons_what_it_sees(void **state)
     }
 }
 
+/* A NaN makes some of a call's items go the careful way, and which items there are depends on the threads: on tables
+ * where that way has bits of its own, only what would be NaN has them. */
+static void c7_a_nan_and_threads(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    int own;
+    const char *const *tables = tables_own_bits(&own);
+    (void)state;
+    for (int n = 0; n < 3 * own; n++) {
+        trial t = trial_open("hq=1 n=300 d=16 dtype=%s causal=1 pass=backward", dtypes[n % 3]);
+        char sentence[512];
+        size_t bytes;
+        inputs_store(&t.tensors.grad.v, 0, 290, 0, 2, (double)NAN);
+        forward_on(&t, tables[n / 3]);
+        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence, sizeof sentence));
+        unsigned char *one = grad_runs_copy(&t.tensors.grad, &bytes);
+        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 3, RUNS_ONES, sentence, sizeof sentence));
+        unsigned char *three = grad_runs_copy(&t.tensors.grad, &bytes);
+        assert_memory_equal(one, three, bytes);
+        free(one);
+        free(three);
+        trial_close(&t);
+    }
+}
+
 /* A key of -inf whose scores are all -inf: P is 0, so its dK and dV are 0 too, however many lanes of a strip are rows;
  * with a softcap they are finite. (Where numbers are sums of parts, an infinity is NaN.) */
 static void an_infinite_key(void **state)
@@ -214,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(c4_a_nan_poisons_what_sees_it),
         cmocka_unit_test(c4_a_nan_row_poisons_what_it_sees),
+        cmocka_unit_test(c7_a_nan_and_threads),
         cmocka_unit_test(an_infinite_key),
         cmocka_unit_test(c4_what_is_masked_has_no_influence),
     };

@@ -59,6 +59,26 @@ static void test_a_key_that_some_rows_see(void **state)
     }
 }
 
+/* The same on tables with bits of their own; as wide as a group is there, all rows of a strip see the same keys, fewer
+ * than others of their block. */
+static void test_a_key_that_some_rows_see_on_tiles(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (size_t n = 0; n < 3 * sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
+        trial t = trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s", dtypes[n % 3], hidden_from_some[n / 3]);
+        poison_key_65(&t.args->v, (double)NAN);
+        trial_check_own_bits(&t);
+        trial_close(&t);
+    }
+    for (int n = 0; n < 3; n++) {
+        trial t = trial_open("n=70 hq=32 hkv=1 d=8 dtype=%s lse=1 causal=1", dtypes[n]);
+        poison_key_65(&t.args->v, (double)NAN);
+        trial_check_own_bits(&t);
+        trial_close(&t);
+    }
+}
+
 /* NaN in K: a row that sees it is NaN throughout, its LSE too; the others have the bits of clean keys. */
 static void test_a_nan_key(void **state)
 {
@@ -181,7 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_key_that_some_rows_see), cmocka_unit_test(test_a_nan_key),
         cmocka_unit_test(test_keys_that_no_row_sees),    cmocka_unit_test(test_nan_queries),
-        cmocka_unit_test(test_rows_outside_sequences),
+        cmocka_unit_test(test_rows_outside_sequences),   cmocka_unit_test(test_a_key_that_some_rows_see_on_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
