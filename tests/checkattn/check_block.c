@@ -65,12 +65,15 @@ static void judge(kit *k, const block *b, const void *ot, const void *l, int lan
     }
 }
 
-/* Scores, a third of them hidden if careful; m, l and OT at the start. */
+/* Scores, a third of them hidden if careful; in every third turn they rise from tile to tile, far and less far, so that
+ * what is relative to earlier maxima has to be scaled down. */
 static void fill(kit *k, block *b, unsigned char *visible, bool careful, int64_t turn)
 {
     for (int64_t i = 0; i < b->n * k->uk->strip; i++) {
         visible[i] = !careful || kit_choice(k, 71, i + turn, 3) != 0;
-        double x = visible[i] ? 2 * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) : -(double)INFINITY;
+        double size = turn % 3 == 0 ? 8 : 2,
+               rise = turn % 3 == 0 ? (double)(i / k->uk->strip) * (turn % 2 ? 0.8 : 0.1) : 0;
+        double x = visible[i] ? size * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) + rise : -(double)INFINITY;
         b->s[i] = k->uk->real_size == 4 ? (double)(float)x : x;
     }
     kit_lock(k, SLOT_VISIBLE);

@@ -100,6 +100,23 @@ static void judge_flushed(kit *k, const uint16_t *p, int64_t n)
     }
 }
 
+/* Tables whose reference lags: it does not fall, and is below the maximum by no more than 2^8 in probabilities. */
+static void judge_reference(kit *k, const softmax_case *x, const void *m, const void *top, int lanes)
+{
+    for (int64_t lane = 0; lane < lanes; lane++) {
+        double old = kit_get(k, x->m, lane), new = kit_get(k, m, lane), most = old;
+        for (int64_t key = 0; key < x->n; key++) {
+            const double s = kit_get(k, x->s, key * k->uk->strip + lane);
+            most = s > most ? s : most;
+        }
+        if (kit_get(k, top, lane) != most || new < old || (isfinite(most) && (most - new) * x->c > 8.001)) {
+            kit_fail(k, "lane %lld: reference %g, before %g; maximum %g, is said to be %g", (long long)lane, new, old,
+                     most, kit_get(k, top, lane));
+            return;
+        }
+    }
+}
+
 static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
 {
     static const double exponents[] = {1.4426950408889634, 0.18033688011112042, 1, 1e-4, 40};
@@ -124,6 +141,7 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
     if (!k->same_bits) {
         judge_flushed(k, p, n);
+        judge_reference(k, &want, m, top, lanes);
         return; /* p is in a form of its own: check_block.c */
     }
     run_scalar_softmax(k, &want);
