@@ -229,8 +229,9 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Compares every kernel table that this machine can run with attention in float64, on problems of every kind, and "
-    "the tables with each other, which must give the same bits.\v"
+    "Compares the forward pass of every kernel table that this machine can run with attention in float64, on problems "
+    "of "
+    "every kind, and the tables with each other, which must give the same bits.\v"
     "Printed per table: the worst error of O as the smallest c for which\n"
     "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
     "(at most 4 passes) and the worst error of LSE, beyond its rounding, in units of u (1 + max |score|), or of "
@@ -324,6 +325,7 @@ int cli_check(int argc, char **argv)
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
         cli_add_problems(&c.list, standard_problems[i]);
     }
+    cli_want_forward(&c.list);
     int status = c.device == ATTN_DEVICE_CUDA ? check_gpu(&c.list, c.seeds, c.json) : check_cpu(&c);
     free(c.list.problems);
     return status;

@@ -65,6 +65,9 @@ typedef struct cli_list {
  * Exits with CLI_USAGE if it cannot be read. */
 void cli_add_problems(cli_list *list, const char *argument);
 
+/* Exits with CLI_USAGE if a problem's pass is another than the forward one. */
+void cli_want_forward(const cli_list *list);
+
 /* A line on stderr that is overwritten by the next one, if stderr is a terminal; format = NULL clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -253,6 +253,7 @@ int cli_plan(int argc, char **argv)
     if (c.list.count == 0) {
         return cli_error(CLI_USAGE, "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
     }
+    cli_want_forward(&c.list);
     for (int i = 0; i < c.list.count && status == CLI_OK; i++) {
         status = tell(&c, &c.list.problems[i]);
     }
