@@ -29,9 +29,9 @@ typedef struct worker {
 
 struct attn_pool {
     int32_t threads;
-    int32_t started; /* workers that run */
-    pid_t process;   /* whose threads they are; 0 = not started */
-    atomic_flag busy;
+    int32_t started;    /* workers that run */
+    pid_t process;      /* whose threads they are; 0 = not started */
+    _Atomic pid_t busy; /* the process that runs a job, 0 = none: a child of fork() finds its parent's, not its own */
     pthread_mutex_t mutex; /* for sleeping and waking only */
     pthread_cond_t wake;
 
@@ -134,7 +134,6 @@ attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
     attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
     if (pool) {
         *pool = (attn_pool){.threads = threads};
-        atomic_flag_clear(&pool->busy);
     }
     return pool;
 }
@@ -161,7 +160,7 @@ int32_t attn_pool_threads(void *user)
 /* With the pool taken: publish the job, take part, wait until every worker that joined has left. */
 static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, int32_t), void *arg)
 {
-    if (pool->process != getpid()) {
+    if (pool->process != atomic_load(&pool->busy)) {
         start_workers(pool);
     }
     pool->n = n, pool->task = task, pool->arg = arg;
@@ -174,12 +173,18 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
     }
 }
 
+static bool take(attn_pool *pool)
+{
+    pid_t self = getpid(), holder = atomic_load(&pool->busy);
+    return holder != self && atomic_compare_exchange_strong(&pool->busy, &holder, self);
+}
+
 void attn_pool_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg)
 {
     attn_pool *pool = user;
-    if (n > 1 && pool->threads > 1 && !atomic_flag_test_and_set(&pool->busy)) {
+    if (n > 1 && pool->threads > 1 && take(pool)) {
         run_job(pool, n, task, arg);
-        atomic_flag_clear(&pool->busy);
+        atomic_store(&pool->busy, 0);
         return;
     }
     for (int64_t i = 0; i < n; i++) {

@@ -29,8 +29,8 @@ static int threads_of_this_process(void)
     return count;
 }
 
-/* In the child: two right calls, then the end of the context. Exit status 0 if all is well. If the pool was idle at the
- * fork, it has at least `threads` threads again. */
+/* In the child: two right calls, then the end of the context. Exit status 0 if all is well, which takes at least
+ * `threads` threads of its own. */
 static void child(attn_context *context, call *c, int threads)
 {
     alarm(10);
@@ -104,7 +104,7 @@ static void *run_busy(void *arg)
     return NULL;
 }
 
-static void fork_during_calls(attn_context *context)
+static void fork_during_calls(attn_context *context, int threads)
 {
     busy b = {.context = context};
     call c;
@@ -118,7 +118,7 @@ static void fork_during_calls(attn_context *context)
     while (atomic_load(&b.calls) < 10) {
     }
     for (int i = 0; i < 50; i++) {
-        assert_child_works(context, &c, 1);
+        assert_child_works(context, &c, threads);
     }
     atomic_store(&b.stop, true);
     pthread_join(id, &wrong);
@@ -133,14 +133,14 @@ static void test_fork_during_calls(void **state)
 {
     attn_context *context = new_context(3);
     (void)state;
-    fork_during_calls(context);
+    fork_during_calls(context, 3);
     attn_context_destroy(context);
 }
 
 static void test_fork_during_calls_on_the_default_context(void **state)
 {
     (void)state;
-    fork_during_calls(NULL);
+    fork_during_calls(NULL, 1);
 }
 
 int main(void)
