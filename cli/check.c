@@ -230,8 +230,7 @@ static const struct argp_option options[] = {
 
 static const char doc[] =
     "Compares the forward pass of every kernel table that this machine can run with attention in float64, on problems "
-    "of "
-    "every kind, and the tables with each other, which must give the same bits.\v"
+    "of every kind, and the tables with each other, which must give the same bits.\v"
     "Printed per table: the worst error of O as the smallest c for which\n"
     "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
     "(at most 4 passes) and the worst error of LSE, beyond its rounding, in units of u (1 + max |score|), or of "
