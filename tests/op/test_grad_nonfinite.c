@@ -25,6 +25,11 @@ static bool none(int64_t i, int64_t c)
     return (void)i, (void)c, false;
 }
 
+static bool all(int64_t i, int64_t c)
+{
+    return (void)i, (void)c, true;
+}
+
 static bool row_30(int64_t i, int64_t c)
 {
     return (void)c, i == 30;
@@ -117,10 +122,10 @@ static void c4_a_nan_poisons_what_sees_it(void **state)
     }
 }
 
-/* Row 30 of Q is NaN, and so is its LSE: a NaN in its dQ, in dK and dV of the keys it sees and their gradients of
- * bias; whatever it does not see is as it was. The group is as wide as a strip, so that on some tables all rows of a
- * strip see the same keys. */
-static void a_nan_row(const char *dtype, const char *bias, const char *table)
+/* Row 30 of Q is NaN, or key 30, and so is the LSE of row 30, or of all rows from it on: a NaN in their dQ, in dK and
+ * dV of the keys they see and in the gradients of bias there; whatever they do not see is as it was. The group is as
+ * wide as a strip, so that on some tables all rows of a strip see the same keys. */
+static void nan_rows(const char *dtype, const char *bias, const char *table, bool key)
 {
     const char *line = "hq=32 hkv=1 nq=40 nk=40 d=8 dtype=%s causal=1 bias=%s d_bias=f32 pass=backward";
     trial clean = trial_open(line, dtype, bias), t = trial_open(line, dtype, bias);
@@ -130,15 +135,15 @@ static void a_nan_row(const char *dtype, const char *bias, const char *table)
     tensor_fill(&b->bias, 0.5);
     forward_on(&clean, table);
     backward_on(&clean, table);
-    poison(b->q, false);
+    poison(key ? b->k : b->q, false);
     forward_on(&t, table);
     backward_on(&t, table);
-    assert_poisoned(&b->dq, &a->dq, slack, row_30);
-    assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
-    assert_poisoned(&b->dv, &a->dv, slack, up_to_30);
+    assert_poisoned(&b->dq, &a->dq, slack, key ? from_30 : row_30);
+    assert_poisoned(&b->dk, &a->dk, slack, key ? all : up_to_30);
+    assert_poisoned(&b->dv, &a->dv, slack, key ? all : up_to_30);
     for (int64_t i = 0; i < b->d_bias.shape[2]; i++) {
         for (int64_t j = 0; j < 40; j++) {
-            const bool nan = (b->d_bias.shape[2] == 1 || i == 30) && j <= 30;
+            const bool nan = b->d_bias.shape[2] == 1 ? key || j <= 30 : (key ? i >= 30 : i == 30) && j <= i;
             const double x = oracle_element(&b->d_bias, 0, 0, i, j), y = oracle_element(&a->d_bias, 0, 0, i, j);
             if (nan ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
                 fail_msg("%s %s: d_bias of query %lld, key %lld: %g, without the NaN %g", table ? table : "usual bits",
@@ -150,14 +155,14 @@ static void a_nan_row(const char *dtype, const char *bias, const char *table)
     trial_close(&t);
 }
 
-static void c4_a_nan_row_poisons_what_it_sees(void **state)
+static void c4_nan_rows_poison_what_they_see(void **state)
 {
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"}, *const biases[] = {"k", "qk", "hqk"};
     int own;
     const char *const *tables = tables_own_bits(&own);
     (void)state;
-    for (int n = 0; n < 12 * (own + 1); n++) {
-        a_nan_row(dtypes[n % 4], biases[n / 4 % 3], n < 12 ? NULL : tables[n / 12 - 1]);
+    for (int n = 0; n < 24 * (own + 1); n++) {
+        nan_rows(dtypes[n % 4], biases[n / 4 % 3], n < 24 ? NULL : tables[n / 24 - 1], n / 12 % 2);
     }
 }
 
@@ -238,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(c4_a_nan_poisons_what_sees_it),
-        cmocka_unit_test(c4_a_nan_row_poisons_what_it_sees),
+        cmocka_unit_test(c4_nan_rows_poison_what_they_see),
         cmocka_unit_test(c7_a_nan_and_threads),
         cmocka_unit_test(an_infinite_key),
         cmocka_unit_test(c4_what_is_masked_has_no_influence),
