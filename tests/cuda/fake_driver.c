@@ -24,6 +24,22 @@ void fake_reset(void)
     fake.shared_bytes = 227 << 10;
 }
 
+attn_status fake_create(int ordinal, attn_context **context)
+{
+    attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA, .device_ordinal = ordinal};
+    return attn_context_create(&config, context);
+}
+
+attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d)
+{
+    static _Alignas(64) char memory[64];
+    attn_forward_args a = {.struct_size = sizeof a};
+    a.q = attn_tensor_bshd(memory, dtype, 2, rows, 4, d);
+    a.k = attn_tensor_bshd(memory, dtype, 2, keys, 4, d);
+    a.v = a.k, a.o = a.q;
+    return a;
+}
+
 static cu_result answer(void)
 {
     return ++fake.calls == fake.fail_at ? FAKE_ERROR : 0;
@@ -195,7 +211,8 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
                                     grid_x * grid_y * grid_z,
                                     block_x * block_y * block_z,
                                     shared_bytes,
-                                    stream};
+                                    stream,
+                                    *(const attn_cuda_forward_params *)params[0]};
         fake.launches++;
     }
     return result;
@@ -206,6 +223,7 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
                                  int interleave, int swizzle, int promotion, int fill)
 {
     (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    fake.box_rows[fake.maps++ % 4] = box[1];
     bool can = rank == 4 && (uintptr_t)address % 16 == 0;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;

@@ -20,6 +20,7 @@ typedef struct fake_launched {
     cu_device device; /* of the current context */
     unsigned grid, threads, shared_bytes;
     cu_stream stream;
+    attn_cuda_forward_params params;
 } fake_launched;
 
 typedef struct fake_driver {
@@ -35,6 +36,8 @@ typedef struct fake_driver {
     int calls, retained, loaded, pushes, launches;
     unsigned long long cleared; /* the address of the last memset */
     fake_launched last;         /* of the launches */
+    int maps;                   /* of tensors; the rows of the last four's boxes */
+    uint32_t box_rows[4];
     cu_context stack[FAKE_DEPTH];
     int depth;
 } fake_driver;
@@ -43,5 +46,11 @@ extern fake_driver fake;
 
 /* Two GPUs of sm_90, driver 12.0, no context current, nothing happened. */
 void fake_reset(void);
+
+/* A context of a GPU. */
+attn_status fake_create(int ordinal, attn_context **context);
+
+/* Two sequences, four heads, d_v = d. Nothing on the host looks behind the pointers, which are aligned to 64 bytes. */
+attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d);
 
 #endif

@@ -1,0 +1,250 @@
+/*
+ * test_launches.c: plans and launches of a forward pass (src/cuda/plan.c, forward.c) on GPUs that a driver without one
+ * pretends (fake_driver.c): the kernel, what it is handed, and the maps of tensors for its TMA. Whole plans of one GPU
+ * are in tests/plan/h200.txt.
+ */
+#include "fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+static void assert_nothing_kept(void)
+{
+    assert_int_equal(fake.retained, 0);
+    assert_int_equal(fake.loaded, 0);
+}
+
+/* ---- GPUs of several kinds ------------------------------------------------------------------------------------- */
+
+static void assert_launches_fit(attn_context *context)
+{
+    static const attn_dtype dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
+    static const int64_t sizes[] = {1, 8, 33, 64, 65, 128, 200, 256, 300};
+    for (int n = 0; n < 4 * 9 * 2 * 2; n++) {
+        attn_forward_args a = fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16]);
+        a.softcap = n / 8 % 2;
+        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        assert_int_equal(fake.launches, n + 1);
+        assert_in_range(fake.last.shared_bytes, 0, fake.shared_bytes);
+        assert_in_range(fake.last.threads, 64, 512);
+        assert_true(fake.capability == 90 || strstr(fake.last.kernel, "sm90") == NULL);
+    }
+}
+
+/* An A100, its smaller kin, an H100, and what came after it: kernels of sm_90a are for sm_90 alone. */
+static void test_capabilities(void **state)
+{
+    static const struct {
+        int capability, shared_bytes, images;
+    } gpus[] = {{80, 163 << 10, 2}, {86, 99 << 10, 2}, {90, 227 << 10, 3}, {100, 227 << 10, 2}, {120, 99 << 10, 2}};
+    attn_context *context;
+    (void)state;
+    for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        fake_reset();
+        fake.capability = gpus[i].capability, fake.shared_bytes = gpus[i].shared_bytes;
+        assert_int_equal(fake_create(0, &context), ATTN_OK);
+        assert_int_equal(fake.loaded, gpus[i].images);
+        assert_launches_fit(context);
+        attn_context_destroy(context);
+        assert_nothing_kept();
+    }
+    fake_reset();
+    fake.capability = 75;
+    assert_int_equal(fake_create(0, &context), ATTN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(attn_last_error(), "sm_75"));
+    assert_nothing_kept();
+}
+
+/* Why f32 with d = 128 is not on the tensor cores of a GPU whose shared memory is too small for it. */
+static void test_why(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args a = fake_args(ATTN_F32, 300, 300, 128);
+    (void)state;
+    fake_reset();
+    fake.capability = 80, fake.shared_bytes = 163 << 10;
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_f32");
+    assert_non_null(strstr(plan.why, "shared memory"));
+    attn_context_destroy(context);
+}
+
+/* ---- Plans of any size ----------------------------------------------------------------------------------------- */
+
+/* A GPU's count of operations is a formula, the CPU's a count of every row's keys. */
+static void test_flops(void **state)
+{
+    static const int64_t lengths[] = {1, 6, 100, 257}, windows[] = {-1, 0, 7, 99, 300};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int n = 0; n < 4 * 4 * 5 * 5 * 2; n++) {
+        attn_plan gpu = {.struct_size = sizeof gpu}, cpu = gpu;
+        attn_forward_args a = fake_args(ATTN_F32, lengths[n % 4], lengths[n / 4 % 4], 8);
+        a.window_left = windows[n / 16 % 5], a.window_right = windows[n / 80 % 5];
+        a.flags = ATTN_WINDOW | (n / 400 ? ATTN_TOP_LEFT : 0);
+        assert_int_equal(attn_forward_plan(context, &a, &gpu), ATTN_OK);
+        assert_int_equal(attn_forward_plan(NULL, &a, &cpu), ATTN_OK);
+        assert_true(gpu.flops == cpu.flops);
+    }
+    attn_context_destroy(context);
+}
+
+/* Any extents may be declared of an axis with a stride of 0: planning takes no longer, nothing overflows, and what the
+ * kernels cannot count is refused. */
+static void test_sizes(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args a = fake_args(ATTN_F32, 5, 30, 64);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    alarm(20);
+    a = (attn_forward_args){.struct_size = sizeof a, .flags = ATTN_CAUSAL};
+    a.q = attn_tensor_bshd(&plan, ATTN_F32, 1, INT64_C(100000000000), 1, 64);
+    a.k = attn_tensor_bshd(&plan, ATTN_F32, 1, 30, 1, 64);
+    a.k.shape[1] = INT64_C(1) << 60, a.k.stride[1] = 0;
+    a.v = a.k, a.o = a.q;
+    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_OK);
+    alarm(0);
+
+    a = fake_args(ATTN_F32, 5, 30, 64);
+    a.q.shape[3] = a.k.shape[3] = INT64_C(1) << 40;
+    memset(a.q.stride, 0, sizeof a.q.stride), memset(a.k.stride, 0, sizeof a.k.stride);
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+
+    a = fake_args(ATTN_F32, 5, 30, 64);
+    a.q.shape[0] = a.k.shape[0] = a.v.shape[0] = a.o.shape[0] = 1;
+    a.cu_seqlens_q = (attn_tensor){&plan, {INT64_MAX, 1, 1, 1}, {0}, ATTN_I64, 0};
+    a.cu_seqlens_k = a.cu_seqlens_q;
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(fake.launches, 0);
+    attn_context_destroy(context);
+}
+
+/* ---- What a kernel is handed ----------------------------------------------------------------------------------- */
+
+/* Rows of a warpgroup, keys of a block, rows of a warp: as the kernels expect their boxes. */
+static void test_boxes(void **state)
+{
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int64_t d = 64; d <= 256; d *= 2) {
+        attn_forward_args a = fake_args(ATTN_BF16, 300, 300, d);
+        const uint32_t keys = d == 256 ? 80 : 128, rows[4] = {64, keys, keys, 16};
+        fake.maps = 0;
+        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        assert_int_equal(fake.maps, 4);
+        assert_memory_equal(fake.box_rows, rows, sizeof rows);
+    }
+    attn_context_destroy(context);
+}
+
+/* The TMA takes addresses and strides in multiples of 16 bytes, and none backwards: the fake driver refuses others. */
+static void test_alignment(void **state)
+{
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int which = 0; which < 4; which++) {
+        for (int how = 0; how < 4; how++) {
+            attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 64);
+            attn_tensor *const tensors[] = {&a.q, &a.k, &a.v, &a.o}, *t = tensors[which];
+            t->data = (char *)t->data + (how == 0 ? 8 : 0);
+            t->stride[1] += how == 1 ? 4 : 0;
+            t->stride[1] *= how == 2 ? -1 : 1;
+            t->stride[2] = how == 3 ? INT64_C(1) << 40 : t->stride[2];
+            assert_int_equal(attn_forward(context, &a), ATTN_OK);
+            assert_string_equal(fake.last.kernel,
+                                which == 3 ? "attn_forward_sm90_bf16_d64" : "attn_forward_sm90_bf16_d64_any");
+            assert_int_equal(fake.last.params.o_boxed, false);
+        }
+    }
+    attn_context_destroy(context);
+}
+
+static attn_cuda_forward_params params_of(attn_context *context, const attn_forward_args *args)
+{
+    assert_int_equal(attn_forward(context, args), ATTN_OK);
+    return fake.last.params;
+}
+
+static void test_params(void **state)
+{
+    static const float log2_e = 1.44269504f;
+    attn_context *context;
+    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), a;
+    attn_cuda_forward_params p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    p = params_of(context, &plain);
+    assert_true(p.whole && p.o_boxed && !p.statistics && !p.steps && p.scale_log2 == log2_e / 8);
+
+    a = plain, a.softcap = 5; /* the kernel scales before the steps */
+    p = params_of(context, &a);
+    assert_true(p.steps && p.scale_log2 == log2_e);
+    a = plain, a.flags = ATTN_SCALE, a.softmax_scale = -1;
+    assert_true(params_of(context, &a).steps);
+
+    a = plain, a.lse = attn_tensor_bshd(a.q.data, ATTN_F32, 2, 300, 4, 1);
+    assert_true(params_of(context, &a).statistics);
+    a = plain, a.row_max = attn_tensor_bshd(a.q.data, ATTN_F32, 2, 300, 4, 1);
+    assert_true(params_of(context, &a).statistics);
+    a = plain, a.sinks = attn_tensor_bshd(a.q.data, ATTN_F32, 1, 4, 1, 1);
+    assert_true(params_of(context, &a).statistics);
+
+    a = plain, a.seqused_q = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
+    assert_true(!params_of(context, &a).whole);
+    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64");
+    a = plain, a.seqused_k = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
+    assert_true(!params_of(context, &a).whole);
+    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_any");
+    attn_context_destroy(context);
+}
+
+/* Columns that share the L2 cache: whole groups of heads, whose keys are the same. */
+static void test_sections(void **state)
+{
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int64_t n = 512; n <= 65536; n *= 2) {
+        attn_forward_args a = fake_args(ATTN_BF16, n, n, 128);
+        a.flags = ATTN_CAUSAL;
+        a.q.shape[2] = a.o.shape[2] = 7 * 4; /* of each sequence's 28 heads 7 have their keys in common */
+        a.q.stride[2] = a.o.stride[2] = 2 * n * 4 * 128;
+        attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.columns, 2 * 28);
+        assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
+        assert_int_equal(s.section % 7, 0);
+        assert_in_range(s.section, 7, 2 * 28);
+        double bytes = (double)s.section / 7 * (double)n * 2 * 128 * 2;
+        assert_true(s.section == 2 * 28 || s.section >= 66 || bytes <= 25 << 20);
+    }
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),      cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_boxes),    cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_params),       cmocka_unit_test(test_sections),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
