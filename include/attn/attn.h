@@ -22,6 +22,8 @@
  *   };
  *   if (attn_forward(NULL, &a) != ATTN_OK) fprintf(stderr, "%s\n", attn_last_error());
  *
+ * C++ before C++20: attn_forward_args a = {}; a.struct_size = sizeof a; a.q = ...
+ *
  * ---- Semantics ------------------------------------------------------------------------------------------------
  *
  * For query row i, key j, query head h, sequence b (lengths Nq, Nk of that sequence):
@@ -201,7 +203,8 @@ typedef struct attn_allocator {
  * Threads to run on. parallel_for is the loop
  *     for (i = 0; i < n; i++) task(arg, i, thread);
  * in any order and on any threads; it returns when all n tasks are done. thread is in [0, num_threads(user)) and no
- * two tasks run at once with the same thread number. Results do not depend on what it does. Fits OpenMP, TBB,
+ * two tasks run at once with the same thread number. Results do not depend on what it does. num_threads is asked in
+ * every call; a workspace of a size asked for earlier is large enough while it has not grown. Fits OpenMP, TBB,
  * pthreadpool or a game's job system in five lines (docs/api.md).
  */
 typedef struct attn_executor {
@@ -217,7 +220,8 @@ typedef struct attn_context_config {
     int32_t device;         /* attn_device; pointers in a call belong to this device, those of lengths too */
     int32_t device_ordinal; /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
                                 primary one is retained; calls use the calling thread's current one if it has one */
-    int32_t threads;        /* size of the context's own pool; 0 = one per core this process may use */
+    int32_t threads;        /* size of the context's own pool; 0 = one per core in the creating thread's affinity. A
+                               quota of processor time (a container's cpu.max) is not looked at: say it here */
     int32_t reserved;       /* 0 */
     const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the environment
                         variable ATTN_CPU, or else the best there is */
@@ -331,7 +335,8 @@ typedef struct attn_plan {
     uint64_t workspace_bytes;
 } attn_plan;
 
-/* Fills *plan. The same errors as attn_forward, except for the workspace, which is not looked at. */
+/* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as attn_forward,
+ * except for the workspace, which is not looked at. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan);
 
 /* ---- Backward ------------------------------------------------------------------------------------------------- */
@@ -424,7 +429,7 @@ ATTN_API int32_t attn_version(void);
 typedef struct attn_info {
     uint64_t struct_size;
     const char *version;      /* "0.1.0" */
-    const char *build;        /* compiler and options */
+    const char *build;        /* the compiler and its version */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
     const char *cpu_tables;   /* all tables that this machine can run, best first; all but amx give the same bits */
