@@ -220,8 +220,8 @@ typedef struct attn_context_config {
     int32_t device;         /* attn_device; pointers in a call belong to this device, those of lengths too */
     int32_t device_ordinal; /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
                                 primary one is retained; calls use the calling thread's current one if it has one */
-    int32_t threads;        /* size of the context's own pool; 0 = one per core in the creating thread's affinity. A
-                               quota of processor time (a container's cpu.max) is not looked at: say it here */
+    int32_t threads;        /* size of the context's own pool; 0 = one per core in the creating thread's affinity, or as
+                               many as a quota of processor time allows (cpu.max of control groups, version 2) */
     int32_t reserved;       /* 0 */
     const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the environment
                         variable ATTN_CPU, or else the best there is */

@@ -4,6 +4,7 @@
 #include "api/context.h"
 #include "api/args.h"
 #include "core/error.h"
+#include "cpu/cores.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ static attn_status fill_context(attn_context *x, const attn_context_config *conf
         return status;
     }
     x->machine.caches = attn_cpu_caches();
-    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_count() : 1; /* a GPU's context needs no pool */
+    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1; /* a GPU's context needs no pool */
     x->machine.threads = config->threads > 0 ? config->threads : most;
     x->executor = config->executor;
     if (x->executor.parallel_for == NULL) {

@@ -1,11 +1,10 @@
 /*
- * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches and cores by the operating
+ * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the operating
  * system. Called once per context; keeps nothing.
  */
 #define _GNU_SOURCE
 #include "cpu/features.h"
 #include <errno.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -95,11 +94,4 @@ static int64_t cache(int name)
 attn_caches attn_cpu_caches(void)
 {
     return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE)};
-}
-
-int32_t attn_cpu_count(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-    return n > 0 ? (int32_t)n : 1;
 }

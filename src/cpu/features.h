@@ -28,7 +28,4 @@ typedef struct attn_caches {
 
 attn_caches attn_cpu_caches(void);
 
-/* Cores this process may run on, at least 1. */
-int32_t attn_cpu_count(void);
-
 #endif
