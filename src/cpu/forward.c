@@ -182,7 +182,7 @@ static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool
     }
     const int64_t size = r->uk->key_block, step = r->uk->key_step;
     /* pv reads keys up to a multiple of step: the same ones, whichever strips share the item */
-    const int64_t end = min64((hull.hi + step - 1) / step * step, r->seq.nk);
+    const int64_t end = min64(round_up(hull.hi, step), r->seq.nk);
     attn_host_flush(r->uk->flushes);
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, end)}, keys;

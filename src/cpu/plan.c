@@ -22,11 +22,6 @@ static uint64_t align64(uint64_t n)
     return (n + 63) & ~(uint64_t)63;
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static int64_t longest_sequence(const attn_problem *p)
 {
     int64_t rows = p->varlen ? 0 : p->q.shape[1];

@@ -46,11 +46,6 @@ static uint64_t take(size *s, int64_t a, int64_t b, int real)
     return at;
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s)
 {
     if (pass->dq && pass->dkv) {

@@ -1,6 +1,6 @@
 /*
  * real.h: elements of arrays of a kernel table's arithmetic type, f32 or f64, for the loops around the kernels; and the
- * smaller and the larger of two indices. Static, hence without the library's prefix.
+ * smaller and the larger of two indices, and the next multiple. Static, hence without the library's prefix.
  */
 #ifndef ATTN_CPU_REAL_H
 #define ATTN_CPU_REAL_H
@@ -56,6 +56,12 @@ static inline int64_t min64(int64_t a, int64_t b)
 static inline int64_t max64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+/* To a multiple of `to`. */
+static inline int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
 }
 
 #endif
