@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,9 @@ int32_t attn_cpu_cores(void)
 {
     const int saved = errno;
     cpu_set_t set;
-    const int own = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0; /* not beyond CPU_SETSIZE = 1024 cores */
+    const long own = known ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
     const int32_t quota = attn_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     errno = saved;
-    return own < 1 ? 1 : own < quota ? own : quota;
+    return own < 1 ? 1 : own < quota ? (int32_t)own : quota;
 }
