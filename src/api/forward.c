@@ -52,7 +52,11 @@ static attn_status run_cuda(const forward_call *c)
 {
     const attn_cuda_call call = {c->args.stream, c->args.workspace ? attn_align_up(c->args.workspace) : NULL,
                                  c->args.workspace_bytes};
-    return attn_cuda_forward(c->context->cuda, &c->problem, &call);
+    attn_host host;
+    attn_host_leave(&host); /* as in prepare() */
+    attn_status status = attn_cuda_forward(c->context->cuda, &c->problem, &call);
+    attn_host_return(&host);
+    return status;
 }
 
 attn_status attn_forward(attn_context *context, const attn_forward_args *args)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fenv.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,6 +194,11 @@ static void test_params(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     p = params_of(context, &plain);
     assert_true(p.whole && p.o_boxed && !p.statistics && !p.steps && p.scale_log2 == log2_e / 8);
+
+    fesetround(FE_UPWARD); /* the nearest f32 is below log2 e */
+    p = params_of(context, &plain);
+    fesetround(FE_TONEAREST);
+    assert_true(p.scale_log2 == log2_e / 8);
 
     a = plain, a.softcap = 5; /* the kernel scales before the steps */
     p = params_of(context, &a);
