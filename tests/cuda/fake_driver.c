@@ -30,6 +30,11 @@ attn_status fake_create(int ordinal, attn_context **context)
     return attn_context_create(&config, context);
 }
 
+bool fake_keeps_nothing(void)
+{
+    return fake.retained == 0 && fake.loaded == 0;
+}
+
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d)
 {
     static _Alignas(64) char memory[64];

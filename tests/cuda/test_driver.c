@@ -16,12 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void assert_nothing_kept(void)
-{
-    assert_int_equal(fake.retained, 0);
-    assert_int_equal(fake.loaded, 0);
-}
-
 /* ---- Opening the driver: once in a process, so each in a child of its own -------------------------------------- */
 
 static void assert_refused(const char *sentence)
@@ -77,7 +71,7 @@ static void test_primary_context(void **state)
     assert_int_equal(fake.loaded, 3);
     assert_int_equal(fake.depth, 0);
     attn_context_destroy(context);
-    assert_nothing_kept();
+    assert_true(fake_keeps_nothing());
 }
 
 /* The creator's own context is taken if it is of this GPU, and stays current in any case. */
@@ -94,7 +88,7 @@ static void test_own_context(void **state)
         assert_int_equal(fake.depth, 1);
         assert_ptr_equal(fake.stack[0], &own);
         attn_context_destroy(context);
-        assert_nothing_kept();
+        assert_true(fake_keeps_nothing());
         assert_int_equal(fake.depth, 1);
     }
 }
@@ -108,7 +102,7 @@ static void test_ordinals(void **state)
         fake_reset();
         assert_int_equal(fake_create(wrong[i], &context), ATTN_ERR_UNSUPPORTED);
         assert_null(context);
-        assert_nothing_kept();
+        assert_true(fake_keeps_nothing());
     }
 }
 
@@ -129,14 +123,14 @@ static void test_create_fails(void **state)
             assert_int_equal(status, ATTN_ERR_DEVICE);
             assert_non_null(strstr(attn_last_error(), "it was told to fail (CUDA_ERROR_FAKE)"));
             assert_null(context);
-            assert_nothing_kept();
+            assert_true(fake_keeps_nothing());
             failures++;
         }
     }
     assert_true(fake.calls < fake.fail_at);
     assert_true(failures > 50); /* each kernel is three of them */
     attn_context_destroy(context);
-    assert_nothing_kept();
+    assert_true(fake_keeps_nothing());
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
@@ -184,7 +178,7 @@ static void test_callers_context(void **state)
         assert_int_equal(fake.pushes, pushes);
         assert_int_equal(fake.depth, 1);
         attn_context_destroy(context);
-        assert_nothing_kept();
+        assert_true(fake_keeps_nothing());
     }
 }
 

@@ -15,12 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void assert_nothing_kept(void)
-{
-    assert_int_equal(fake.retained, 0);
-    assert_int_equal(fake.loaded, 0);
-}
-
 /* ---- GPUs of several kinds ------------------------------------------------------------------------------------- */
 
 static void assert_launches_fit(attn_context *context)
@@ -53,13 +47,13 @@ static void test_capabilities(void **state)
         assert_int_equal(fake.loaded, gpus[i].images);
         assert_launches_fit(context);
         attn_context_destroy(context);
-        assert_nothing_kept();
+        assert_true(fake_keeps_nothing());
     }
     fake_reset();
     fake.capability = 75;
     assert_int_equal(fake_create(0, &context), ATTN_ERR_UNSUPPORTED);
     assert_non_null(strstr(attn_last_error(), "sm_75"));
-    assert_nothing_kept();
+    assert_true(fake_keeps_nothing());
 }
 
 /* Why f32 with d = 128 is not on the tensor cores of a GPU whose shared memory is too small for it. */
