@@ -3,7 +3,7 @@
  * function of the problem and of a few numbers, but a context needs the GPU itself.
  */
 #include "plan_gpu.h"
-#include "cuda/forward.h"
+#include "cuda/forward/forward.h"
 
 attn_status plan_for_h200(const attn_forward_args *args, attn_plan *plan)
 {

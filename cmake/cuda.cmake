@@ -3,11 +3,13 @@
 option(ATTN_CUDA "build kernels for NVIDIA GPUs (needs nvcc)" ON)
 find_program(ATTN_NVCC nvcc HINTS /usr/local/cuda/bin)
 
-# attn_image(name architecture...): src/cuda/kernel/<name>.cu -> <name>.fatbin. Fails on spills and serialised products.
+# attn_image(name architecture...): src/cuda/kernel/<operation>/<name>.cu -> <name>.fatbin. Fails on spills and serialised products.
 function(attn_image name)
-  set(source ${PROJECT_SOURCE_DIR}/src/cuda/kernel/${name}.cu)
+  string(REGEX MATCH "^[a-z]+" operation ${name})
+  set(source ${PROJECT_SOURCE_DIR}/src/cuda/kernel/${operation}/${name}.cu)
   set(image ${PROJECT_BINARY_DIR}/${name}.fatbin)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*.cuh ${PROJECT_SOURCE_DIR}/src/cuda/*.inc
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*.cuh
+    ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*/*.cuh ${PROJECT_SOURCE_DIR}/src/cuda/*.inc
     ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/core/*.h ${PROJECT_SOURCE_DIR}/include/attn/*.h)
   add_custom_command(OUTPUT ${image}
     COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
@@ -17,7 +19,7 @@ function(attn_image name)
 endfunction()
 
 if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)

@@ -4,8 +4,8 @@
 #include "api/args.h"
 #include "api/workspace.h"
 #include "core/error.h"
-#include "cpu/backward.h"
-#include "cpu/host.h"
+#include "cpu/backward/backward.h"
+#include "cpu/machine/host.h"
 
 typedef struct backward_call {
     attn_context *context;

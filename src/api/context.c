@@ -4,7 +4,7 @@
 #include "api/context.h"
 #include "api/args.h"
 #include "core/error.h"
-#include "cpu/cores.h"
+#include "cpu/machine/cores.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

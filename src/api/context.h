@@ -4,8 +4,8 @@
 #ifndef ATTN_API_CONTEXT_H
 #define ATTN_API_CONTEXT_H
 
-#include "cpu/forward.h"
-#include "cpu/pool.h"
+#include "cpu/forward/forward.h"
+#include "cpu/machine/pool.h"
 #include "cuda/cuda.h"
 
 struct attn_context {

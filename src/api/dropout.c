@@ -4,7 +4,7 @@
 #include "api/args.h"
 #include "api/context.h"
 #include "core/error.h"
-#include "cpu/host.h"
+#include "cpu/machine/host.h"
 
 typedef struct mask_job {
     attn_tensor keep;

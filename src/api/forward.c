@@ -5,7 +5,7 @@
 #include "api/workspace.h"
 #include "core/error.h"
 #include "core/mask.h"
-#include "cpu/host.h"
+#include "cpu/machine/host.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "api/context.h"
 #include "core/error.h"
 #include "core/half.h"
-#include "cpu/host.h"
+#include "cpu/machine/host.h"
 #include <math.h>
 
 static attn_status bad_part(const char *name, int64_t part, const char *why)

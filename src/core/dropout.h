@@ -1,6 +1,6 @@
 /*
  * dropout.h: which positions dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j), nothing else. C and
- * CUDA. The vectorised form of the same numbers is in cpu/ukernel/body_grad.h.
+ * CUDA. The vectorised form of the same numbers is in cpu/ukernel/body/body_grad.h.
  */
 #ifndef ATTN_CORE_DROPOUT_H
 #define ATTN_CORE_DROPOUT_H

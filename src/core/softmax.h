@@ -1,8 +1,8 @@
 /*
  * softmax.h: the end of a row's softmax. The kernels hand over the largest score `max` of the row, l = sum exp(s - max)
  * and OT = sum exp(s - max) v; here is what O's divisor and the LSE are, with an attention sink (-inf: none) as one
- * more score whose value row is 0. In double, once per row. Called by cpu/forward.c; not here: the running update,
- * which is the kernels' business (cpu/ukernel.h).
+ * more score whose value row is 0. In double, once per row. Called by cpu/forward/forward.c; not here: the running update,
+ * which is the kernels' business (cpu/ukernel/table.h).
  */
 #ifndef ATTN_CORE_SOFTMAX_H
 #define ATTN_CORE_SOFTMAX_H

@@ -7,7 +7,7 @@
 
 #include "core/compiler.h"
 #include "core/half.h"
-#include "cpu/ukernel.h"
+#include "cpu/ukernel/table.h"
 
 /* Columns 0 .. cols-1 of row i. */
 static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t cols)

@@ -5,7 +5,7 @@
 #ifndef ATTN_CPU_REAL_H
 #define ATTN_CPU_REAL_H
 
-#include "cpu/ukernel.h"
+#include "cpu/ukernel/table.h"
 
 static inline void set_real(const attn_ukernel *uk, void *array, int64_t i, double x)
 {

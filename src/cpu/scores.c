@@ -3,7 +3,7 @@
  */
 #include "cpu/scores.h"
 #include "core/half.h"
-#include "cpu/ukernel_grad.h"
+#include "cpu/ukernel/table_grad.h"
 #include <math.h>
 
 attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk)

@@ -1,6 +1,6 @@
 /*
  * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The step between qk and the
- * softmax, the same in the forward (cpu/forward.c) and in the backward pass (cpu/backward.c). Not here: the arithmetic
+ * softmax, the same in the forward (cpu/forward/forward.c) and in the backward pass (cpu/backward/backward.c). Not here: the arithmetic
  * (ukernel.h: score, mask, bias), what a mask is (core/mask.h).
  */
 #ifndef ATTN_CPU_SCORES_H
@@ -8,7 +8,7 @@
 
 #include "core/mask.h"
 #include "cpu/real.h"
-#include "cpu/ukernel.h"
+#include "cpu/ukernel/table.h"
 
 /* How scores are computed: part of a plan. */
 typedef struct attn_score_plan {

@@ -2,7 +2,7 @@
  * context.c: a GPU and its kernels, loaded once. Called by api/context.c.
  */
 #include "core/error.h"
-#include "cuda/forward.h"
+#include "cuda/forward/forward.h"
 #include <stdio.h>
 #include <string.h>
 

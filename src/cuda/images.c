@@ -2,7 +2,7 @@
  * images.c: the compiled kernels as bytes of the library. ATTN_IMAGES is the folder where the build put them.
  */
 #include "core/compiler.h"
-#include "cuda/forward.h"
+#include "cuda/forward/forward.h"
 
 #define IMAGE(name)                                                       \
     __asm__(".section .rodata\n"                                          \

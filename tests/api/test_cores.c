@@ -2,7 +2,7 @@
  * test_cores.c: threads that a context gets by itself: control groups' quotas, read from files made here, and affinity.
  */
 #include "call.h"
-#include "cpu/cores.h"
+#include "cpu/machine/cores.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  */
 #include "checks.h"
 #include "core/half.h"
-#include "cpu/ukernel_grad.h"
+#include "cpu/ukernel/table_grad.h"
 #include "panel.h"
 
 #include <math.h>

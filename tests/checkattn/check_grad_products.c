@@ -5,7 +5,7 @@
  * have them here too is check_grad.c's.
  */
 #include "checks.h"
-#include "cpu/ukernel_grad.h"
+#include "cpu/ukernel/table_grad.h"
 #include "panel.h"
 
 #include <math.h>

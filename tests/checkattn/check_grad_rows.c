@@ -3,7 +3,7 @@
  * the chain of fused multiply-adds that the contract gives. Tables with products of their own: check_grad_products.c.
  */
 #include "checks.h"
-#include "cpu/ukernel_grad.h"
+#include "cpu/ukernel/table_grad.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * checkattn.c: the kernel harness: every table of src/cpu/ukernels.inc that this machine can run, every member of it,
+ * checkattn.c: the kernel harness: every table of src/cpu/ukernel/tables.inc that this machine can run, every member of it,
  * against the scalar table bit for bit and against float64 within derived bounds, in memory with guard pages (contract
  * T4; the idea is dav1d's checkasm). What whole operations compute is tests/op.
  *
@@ -7,8 +7,8 @@
  * checkattn --exp2 [--isa=GLOB]
  */
 #include "checks.h"
-#include "cpu/features.h"
-#include "cpu/select.h"
+#include "cpu/machine/features.h"
+#include "cpu/machine/select.h"
 #include "exhaust.h"
 #include "measure.h"
 #include "selftest.h"

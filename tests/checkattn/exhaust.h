@@ -4,7 +4,7 @@
 #ifndef TESTS_CHECKATTN_EXHAUST_H
 #define TESTS_CHECKATTN_EXHAUST_H
 
-#include "cpu/ukernel.h"
+#include "cpu/ukernel/table.h"
 
 /* Prints, in a minute or so: the largest error in ulps of the results that are normal numbers, and where; from where on
  * results are 0; how often and how far the function steps back instead of being monotone; a hash of all results, which

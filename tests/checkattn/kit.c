@@ -2,7 +2,7 @@
  * kit.c: see kit.h.
  */
 #include "kit.h"
-#include "cpu/host.h"
+#include "cpu/machine/host.h"
 #include "inputs.h"
 #include "problem.h"
 

@@ -8,7 +8,7 @@
 #ifndef TESTS_CHECKATTN_KIT_H
 #define TESTS_CHECKATTN_KIT_H
 
-#include "cpu/ukernel.h"
+#include "cpu/ukernel/table.h"
 
 #include <stdbool.h>
 #include <stddef.h>

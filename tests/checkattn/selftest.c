@@ -4,8 +4,8 @@
  */
 #include "selftest.h"
 #include "checks.h"
-#include "cpu/select.h"
-#include "cpu/ukernel_grad.h"
+#include "cpu/machine/select.h"
+#include "cpu/ukernel/table_grad.h"
 
 #include <math.h>
 #include <stdio.h>

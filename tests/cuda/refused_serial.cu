@@ -2,7 +2,7 @@
  * refused_serial.cu: a product of the tensor cores across a function's boundary, which the compiler serialises (C7510);
  * tools/cuda-image must refuse it. Never run.
  */
-#include "cuda/kernel/wgmma.cuh"
+#include "cuda/kernel/mma/wgmma.cuh"
 
 static __device__ __noinline__ void product(float (&d)[32], uint64_t a, uint64_t b)
 {

@@ -1,5 +1,5 @@
 /*
- * test_launches.c: plans and launches of a forward pass (src/cuda/plan.c, forward.c) on GPUs that a driver without one
+ * test_launches.c: plans and launches of a forward pass (src/cuda/forward/plan.c, forward.c) on GPUs that a driver without one
  * pretends (fake_driver.c): the kernel, what it is handed, and the maps of tensors for its TMA. Whole plans of one GPU
  * are in tests/plan/h200.txt.
  */

@@ -1,9 +1,9 @@
 /*
  * features.c: what the processor of a build with ATTN_EMULATE can do: what it can, and AVX-512 and AMX in software.
  */
-#include "cpu/features.h"
+#include "cpu/machine/features.h"
 
-uint32_t attn_own_cpu_features(void); /* of src/cpu/features.c */
+uint32_t attn_own_cpu_features(void); /* of src/cpu/machine/features.c */
 
 uint32_t attn_cpu_features(void)
 {

@@ -2,8 +2,8 @@
  * tables.c: see tables.h.
  */
 #include "tables.h"
-#include "cpu/features.h"
-#include "cpu/select.h"
+#include "cpu/machine/features.h"
+#include "cpu/machine/select.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #pragma once
 #include "core/mask.h"
 #include "cuda/params.h"
-#include "ptx.cuh"
+#include "cuda/kernel/ptx/ptx.cuh"
 
 struct Item {
     attn_sequence sequence;

@@ -1,0 +1,308 @@
+/*
+ * bench_gpu.c: `attn bench --device cuda`: what a GPU's implementations do when bench.c asks them for samples in turn.
+ * libattn is called from this process; PyTorch's backends, and the product of two matrices that stands for what the
+ * tensor cores give, in one Python process on the same GPU (bench/peers/peers_cuda.py). Only one of the two has work on the
+ * GPU at a time, and each times itself between two events of its own.
+ *
+ * Power decides on clocks, and a kernel runs at the clock that those before it left behind: in turns of 20 ms the order
+ * of implementations made differences of 20 %. Hence turns of a few calls (docs/cuda.md, "How it is measured").
+ *
+ * A call is timed in two ways: replayed from a graph of calls, which is the GPU's own time, and enqueued one by one,
+ * which on short problems is what enqueueing costs in C or in Python.
+ */
+#include "args.h"
+#include "bench.h"
+#include "errors.h"
+#include "gpu.h"
+#include "gpu_copy.h"
+#include "peer.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GRAPH_CALLS = 20, ERROR_ROWS = 64 }; /* GRAPH_CALLS: as bench/peers/peers_cuda.py */
+
+/* The problem at work, and whoever works on it. */
+static struct {
+    const problem *problem;
+    int rounds; /* so far */
+    problem_tensors tensors;
+    attn_context *context;
+    void *stream, *start, *end;
+
+    /* libattn's: tensors and scratch in the GPU's memory */
+    attn_forward_args args;
+    gpu_copy copies[ARGS_TENSORS];
+    attn_plan plan;
+    void *scratch, *graph;
+    int64_t graph_calls;
+
+    /* the others' */
+    peer python;
+    bool tried, there; /* to start Python; and it has PyTorch and a GPU */
+    attn_forward_args shared;
+    const problem *shared_problem; /* whose tensors are there */
+} gpu;
+
+__attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_failure failure, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(w->why, sizeof w->why, format, list);
+    va_end(list);
+    w->failure = failure;
+    return false;
+}
+
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
+
+attn_status bench_gpu_open(void)
+{
+    attn_status status = cli_gpu_context(&gpu.context);
+    if (status != ATTN_OK) {
+        return status;
+    }
+    const char *failure = gpu_open();
+    if (failure != NULL) {
+        exit(cli_error(CLI_INTERNAL, "%s", failure));
+    }
+    gpu.stream = gpu_stream(), gpu.start = gpu_event(), gpu.end = gpu_event();
+    signal(SIGPIPE, SIG_IGN); /* a Python that is gone is a reply that is missing */
+    return ATTN_OK;
+}
+
+static void close_problem(void)
+{
+    for (int i = 0; i < ARGS_TENSORS && gpu.scratch != NULL; i++) {
+        gpu_copy_free(&gpu.copies[i]);
+    }
+    if (gpu.scratch != NULL) {
+        gpu_free(gpu.scratch);
+    }
+    if (gpu.graph != NULL) {
+        gpu_graph_free(gpu.graph);
+    }
+    problem_tensors_free(&gpu.tensors);
+    gpu.scratch = gpu.graph = NULL, gpu.problem = NULL;
+}
+
+static bool open_problem(worker *w, const problem *p)
+{
+    if (gpu.problem == p) {
+        return true;
+    }
+    close_problem();
+    if (p->pass != PASS_FORWARD) {
+        return fail(w, WORKER_BAD_PROBLEM, "GPUs have no backward pass yet");
+    }
+    if (!problem_tensors_create(p, PLACE_PLAIN, &gpu.tensors)) {
+        return fail(w, WORKER_BAD_PROBLEM, "its tensors do not fit into this machine's memory");
+    }
+    gpu.problem = p;
+    gpu.rounds = 0;
+    return true;
+}
+
+/* ---- libattn --------------------------------------------------------------------------------------------------- */
+
+static bool call_own(worker *w)
+{
+    return attn_forward(gpu.context, &gpu.args) == ATTN_OK || fail(w, WORKER_FAILED, "%s", attn_last_error());
+}
+
+static bool start_own(worker *w)
+{
+    gpu.plan.struct_size = sizeof gpu.plan;
+    attn_status status = attn_forward_plan(gpu.context, &gpu.tensors.args, &gpu.plan);
+    if (status != ATTN_OK) {
+        return fail(w, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM, "%s", attn_last_error());
+    }
+    gpu.args = gpu.tensors.args;
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        gpu.copies[i] = gpu_copy_tensor(args_at(&gpu.tensors.args, i));
+        *args_at(&gpu.args, i) = gpu.copies[i].there;
+    }
+    gpu.args.stream = gpu.stream;
+    gpu.args.workspace = gpu.scratch = gpu_alloc(gpu.plan.workspace_bytes);
+    gpu.args.workspace_bytes = gpu.plan.workspace_bytes;
+    bool ok = call_own(w);
+    gpu_wait();
+    return ok;
+}
+
+/* A graph of as many calls as asked for, GRAPH_CALLS at most. */
+static bool capture_own(worker *w, int64_t calls)
+{
+    calls = calls < GRAPH_CALLS ? calls : GRAPH_CALLS;
+    if (gpu.graph != NULL && gpu.graph_calls == calls) {
+        return true;
+    }
+    if (gpu.graph != NULL) {
+        gpu_graph_free(gpu.graph);
+    }
+    bool ok = true;
+    gpu_capture(gpu.stream);
+    for (int64_t i = 0; i < calls && ok; i++) {
+        ok = call_own(w);
+    }
+    gpu.graph = gpu_captured(gpu.stream);
+    gpu.graph_calls = calls;
+    return ok;
+}
+
+static bool sample_own(worker *w, int64_t calls, worker_times *times)
+{
+    bool ok = capture_own(w, calls) && call_own(w);
+    gpu_record(gpu.start, gpu.stream);
+    for (int64_t i = 0; i < calls && ok; i++) {
+        ok = call_own(w);
+    }
+    gpu_record(gpu.end, gpu.stream);
+    times->one_by_one = gpu_seconds(gpu.start, gpu.end) / (double)calls;
+    int64_t replays = (calls + gpu.graph_calls - 1) / gpu.graph_calls;
+    gpu_launch(gpu.graph, gpu.stream);
+    gpu_record(gpu.start, gpu.stream);
+    for (int64_t i = 0; i < replays; i++) {
+        gpu_launch(gpu.graph, gpu.stream);
+    }
+    gpu_record(gpu.end, gpu.stream);
+    times->seconds = gpu_seconds(gpu.start, gpu.end) / (double)(replays * gpu.graph_calls);
+    return ok;
+}
+
+/* ---- The others ------------------------------------------------------------------------------------------------ */
+
+static cJSON *question(const char *what, const char *name)
+{
+    cJSON *q = cJSON_CreateObject();
+    cJSON_AddStringToObject(q, "ask", what);
+    name != NULL ? cJSON_AddStringToObject(q, "peer", name) : NULL;
+    return q;
+}
+
+static bool agrees(cJSON *answer)
+{
+    cJSON_Delete(answer);
+    return answer != NULL;
+}
+
+/* Starts Python at the first call. False: there is nobody to ask, for ever. */
+static bool has_python(const char *python)
+{
+    if (!gpu.tried) {
+        gpu.tried = true;
+        gpu.there = peer_open(&gpu.python, python, peer_script_cuda) &&
+                    agrees(peer_ask(&gpu.python, question("versions", NULL)));
+    }
+    return gpu.there;
+}
+
+static bool start_peer(worker *w, const char *python)
+{
+    const char *refuses = peer_refuses(&gpu.tensors.args);
+    if (refuses != NULL) {
+        return fail(w, WORKER_REFUSED, "%s", refuses);
+    }
+    bool ok = has_python(python);
+    if (ok && gpu.shared_problem != gpu.problem) {
+        cJSON *q = question("problem", NULL);
+        ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) && agrees(peer_ask(&gpu.python, q));
+        gpu.shared_problem = ok ? gpu.problem : NULL;
+    }
+    ok = ok && agrees(peer_ask(&gpu.python, question("start", w->implementation)));
+    return ok || fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+}
+
+static bool sample_peer(worker *w, int64_t calls, worker_times *times)
+{
+    cJSON *q = question("sample", w->implementation);
+    cJSON_AddNumberToObject(q, "calls", (double)calls);
+    cJSON *answer = peer_ask(&gpu.python, q);
+    times->seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "seconds"));
+    times->one_by_one = cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "one_by_one"));
+    return agrees(answer) || fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+}
+
+/* ---- As bench.c sees them -------------------------------------------------------------------------------------- */
+
+static bool is_own(const worker *w)
+{
+    return strcmp(w->implementation, "libattn") == 0;
+}
+
+static bool start(worker *w, const char *implementation, const char *python, const problem *p)
+{
+    *w = (worker){.implementation = implementation};
+    return open_problem(w, p) && (is_own(w) ? start_own(w) : start_peer(w, python));
+}
+
+static bool sample(worker *w, int64_t calls, worker_times *times)
+{
+    times->waited = 0;
+    return is_own(w) ? sample_own(w, calls, times) : sample_peer(w, calls, times);
+}
+
+/* Of a product of matrices of the problem's type, by PyTorch. In every fifth round: the heat of so large a product
+ * lowers everyone's clock. */
+static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
+{
+    static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
+    static double last;
+    static bool told;
+    (void)w;
+    if (gpu.rounds++ % 5 == 0) {
+        cJSON *answer = NULL;
+        if (has_python(python)) {
+            cJSON *q = question("matmul", NULL);
+            cJSON_AddStringToObject(q, "dtype", type[gpu.problem->dtype]);
+            answer = peer_ask(&gpu.python, q);
+        }
+        last = answer == NULL ? NAN : cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "flops")) * 1e-9;
+        cJSON_Delete(answer);
+    }
+    if (isnan(last) && !told) {
+        told = true;
+        (void)cli_error(CLI_OK, "the rate of matrix products is not measured: %s", gpu.python.why);
+    }
+    *peaks = (worker_peaks){last, NAN};
+}
+
+static bool finish(worker *w, worker_report *report)
+{
+    bool own = is_own(w);
+    errors e;
+    if (own) {
+        gpu_copy_back(&gpu.copies[ARGS_O]);
+        gpu_copy_back(&gpu.copies[ARGS_LSE]);
+    } else if (!agrees(peer_ask(&gpu.python, question("finish", w->implementation)))) {
+        return fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+    }
+    errors_measure(own ? &gpu.tensors.args : &gpu.shared, ERROR_ROWS, &e);
+    *report = (worker_report){.workspace_bytes = own ? (double)gpu.plan.workspace_bytes : 0,
+                              .max_error = e.relative,
+                              .c = e.c,
+                              .rows = e.rows};
+    snprintf(report->kernel, sizeof report->kernel, "%s", own ? gpu.plan.kernel : gpu.python.kernel);
+    return true;
+}
+
+static void stop(worker *w)
+{
+    (void)w; /* the tensors stay for the next implementation */
+}
+
+const bench_device bench_gpu = {
+    .names = {"libattn", "cudnn", "flash", "standard"},
+    .by_default = {true, true, true, true},
+    .min_time = 2e-4,
+    .rounds = BENCH_MAX_SAMPLES,
+    .start = start,
+    .sample = sample,
+    .peak = measure_peak,
+    .finish = finish,
+    .stop = stop,
+};

@@ -1,0 +1,192 @@
+/*
+ * peer.c: see peer.h. The protocols are told in the scripts.
+ */
+#include "peer.h"
+#include "problem.h"
+#include "standard.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* A script from files in bench/, which the build's include path has. */
+#define TEXT(file) ".incbin \"" file "\"\n"
+#define SCRIPT(name, text)                                     \
+    __asm__(".section .rodata\n"                               \
+            ".globl " #name "\n"                               \
+            ".hidden " #name "\n" #name ":\n" text ".byte 0\n" \
+            ".previous\n")
+SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peers.py"));
+SCRIPT(peer_script_cuda, TEXT("peers_cuda.py"));
+
+const char *peer_refuses(const attn_forward_args *a)
+{
+    for (int n = 0; n < 4; n++) {
+        if (a->q.stride[n] < 0 || a->k.stride[n] < 0 || a->v.stride[n] < 0) {
+            return "peers take no negative strides";
+        }
+    }
+    return standard_not_plain(a);
+}
+
+/* ---- Shared memory --------------------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const attn_tensor *t)
+{
+    int64_t elements = 1;
+    for (int n = 0; n < 4; n++) {
+        elements += (t->shape[n] - 1) * t->stride[n];
+    }
+    return (size_t)elements * attn_dtype_size(t->dtype);
+}
+
+/* Room for the tensors, one after the other. */
+static bool make_room(peer *p, size_t bytes)
+{
+    if (p->shared != NULL) {
+        munmap(p->shared, p->shared_bytes);
+        p->shared = NULL;
+    }
+    if (ftruncate(p->file, (off_t)bytes) != 0) {
+        return false;
+    }
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->file, 0);
+    p->shared = map == MAP_FAILED ? NULL : map;
+    p->shared_bytes = bytes;
+    return p->shared != NULL;
+}
+
+static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
+{
+    static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
+    cJSON *place = cJSON_AddObjectToObject(question, name);
+    cJSON *shape = cJSON_AddArrayToObject(place, "shape"), *stride = cJSON_AddArrayToObject(place, "stride");
+    for (int n = 0; n < 4; n++) {
+        cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[n]));
+        cJSON_AddItemToArray(stride, cJSON_CreateNumber((double)t->stride[n]));
+    }
+    cJSON_AddNumberToObject(place, "offset", (double)offset);
+    cJSON_AddStringToObject(place, "dtype", type[t->dtype]);
+}
+
+bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question)
+{
+    enum { TENSORS = 5 };
+    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias"};
+    attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias};
+    const int tensors = args->bias.data != NULL ? TENSORS : TENSORS - 1;
+    size_t offset[TENSORS + 1] = {0};
+    *own = *args;
+    for (int i = 0; i < tensors; i++) { /* each from a page of its own on */
+        offset[i + 1] = (offset[i] + bytes_of(tensor[i]) + 4095) / 4096 * 4096;
+    }
+    if (!make_room(p, offset[tensors])) {
+        snprintf(p->why, sizeof p->why, "no shared memory for the tensors: %s", strerror(errno));
+        return false;
+    }
+    for (int i = 0; i < tensors; i++) {
+        attn_tensor *t = tensor[i];
+        memcpy((char *)p->shared + offset[i], t->data, bytes_of(t));
+        t->data = (char *)p->shared + offset[i];
+        add_tensor(question, name[i], t, offset[i]);
+    }
+    cJSON_AddBoolToObject(question, "causal", (args->flags & ATTN_CAUSAL) != 0);
+    cJSON_AddBoolToObject(question, "top_left", (args->flags & ATTN_TOP_LEFT) != 0);
+    args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(question, "scale", args->softmax_scale)
+                            : cJSON_AddNullToObject(question, "scale");
+    cJSON_AddNumberToObject(question, "dropout", args->dropout_p);
+    cJSON_AddNumberToObject(question, "file", p->file);
+    cJSON_AddNumberToObject(question, "bytes", (double)offset[tensors]);
+    return true;
+}
+
+/* ---- Python ---------------------------------------------------------------------------------------------------- */
+
+bool peer_open(peer *p, const char *python, const char *script)
+{
+    int down[2] = {-1, -1}, up[2] = {-1, -1};
+    *p = (peer){.file = memfd_create("attn bench", 0)};
+    if (p->file < 0 || pipe(down) != 0 || pipe(up) != 0) {
+        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+        return false;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(down[0], STDIN_FILENO);
+        dup2(up[1], STDOUT_FILENO);
+        close(down[1]);
+        close(up[0]);
+        execlp(python, python, "-c", script, (char *)NULL);
+        _exit(127);
+    }
+    close(down[0]);
+    close(up[1]);
+    p->to = fdopen(down[1], "w"), p->from = fdopen(up[0], "r");
+    if (pid < 0 || p->to == NULL || p->from == NULL) {
+        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+cJSON *peer_ask(peer *p, cJSON *question)
+{
+    char *text = cJSON_PrintUnformatted(question), answer[2048] = "";
+    cJSON_Delete(question);
+    if (text != NULL) {
+        fprintf(p->to, "%s\n", text);
+        fflush(p->to);
+        free(text);
+    }
+    cJSON *reply = fgets(answer, sizeof answer, p->from) == NULL ? NULL : cJSON_Parse(answer);
+    const char *refused = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "refused"));
+    p->rss = reply == NULL ? p->rss : cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "rss"));
+    if (reply == NULL || refused != NULL) {
+        snprintf(p->why, sizeof p->why, "%s", refused != NULL ? refused : "the Python process ended before its time");
+        cJSON_Delete(reply);
+        return NULL;
+    }
+    const char *kernel = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "kernel"));
+    if (kernel != NULL) {
+        snprintf(p->kernel, sizeof p->kernel, "%s", kernel);
+    }
+    return reply;
+}
+
+/* ---- bench/peers/peers.py -------------------------------------------------------------------------------------------- */
+
+bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
+                attn_forward_args *own)
+{
+    cJSON *job = cJSON_CreateObject();
+    cJSON_AddStringToObject(job, "peer", task->library);
+    cJSON_AddNumberToObject(job, "threads", task->threads);
+    cJSON_AddBoolToObject(job, "d_bias", task->d_bias);
+    cJSON_AddStringToObject(job, "pass",
+                            task->pass == PASS_FORWARD    ? "forward"
+                            : task->pass == PASS_BACKWARD ? "backward"
+                                                          : "training");
+    if (!peer_open(p, python, peer_script_cpu) || !peer_share(p, args, own, job)) {
+        cJSON_Delete(job);
+        return false;
+    }
+    cJSON *reply = peer_ask(p, job);
+    cJSON_Delete(reply);
+    return reply != NULL;
+}
+
+bool peer_sample(peer *p, int64_t repeats, double *seconds, double *waited)
+{
+    cJSON *question = cJSON_CreateObject();
+    cJSON_AddNumberToObject(question, "repeats", (double)repeats);
+    cJSON *reply = peer_ask(p, question);
+    *seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "seconds"));
+    *waited = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "waited"));
+    cJSON_Delete(reply);
+    return reply != NULL;
+}

@@ -1,0 +1,184 @@
+"""Attention on the GPU by PyTorch's backends, called from Python: the other end of bench/measure/bench_gpu.c.
+
+`attn bench --device cuda` starts one process with this text as `python3 -c`, since importing PyTorch takes longer than
+most problems. Lines of JSON come in on stdin, and to each one goes out on stdout, or {"refused": why}:
+
+  {"ask": "versions"}                   {"kernel": of PyTorch and cuDNN}
+  {"ask": "problem", "file": .. }       {}: Q, K, V are on the GPU now. They and O lie in that file (bench/peers/peer.c)
+  {"ask": "start", "peer": name}        {}: that peer has been called once
+  {"ask": "sample", "peer": name, "calls": n}   {"seconds": of a call replayed from a graph,
+                                         "one_by_one": of one enqueued by Python, which may take longer than the GPU}
+  {"ask": "finish", "peer": name}       {}: O holds its result
+  {"ask": "matmul", "dtype": name}      {"flops": per second, of the product of two 8192 x 8192 matrices}
+
+Times are those of the GPU between two events. Values are N(0, 1): zeros would draw less power and run at higher clocks.
+"""
+import contextlib
+import functools
+import json
+import math
+import mmap
+import os
+import sys
+import warnings
+
+
+class Refused(Exception):
+    pass
+
+
+GRAPH_CALLS = 20  # as bench/measure/bench_gpu.c
+memory, problem, peers, products = None, None, {}, {}
+
+
+def view(name, device):
+    """The tensor with the strides that it has in the file, as (batch, head, row, dim)."""
+    t = problem[name]
+    elements = 1 + sum((n - 1) * s for n, s in zip(t["shape"], t["stride"]))
+    flat = torch.frombuffer(memory, dtype=types[t["dtype"]], count=elements, offset=t["offset"])
+    return flat.to(device).as_strided(t["shape"], t["stride"]).transpose(1, 2)
+
+
+def prepare(question):
+    global memory, problem
+    peers.clear()
+    torch.cuda.empty_cache()
+    memory, problem = mmap.mmap(question["file"], question["bytes"]), question
+    for name in "qkv":
+        problem["gpu_" + name] = view(name, "cuda")
+    return {}
+
+
+def backend(which):
+    """scaled_dot_product_attention by one backend: the call, and the context that it wants around."""
+    from torch.nn.attention import sdpa_kernel
+    from torch.nn.attention.bias import causal_lower_right
+    q, k, v = (problem["gpu_" + name] for name in "qkv")
+    nq, nk = q.shape[2], k.shape[2]
+    options = {"scale": problem["scale"], "enable_gqa": q.shape[1] != k.shape[1]}
+    if problem["causal"] and (nq == nk or problem["top_left"]):
+        options["is_causal"] = True
+    elif problem["causal"] and nq > 1:
+        options["attn_mask"] = causal_lower_right(nq, nk)
+    call = functools.partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, **options)
+    return call, lambda: sdpa_kernel(which)
+
+
+def standard():
+    """Two products, and between them the matrix of scores, its mask and its softmax, in the problem's type."""
+    q, k, v = (problem["gpu_" + name] for name in "qkv")
+    if q.shape[1] != k.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    nq, nk = q.shape[2], k.shape[2]
+    scale = problem["scale"] if problem["scale"] is not None else 1 / math.sqrt(q.shape[3])
+    first = 1 if problem["top_left"] else nk - nq + 1
+    hidden = torch.ones(nq, nk, device="cuda", dtype=torch.bool).triu(first) if problem["causal"] else None
+
+    def call():
+        s = (q @ k.mT) * scale
+        return torch.softmax(s if hidden is None else s.masked_fill(hidden, -math.inf), -1) @ v
+
+    return call, contextlib.nullcontext
+
+
+def start(question):
+    from torch.nn.attention import SDPBackend
+    make = {"cudnn": functools.partial(backend, SDPBackend.CUDNN_ATTENTION),
+            "flash": functools.partial(backend, SDPBackend.FLASH_ATTENTION), "standard": standard}
+    peer = Calls(*make[question["peer"]]())
+    with warnings.catch_warnings(record=True) as why, peer.context():
+        warnings.simplefilter("always")
+        try:
+            peer.call()
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            said = [str(w.message).split(" (Triggered")[0] for w in why]  # of every backend, the switched-off ones too
+            raise Refused(" ".join(s for s in said if "runtime disabled" not in s and "because:" not in s) or str(error))
+    peers[question["peer"]] = peer
+    return {}
+
+
+class Calls:
+    def __init__(self, call, context):
+        self.call, self.context, self.graph, self.graph_calls = call, context, None, 0
+
+    def capture(self, calls):
+        torch.cuda.synchronize()
+        self.graph, self.graph_calls = torch.cuda.CUDAGraph(), calls
+        with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+            for _ in range(calls):
+                self.call()
+
+    def sample(self, calls):
+        with self.context():
+            if self.graph_calls != min(calls, GRAPH_CALLS):
+                self.capture(min(calls, GRAPH_CALLS))
+            self.call()  # while the GPU is at it, Python enqueues what is timed
+            one_by_one = seconds(self.call, calls)
+        self.graph.replay()
+        replays = -(-calls // self.graph_calls)
+        return {"seconds": seconds(self.graph.replay, replays) / self.graph_calls, "one_by_one": one_by_one}
+
+
+def sample(question):
+    return peers[question["peer"]].sample(question["calls"])
+
+
+def seconds(call, repeats):
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    for _ in range(repeats):
+        call()
+    after.record()
+    after.synchronize()
+    return before.elapsed_time(after) * 1e-3 / repeats
+
+
+def finish(question):
+    peer = peers[question["peer"]]
+    with peer.context():
+        view("o", "cpu").copy_(peer.call())
+    return {}
+
+
+def matmul(question):
+    n, dtype = 8192, question["dtype"]
+    if dtype not in products:
+        a, b = (torch.randn(n, n, device="cuda", dtype=types[dtype]) for _ in range(2))
+        c = torch.empty_like(a)
+        products[dtype] = lambda: torch.matmul(a, b, out=c)
+        seconds(products[dtype], 3)
+    return {"flops": 2 * n**3 / seconds(products[dtype], 1)}
+
+
+def versions(question):
+    return {"kernel": "torch %s, cuDNN %s" % (torch.__version__, torch.backends.cudnn.version())}
+
+
+out = os.dup(1)
+os.dup2(2, 1)  # what libraries print is not for the pipe
+missing = None
+try:
+    import torch
+    types = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+    if torch.cuda.is_available():
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.cuda.set_stream(torch.cuda.Stream())  # one that can be captured
+        torch.inference_mode().__enter__()
+    else:
+        missing = "PyTorch %s finds no GPU" % torch.__version__
+except ImportError:
+    missing = "PyTorch is not installed (pip install torch)"
+answers = {"versions": versions, "problem": prepare, "start": start, "sample": sample, "finish": finish,
+           "matmul": matmul}
+for line in sys.stdin:
+    question = json.loads(line)
+    try:
+        if missing:
+            raise Refused(missing)
+        answer = answers[question["ask"]](question)
+    except Refused as refusal:
+        answer = {"refused": " ".join(str(refusal).split())[:400]}
+    except Exception as error:
+        answer = {"refused": ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:400]}
+    os.write(out, (json.dumps(answer) + "\n").encode())

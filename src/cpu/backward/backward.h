@@ -1,0 +1,70 @@
+/*
+ * backward.h: the backward pass on the CPU, as the front door sees it: plan, then run.
+ */
+#ifndef ATTN_CPU_BACKWARD_H
+#define ATTN_CPU_BACKWARD_H
+
+#include "cpu/forward/forward.h"
+#include "cpu/ukernel/table_grad.h"
+
+/* Offsets in bytes into one thread's scratch; see cpu/backward/plan.c for the map. */
+typedef struct attn_grad_map {
+    uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, plain, visible;
+    uint64_t bias, lanes, lse, delta, ones, dqt, sums, key_sums, row_o, row_d_o;
+    uint64_t total;
+} attn_grad_map;
+
+/* One parallel loop over items, each the owner of what it writes: dK and dV of a block of keys, dQ of a block of rows,
+ * or all of them of one KV head. */
+typedef struct attn_grad_pass {
+    attn_schedule schedule; /* block_rows: keys or query rows of an item */
+    bool dq, dkv, d_scores; /* what it gives; the last is the business of cpu/backward/bias.h, and comes with dkv */
+    uint64_t table;         /* schedule.first_item in the workspace */
+} attn_grad_pass;
+
+/* Sums of dS over queries and what else a shape shares: of a bias with one query, or of slopes. */
+typedef struct attn_key_sum {
+    attn_tensor out;
+    bool slopes; /* of -dS |i + off - j| */
+} attn_key_sum;
+
+typedef struct attn_backward_plan {
+    const attn_ukernel *uk;
+    const attn_ukernel *rows_uk; /* for lse and delta of all rows: real is that of uk */
+    attn_score_plan scores;
+    int64_t d_pad, dv_pad; /* columns of panels that sums come from */
+    int64_t keys;          /* keys whose panels and sums are in the scratch at once */
+    int passes;
+    attn_grad_pass pass[2];
+    bool whole_bias; /* d_bias has an element for each score */
+    int key_sums;
+    attn_key_sum key_sum[2];
+    int64_t chains;      /* of a key's sum: a multiple of the group */
+    uint64_t partial;    /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
+    bool shared_bias;    /* d_bias has another shape: it takes dS a second time (cpu/backward/shared_bias.c) */
+    int64_t rows;        /* B Nq Hq */
+    uint64_t lse, delta; /* real [rows] in the workspace */
+    uint64_t scratch;    /* of thread 0 in the workspace */
+    attn_grad_map map;
+    uint64_t workspace_bytes;
+} attn_backward_plan;
+
+/* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
+attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine);
+
+/* Work items of one sequence in a pass. */
+int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
+
+/* The parallel loop that leaves lse and delta of all rows in the workspace. */
+void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                     char *workspace);
+
+/* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all rows are there. */
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                      char *workspace);
+
+/* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
+void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                       void *workspace);
+
+#endif

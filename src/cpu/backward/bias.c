@@ -1,0 +1,184 @@
+/*
+ * grad_bias.c: see grad_bias.h. Everything is in double precision and in an order that depends on the problem only: a
+ * key's sum has `chains` chains, row r of the KV head's rows is added to chain r % chains, rows upwards; then the
+ * chains of a head are added up, then keys, heads and sequences that share an element.
+ */
+#include "cpu/backward/bias.h"
+#include "core/half.h"
+#include "cpu/machine/host.h"
+#include <math.h>
+#include <string.h>
+
+bool attn_grad_bias_is_whole(const attn_gradients *g)
+{
+    const attn_problem *p = &g->p;
+    const int64_t *shape = g->d_bias.shape;
+    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads && shape[2] == p->q.shape[1] &&
+           shape[3] == p->k.shape[1];
+}
+
+bool attn_grad_bias_is_key_sum(const attn_gradients *g)
+{
+    return g->d_bias.data && !attn_grad_bias_is_whole(g) && g->d_bias.shape[2] == 1;
+}
+
+/* ---- an element for each score --------------------------------------------------------------------------------- */
+
+static void store_tile(const attn_grad_run *r, int strip, attn_interval keys)
+{
+    const attn_tensor *out = &r->g->d_bias;
+    const int lanes = attn_grad_lanes(r, strip);
+    void *rows[ATTN_MAX_STRIP];
+    lane_row row = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip);
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
+        rows[lane] = attn_at(out, r->seq.index, row.head, row.query, keys.lo);
+    }
+    r->uk->store(rows, out->stride[3], out->dtype, r->plain, keys.hi - keys.lo, NULL, lanes);
+}
+
+void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_interval keys)
+{
+    const attn_tensor *out = &r->g->d_bias;
+    const int64_t size = (int64_t)attn_dtype_size(out->dtype), together = out->stride[3] == 1 ? keys.hi - keys.lo : 1;
+    for (int64_t i = rows.lo; i < rows.hi && r->plan->whole_bias; i++) {
+        const lane_row row = attn_score_row(&r->scores, i);
+        for (int64_t key = keys.lo; key < keys.hi; key += together) {
+            memset(attn_at(out, r->seq.index, row.head, row.query, key), 0, (size_t)(together * size));
+        }
+    }
+}
+
+/* ---- sums over queries ----------------------------------------------------------------------------------------- */
+
+/* Chains of a sum: [keys][chains] in the scratch. */
+static double *chains_of(const attn_grad_run *r, int sum, int64_t key)
+{
+    return r->key_sums + (sum * r->plan->keys + key) * r->plan->chains;
+}
+
+void attn_grad_bias_begin(attn_grad_run *r)
+{
+    memset(r->key_sums, 0, (size_t)(r->plan->key_sums * r->plan->keys * r->plan->chains) * sizeof(double));
+}
+
+/* Rows from one of chain `at` on. */
+static void add_row(double *chain, int64_t chains, int64_t at, const double *value, int lanes)
+{
+    int lane = 0;
+    for (; chains == 4 && at == 0 && lane + 4 <= lanes; lane += 4) { /* in vectors */
+        for (int i = 0; i < 4; i++) {
+            chain[i] += value[lane + i];
+        }
+    }
+    for (; lane < lanes; lane++) {
+        chain[at] += value[lane];
+        at = at + 1 < chains ? at + 1 : 0;
+    }
+}
+
+static void add_tile(attn_grad_run *r, int sum, int strip, attn_interval keys)
+{
+    const int lanes = attn_grad_lanes(r, strip);
+    const int64_t first = r->first_row + (int64_t)strip * r->uk->strip, chains = r->plan->chains;
+    const char *ds = r->plain;
+    double value[ATTN_MAX_STRIP], diagonal[ATTN_MAX_STRIP];
+    lane_row row = attn_score_row(&r->scores, first);
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
+        diagonal[lane] = (double)(row.query + r->seq.diagonal);
+    }
+    for (int64_t key = keys.lo; key < keys.hi; key++, ds += r->uk->strip * r->uk->real_size) {
+        get_reals(r->uk, value, ds, lanes);
+        for (int lane = 0; r->plan->key_sum[sum].slopes && lane < lanes; lane++) {
+            value[lane] *= -fabs(diagonal[lane] - (double)key);
+        }
+        add_row(chains_of(r, sum, key - r->first_key), chains, first % chains, value, lanes);
+    }
+}
+
+void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys)
+{
+    if (r->plan->whole_bias) {
+        store_tile(r, strip, keys);
+    }
+    for (int sum = 0; sum < r->plan->key_sums; sum++) {
+        add_tile(r, sum, strip, keys);
+    }
+}
+
+/* Sums of a head: one for each key of the tensor, sequences side by side. */
+static double *partial_of(const attn_problem *p, double *partial, int sum, const attn_sequence *seq, int64_t head)
+{
+    const int64_t at = (sum * p->q.shape[0] + seq->tensor) * p->heads + head;
+    return partial + at * p->k.shape[1] + seq->k_first;
+}
+
+void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
+{
+    const int64_t group = r->p->group, chains = r->plan->chains;
+    for (int sum = 0; sum < r->plan->key_sums; sum++) {
+        for (int64_t head = 0; head < group; head++) {
+            double *to = partial_of(r->p, r->partial, sum, &r->seq, r->kv_head * group + head);
+            for (int64_t key = first; key < last; key++) {
+                const double *chain = chains_of(r, sum, key - first);
+                to[key] = chain[head];
+                for (int64_t i = head + group; i < chains; i += group) {
+                    to[key] += chain[i];
+                }
+            }
+        }
+    }
+}
+
+/* ---- elements that heads, keys and sequences share ------------------------------------------------------------- */
+
+typedef struct job {
+    const attn_backward_plan *plan;
+    const attn_gradients *g;
+    double *partial;
+    int sum;
+} job;
+
+/* Over keys first .. last-1 of the sequences and heads of an element (b, h). */
+static double shared_sum(const job *j, int64_t b, int64_t h, int64_t first, int64_t last)
+{
+    const attn_problem *p = &j->g->p;
+    const attn_tensor *out = &j->plan->key_sum[j->sum].out;
+    const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
+    double sum = 0;
+    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? p->batch : b + 1); bb++) {
+        const attn_sequence seq = attn_problem_sequence(p, bb);
+        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? p->heads : h + 1); hh++) {
+            const double *from = partial_of(p, j->partial, j->sum, &seq, hh);
+            for (int64_t key = first; key < min64(last, seq.k_rows); key++) {
+                sum += from[key];
+            }
+        }
+    }
+    return sum;
+}
+
+/* index: (batch, head) of the shape. */
+static void shared_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *out = &j->plan->key_sum[j->sum].out;
+    const int64_t b = index / out->shape[1], h = index % out->shape[1];
+    attn_host host;
+    (void)thread;
+    attn_host_leave(&host);
+    for (int64_t key = 0; key < out->shape[3]; key++) {
+        double sum = shared_sum(j, b, h, key, out->shape[3] == 1 ? INT64_MAX : key + 1);
+        attn_element_from_f64(attn_at(out, b, h, 0, key), out->dtype, sum);
+    }
+    attn_host_return(&host);
+}
+
+void attn_grad_bias_finish(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                           char *workspace)
+{
+    job j = {.plan = plan, .g = g, .partial = (double *)(void *)(workspace + plan->partial)};
+    for (; j.sum < plan->key_sums; j.sum++) {
+        const attn_tensor *out = &plan->key_sum[j.sum].out;
+        executor->parallel_for(executor->user, out->shape[0] * out->shape[1], shared_task, &j);
+    }
+}

@@ -1,0 +1,257 @@
+/*
+ * grad_scores.c: the gradient of a bias with elements for each query that heads, keys or sequences share, by sums over
+ * the tiles of dS (cpu/backward/tile.c), computed a second time here; and of sinks, from lse and delta alone. Other shapes
+ * are the business of cpu/backward/bias.c.
+ *
+ * An item owns a row block of queries of one (batch, head) of the shape, and sums over all sequences, heads and keys
+ * that share its elements, in double precision and in a fixed order:
+ *
+ *     for each block of keys:
+ *         for each sequence, and each head or KV head with its group, that share the elements:
+ *             for each row block of the item's queries: tiles of dS, added into sums[key][query]
+ *
+ * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape. Called by cpu/backward/backward.c.
+ */
+#include "core/half.h"
+#include "cpu/backward/tile.h"
+#include "cpu/machine/host.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct job {
+    const attn_backward_plan *plan;
+    const attn_gradients *g;
+    char *workspace;
+} job;
+
+/* An item: its element (b, h) of the shape, its queries, and the run that computes tiles. */
+typedef struct item {
+    int64_t b, h;
+    attn_interval queries;
+    bool per_key; /* else one element for all keys */
+    attn_grad_run run;
+} item;
+
+/* ---- sums ------------------------------------------------------------------------------------------------------ */
+
+/* A row of the tile into the sums of its key, sums[query]. One lane after the other, so that the width of strips does
+ * not matter. */
+static void add_row(const item *x, const double *value, const int64_t *query, int lanes, double *sums)
+{
+    double *const mine = sums + query[0] - x->queries.lo;
+    if (x->run.scores.fold == 1) { /* each lane its own query */
+        for (int lane = 0; lane < lanes; lane++) {
+            mine[lane] += value[lane];
+        }
+        return;
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        mine[query[lane] - query[0]] += value[lane];
+    }
+}
+
+static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
+{
+    attn_grad_run *r = &x->run;
+    const int lanes = attn_grad_lanes(r, strip);
+    const int64_t line = r->uk->strip * r->uk->real_size;
+    const char *ds = attn_grad_tile_at(r, r->dp, strip, keys.lo - block);
+    int64_t query[ATTN_MAX_STRIP];
+    attn_grad_tile_run(r, strip, block, keys, NULL);
+    for (int lane = 0; lane < lanes; lane++) {
+        query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
+    }
+    for (int64_t key = keys.lo; key < keys.hi; key++, ds += line) {
+        double value[ATTN_MAX_STRIP];
+        get_reals(r->uk, value, ds, lanes);
+        add_row(x, value, query, lanes, r->sums + (key - block) * r->grad->row_block);
+    }
+}
+
+static void add_strip(item *x, int strip, attn_interval all)
+{
+    const attn_interval part = attn_grad_part(&x->run, strip, all);
+    for (attn_interval tile = {part.lo, part.lo}; tile.hi < part.hi;) {
+        tile = attn_grad_first_tile(&x->run, (attn_interval){tile.hi, part.hi});
+        add_tile(x, strip, all.lo, tile);
+    }
+}
+
+/* The item's queries of one sequence and of heads first_head .. first_head + fold - 1 against one block of keys. */
+static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int64_t key)
+{
+    attn_grad_run *r = &x->run;
+    r->seq = attn_problem_sequence(r->p, b);
+    r->scores.first_head = first_head, r->scores.fold = fold;
+    r->kv_head = first_head / r->p->group;
+    const attn_interval all = {key, min64(key + r->uk->key_block, r->seq.nk)};
+    const attn_interval rows = {x->queries.lo * fold, min64(x->queries.hi, r->seq.nq_used) * fold};
+    bool packed = false;
+    for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += r->grad->row_block) {
+        const int64_t end = min64(row + r->grad->row_block, rows.hi);
+        const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / fold, (end - 1) / fold + 1);
+        attn_interval keys;
+        if (attn_mask_tile(&mask, all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
+            continue;
+        }
+        if (!packed) {
+            r->first_key = all.lo;
+            attn_grad_pack_keys(r, all.lo, all.hi, false);
+            packed = true;
+        }
+        attn_grad_pack_rows(r, row, end, false);
+        for (int strip = 0; strip < r->strips; strip++) {
+            add_strip(x, strip, all);
+        }
+    }
+}
+
+/* All sequences and heads that share the item's elements. */
+static void add_shared(item *x, int64_t key)
+{
+    const attn_problem *p = x->run.p;
+    const bool all_b = x->run.g->d_bias.shape[0] == 1, all_h = x->run.g->d_bias.shape[1] == 1;
+    for (int64_t b = all_b ? 0 : x->b; b < (all_b ? p->batch : x->b + 1); b++) {
+        for (int64_t kv = 0; all_h && p->group > 0 && kv < p->kv_heads; kv++) { /* 0 without query heads */
+            add_block(x, b, kv * p->group, p->group, key);
+        }
+        if (!all_h) {
+            add_block(x, b, x->h, 1, key);
+        }
+    }
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------- */
+
+/* The sums of keys first .. last-1 to their places. */
+static void store_sums(const item *x, int64_t first, int64_t last)
+{
+    const attn_tensor *out = &x->run.g->d_bias;
+    const int64_t row = x->run.grad->row_block, step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
+    for (int64_t i = x->queries.lo; i < x->queries.hi; i++) {
+        char *to = attn_at(out, x->b, x->h, i, first);
+        for (int64_t key = first; key < last; key++, to += step) {
+            attn_element_from_f64(to, out->dtype, x->run.sums[(key - first) * row + i - x->queries.lo]);
+        }
+    }
+}
+
+static int64_t most_keys(const attn_problem *p)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < (p->varlen ? p->batch : p->batch > 0 ? 1 : 0); b++) {
+        most = max64(most, attn_declared_length(&p->cu_k, &p->k, b));
+    }
+    return most;
+}
+
+/* Sums of all keys of a block into the line after them, key by key. */
+static void add_keys(const item *x)
+{
+    const int64_t row = x->run.grad->row_block, all = x->run.uk->key_block * row;
+    for (int64_t i = 0; i < all; i++) {
+        x->run.sums[all + i % row] += x->run.sums[i];
+    }
+}
+
+static void run_item(item *x)
+{
+    const int64_t block = x->run.uk->key_block, row = x->run.grad->row_block;
+    const size_t line = (size_t)row * sizeof(double), bytes = (size_t)block * line;
+    const int64_t end = x->per_key ? x->run.g->d_bias.shape[3] : most_keys(x->run.p);
+    memset(x->run.sums, 0, bytes + line);
+    for (int64_t key = 0; key < end; key += block) {
+        add_shared(x, key);
+        if (x->per_key) {
+            store_sums(x, key, min64(key + block, end));
+        } else {
+            add_keys(x);
+        }
+        memset(x->run.sums, 0, bytes);
+    }
+    if (!x->per_key) {
+        memcpy(x->run.sums, x->run.sums + block * row, line);
+        store_sums(x, 0, 1);
+    }
+}
+
+/* Items of one (batch, head) of the shape. */
+static int64_t chunks_of(const job *j)
+{
+    const int64_t rows = j->plan->uk->grad->row_block;
+    return (j->g->d_bias.shape[2] + rows - 1) / rows;
+}
+
+/* index: (batch, head, chunk) of the shape. */
+static void sum_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *out = &j->g->d_bias;
+    const int64_t heads = out->shape[1], chunks = chunks_of(j), rows = j->plan->uk->grad->row_block;
+    item x = {.b = index / chunks / heads, .h = index / chunks % heads, .per_key = out->shape[3] != 1};
+    x.queries.lo = index % chunks * rows;
+    x.queries.hi = min64(x.queries.lo + rows, out->shape[2]);
+    attn_host host;
+    attn_host_leave(&host);
+    attn_grad_run_init(&x.run, j->plan, j->g, j->workspace, thread);
+    x.run.natural = true, x.run.factor = 1;
+    x.run.uk->begin();
+    run_item(&x);
+    x.run.uk->end();
+    attn_host_return(&host);
+}
+
+/* ---- sinks ----------------------------------------------------------------------------------------------------- */
+
+/* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0, whatever dO holds. */
+static double sink_sum(const job *j, int64_t b, int64_t h)
+{
+    const attn_problem *p = &j->g->p;
+    const attn_sequence seq = attn_problem_sequence(p, b);
+    const double sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, b, h, 0, 0), p->sinks.dtype);
+    double sum = 0;
+    for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
+        double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype), delta = 0;
+        if (i - seq.q_first < seq.nq_used) {
+            delta = get_real(j->plan->rows_uk, j->workspace + j->plan->delta,
+                             (seq.tensor * p->q.shape[1] + i) * p->heads + h);
+        } else if (j->g->d_lse.data) {
+            delta = -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
+        }
+        sum -= exp(sink - lse) * delta;
+    }
+    return sum;
+}
+
+/* index: (batch, head) of the shape. */
+static void sink_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *out = &j->g->d_sinks;
+    const int64_t b = index / out->shape[1], h = index % out->shape[1];
+    const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
+    double sum = 0;
+    attn_host host;
+    (void)thread;
+    attn_host_leave(&host);
+    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? j->g->p.batch : b + 1); bb++) {
+        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? j->g->p.heads : h + 1); hh++) {
+            sum += sink_sum(j, bb, hh);
+        }
+    }
+    attn_element_from_f64(attn_at(out, b, h, 0, 0), out->dtype, sum);
+    attn_host_return(&host);
+}
+
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
+                      char *workspace)
+{
+    job j = {.plan = plan, .g = g, .workspace = workspace};
+    if (plan->shared_bias) {
+        const int64_t owners = g->d_bias.shape[0] * g->d_bias.shape[1];
+        executor->parallel_for(executor->user, owners * chunks_of(&j), sum_task, &j);
+    }
+    if (g->d_sinks.data) {
+        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task, &j);
+    }
+}

@@ -1,0 +1,109 @@
+/*
+ * grad_tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and dS. What
+ * is then done with them is the callers' business: products (cpu/backward/backward.c), or sums of dS (cpu/backward/bias.c,
+ * cpu/backward/shared_bias.c).
+ */
+#ifndef ATTN_CPU_GRAD_TILE_H
+#define ATTN_CPU_GRAD_TILE_H
+
+#include "cpu/backward/backward.h"
+#include "cpu/scores.h"
+
+/* An item, or part of one, on one thread. */
+typedef struct attn_grad_run {
+    const attn_backward_plan *plan;
+    const attn_gradients *g;
+    const attn_problem *p;
+    const attn_ukernel *uk;
+    const attn_ukernel_grad *grad;
+    attn_sequence seq;
+    int64_t kv_head;
+    attn_score_run scores;
+    double factor;           /* of dS */
+    bool d_scores;           /* tiles leave dS without the factor in `plain` */
+    bool natural;            /* dS with respect to the capped score, not to the product */
+    bool careful;            /* leave out products with masked positions */
+    bool masked;             /* whether there were any */
+    const void *lse, *delta; /* real [rows] of the whole problem */
+    double *partial;         /* of all key sums (backward.h) */
+
+    /* the thread's scratch */
+    char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products, *keep, *plain;
+    char *lane_lse, *lane_delta, *ones, *dqt;
+    double *sums, *key_sums;
+    unsigned char *visible;
+
+    int64_t first_key, packed, fetched; /* of the panels; the end of keys packed, of those prefetched */
+
+    /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
+    int64_t first_row, last_row;
+    int strips;
+    attn_rows_mask mask[ATTN_MAX_ROW_BLOCK]; /* of each strip */
+    uint64_t spoilt[ATTN_MAX_ROW_BLOCK];     /* lanes of each strip whose LSE is NaN */
+} attn_grad_run;
+
+/* Points into the workspace; kv_head, fold and so on are the caller's. */
+void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g, char *workspace,
+                        int32_t thread);
+
+/* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if wanted. */
+void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
+
+/* The panel of a block of keys. */
+static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64_t bytes, int64_t key)
+{
+    return panels + (key - r->first_key) / r->uk->key_block * (int64_t)bytes;
+}
+
+/* Rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if wanted. */
+void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows);
+
+/* What a strip has of an array of strips. */
+static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
+{
+    return strips + strip * (int64_t)bytes;
+}
+
+/* Rows of a strip. */
+int attn_grad_lanes(const attn_grad_run *r, int strip);
+
+/* Whether tiles of P and dS are what products read. */
+static inline bool attn_grad_in_place(const attn_grad_run *r)
+{
+    return r->grad->split == NULL;
+}
+
+/* Lanes that kernels work on: forms of P and dS have all of a strip's. */
+static inline int attn_grad_width(const attn_grad_run *r, int strip)
+{
+    return attn_grad_in_place(r) ? attn_grad_lanes(r, strip) : r->uk->strip;
+}
+
+/* Bytes of a strip's left factor: P or dS of a block of keys. */
+static inline int64_t attn_grad_left_bytes(const attn_ukernel *uk)
+{
+    return uk->grad->split ? (int64_t)uk->p_bytes() : (int64_t)uk->key_block * uk->strip * uk->real_size;
+}
+
+/* A tile in r->s or r->dp, real [key_tile][strip], the first key of which is key `at` of the block. */
+static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip, int64_t at)
+{
+    const int64_t key = strip * (int64_t)r->uk->key_block + at;
+    return attn_grad_in_place(r) ? tiles + key * r->uk->strip * r->uk->real_size : tiles;
+}
+
+/* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the strip sees, its
+ * beginning aligned; empty if there is none. */
+attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all);
+
+/* The tile that begins a part. */
+static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_interval part)
+{
+    return (attn_interval){part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
+}
+
+/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and
+ * r->dp, or in the table's own forms, if it has them and the caller wants them. */
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * forward.h: the forward pass on the CPU, as the front door sees it: plan, then run.
+ */
+#ifndef ATTN_CPU_FORWARD_H
+#define ATTN_CPU_FORWARD_H
+
+#include "core/schedule.h"
+#include "cpu/machine/features.h"
+#include "cpu/scores.h"
+#include "cpu/machine/select.h"
+
+enum { ATTN_MAX_STRIPS = 64 }; /* of an item */
+
+/* What the plan depends on besides the problem. */
+typedef struct attn_machine {
+    const attn_isa *isa;
+    attn_caches caches;
+    int32_t threads;
+} attn_machine;
+
+/* Offsets in bytes into one thread's scratch; see cpu/forward/plan.c for the map. */
+typedef struct attn_scratch_map {
+    uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
+    uint64_t strip_bytes, strip_ot, strip_state;       /* inside the region `strips`: QT at 0, then OT, then m, l */
+    uint64_t total;
+} attn_scratch_map;
+
+typedef struct attn_cpu_plan {
+    const attn_ukernel *uk;
+    int32_t threads;
+    int64_t strips; /* per item */
+    int64_t dv_pad;
+    attn_score_plan scores;
+    attn_schedule schedule;
+    uint64_t table_bytes; /* schedule.first_item, at the start of the workspace */
+    attn_scratch_map scratch;
+    uint64_t workspace_bytes;
+} attn_cpu_plan;
+
+/* The table that a problem's type and flags ask for. */
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
+
+/* Pure. Errors: overflow. */
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine);
+
+/* Tiles by kind, summed over all strips; visible scores. */
+typedef struct attn_tile_count {
+    int64_t full, partial, skipped;
+    double scores;
+} attn_tile_count;
+
+attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p);
+
+/* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace);
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * plan.c: problem x machine -> plan of the forward pass: kernel table, rows per item, threads, workspace map. Pure.
+ *
+ * One thread's scratch (every region a multiple of 64 bytes):
+ *
+ *     k        a block of keys, packed   (the table's k_bytes)
+ *     v        a block of values, packed (v_bytes)
+ *     s        [key_tile][strip]         scores, two tiles if the probabilities are apart
+ *     p        probabilities             (p_bytes; none if they are in place of the scores)
+ *     bias     [key_tile][strip]         only with a mask or bias tensor
+ *     visible  [key_block][strip] bytes  for the careful path (cpu/forward/forward.c)
+ *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
+ *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
+ */
+#include "core/error.h"
+#include "core/mask.h"
+#include "cpu/forward/forward.h"
+#include "cpu/real.h"
+
+static uint64_t align64(uint64_t n)
+{
+    return (n + 63) & ~(uint64_t)63;
+}
+
+static int64_t longest_sequence(const attn_problem *p)
+{
+    int64_t rows = p->varlen ? 0 : p->q.shape[1];
+    for (int64_t b = 0; p->varlen && b < p->batch; b++) {
+        rows = max64(rows, attn_problem_sequence(p, b).nq);
+    }
+    return rows;
+}
+
+/* K and V are packed anew for each item, so more rows cost less; but the strips of an item should stay in half of the
+ * L2 cache, and there should be a few items per thread. The items of the longest sequence are as large as each other,
+ * as far as it goes: a last one of a few rows would pack as much as a large one. */
+static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
+{
+    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10, strip = plan->uk->strip;
+    int64_t most = min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS);
+    int64_t rows = p->q.shape[0] * p->q.shape[1] * p->heads;
+    most = max64(min64(most, rows / machine->threads / 4 / strip), 1);
+    if (rows == 0) {
+        return 1;
+    }
+    const int64_t strips = max64(round_up(longest_sequence(p) * p->group, strip) / strip, 1);
+    const int64_t items = round_up(strips, most) / most;
+    return round_up(strips, items) / items;
+}
+
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p)
+{
+    if (p->q.dtype == ATTN_F64) {
+        return isa->f64;
+    }
+    if (p->precise) {
+        return isa->precise;
+    }
+    if (p->q.dtype == ATTN_F32) {
+        return p->bf16x3 ? isa->bf16x3 : isa->f32;
+    }
+    return p->q.dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
+}
+
+static void map_strip(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_scratch_map *m = &plan->scratch;
+    const uint64_t lanes = (uint64_t)plan->uk->strip * (uint64_t)plan->uk->real_size;
+    m->strip_ot = align64(plan->uk->q_bytes(p->d));
+    m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * lanes);
+    m->strip_bytes = m->strip_state + align64(4 * lanes);
+}
+
+static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_scratch_map *m = &plan->scratch;
+    const attn_ukernel *uk = plan->uk;
+    uint64_t real = (uint64_t)uk->real_size, strip = (uint64_t)uk->strip;
+    uint64_t tile = align64((uint64_t)uk->key_tile * strip * real);
+    uint64_t p_bytes = align64(uk->p_bytes());
+    bool tensors = p->mask.data || p->bias.data;
+    m->k = 0;
+    m->v = m->k + align64(uk->k_bytes(p->d));
+    m->s = m->v + align64(uk->v_bytes(plan->dv_pad));
+    m->p = p_bytes ? m->s + 2 * tile : m->s;
+    m->bias = m->p + (p_bytes ? p_bytes : tile);
+    m->visible = m->bias + (tensors ? tile : 0);
+    m->lanes = m->visible + align64((uint64_t)uk->key_block * strip);
+    m->strips = m->lanes + align64(attn_score_lane_bytes(uk));
+    m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
+}
+
+/* Outputs without elements need no rows, however many there are. */
+static bool nothing_to_write(const attn_problem *p)
+{
+    return p->dv == 0 && !p->lse.data && !p->row_max.data;
+}
+
+static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_schedule *s = &plan->schedule;
+    s->sequences = attn_problem_sequences(p);
+    s->block_rows = plan->strips * plan->uk->strip;
+    int64_t different = nothing_to_write(p) ? 0 : p->varlen ? s->sequences : s->sequences > 0 ? 1 : 0;
+    for (int64_t b = 0; b < different; b++) {
+        attn_sequence sequence = attn_problem_sequence(p, b);
+        s->items += attn_schedule_blocks(p, &sequence, s->block_rows) * p->kv_heads;
+    }
+    if (!p->varlen) {
+        s->items *= s->sequences;
+    }
+    plan->table_bytes = p->varlen ? align64((uint64_t)(s->sequences + 1) * sizeof(int64_t)) : 0;
+}
+
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
+{
+    const int64_t most = INT64_C(1) << 40;
+    int64_t rows;
+    if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 4 ||
+        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) || __builtin_mul_overflow(rows, p->heads, &rows) ||
+        rows > INT64_MAX / 4) {
+        return attn_fail(ATTN_ERR_OVERFLOW,
+                         "q.shape = (%lld, %lld, %lld, %lld), k.shape[1] = %lld or d_v = %lld is too large to count",
+                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
+                         (long long)p->k.shape[1], (long long)p->dv);
+    }
+    *plan = (attn_cpu_plan){.uk = attn_cpu_table(machine->isa, p)};
+    plan->dv_pad = round_up(p->dv, plan->uk->granule);
+    map_strip(plan, p);
+    plan->strips = strips_per_item(plan, p, machine);
+    plan->scores = attn_plan_scores(p, plan->uk);
+    plan_schedule(plan, p);
+    plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
+    plan->threads = plan->threads < 1 ? 1 : plan->threads;
+    map_scratch(plan, p);
+    /* the executor may use any of the machine's thread numbers */
+    if (__builtin_mul_overflow(plan->scratch.total, (uint64_t)machine->threads, &plan->workspace_bytes) ||
+        __builtin_add_overflow(plan->workspace_bytes, plan->table_bytes + 63, &plan->workspace_bytes)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
+    }
+    return ATTN_OK;
+}
+
+/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in what is common. */
+static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
+                        int64_t tile)
+{
+    attn_rows_mask m = attn_mask_none();
+    for (; row < end; row++) {
+        attn_interval keys = attn_mask_row(p, s, row / p->group);
+        attn_mask_add(&m, keys);
+        count->scores += (double)(keys.hi - keys.lo);
+    }
+    int64_t all = s->nk / tile + (s->nk % tile != 0), visited = 0, full = 0;
+    if (m.hull.lo < m.hull.hi) {
+        int64_t first = m.hull.lo / tile, last = (m.hull.hi - 1) / tile;
+        visited = last - first + 1;
+        first = m.hull.lo >= m.common.lo ? first : (m.common.lo + tile - 1) / tile;
+        last = m.hull.hi <= m.common.hi ? last : m.common.hi / tile - 1;
+        full = last >= first ? last - first + 1 : 0;
+    }
+    count->full += full;
+    count->partial += visited - full;
+    count->skipped += all - visited;
+}
+
+attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
+{
+    attn_tile_count total = {0};
+    bool alike = !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k);
+    int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0, different = alike && all > 0 ? 1 : all;
+    int64_t times = alike ? all * p->kv_heads : p->kv_heads;
+    for (int64_t b = 0; b < different; b++) {
+        attn_sequence s = attn_problem_sequence(p, b);
+        int64_t rows = s.nq * p->group;
+        attn_tile_count one = {0};
+        for (int64_t row = 0; row < rows; row += plan->uk->strip) {
+            count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
+                        plan->uk->key_tile);
+        }
+        total.full += one.full * times;
+        total.partial += one.partial * times;
+        total.skipped += one.skipped * times;
+        total.scores += one.scores * (double)times;
+    }
+    return total;
+}

@@ -1,0 +1,115 @@
+/*
+ * forward_strip.c: see forward_strip.h. Once per strip, so that what it costs counts where there are few keys.
+ */
+#include "cpu/forward/strip.h"
+#include "core/half.h"
+#include "core/softmax.h"
+#include <math.h>
+#include <string.h>
+
+void attn_strip_reset(const attn_item_run *r, int strip)
+{
+    const attn_running state = strip_state(r, strip);
+    fill_reals(r->uk, state.m, r->uk->strip, -INFINITY);
+    fill_reals(r->uk, state.l, r->uk->strip, 0);
+    if (state.top) {
+        fill_reals(r->uk, state.top, r->uk->strip, -INFINITY);
+    }
+    if (strip_sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
+        memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
+    }
+}
+
+/* row[lane] = where the strip's row of a tensor begins. How many there are. */
+static int strip_rows(const attn_item_run *r, int strip, const attn_tensor *t, void **row)
+{
+    const int64_t size = attn_element_size(t->dtype), fold = r->scores.fold, lanes = strip_lanes(r, strip);
+    const lane_row first = attn_score_row(&r->scores, strip_first(r, strip));
+    char *at = attn_at(t, r->seq.tensor, r->seq.q_first + first.query, r->scores.first_head, 0);
+    int64_t head = first.head - r->scores.first_head, query = 0;
+    for (int lane = 0; lane < lanes; lane++) {
+        row[lane] = at + (query * t->stride[1] + head * t->stride[2]) * size;
+        head++;
+        if (head == fold) {
+            head = 0, query++;
+        }
+    }
+    return (int)lanes;
+}
+
+void attn_strip_start(attn_item_run *r, int strip)
+{
+    void *rows[ATTN_MAX_STRIP] = {NULL};
+    const int lanes = strip_rows(r, strip, &r->p->q, rows);
+    r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
+    attn_strip_reset(r, strip);
+    if (!strip_sees_nothing(r, strip)) {
+        r->uk->pack_q(strip_qt(r, strip), (const void *const *)rows, r->p->q.stride[3], r->p->q.dtype, r->p->d,
+                      r->plan->scores.factor, lanes);
+    }
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------- */
+
+/* Writes LSE and row maximum. Scores are relative to m. */
+static attn_row_end finish_row(const attn_item_run *r, lane_row row, double m, double l, double row_max)
+{
+    const attn_problem *p = r->p;
+    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale, sink = -INFINITY;
+    if (p->sinks.data && !r->seq.outside) {
+        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
+    }
+    int64_t i = r->seq.q_first + row.query;
+    if (p->lse.data) {
+        attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype,
+                              attn_row_lse(max, l, sink));
+    }
+    if (p->row_max.data) {
+        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, row_max * scale);
+    }
+    return attn_row_divisor(max, l, sink);
+}
+
+/* O of a lane whose sink is far above its scores. */
+static void divide_far(const attn_item_run *r, char *ot, int lane, attn_row_end end)
+{
+    for (int64_t at = lane; at < r->p->dv * r->uk->strip; at += r->uk->strip) {
+        set_real(r->uk, ot, at, get_real(r->uk, ot, at) / end.far / end.divisor);
+    }
+}
+
+static void store_strip(const attn_item_run *r, int strip, const attn_tensor *o, const void *divisor)
+{
+    void *rows[ATTN_MAX_STRIP];
+    const int lanes = strip_rows(r, strip, o, rows);
+    r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
+}
+
+/* LSE, row maximum and what O is divided by, in place of alpha. */
+static void finish_rows(const attn_item_run *r, int strip, const attn_running *state)
+{
+    int lanes = strip_lanes(r, strip);
+    lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
+        double m = get_real(r->uk, state->m, lane), l = get_real(r->uk, state->l, lane);
+        attn_row_end end = finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
+        if (end.far > 0) {
+            divide_far(r, strip_ot(r, strip), lane, end);
+        }
+        set_real(r->uk, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
+    }
+}
+
+void attn_strip_finish(const attn_item_run *r, int strip)
+{
+    const attn_running state = strip_state(r, strip);
+    const void *divisor = state.l;
+    if (r->p->sinks.data || r->p->lse.data || r->p->row_max.data) {
+        finish_rows(r, strip, &state);
+        divisor = state.alpha;
+    }
+    store_strip(r, strip, &r->p->o, divisor);
+    if (r->p->o_f32.data) {
+        store_strip(r, strip, &r->p->o_f32, divisor);
+    }
+}

@@ -1,0 +1,71 @@
+/*
+ * forward_strip.h: what the forward pass keeps of one item on one thread, and the two ends of a strip of its rows: rows
+ * of Q in, O and LSE out. Not here: keys and tiles, which are forward.c's, which calls this.
+ */
+#ifndef ATTN_CPU_FORWARD_STRIP_H
+#define ATTN_CPU_FORWARD_STRIP_H
+
+#include "cpu/forward/forward.h"
+
+typedef struct attn_item_run {
+    const attn_cpu_plan *plan;
+    const attn_problem *p;
+    const attn_ukernel *uk;
+    attn_sequence seq;
+    int64_t kv_head, first_row, last_row;
+    int strips;
+    attn_score_run scores;
+    char *s, *prob, *strip;
+    char *k_space, *v_space; /* for panels */
+    const void *k, *v;       /* panels of the block at hand */
+    unsigned char *visible;
+    attn_rows_mask *mask;     /* of each strip */
+    attn_rows k_rows, v_rows; /* of the block at hand and on */
+    attn_interval next;       /* those of the next block that are not prefetched yet */
+    int64_t next_rows;        /* as many of them with each tile */
+} attn_item_run;
+
+static inline char *strip_qt(const attn_item_run *r, int strip)
+{
+    return r->strip + (uint64_t)strip * r->plan->scratch.strip_bytes;
+}
+
+static inline char *strip_ot(const attn_item_run *r, int strip)
+{
+    return strip_qt(r, strip) + r->plan->scratch.strip_ot;
+}
+
+static inline attn_running strip_state(const attn_item_run *r, int strip)
+{
+    int64_t lanes = r->uk->strip * r->uk->real_size;
+    char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
+    char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
+    return (attn_running){.m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
+}
+
+static inline int strip_lanes(const attn_item_run *r, int strip)
+{
+    int64_t left = r->last_row - r->first_row - (int64_t)strip * r->uk->strip;
+    return (int)min64(left, r->uk->strip);
+}
+
+static inline int64_t strip_first(const attn_item_run *r, int strip)
+{
+    return r->first_row + (int64_t)strip * r->uk->strip;
+}
+
+static inline bool strip_sees_nothing(const attn_item_run *r, int strip)
+{
+    return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
+}
+
+/* Its mask; packs its rows of Q, if any of them sees a key; resets it. */
+void attn_strip_start(attn_item_run *r, int strip);
+
+/* The running state before the first key. */
+void attn_strip_reset(const attn_item_run *r, int strip);
+
+/* Writes its rows of O, LSE and row maximum. */
+void attn_strip_finish(const attn_item_run *r, int strip);
+
+#endif

@@ -1,0 +1,97 @@
+/*
+ * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the operating
+ * system. Called once per context; keeps nothing.
+ */
+#define _GNU_SOURCE
+#include "cpu/machine/features.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+
+static uint64_t enabled_state(void)
+{
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+/* Linux hands out tile state per process, on request (arch_prctl, since 5.16); asking twice is harmless. */
+static bool amx_permitted(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    int saved = errno;
+    bool granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    errno = saved;
+    return granted;
+}
+
+uint32_t attn_cpu_features(void)
+{
+    unsigned a, b, c, d;
+    const unsigned amx_bf16_tile = 1u << 22 | 1u << 24;
+    const unsigned fma_osxsave_avx_f16c = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
+    const unsigned avx2 = 1u << 5, f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) {
+        return 0;
+    }
+    uint64_t state = enabled_state();
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & avx2) == 0 || (state & 0x6) != 0x6) {
+        return 0;
+    }
+    uint32_t features = ATTN_CPU_AVX2;
+    if ((b & f_dq_bw_vl) == f_dq_bw_vl && (state & 0xe6) == 0xe6) {
+        features |= ATTN_CPU_AVX512;
+    }
+    const bool tiles = (d & amx_bf16_tile) == amx_bf16_tile && (state & 0x60000) == 0x60000;
+    if (tiles && (features & ATTN_CPU_AVX512) && amx_permitted() && attn_amx_works()) {
+        features |= ATTN_CPU_AMX;
+    }
+    return features;
+}
+
+#elif defined(__aarch64__)
+
+uint32_t attn_cpu_features(void)
+{
+    return ATTN_CPU_NEON;
+}
+
+#else
+
+uint32_t attn_cpu_features(void)
+{
+    return 0;
+}
+
+#endif
+
+const char *attn_cpu_feature_names(uint32_t features)
+{
+    switch (features) {
+    case ATTN_CPU_AVX2:
+        return "avx2";
+    case ATTN_CPU_AVX2 | ATTN_CPU_AVX512:
+        return "avx2 avx512";
+    case ATTN_CPU_AVX2 | ATTN_CPU_AVX512 | ATTN_CPU_AMX:
+        return "avx2 avx512 amx";
+    case ATTN_CPU_NEON:
+        return "neon";
+    default:
+        return "";
+    }
+}
+
+static int64_t cache(int name)
+{
+    long n = sysconf(name);
+    return n > 0 ? (int64_t)n : 0;
+}
+
+attn_caches attn_cpu_caches(void)
+{
+    return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE)};
+}

@@ -1,0 +1,193 @@
+/*
+ * pool.c: one job at a time; its tasks are handed out through an atomic counter, to the caller and to workers that
+ * spin briefly for the next job and then sleep. No lock is held while a task runs. A child of fork() has none of the
+ * parent's threads and starts its own.
+ */
+#define _GNU_SOURCE
+#include "cpu/machine/pool.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define RELAX() __asm__ volatile("yield")
+#else
+#define RELAX() ((void)0)
+#endif
+
+enum { SPINS = 4000 }; /* some tens of microseconds: longer than the gap between calls of a busy program */
+
+typedef struct worker {
+    struct attn_pool *pool;
+    pthread_t handle;
+    int32_t thread; /* its number, from 1 */
+} worker;
+
+struct attn_pool {
+    int32_t threads;
+    int32_t started;    /* workers that run */
+    pid_t process;      /* whose threads they are; 0 = not started */
+    _Atomic pid_t busy; /* the process that runs a job, 0 = none: a child of fork() finds its parent's, not its own */
+    pthread_mutex_t mutex; /* for sleeping and waking only */
+    pthread_cond_t wake;
+
+    /* The job. A worker joins by adding itself to `inside` while `generation` is the one it saw. */
+    atomic_uint generation; /* odd while a job runs */
+    atomic_int inside;
+    atomic_bool quit;
+    atomic_llong next;
+    int64_t n;
+    void (*task)(void *arg, int64_t i, int32_t thread);
+    void *arg;
+    worker workers[];
+};
+
+static void run_tasks(attn_pool *pool, int32_t thread)
+{
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= pool->n) {
+            return;
+        }
+        pool->task(pool->arg, i, thread);
+    }
+}
+
+static unsigned wait_for_job(attn_pool *pool, unsigned seen)
+{
+    unsigned now = atomic_load(&pool->generation);
+    for (int i = 0; i < SPINS && (now == seen || !(now & 1)); i++) {
+        RELAX();
+        now = atomic_load(&pool->generation);
+    }
+    if (now != seen && (now & 1)) {
+        return now;
+    }
+    pthread_mutex_lock(&pool->mutex);
+    for (now = atomic_load(&pool->generation); now == seen || !(now & 1); now = atomic_load(&pool->generation)) {
+        pthread_cond_wait(&pool->wake, &pool->mutex);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return now;
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    attn_pool *pool = w->pool;
+    unsigned seen = 0;
+    for (;;) {
+        seen = wait_for_job(pool, seen);
+        atomic_fetch_add(&pool->inside, 1);
+        if (atomic_load(&pool->generation) == seen) { /* else the job ended before this worker joined */
+            if (atomic_load(&pool->quit)) {
+                return NULL;
+            }
+            run_tasks(pool, w->thread);
+        }
+        atomic_fetch_sub(&pool->inside, 1);
+    }
+}
+
+static void announce(attn_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    atomic_fetch_add(&pool->generation, 1);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void start_workers(attn_pool *pool)
+{
+    pthread_mutex_init(&pool->mutex, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+    atomic_store(&pool->generation, 0);
+    atomic_store(&pool->inside, 0);
+    pool->process = getpid();
+    pool->started = 0;
+    sigset_t all, before; /* the host's signals are not for the workers */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int32_t i = 1; i < pool->threads; i++) {
+        worker *w = &pool->workers[pool->started];
+        *w = (worker){.pool = pool, .thread = i};
+        if (pthread_create(&w->handle, NULL, worker_main, w) != 0) {
+            break;
+        }
+        pool->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static size_t pool_bytes(int32_t threads)
+{
+    size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(worker);
+    return (bytes + 63) / 64 * 64;
+}
+
+attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
+{
+    attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
+    if (pool) {
+        *pool = (attn_pool){.threads = threads};
+    }
+    return pool;
+}
+
+void attn_pool_destroy(attn_pool *pool, const attn_allocator *allocator)
+{
+    if (pool->process == getpid()) {
+        atomic_store(&pool->quit, true);
+        announce(pool);
+        for (int32_t i = 0; i < pool->started; i++) {
+            pthread_join(pool->workers[i].handle, NULL);
+        }
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->mutex);
+    }
+    allocator->free(allocator->user, pool, pool_bytes(pool->threads));
+}
+
+int32_t attn_pool_threads(void *user)
+{
+    return ((attn_pool *)user)->threads;
+}
+
+/* With the pool taken: publish the job, take part, wait until every worker that joined has left. */
+static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, int32_t), void *arg)
+{
+    if (pool->process != atomic_load(&pool->busy)) {
+        start_workers(pool);
+    }
+    pool->n = n, pool->task = task, pool->arg = arg;
+    atomic_store(&pool->next, 0);
+    announce(pool); /* odd: running */
+    run_tasks(pool, 0);
+    atomic_fetch_add(&pool->generation, 1); /* even: nobody joins any more */
+    while (atomic_load(&pool->inside) != 0) {
+        RELAX();
+    }
+}
+
+static bool take(attn_pool *pool)
+{
+    pid_t self = getpid(), holder = atomic_load(&pool->busy);
+    return holder != self && atomic_compare_exchange_strong(&pool->busy, &holder, self);
+}
+
+void attn_pool_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg)
+{
+    attn_pool *pool = user;
+    if (n > 1 && pool->threads > 1 && take(pool)) {
+        run_job(pool, n, task, arg);
+        atomic_store(&pool->busy, 0);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        task(arg, i, 0);
+    }
+}

@@ -1,0 +1,35 @@
+/*
+ * select.c: the choice of a kernel table, from the list in ukernels.inc.
+ */
+#include "cpu/machine/select.h"
+#include "cpu/machine/features.h"
+#include <string.h>
+
+#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
+    {#isa, needs, same, &f32, &f64, &f16, &bf16, &precise, &x3},
+static const attn_isa isas[] = {
+#include "cpu/ukernel/tables.inc"
+};
+#undef ATTN_UKERNELS
+
+enum { COUNT = sizeof isas / sizeof isas[0] };
+
+const attn_isa *attn_isas(int *count)
+{
+    *count = COUNT;
+    return isas;
+}
+
+const attn_isa *attn_select(uint32_t features, const char *cap)
+{
+    const attn_isa *best = NULL;
+    for (int i = 0; i < COUNT; i++) {
+        if (cap && strcmp(cap, isas[i].name) == 0) {
+            return (isas[i].needs & ~features) == 0 ? &isas[i] : NULL;
+        }
+        if ((isas[i].needs & ~features) == 0) {
+            best = &isas[i];
+        }
+    }
+    return cap && *cap ? NULL : best;
+}

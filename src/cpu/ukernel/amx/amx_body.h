@@ -1,0 +1,289 @@
+/*
+ * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included at the end of
+ * amx_<NAME>.c, which defines before it
+ *
+ *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
+ *   PRODUCTS           how many products of parts are taken: 1, 4, 3, 6
+ *   element            the type of Q, K, V in memory
+ *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
+ *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
+ *   QK_PASSES(), PV_STEPS()   these products, smallest first
+ *   split()            16 floats -> PARTS vectors of bf16, in upper halves; split_probability(), of a P
+ *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
+ *
+ * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
+ *
+ *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
+ *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
+ *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
+ *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
+ */
+
+#include "cpu/ukernel/amx/amx_pack.h"
+#include "cpu/ukernel/amx/amx_softmax.h"
+
+/* ---- products -------------------------------------------------------------------------------------------------- */
+
+#define PRODUCT(c0, c1, ta, first)        \
+    do {                                  \
+        if (passes) {                     \
+            QK_PASSES(c0, c1, ta, first); \
+        } else {                          \
+            PV_STEPS(c0, c1, ta, first);  \
+        }                                 \
+    } while (0)
+
+ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
+{
+    const int64_t d_pad = pad32(d);
+    return (factors){
+        .a = (const uint16_t *)k + at * d_pad,
+        .b = qt,
+        .a_stride = d_pad * 2,
+        .a_part = PANEL_KEYS * d_pad,
+        .a_step = 32,
+        .a_rows = TILE * d_pad,
+        .b_stride = STRIDE,
+        .b_part = d_pad * STRIP,
+        .b_step = TILE * 2 * STRIP,
+        .steps = d_pad / 32,
+    };
+}
+
+/* S = K QT, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they come after the
+ * products of the next 16 rows. For tables of one part. */
+ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+{
+    const int64_t next = 2 * f->a_rows;
+    const uint16_t *a = f->a;
+    const bool tall = false;
+    exponentials *const meanwhile = NULL;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += next, s += 2 * TILE * STRIP) {
+        ROW_ZERO(0, 1);
+        PRODUCT(0, 1, 4, a);
+        if (key > 0) {
+            ROW_STORE(2, 3, s - TILE * STRIP);
+        }
+        if (key + TILE >= n) {
+            ROW_STORE(0, 1, s);
+            return;
+        }
+        ROW_ZERO(2, 3);
+        PRODUCT(2, 3, 5, a + f->a_rows);
+        ROW_STORE(0, 1, s);
+    }
+    ROW_STORE(2, 3, s - TILE * STRIP);
+}
+
+/* 32 x 32 sums (`tall`) or 16 x 32, and meanwhile some of a softmax, or none (NULL). */
+ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes, const bool wide,
+                             const bool tall, exponentials *meanwhile)
+{
+    ROW_ZERO(0, 1);
+    if (tall) {
+        ROW_ZERO(2, 3);
+    }
+    PRODUCT(0, 1, 4, a);
+    ROW_STORE(0, 1, s);
+    if (tall) {
+        ROW_STORE(2, 3, s + TILE * STRIP);
+    }
+}
+
+/* The same in 32 rows: two tile loads for three products instead of three for two. */
+ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide,
+                                    exponentials *meanwhile)
+{
+    const uint16_t *a = f->a;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
+        if (n - key > TILE) {
+            store_block(s, a, f, passes, wide, true, meanwhile);
+        } else {
+            store_block(s, a, f, passes, wide, false, meanwhile);
+        }
+    }
+}
+
+ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+{
+    if (PARTS == 1) {
+        store_low_product(s, f, n, passes, wide);
+    } else {
+        store_tall_product(s, f, n, passes, wide, NULL);
+    }
+}
+
+/* Here and below, strips of at most 16 queries are half as wide. */
+static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    const factors f = score_factors(k, at, qt, d);
+    if (lanes > TILE) {
+        store_product(s, &f, n, true, true);
+    } else {
+        store_product(s, &f, n, true, false);
+    }
+}
+
+/* to[16 rows] = to alpha + the fresh sums in `sum`. */
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1, const bool wide)
+{
+    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
+        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
+        if (wide) {
+            v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
+        }
+    }
+}
+
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(), and the sums of 16
+ * rows are added while the products of later rows run. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f, const bool wide)
+{
+    float sum[2][TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = TILE * stride;
+    const uint16_t *a = f->a;
+    const bool tall = false;
+    exponentials *const meanwhile = NULL;
+    for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
+        ROW_ZERO(0, 1);
+        PV_STEPS(0, 1, 4, a);
+        if (row > 0) {
+            add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
+            ROW_STORE(2, 3, sum[1]);
+        }
+        ROW_ZERO(2, 3);
+        PV_STEPS(2, 3, 5, a + f->a_rows);
+        if (row > 0) {
+            add_rows(to - next, stride, sum[1], a0, a1, wide);
+        }
+        ROW_STORE(0, 1, sum[0]);
+    }
+    if (rows > 0) {
+        add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
+        ROW_STORE(2, 3, sum[1]);
+        add_rows(to - next, stride, sum[1], a0, a1, wide);
+    }
+}
+
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+               int lanes)
+{
+    const factors f = {
+        .a = (const uint16_t *)v + at,
+        .b = p,
+        .a_stride = PANEL_KEYS * 2,
+        .a_part = dv_pad * PANEL_KEYS,
+        .a_step = 32,
+        .a_rows = TILE * PANEL_KEYS,
+        .b_stride = STRIDE,
+        .b_part = P_PART,
+        .b_step = TILE * 2 * STRIP,
+        .steps = (n + KEY_STEP - 1) / KEY_STEP,
+    };
+    vec a0 = v_set1(0), a1 = a0;
+    if (alpha) {
+        a0 = v_load(alpha), a1 = v_load((const float *)alpha + VL);
+    } else {
+        memset(ot, 0, (size_t)(dv_pad * STRIP) * sizeof(float));
+    }
+    if (lanes > TILE) {
+        add_product(ot, STRIP, dv_pad, a0, a1, &f, true);
+    } else {
+        add_product(ot, STRIP, dv_pad, a0, a1, &f, false);
+    }
+}
+
+/* The sum of an element's parts. */
+static float whole(const uint16_t *x, int64_t part)
+{
+    float sum = 0;
+    for (int i = 0; i < PARTS; i++) {
+        sum += attn_bf16_to_f32(x[i * part]);
+    }
+    return sum;
+}
+
+static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                       const void *alpha, const unsigned char *visible, int lanes)
+{
+    for (int64_t c = 0; c < dv_pad; c++) {
+        const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
+        for (int lane = 0; lane < lanes; lane++) {
+            float sum = 0, *o = (float *)ot + c * STRIP + lane;
+            for (int64_t key = 0; key < n; key++) {
+                if (visible[key * STRIP + lane]) {
+                    const uint16_t *w = (const uint16_t *)p + (key / 2 * STRIP + lane) * 2 + key % 2;
+                    sum = fmaf(whole(v + key, dv_pad * PANEL_KEYS), whole(w, P_PART), sum);
+                }
+            }
+            *o = alpha ? fmaf(*o, ((const float *)alpha)[lane], sum) : sum;
+        }
+    }
+}
+
+#include "cpu/ukernel/amx/amx_block.h"
+#include "cpu/ukernel/amx/amx_grad.h"
+
+/* ---- the table ------------------------------------------------------------------------------------------------- */
+
+static void begin(void)
+{
+    tiles_begin();
+}
+
+static void end(void)
+{
+    tiles_end();
+}
+
+static uint64_t k_bytes(int64_t d)
+{
+    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)pad32(d) * 2;
+}
+
+static uint64_t v_bytes(int64_t dv_pad)
+{
+    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)dv_pad * 2;
+}
+
+static uint64_t q_bytes(int64_t d)
+{
+    return PARTS * (uint64_t)pad32(d) * STRIP * 2;
+}
+
+static uint64_t p_bytes(void)
+{
+    return PARTS * (uint64_t)P_PART * 2;
+}
+
+const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
+    .name = "amx_" ATTN_STRING(NAME),
+    .grad = &grad,
+    .strip = STRIP,
+    .granule = 2 * TILE,
+    .key_block = KEY_BLOCK,
+    .key_tile = KEY_TILE,
+    .key_step = KEY_STEP,
+    .real_size = 4,
+    .lags = true,
+    .flushes = FLUSHES,
+    .begin = begin,
+    .end = end,
+    .k_bytes = k_bytes,
+    .v_bytes = v_bytes,
+    .q_bytes = q_bytes,
+    .p_bytes = p_bytes,
+    .pack_k = pack_k,
+    .pack_v = pack_v,
+    .pack_q = pack_q,
+    .qk = qk,
+    .qk_softmax = qk_softmax,
+    .bias = bias_f32,
+    .score = score_f32,
+    .mask = mask_f32,
+    .softmax = softmax,
+    .pv = pv,
+    .pv_careful = pv_careful,
+    .finite = finite_f32,
+    .store = store_f32,
+};

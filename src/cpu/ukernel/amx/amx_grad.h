@@ -1,0 +1,243 @@
+/*
+ * amx_grad.h: the members of ukernel_grad.h on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included
+ * by amx_body.h, with its parameters. P and dS are split into PARTS parts for the products. Once per part:
+ *
+ *     P, dS  [key][16][2]       left factors: dword (key, i) holds queries i and 16 + i of the strip
+ *     dS     [key / 2][32][2]   for pv, as P of the forward pass
+ *     X      [16][cols][2]      dword (i, column) holds queries i and 16 + i
+ */
+#include "cpu/ukernel/body/body_grad.h"
+
+enum {
+    ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
+    GRAD_TILE = PARTS == 1 ? 32 : 128 /* with splits the tile unit falls asleep (docs/cpu.md): few, long ones, then */
+};
+
+static uint64_t x_bytes(int64_t cols)
+{
+    return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
+}
+
+/* QT and X are made from the same parts. */
+static void pack_both(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols,
+                      double factor)
+{
+    for (int64_t c = 0; c < cols; c += 32) {
+        __m512i low[TILE][PARTS], high[TILE][PARTS], of_part[2][TILE];
+        for (int i = 0; i < TILE; i++) {
+            split_row(low[i], row[i], stride, c, n, 1);
+            split_row(high[i], row[TILE + i], stride, c, n, 1);
+        }
+        for (int part = 0; part < PARTS; part++) {
+            uint32_t *to = (uint32_t *)qt + (part * cols + c) / 2 * STRIP;
+            for (int i = 0; i < TILE; i++) {
+                of_part[0][i] = low[i][part], of_part[1][i] = high[i][part];
+                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[i][part], high[i][part]);
+            }
+            transpose16(to, STRIP, of_part[0]);
+            transpose16(to + TILE, STRIP, of_part[1]);
+        }
+    }
+    if (factor != 1) {
+        pack_q(qt, row, stride, dtype, n, factor, STRIP);
+    }
+}
+
+/* P and dS of 16 queries for one key. */
+typedef struct pair {
+    vec p, ds;
+} pair;
+
+/* What a lane's dS and P are made with. */
+typedef struct lane_values {
+    vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
+} lane_values;
+
+/* As grad_softmax, with the exp2 and the roundings of this table, and without dS (and P Z) where P is below 2^-125. */
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *keep, float *plain, const lane_values *t,
+                              int group)
+{
+    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
+    const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
+    const vec z = keep ? v_load(keep) : zero, dp = keep ? v_mul(v_load(dp_), z) : v_load(dp_);
+    const vec p = probability(d, t->c, t->least, false), grad = v_fms(dp, t->factor, t->by[group]);
+    if (plain) {
+        v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(dp, t->delta[group])));
+    }
+    /* with the mask: keys beyond the tile's last have no Z */
+    return (pair){keep ? _mm512_maskz_mul_ps(some, p, z) : p, _mm512_maskz_mul_ps(some, p, grad)};
+}
+
+/* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
+ATTN_INLINE void store_forms(uint16_t *p, uint16_t *ds, uint16_t *right, pair x[2][2])
+{
+    __m512i part[2][2][PARTS];
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].p);
+    }
+    store_parts(p, part[0][0], part[0][1]);
+    store_parts(p + STRIP, part[1][0], part[1][1]);
+    for (int i = 0; i < 4; i++) {
+        split(part[i / 2][i % 2], x[i / 2][i % 2].ds);
+    }
+    store_parts(ds, part[0][0], part[0][1]);
+    store_parts(ds + STRIP, part[1][0], part[1][1]);
+    store_parts(right, part[0][0], part[1][0]);
+    store_parts(right + STRIP, part[0][1], part[1][1]);
+}
+
+static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n, const attn_grad_tile *tile)
+{
+    float *s = s_, *dp = dp_;
+    uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
+    uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
+    lane_values t = {.c = v_set1(0)};
+    if (tile) {
+        t = (lane_values){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t.factor = v_set1((float)tile->factor);
+        for (int g = 0; g < 2; g++) {
+            t.lse[g] = v_load((const float *)tile->lse + g * VL);
+            t.delta[g] = v_load((const float *)tile->delta + g * VL);
+            t.by[g] = v_mul(t.delta[g], t.factor);
+        }
+    }
+    for (int64_t i = n * STRIP; i < pad32(n) * STRIP; i += VL) {
+        v_store(s + i, v_set1(tile ? -INFINITY : 0)); /* P = 0 */
+        v_store(dp + i, v_set1(0));
+    }
+    for (int64_t i = 0; i < pad32(n) * STRIP; i += 2 * STRIP) {
+        pair x[2][2];
+        for (int k = 0; k < 4; k++) {
+            const int64_t at = i + k * VL;
+            const float *keep = tile && tile->keep ? (const float *)tile->keep + at : NULL;
+            float *plain = tile && tile->plain ? (float *)tile->plain + at : NULL;
+            x[k / 2][k % 2] =
+                tile ? softmax_pair(s + at, dp + at, keep, plain, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+        }
+        store_forms(p + i, ds + i, right + i, x);
+    }
+}
+
+/* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
+{
+    (void)lanes; /* whole strips */
+    const factors f = score_factors(v, at, dot, dv);
+    store_product(dp, &f, n, false, true);
+}
+
+static void grad_clear(void *p, int64_t first, int64_t last)
+{
+    for (int part = 0; part < PARTS; part++) {
+        memset((uint16_t *)p + part * P_PART + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(uint16_t));
+    }
+}
+
+/* As add_product with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are stored when all are
+ * done, which pays off where each is of many products. */
+ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
+{
+    float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = 2 * TILE * stride;
+    const bool wide = true, tall = true;
+    exponentials *const meanwhile = NULL;
+    const uint16_t *a = f->a;
+    const vec one = v_set1(1);
+    for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {
+        float *now = sum[row / (2 * TILE) % 2], *before = sum[1 - row / (2 * TILE) % 2];
+        if (row < rows) {
+            ROW_ZERO(0, 1);
+            ROW_ZERO(2, 3);
+            PV_STEPS(0, 1, 4, a);
+        }
+        if (row > 0) {
+            add_rows(to - next, stride, before, one, one, wide);
+            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, one, one, wide);
+        }
+        if (row < rows) {
+            ROW_STORE(0, 1, now);
+            ROW_STORE(2, 3, now + TILE * STRIP);
+        }
+    }
+}
+
+static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
+                      int last)
+{
+    const vec one = v_set1(1);
+    const int strip = first / STRIP;
+    for (int64_t c = 0; c < cols; c += 2 * TILE) {
+        const factors f = {
+            .a = (const uint16_t *)p + strip * PARTS * P_PART + at * STRIP,
+            .b = (const uint16_t *)x + strip * PARTS * TILE * cols * 2 + c * 2,
+            .a_stride = STRIP * 2,
+            .a_part = P_PART,
+            .a_step = PARTS * P_PART,
+            .a_rows = TILE * STRIP,
+            .b_stride = cols * 4,
+            .b_part = TILE * cols * 2,
+            .b_step = PARTS * TILE * cols * 2,
+            .steps = last / STRIP - strip,
+        };
+        if (PARTS == 1) {
+            add_product((float *)g + c, cols, pad32(n), one, one, &f, true);
+        } else {
+            add_tall_product((float *)g + c, cols, pad32(n), &f);
+        }
+    }
+}
+
+static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols, int64_t n, int first,
+                              int last, const unsigned char *visible)
+{
+    const int64_t x_part = TILE * cols * 2;
+    for (int64_t i = 0; i < n * cols; i++) {
+        const int64_t key = i / cols, c = i % cols;
+        float sum = 0;
+        for (int row = first; row < last; row++) {
+            const int64_t strip = row / STRIP, low = row % TILE, half = row % STRIP / TILE;
+            const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
+            const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
+            if (visible[(strip * KEY_BLOCK + at + key) * STRIP + row % STRIP]) {
+                sum = fmaf(whole(p, P_PART), whole(x, x_part), sum);
+            }
+        }
+        ((float *)g)[i] += sum;
+    }
+}
+
+static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times)
+{
+    float z[KEY_TILE * STRIP];
+    uint16_t *p = (uint16_t *)tile + done * STRIP;
+    if (!times) {
+        grad_drop_f32(tile, done, n, lanes, false);
+        return;
+    }
+    memset(z, 0, sizeof z); /* a key beyond an odd n has P = 0 */
+    grad_drop_f32(z, 0, n, lanes, false);
+    for (int64_t key = 0; key < n; key += 2) {
+        for (int g = 0; g < STRIP; g += VL) {
+            scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g), v_load(z + (key + 1) * STRIP + g));
+        }
+    }
+}
+
+static const attn_ukernel_grad grad = {
+    .vector = 2 * TILE,
+    .row_block = ROW_BLOCK,
+    .key_tile = GRAD_TILE,
+    .key_step = KEY_STEP,
+    .row_step = STRIP,
+    .x_bytes = x_bytes,
+    .pack_both = pack_both,
+    .dp = grad_dp,
+    .softmax = grad_softmax_f32,
+    .softcap = grad_softcap_f32,
+    .split = grad_split,
+    .clear = grad_clear,
+    .rows = grad_rows,
+    .rows_careful = grad_rows_careful,
+    .put = grad_put_f32,
+    .drop = drop,
+};

@@ -1,0 +1,367 @@
+/*
+ * body.h: every microkernel once, for any vector width and for f32 or f64. A "template" by inclusion: an instruction
+ * set's file defines the parameters, includes this once per type, and gets one static const table.
+ *
+ *   ISA         avx2 ...                        name of the table
+ *   VEC_HEADER  "cpu/ukernel/body/vec_avx2.h"                    the vector operations, below
+ *   REAL_BITS   32 | 64                         arithmetic type: real = float | double
+ *
+ * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by side; strip =
+ * NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a sum done between the stores of the
+ * sums before; 0 where bursts of stores cost nothing), and
+ *
+ *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
+ *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
+ *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
+ *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
+ *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by itself where there are
+ *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
+ *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
+ *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: vec_avx512.h says what they do
+ *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low halves; i_high(a) = the
+ *                                      high half
+ *
+ * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
+ */
+#include "cpu/ukernel/body/body_rows.h"
+
+/* ---- products ------------------------------------------------------------------------------------------------ */
+
+/* Both products are sums of rows: sum[r] = sum over i < n of a[r apart + i step] times row i of b, with r a key or a
+ * column. They work on `width` vectors of lanes, those that hold rows, and on a group of `rows` sums at once: MR, or
+ * twice as many for a single vector, since MR sums alone would wait for each other. */
+
+/* What becomes of a sum: it is stored, or added to what was there, or to that times alpha. */
+typedef struct FN(sum_end) {
+    bool add;
+    const real *alpha;
+} FN(sum_end);
+
+ATTN_INLINE void FN(end_sum)(real *to, const vec *sum, FN(sum_end) end, const int width)
+{
+    ATTN_UNROLL for (int v = 0; v < width; v++) {
+        if (end.alpha) {
+            v_store(to + v * VL, v_fma(v_load(to + v * VL), v_load(end.alpha + v * VL), sum[v]));
+        } else {
+            v_store(to + v * VL, end.add ? v_add(v_load(to + v * VL), sum[v]) : sum[v]);
+        }
+    }
+}
+
+/* The first n products of a sum; rows of b are b_step apart. */
+ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, int64_t b_step, const int n,
+                               const int width)
+{
+    ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_set1(0);
+    ATTN_UNROLL for (int i = 0; i < n; i++) {
+        vec one = v_set1(a[i * step]);
+        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_fma(one, v_load(b + i * b_step + v * VL), sum[v]);
+    }
+}
+
+/* Products i .. n-1 of a group of sums. */
+ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t i,
+                           int64_t n, const int rows, const int width)
+{
+    for (b += i * STRIP; i < n; i++, b += STRIP) {
+        vec x[NV];
+        ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = v_load(b + v * VL);
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            vec one = v_set1(a[i * step + r * apart]);
+            ATTN_UNROLL for (int v = 0; v < width; v++) sum[r][v] = v_fma(one, x[v], sum[r][v]);
+        }
+    }
+}
+
+/* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the next, `ahead` of
+ * each sum: a burst of stores may keep the multipliers waiting. */
+ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                            int64_t count, FN(sum_end) end, const int ahead, const int rows, const int width)
+{
+    vec sum[2 * MR][NV];
+    ATTN_UNROLL for (int r = 0; r < rows; r++) FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
+    for (; count > 0; count -= rows, to += rows * STRIP) {
+        FN(group)(sum, a, apart, step, b, ahead, n, rows, width);
+        a += rows * apart;
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            FN(end_sum)(to + r * STRIP, sum[r], end, width);
+            if (ahead == 0 || count > rows) {
+                FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
+            }
+        }
+    }
+}
+
+ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
+                          int64_t count, FN(sum_end) end, const int rows, const int width)
+{
+    const int ahead = width == NV ? AHEAD : 0;
+    if (n >= ahead) {
+        FN(groups)(to, a, apart, step, b, n, count, end, ahead, rows, width);
+    } else {
+        FN(groups)(to, a, apart, step, b, n, count, end, 0, 1, width);
+    }
+}
+
+/* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were stored long
+ * before. */
+ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int rows,
+                             const int width)
+{
+    int64_t c = 0;
+    do {
+        int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
+        FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, rows, width);
+        c += ATTN_DOT_CHUNK;
+    } while (c < d);
+}
+
+/* What is left of n keys is done as the last MR of them, some for the second time: K may end with them. */
+ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
+{
+    const int64_t twice = width == 1 ? n - n % (2 * MR) : 0, whole = n - n % MR, last = n - MR;
+    if (twice > 0) {
+        FN(qk_keys)(s, k, qt, d, twice, 2 * MR, width);
+    }
+    if (whole > twice) {
+        FN(qk_keys)(s + twice * STRIP, k + twice * d, qt, d, whole - twice, MR, width);
+    }
+    if (n > whole && last >= 0) {
+        FN(qk_keys)(s + last * STRIP, k + last * d, qt, d, MR, MR, width);
+    } else if (n > whole) {
+        FN(qk_keys)(s, k, qt, d, n, 1, width);
+    }
+}
+
+static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    const real *k = (const real *)k_ + at * d;
+    if (lanes <= VL) {
+        FN(qk_width)(s, k, qt, d, n, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(qk_width)(s, k, qt, d, n, 2);
+    } else {
+        FN(qk_width)(s, k, qt, d, n, NV);
+    }
+}
+
+ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
+                              const int width)
+{
+    const int64_t twice = width == 1 ? dv_pad - dv_pad % (2 * MR) : 0;
+    const FN(sum_end) end = {false, alpha};
+    if (twice > 0) {
+        FN(sums)(ot, x, 1, dv_pad, p, n, twice, end, 2 * MR, width);
+    }
+    if (dv_pad > twice) {
+        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, dv_pad - twice, end, MR, width);
+    }
+}
+
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                   int lanes)
+{
+    const real *x = (const real *)v + at * dv_pad;
+    if (lanes <= VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 1);
+    } else if (NV > 2 && lanes <= 2 * VL) {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 2);
+    } else {
+        FN(pv_width)(ot, x, p, dv_pad, n, alpha, NV);
+    }
+}
+
+static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
+                           const void *alpha_, const unsigned char *visible, int lanes)
+{
+    const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
+    for (int64_t c = 0; c < dv_pad; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
+            for (int64_t key = 0; key < n; key++) {
+                if (visible[key * STRIP + lane]) {
+                    sum = FUSED(x[key * dv_pad + c], p[key * STRIP + lane], sum);
+                }
+            }
+            *o = alpha ? FUSED(*o, alpha[lane], sum) : sum;
+        }
+    }
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------------------- */
+
+/* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
+static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
+{
+    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
+    (void)p_, (void)done; /* in place */
+    for (int lane = 0; lane < lanes; lane += VL) {
+        real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
+        vec old = v_load(m), top = old, sum = v_set1(0);
+        for (int64_t key = 0; key < n; key++) {
+            top = v_max(top, v_load(s + key * STRIP));
+        }
+        vec used = v_zero_lt(top, v_set1(-REAL_MAX), top); /* nothing seen yet: any finite reference */
+        for (int64_t key = 0; key < n; key++) {
+            vec p = FN(exp2)(v_sub(v_load(s + key * STRIP), used), c, least);
+            v_store(s + key * STRIP, p);
+            sum = v_add(sum, p);
+        }
+        vec a = FN(exp2)(v_sub(old, used), c, least);
+        v_store(m, top);
+        v_store(l, v_fma(v_load(l), a, sum));
+        v_store((real *)state->alpha + lane, a);
+    }
+}
+
+/* A block is one tile. */
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                           int lanes)
+{
+    FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
+    FN(softmax)(p, done, s, keys->n, c, state, lanes);
+}
+
+/* ---- panels -------------------------------------------------------------------------------------------------- */
+
+static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
+{
+    const int64_t step = src->row_stride * attn_element_size(src->dtype);
+    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) { /* one after the other: as one row */
+        cols *= rows, cols_pad = cols, rows = 1;
+    }
+    for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
+        FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
+        for (int64_t c = cols; c < cols_pad; c++) {
+            dst[c] = 0;
+        }
+    }
+}
+
+static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
+{
+    FN(pack_rows)((real *)k + at * d, d, src, n, d);
+}
+
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+{
+    FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
+}
+
+/* No state beyond the ordinary registers: begin and end. */
+static void FN(no_state)(void)
+{
+}
+
+static uint64_t FN(k_bytes)(int64_t d)
+{
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
+}
+
+static uint64_t FN(v_bytes)(int64_t dv_pad)
+{
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)dv_pad * sizeof(real);
+}
+
+static uint64_t FN(q_bytes)(int64_t d)
+{
+    return (uint64_t)d * STRIP * sizeof(real);
+}
+
+static uint64_t FN(p_bytes)(void)
+{
+    return 0;
+}
+
+/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if all are NULL. */
+ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row, int64_t first,
+                            int64_t stride, int32_t dtype, int64_t n)
+{
+    static const real zeros[FN(CHUNK)];
+    const bool in_place = FN(in_place)(stride, dtype, n);
+    bool any = false;
+    for (int i = 0; i < VL; i++) {
+        const char *at = row[i] ? (const char *)row[i] + first : NULL;
+        any |= at != NULL;
+        from[i] = !at ? zeros : in_place ? (const real *)(const void *)at : tile[i];
+        if (at && !in_place) {
+            FN(widen)(tile[i], at, stride, dtype, n);
+        }
+    }
+    return any;
+}
+
+/* Columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
+ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by, const bool whole)
+{
+    vec x[VL];
+    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
+    FN(transpose)(x);
+    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        if (whole || c + i < n) {
+            v_store(to + (c + i) * STRIP, v_mul(x[i], by));
+        }
+    }
+}
+
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                       int lanes)
+{
+    real tile[VL][FN(CHUNK)];
+    const real *from[VL];
+    const vec by = v_set1((real)factor);
+    int64_t step = stride * attn_element_size(dtype);
+    for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
+        int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
+        for (int lane = 0; lane < lanes; lane += VL) {
+            real *to = (real *)qt + c0 * STRIP + lane;
+            bool any = FN(gather)(from, tile, row + lane, c0 * step, stride, dtype, n);
+            int64_t c = 0;
+            for (; !any && c < n; c++) {
+                v_store(to + c * STRIP, v_set1(0));
+            }
+            for (; c + VL <= n; c += VL) {
+                FN(pack_q_block)(to, from, c, n, by, true);
+            }
+            if (c < n) {
+                FN(pack_q_block)(to, from, c, n, by, false);
+            }
+        }
+    }
+}
+
+#include "cpu/ukernel/body/body_grad_rows.h"
+
+const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
+    .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
+    .grad = &FN(grad),
+    .strip = STRIP,
+    .granule = MR,
+    .key_block = ATTN_KEY_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
+    .key_step = 1,
+    .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
+    .begin = FN(no_state),
+    .end = FN(no_state),
+    .k_bytes = FN(k_bytes),
+    .v_bytes = FN(v_bytes),
+    .q_bytes = FN(q_bytes),
+    .p_bytes = FN(p_bytes),
+    .pack_k = FN(pack_k),
+    .pack_v = FN(pack_v),
+    .pack_q = FN(pack_q),
+    .qk = FN(qk),
+    .bias = FN(bias),
+    .score = FN(score),
+    .mask = FN(mask),
+    .softmax = FN(softmax),
+    .qk_softmax = FN(qk_softmax),
+    .pv = FN(pv),
+    .pv_careful = FN(pv_careful),
+    .finite = FN(finite),
+    .store = FN(store),
+};
+
+#include "cpu/ukernel/body/body_end.h"

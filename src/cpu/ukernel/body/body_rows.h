@@ -1,0 +1,317 @@
+/*
+ * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh, scores and masks, rows
+ * in and out. Included by body.h, and alone by tables with products of their own (amx_tiles.h). Same parameters as
+ * body.h, where they are listed; body_end.h undefines them.
+ *
+ * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per block of rows.
+ */
+#include "core/compiler.h"
+#include "core/half.h"
+#include "cpu/ukernel/exp2.h"
+#include "cpu/ukernel/table.h"
+#include <math.h>
+
+#include VEC_HEADER
+
+#if REAL_BITS == 32
+#define real float
+#define TYPE f32
+#define REAL_MAX 3.402823466e38f
+#define REAL_MIN 1.175494351e-38f
+#define FUSED fmaf
+#define EXP2_MIN ATTN_EXP2_MIN_F32
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F32
+#define EXP2_FIRST ATTN_EXP2_FIRST_F32
+#define EXP2_REST ATTN_EXP2_REST_F32
+#else
+#define real double
+#define TYPE f64
+#define REAL_MAX 1.7976931348623157e308
+#define REAL_MIN 2.2250738585072014e-308
+#define FUSED fma
+#define EXP2_MIN ATTN_EXP2_MIN_F64
+#define EXP2_MAGIC ATTN_EXP2_MAGIC_F64
+#define EXP2_FIRST ATTN_EXP2_FIRST_F64
+#define EXP2_REST ATTN_EXP2_REST_F64
+#endif
+#define FN(name) ATTN_CAT(name##_, TYPE)
+#define STRIP (NV * VL)
+#define SIDE 4 /* vectors side by side in a long chain of operations */
+#define EACH ATTN_UNROLL for (int k = 0; k < count; k++)
+
+/* ---- exp2 and tanh ------------------------------------------------------------------------------------------- */
+
+/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic` leaves n in the low
+ * bits of t. */
+#define COEFF(x) y = v_fma(y, f, v_set1(x));
+#define EACH_COEFF(x) EACH to[k] = v_fma(to[k], f[k], v_set1(x));
+#define EXP2_SPLIT(d, c)                                    \
+    const vec magic = v_set1(EXP2_MAGIC);                   \
+    vec t = v_fma(d, c, magic), n = v_sub(t, magic);        \
+    vec f = v_fms(d, c, n), y = v_set1(EXP2_FIRST);         \
+    EXP2_REST(COEFF)
+
+/* 2^(d c), or 0 where d < least = EXP2_MIN / c, for d <= 0 and c > 0; NaN for NaN. */
+ATTN_INLINE vec FN(exp2)(vec d, vec c, vec least)
+{
+    EXP2_SPLIT(d, c)
+    return v_zero_lt(d, least, v_ldexp(v_fma(y, f, v_set1(1)), t, n));
+}
+
+/* The same step by step for `count` of them: one alone would wait for itself. */
+ATTN_INLINE void FN(exp2_each)(vec *to, const vec *d, vec c, vec least, const int count)
+{
+    const vec magic = v_set1(EXP2_MAGIC);
+    vec t[SIDE], n[SIDE], f[SIDE];
+    EACH t[k] = v_fma(d[k], c, magic);
+    EACH n[k] = v_sub(t[k], magic);
+    EACH f[k] = v_fms(d[k], c, n[k]);
+    EACH to[k] = v_set1(EXP2_FIRST);
+    EXP2_REST(EACH_COEFF)
+    EACH to[k] = v_fma(to[k], f[k], v_set1(1));
+    EACH to[k] = v_zero_lt(d[k], least, v_ldexp(to[k], t[k], n[k]));
+}
+
+/* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
+ATTN_INLINE vec FN(tanh)(vec x)
+{
+    const vec most = v_set1(20), one = v_set1(1), log2e = v_set1((real)1.4426950408889634);
+    vec size = v_abs(x), d = v_mul(v_set1(-2), v_select_lt(most, size, most, size));
+    EXP2_SPLIT(d, log2e)
+    vec power = v_ldexp(one, t, n), e = v_fma(power, v_mul(y, f), v_sub(power, one));
+    vec minus = v_div(e, v_add(e, v_set1(2))); /* -tanh|x| */
+    return v_select_lt(x, v_set1(0), minus, v_sub(v_set1(0), minus));
+}
+#undef EXP2_SPLIT
+#undef COEFF
+#undef EACH_COEFF
+
+/* ---- scores --------------------------------------------------------------------------------------------------- */
+
+static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile, int lanes)
+{
+    real *s = s_;
+    const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
+    const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
+    for (int64_t key = 0; key < n; key++) {
+        for (int v = 0; v < lanes; v += VL) {
+            vec x = v_mul(v_load(s + key * STRIP + v), scale);
+            if (tile->softcap > 0) {
+                x = v_mul(cap, FN(tanh)(v_div(x, cap)));
+            }
+            if (slope) {
+                vec away = v_abs(v_sub(v_load(distance + v), v_set1((real)key)));
+                x = v_sub(x, v_mul(v_load(slope + v), away));
+            }
+            if (bias) {
+                vec b = v_load(bias + key * STRIP + v);
+                x = v_select_lt(b, least, v_set1((real)-INFINITY), v_add(x, b));
+            }
+            v_store(s + key * STRIP + v, x);
+        }
+    }
+}
+
+static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int lanes)
+{
+    real *s = s_;
+    const real *lo = lo_, *hi = hi_;
+    const vec none = v_set1((real)-INFINITY);
+    for (int64_t key = 0; key < n; key++) {
+        vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
+        for (int v = 0; v < lanes; v += VL) {
+            vec x = v_load(s + key * STRIP + v);
+            x = v_select_lt(v_load(lo + v), past, x, none);
+            v_store(s + key * STRIP + v, v_select_lt(first, v_load(hi + v), x, none));
+        }
+    }
+}
+
+static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
+{
+    const real *ot = ot_;
+    real bad[STRIP], any = 0;
+    for (int v = 0; v < STRIP; v += VL) {
+        vec sum = v_set1(0); /* NaN for NaN and Inf */
+        for (int64_t c = 0; c < dv; c++) {
+            sum = v_fma(v_load(ot + c * STRIP + v), v_set1(0), sum);
+        }
+        v_store(bad + v, sum);
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        any += bad[lane];
+    }
+    return !(any != any);
+}
+
+/* ---- in and out ------------------------------------------------------------------------------------------------ */
+
+/* dst[0 .. n-1] = src widened. */
+static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
+{
+    const char *at = src;
+    const int64_t step = stride * attn_element_size(dtype);
+    int64_t i = 0;
+#if REAL_BITS == 32
+    switch (stride == 1 ? dtype : 0) {
+    case ATTN_F32:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load((const float *)src + i));
+        break;
+    case ATTN_F16:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load_f16((const uint16_t *)src + i));
+        break;
+    case ATTN_BF16:
+        for (; i + VL <= n; i += VL) v_store(dst + i, v_load_bf16((const uint16_t *)src + i));
+    }
+#endif
+    for (; i < n; i++) {
+        dst[i] = (real)attn_element_to_f64(at + i * step, dtype);
+    }
+}
+
+/* dst = src[0 .. n-1] narrowed. */
+static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src, int64_t n)
+{
+    char *at = dst;
+    const int64_t step = stride * attn_element_size(dtype);
+    int64_t i = 0;
+#if REAL_BITS == 32
+    switch (stride == 1 ? dtype : 0) {
+    case ATTN_F32:
+        for (; i + VL <= n; i += VL) v_store((float *)dst + i, v_load(src + i));
+        break;
+    case ATTN_F16:
+        for (; i + VL <= n; i += VL) v_store_f16((uint16_t *)dst + i, v_load(src + i));
+        break;
+    case ATTN_BF16:
+        for (; i + VL <= n; i += VL) v_store_bf16((uint16_t *)dst + i, v_load(src + i));
+    }
+#endif
+    for (; i < n; i++) {
+        attn_element_from_f64(at + i * step, dtype, (double)src[i]);
+    }
+}
+
+/* Rows of n elements can be read and written as whole vectors of reals. */
+ATTN_INLINE bool FN(in_place)(int64_t stride, int32_t dtype, int64_t n)
+{
+    return stride == 1 && dtype == (REAL_BITS == 32 ? ATTN_F32 : ATTN_F64) && n % VL == 0;
+}
+
+enum { FN(CHUNK) = 64 }; /* columns moved at once between rows and lanes */
+
+/* x[i] lane j becomes x[j] lane i, n of both: log2(n) perfect shuffles. */
+ATTN_INLINE void FN(shuffle)(vec *x, const int n)
+{
+    vec y[VL];
+    ATTN_UNROLL for (int step = 1; step < n; step *= 2) {
+        ATTN_UNROLL for (int i = 0; i < n / 2; i++) {
+            y[2 * i] = v_zip_low(x[i], x[i + n / 2]);
+            y[2 * i + 1] = v_zip_high(x[i], x[i + n / 2]);
+        }
+        ATTN_UNROLL for (int i = 0; i < n; i++) x[i] = y[i];
+    }
+}
+
+/* x[i] lane j becomes x[j] lane i. Where zips stay within halves of a vector, the matrix is two of half the size. */
+ATTN_INLINE void FN(transpose)(vec *x)
+{
+#ifdef v_low_halves
+    ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
+        vec low = v_low_halves(x[i], x[i + VL / 2]);
+        x[i + VL / 2] = v_high_halves(x[i], x[i + VL / 2]);
+        x[i] = low;
+    }
+    FN(shuffle)(x, VL / 2);
+    FN(shuffle)(x + VL / 2, VL / 2);
+#else
+    FN(shuffle)(x, VL);
+#endif
+}
+
+/* to[key] = what the row of `lane` adds to the scores of n keys. */
+static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
+{
+    const unsigned char *mask = rows->mask[lane];
+    memset(to, 0, (size_t)n * sizeof(real));
+    if (rows->bias[lane]) {
+        FN(widen)(to, rows->bias[lane], rows->bias_stride, rows->dtype, n);
+    }
+    if (mask && rows->mask_stride == 1) { /* in vectors */
+        for (int64_t i = 0; i < n; i++) to[i] = mask[i] ? to[i] : (real)-INFINITY;
+    } else if (mask) {
+        for (int64_t i = 0; i < n; i++) to[i] = mask[i * rows->mask_stride] ? to[i] : (real)-INFINITY;
+    }
+}
+
+/* VL lanes, each a row of its own of n keys side by side: transposed as Q is. */
+ATTN_INLINE void FN(bias_lanes)(real *tile, const void *const *from, int64_t n, const int32_t dtype)
+{
+    for (int64_t key = 0; key < n; key += VL) {
+        vec x[VL];
+#if REAL_BITS == 32
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            x[i] = dtype == ATTN_F32   ? v_load((const float *)from[i] + key)
+                   : dtype == ATTN_F16 ? v_load_f16((const uint16_t *)from[i] + key)
+                                       : v_load_bf16((const uint16_t *)from[i] + key);
+        }
+#else
+        (void)dtype;
+        ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load((const double *)from[i] + key);
+#endif
+        FN(transpose)(x);
+        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+            if (key + i < n) {
+                v_store(tile + (key + i) * STRIP, x[i]);
+            }
+        }
+    }
+}
+
+/* Rows that vectors can read are read where they are, others copied first. */
+static void FN(bias_rows)(real *tile, int64_t n, const attn_bias_rows *rows)
+{
+    real copy[VL][FN(CHUNK)];
+    const int32_t own = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64;
+    const bool in_place = !rows->mask[0] && rows->bias_stride == 1 && n % VL == 0 &&
+                          (rows->dtype == own || (REAL_BITS == 32 && rows->dtype != ATTN_F64));
+    for (int lane = 0; lane < STRIP; lane += VL) {
+        const void *from[VL];
+        for (int i = 0; i < VL; i++) {
+            from[i] = in_place ? rows->bias[lane + i] : copy[i];
+            if (!in_place) {
+                FN(bias_row)(copy[i], rows, lane + i, n);
+            }
+        }
+        switch (in_place ? rows->dtype : own) {
+        case ATTN_F16:
+            FN(bias_lanes)(tile + lane, from, n, ATTN_F16);
+            break;
+        case ATTN_BF16:
+            FN(bias_lanes)(tile + lane, from, n, ATTN_BF16);
+            break;
+        default:
+            FN(bias_lanes)(tile + lane, from, n, own);
+        }
+    }
+}
+
+static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
+{
+    real row[FN(CHUNK)], *tile = tile_;
+    int lane = 1;
+    while (lane < STRIP && rows->bias[lane] == rows->bias[0] && rows->mask[lane] == rows->mask[0]) {
+        lane++;
+    }
+    if (lane == STRIP) { /* one row for all lanes */
+        FN(bias_row)(row, rows, 0, n);
+        for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_set1(row[i / STRIP]));
+    } else if (rows->bias_stride == 0 && rows->mask_stride == 0) { /* one value of each lane for all keys */
+        for (lane = 0; lane < STRIP; lane++) FN(bias_row)(row + lane, rows, lane, 1);
+        for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_load(row + i % STRIP));
+    } else {
+        FN(bias_rows)(tile, n, rows);
+    }
+}
+
+#include "cpu/ukernel/body/body_store.h"

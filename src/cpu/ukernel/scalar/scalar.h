@@ -1,0 +1,275 @@
+/*
+ * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read beside the contract
+ * of each member in ukernel.h. Parameters: real, FN, FMA, LDEXP, REAL_MIN and EXP2_* (undefined at the end).
+ */
+
+enum { FN(STRIP) = 8 };
+
+/* No state beyond the ordinary registers: begin and end. */
+static void FN(no_state)(void)
+{
+}
+
+static uint64_t FN(k_bytes)(int64_t d)
+{
+    return (uint64_t)ATTN_KEY_BLOCK * (uint64_t)d * sizeof(real);
+}
+
+static uint64_t FN(q_bytes)(int64_t d)
+{
+    return FN(STRIP) * (uint64_t)d * sizeof(real);
+}
+
+static uint64_t FN(p_bytes)(void)
+{
+    return 0;
+}
+
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+{
+    int64_t size = (int64_t)attn_dtype_size(src->dtype);
+    for (int64_t key = 0; key < n; key++) {
+        for (int64_t c = 0; c < dv_pad; c++) {
+            const char *from = (const char *)src->data + (key * src->row_stride + c * src->col_stride) * size;
+            ((real *)v)[(at + key) * dv_pad + c] = c < dv ? (real)attn_element_to_f64(from, src->dtype) : 0;
+        }
+    }
+}
+
+static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
+{
+    FN(pack_v)(k, at, src, n, d, d);
+}
+
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
+                       int lanes)
+{
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int64_t c = 0; c < d; c++) {
+            double x = row[lane] ? attn_element_to_f64((const char *)row[lane] + c * step, dtype) : 0;
+            ((real *)qt)[c * FN(STRIP) + lane] = (real)(x * factor);
+        }
+    }
+}
+
+static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+{
+    const real *key = (const real *)k + at * d, *q = qt;
+    for (int64_t j = 0; j < n; j++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            real sum = 0, chunk = 0;
+            for (int64_t c = 0; c < d; c++) {
+                chunk = FMA(key[j * d + c], q[c * FN(STRIP) + lane], chunk);
+                if (c % ATTN_DOT_CHUNK == ATTN_DOT_CHUNK - 1 || c == d - 1) {
+                    sum = c < ATTN_DOT_CHUNK ? chunk : sum + chunk;
+                    chunk = 0;
+                }
+            }
+            ((real *)s)[j * FN(STRIP) + lane] = sum;
+        }
+    }
+}
+
+/* y with 2^(d c) = 2^n + 2^n f y, n = round(d c) and f = d c - n (exp2.h). */
+static real FN(exp2_split)(real d, real c, real *n, real *f)
+{
+    *n = FMA(d, c, EXP2_MAGIC) - EXP2_MAGIC;
+    *f = FMA(d, c, -*n);
+    real y = EXP2_FIRST;
+#define COEFF(x) y = FMA(y, *f, x);
+    EXP2_REST(COEFF)
+#undef COEFF
+    return y;
+}
+
+static real FN(exp2)(real d, real c, real least)
+{
+    if (d < least) {
+        return 0;
+    }
+    if (d != d) {
+        return d;
+    }
+    real n, f, y = FN(exp2_split)(d, c, &n, &f);
+    return LDEXP(FMA(y, f, 1), (int)n);
+}
+
+static real FN(tanh)(real x)
+{
+    if (x != x) {
+        return x;
+    }
+    real size = x < 0 ? -x : x, n, f;
+    real y = FN(exp2_split)(-2 * (size < 20 ? size : 20), (real)1.4426950408889634, &n, &f);
+    real power = LDEXP(1, (int)n), e = FMA(power, y * f, power - 1), t = e / (e + 2);
+    return x < 0 ? t : 0 - t;
+}
+
+static void FN(bias)(void *tile, int64_t n, const attn_bias_rows *rows)
+{
+    const int64_t step = rows->bias_stride * (int64_t)attn_dtype_size(rows->dtype);
+    for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        int64_t key = i / FN(STRIP), lane = i % FN(STRIP);
+        const char *bias = rows->bias[lane];
+        const unsigned char *mask = rows->mask[lane];
+        real b = bias ? (real)attn_element_to_f64(bias + key * step, rows->dtype) : 0;
+        ((real *)tile)[i] = mask && !mask[key * rows->mask_stride] ? (real)-INFINITY : b;
+    }
+}
+
+static void FN(score)(void *s, int64_t n, const attn_score_tile *tile, int lanes)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            int64_t at = key * FN(STRIP) + lane;
+            real x = ((real *)s)[at] * (real)tile->scale;
+            if (tile->softcap > 0) {
+                x = (real)tile->softcap * FN(tanh)(x / (real)tile->softcap);
+            }
+            if (tile->slope) {
+                real away = ((const real *)tile->distance)[lane] - (real)key;
+                x = x - ((const real *)tile->slope)[lane] * (away < 0 ? -away : away);
+            }
+            if (tile->bias) {
+                real b = ((const real *)tile->bias)[at];
+                x = b == (real)-INFINITY ? b : x + b;
+            }
+            ((real *)s)[at] = x;
+        }
+    }
+}
+
+static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi, int lanes)
+{
+    for (int64_t key = 0; key < n; key++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            if ((real)key < ((const real *)lo)[lane] || (real)key >= ((const real *)hi)[lane]) {
+                ((real *)s)[key * FN(STRIP) + lane] = (real)-INFINITY;
+            }
+        }
+    }
+}
+
+static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
+{
+    (void)p_, (void)done; /* in place */
+    for (int lane = 0; lane < lanes; lane++) {
+        real *score = (real *)s + lane, *max = (real *)state->m + lane, *sum = (real *)state->l + lane;
+        real top = *max, block = 0, least = (real)(EXP2_MIN / c);
+        for (int64_t key = 0; key < n; key++) {
+            top = score[key * FN(STRIP)] > top ? score[key * FN(STRIP)] : top;
+        }
+        real used = top == (real)-INFINITY ? 0 : top; /* nothing seen yet: any finite reference */
+        for (int64_t key = 0; key < n; key++) {
+            real p = FN(exp2)(score[key * FN(STRIP)] - used, (real)c, least);
+            score[key * FN(STRIP)] = p;
+            block += p;
+        }
+        real a = FN(exp2)(*max - used, (real)c, least);
+        *max = top;
+        *sum = FMA(*sum, a, block);
+        ((real *)state->alpha)[lane] = a;
+    }
+}
+
+/* A block is one tile. */
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
+                           int lanes)
+{
+    FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
+    FN(softmax)(p, done, s, keys->n, c, state, lanes);
+}
+
+static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                           const void *alpha, const unsigned char *visible, int lanes)
+{
+    const real *x = (const real *)v + at * dv_pad;
+    for (int64_t c = 0; c < dv_pad; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            real sum = 0, *o = (real *)ot + c * FN(STRIP) + lane;
+            for (int64_t key = 0; key < n; key++) {
+                if (!visible || visible[key * FN(STRIP) + lane]) {
+                    sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
+                }
+            }
+            *o = alpha ? FMA(*o, ((const real *)alpha)[lane], sum) : sum;
+        }
+    }
+}
+
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
+                   int lanes)
+{
+    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes);
+}
+
+static bool FN(finite)(const void *ot, int64_t dv, int lanes)
+{
+    for (int64_t c = 0; c < dv; c++) {
+        for (int lane = 0; lane < lanes; lane++) {
+            real x = ((const real *)ot)[c * FN(STRIP) + lane];
+            if (x - x != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
+                      int lanes)
+{
+    int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+    for (int lane = 0; lane < lanes; lane++) {
+        real by = divisor ? ((const real *)divisor)[lane] : 1;
+        for (int64_t c = 0; c < dv; c++) {
+            real x = by == 0 ? 0 : ((const real *)ot)[c * FN(STRIP) + lane] / by;
+            /* + 0: a zero is positive however many empty tiles were skipped */
+            attn_element_from_f64((char *)row[lane] + c * step, dtype, (double)(x + 0));
+        }
+    }
+}
+
+#include "cpu/ukernel/scalar/scalar_grad.h"
+
+const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
+    .name = ATTN_STRING(FN(scalar)),
+    .grad = &FN(grad),
+    .strip = FN(STRIP),
+    .granule = 1,
+    .key_block = ATTN_KEY_BLOCK,
+    .key_tile = ATTN_KEY_BLOCK,
+    .key_step = 1,
+    .real_size = (int)sizeof(real),
+    .rows_are_panels = true,
+    .begin = FN(no_state),
+    .end = FN(no_state),
+    .k_bytes = FN(k_bytes),
+    .v_bytes = FN(k_bytes),
+    .q_bytes = FN(q_bytes),
+    .p_bytes = FN(p_bytes),
+    .pack_k = FN(pack_k),
+    .pack_v = FN(pack_v),
+    .pack_q = FN(pack_q),
+    .qk = FN(qk),
+    .bias = FN(bias),
+    .score = FN(score),
+    .mask = FN(mask),
+    .softmax = FN(softmax),
+    .qk_softmax = FN(qk_softmax),
+    .pv = FN(pv),
+    .pv_careful = FN(pv_careful),
+    .finite = FN(finite),
+    .store = FN(store),
+};
+
+#undef real
+#undef FN
+#undef FMA
+#undef LDEXP
+#undef REAL_MIN
+#undef EXP2_MIN
+#undef EXP2_MAGIC
+#undef EXP2_FIRST
+#undef EXP2_REST

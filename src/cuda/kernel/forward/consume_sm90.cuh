@@ -1,0 +1,364 @@
+/*
+ * consume_sm90.cuh: the consumer warpgroups of forward_sm90, 64 query rows each: the tile loop and the results.
+ */
+#pragma once
+#include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/store_sm90.cuh"
+#include "cuda/kernel/mma/wgmma.cuh"
+
+/* f32: what a warp holds of Q in registers: of some parts the A operand of each k-step. q: the group's rows. */
+template <class S> struct HeldQ {
+    uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
+
+    __device__ __forceinline__ void load(uint32_t q)
+    {
+        const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int part = 0; part < S::Q_HELD; part++) {
+#pragma unroll
+            for (int step = 0; step < S::D / 16; step++) {
+                mma::load_4<false>(a[part][step],
+                                   mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
+            }
+        }
+    }
+};
+
+/* The first N keys of a block. */
+template <class S, int N>
+__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held, uint32_t k)
+{
+    q = ptx::uniform(q), k = ptx::uniform(k);
+#pragma unroll
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
+        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::KV_PART, 0);
+#pragma unroll
+        for (int step = 0; step < S::D / 16; step++) {
+            int chunk = step / 4, within = step % 4 * 2;
+            const uint64_t keys = b + chunk * S::BN * 8 + within;
+            const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
+            if (mma::left_part(i) < S::Q_HELD) {
+                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys, accumulate);
+            } else {
+                wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
+            }
+        }
+    }
+    wgmma::commit();
+}
+
+template <class S>
+__device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
+                                         int accumulate)
+{
+    v = ptx::uniform(v);
+#pragma unroll
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::KV_PART, S::BN * 128);
+#pragma unroll
+        for (int step = 0; step < S::BN / 16; step++) {
+            const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
+            wgmma::Product<S::BF16, S::D>::template rs<1>(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
+                                                          first ? accumulate : 1);
+        }
+    }
+    wgmma::commit();
+}
+
+/* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
+template <class S, int PARTS = S::PARTS> struct Sum {
+    float o[S::D / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::D> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++) {
+            rows.o[i] = 0;
+        }
+    }
+    __device__ __forceinline__ void add(Rows<S::D> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++) {
+            rows.o[i] += o[i];
+        }
+    }
+};
+
+template <class S> struct Sum<S, 1> {
+    float (&o)[S::D / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::D> &rows) : o(rows.o)
+    {
+    }
+    __device__ __forceinline__ void add(Rows<S::D> &)
+    {
+    }
+};
+
+/* The piece of Q with the group's rows. */
+template <class S> __device__ __forceinline__ int q_piece()
+{
+    return S::TMA ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
+}
+
+/* Turns at issuing products: the group's own begins; it passes to the next group. */
+template <class S> __device__ __forceinline__ void begin_turn()
+{
+    if (S::TURNS) {
+        ptx::barrier_sync(threadIdx.x / 128, 256);
+    }
+}
+
+template <class S> __device__ __forceinline__ void end_turn()
+{
+    if (S::TURNS) {
+        ptx::barrier_arrive(1 + threadIdx.x / 128 % S::GROUPS, 256);
+    }
+}
+
+/* All warps of the group have come this far. Products bring that about by themselves. */
+template <class S> __device__ __forceinline__ void meet()
+{
+    ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
+}
+
+/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The
+ * warps meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the
+ * fill before, and that warp, which sees parities only, waits for ever. */
+template <class S>
+__device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
+{
+#pragma unroll 1
+    for (int i = from; i < to; i++) {
+        const uint32_t n = number + i;
+        ptx::mbarrier_wait(memory.k_full(n), parity(n));
+        if (i > 0) {
+            begin_turn<S>();
+            end_turn<S>();
+        }
+        meet<S>();
+        if (threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(memory.k_empty(n));
+        }
+        ptx::mbarrier_wait(memory.v_full(n), parity(n));
+        meet<S>();
+        if (threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(memory.v_empty(n));
+        }
+    }
+}
+
+/* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
+template <class S, int N>
+__device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const HeldQ<S> &held,
+                                            const WarpRows &warp, const Blocks &b, uint32_t q, uint32_t n, bool turn,
+                                            uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    float s[N / 2], alpha[2];
+    ptx::mbarrier_wait(memory.k_full(n), parity(n));
+    if (turn) {
+        begin_turn<S>();
+    }
+    wgmma::fence();
+    issue_qk<S, N>(s, q, held, memory.k(n));
+    if (turn) {
+        end_turn<S>();
+    }
+    wgmma::wait<0>();
+    wgmma::hold(s);
+    if (threadIdx.x % 128 == 0) {
+        ptx::mbarrier_arrive(memory.k_empty(n));
+    }
+    bool few[2] = {false, false};
+    if (b.masked(b.last)) {
+        mask_block(warp, b.last * S::BN, s, few);
+    }
+    move_bases(s, c, few, rows.state, alpha);
+    probabilities<S::BF16>(s, c, rows.state, p);
+}
+
+/* The end of P V of block n. */
+template <class S>
+__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum, Rows<S::D> &rows,
+                                          uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    wgmma::wait<0>();
+    wgmma::hold(sum.o);
+    wgmma::hold(p);
+    if constexpr (S::AHEAD) {
+        wgmma::keep(p[0], n);
+    }
+    if (threadIdx.x % 128 == 0) {
+        ptx::mbarrier_arrive(memory.v_empty(n));
+    }
+    sum.add(rows);
+}
+
+/* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
+template <class S>
+__device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
+                                           const Blocks b, uint32_t number, int from)
+{
+    const int group = threadIdx.x / 128 - 1;
+    const bool leader = threadIdx.x % 128 == 0;
+    float s[S::BN / 2];
+    uint32_t p[S::PARTS][S::BN / 4];
+    Sum<S> sum(rows);
+    const uint32_t q = memory.q() + group * 64 * 128;
+    HeldQ<S> held;
+    held.load(q);
+
+    if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, held, warp, b, q, number, from > 0, p);
+    } else {
+        first_block<S, S::BN>(c, rows, memory, held, warp, b, q, number, from > 0, p);
+    }
+#pragma unroll 1
+    for (int i = 1; i < b.count; i++) {
+        uint32_t n = number + i;
+        ptx::mbarrier_wait(memory.k_full(n), parity(n));
+        begin_turn<S>();
+        wgmma::hold(p);
+        wgmma::fence();
+        issue_qk<S, S::BN>(s, q, held, memory.k(n));
+        ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
+        wgmma::fence();
+        issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
+        end_turn<S>();
+        uint32_t fresh[S::PARTS][S::BN / 4];
+        uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
+        const int block = b.last - i;
+        const bool masked = b.masked(block), looked_at = masked || (b.masked(block + 1) && any_begins(rows.state));
+        wgmma::wait<S::AHEAD ? 1 : 0>();
+        wgmma::hold(s);
+        if (leader) {
+            ptx::mbarrier_arrive(memory.k_empty(n));
+        }
+        if (!S::AHEAD) {
+            finish_pv<S>(memory, n - 1, sum, rows, p);
+        }
+        const bool kept = !looked_at && keep_bases<S::BF16>(s, c, rows.state, next);
+        if (S::AHEAD) {
+            finish_pv<S>(memory, n - 1, sum, rows, p);
+        }
+        if (!kept) {
+            bool few[2] = {false, false};
+            if (masked) {
+                mask_block(warp, block * S::BN, s, few);
+            }
+            update_bases(c, s, few, rows);
+            probabilities<S::BF16>(s, c, rows.state, next);
+        }
+        if (S::AHEAD) {
+#pragma unroll
+            for (int w = 0; w < S::BN / 4; w++) {
+                p[0][w] = fresh[0][w];
+            }
+        }
+    }
+    if (S::PARTS == 1 && leader) {
+        ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
+    }
+    uint32_t n = number + b.count - 1;
+    ptx::mbarrier_wait(memory.v_full(n), parity(n));
+    wgmma::hold(p);
+    wgmma::fence();
+    issue_pv<S>(sum.o, p, memory.v(n), S::PARTS == 1 && b.count > 1);
+    wgmma::wait<0>();
+    wgmma::hold(sum.o);
+    sum.add(rows);
+    if (leader) {
+        ptx::mbarrier_arrive(memory.v_empty(n));
+    }
+}
+
+/* f32: a group brings its own rows of Q, in parts. */
+template <class S>
+__device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory, const Item &item)
+{
+    const int first = (threadIdx.x / 128 - 1) * 64, rows = (int)(item.sequence.nq_used - item.first_row) - first;
+    const int64_t row = item.sequence.q_first + item.first_row + first;
+    Fetched<64, S::D, 128> q;
+    q.fetch(a.problem.q, attn_at(&a.problem.q, item.sequence.tensor, row, item.head, 0), rows,
+            a.aligned & ATTN_CUDA_ALIGNED_Q);
+    meet<S>(); /* the last item's products have read theirs */
+    q.template put<S::BM>(memory.q() + first * 128);
+    ptx::fence_proxy_async();
+    meet<S>();
+}
+
+template <class S>
+__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
+                                       bool masked, const WarpRows &warp, Rows<S::D> &rows)
+{
+    if constexpr (S::STAGED) {
+        const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
+        finish_rows<S::DTYPE, S::D, false, false>(a, post.item, masked, warp, rows, store);
+    } else {
+        const DirectStore<S::DTYPE> store = {a.problem};
+        finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, masked, warp, rows, store);
+    }
+}
+
+template <class S> __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
+{
+    const int first = (threadIdx.x / 32 - 4) * 16;
+    const WarpRows warp = {first, memory.bounds() + first};
+    uint32_t number = 0;
+    if (S::TURNS && threadIdx.x / 128 == S::GROUPS) {
+        ptx::barrier_arrive(1, 256); /* the first turn is the first group's */
+    }
+#pragma unroll 1
+    for (uint32_t posts = 0;; posts++) {
+        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
+        const Post &post = memory.post(posts);
+        if (post.end) {
+            break;
+        }
+        const Blocks &b = post.blocks;
+        if (b.count > 0) {
+            Rows<S::D> rows;
+            rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
+            Blocks mine = b;
+            if constexpr (S::PARTS > 1) {
+                load_q<S>(a, memory, post.item);
+            }
+            const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
+            if (masked || post.item.first_row + S::BM > post.item.sequence.nq_used) {
+                const int group = threadIdx.x / 128 - 1;
+                mine = key_blocks(post.item.band, (int)post.item.first_row + group * 64, 64, S::BN);
+            }
+            if (masked) {
+                note_bounds(post.item, warp);
+            }
+            if (maxima) {
+                mine.mask_all(); /* or else they would not be looked for */
+            }
+            const int from = mine.count > 0 ? b.last - mine.last : b.count;
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
+            }
+            pass_blocks<S>(memory, number, 0, from);
+            if (mine.count > 0) {
+                run_blocks<S>(a.scale_log2, rows, memory, warp, mine.uniform(), ptx::uniform(number + from), from);
+            } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
+                ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
+            }
+            pass_blocks<S>(memory, number, from + mine.count, b.count);
+            finish<S>(a, memory, post, mine.any_masked(), warp, rows);
+            number += b.count;
+        } else {
+            finish_empty<S::DTYPE>(a.problem, post.item, warp);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) { /* opaque: or else the barrier's place is kept over the tile loop, and spilled */
+            ptx::mbarrier_arrive(memory.post_empty(ptx::opaque(posts)));
+        }
+    }
+    if (S::STAGED) {
+        tma::wait_stores_read(); /* shared memory ends with the CTA */
+    }
+}

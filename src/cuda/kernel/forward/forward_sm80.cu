@@ -1,0 +1,241 @@
+/*
+ * forward_sm80.cu: the forward pass on the tensor cores of any GPU from sm_80 on: f32 by split products (mma.cuh), and
+ * bf16 and f16 where forward_sm90 is not to be had: other GPUs, and scores with bias, mask tensor, ALiBi, softcap.
+ *
+ * A CTA does one item; a warp has 16 of its rows and all keys, 16 bits at a time in shared memory:
+ *
+ *     16 bit:  Q [BM][D] | K [2][BN][D] | V [2][BN][D] | bounds [BM]
+ *     f32:     Q [3][BM][D] | K [3][BN][D] | V [3][BN][D] | K, V as they come, f32 [BN][D] each | bounds [BM]
+ *
+ *     for each block of keys, from right to left:
+ *         wait for K, V (f32: split them into parts); start loading the next ones
+ *         S = Q K^T, score steps, mask, softmax
+ *         O = O alpha + P V            f32: the block summed afresh, then added once, as on the CPU
+ */
+#include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/rows/rows.cuh"
+
+template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
+    static constexpr int DTYPE = DTYPE_, D = D_, BN = BN_, BM = 16 * WARPS_, THREADS = 32 * WARPS_;
+    static constexpr bool BF16 = DTYPE != ATTN_F16;
+    static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
+    static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;
+    static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
+    static constexpr int TILES = 4; /* columns of 8 that are under way together */
+};
+
+/* The item's operands and their places in shared memory. */
+template <class S> struct Tiles {
+    const attn_cuda_forward_params &a;
+    const Item &item;
+    uint32_t q, k, v, raw;
+
+    __device__ __forceinline__ Tiles(const attn_cuda_forward_params &a_, const Item &item_, uint32_t shared)
+        : a(a_), item(item_), q(shared), k(q + S::PARTS * S::Q_PART), v(k + S::STAGES * S::KV_BYTES),
+          raw(v + S::STAGES * S::KV_BYTES)
+    {
+    }
+
+    /* Starts loading block `block` of K and V as the n-th of the item. */
+    __device__ __forceinline__ void start(int n, int block)
+    {
+        const attn_sequence &s = item.sequence;
+        const int row = block * S::BN, rows = (int)s.nk - row, kv_head = item.head / (int)a.problem.group;
+        const bool k_aligned = a.aligned & ATTN_CUDA_ALIGNED_K, v_aligned = a.aligned & ATTN_CUDA_ALIGNED_V;
+        const char *k_first = attn_at(&a.problem.k, s.tensor, s.k_first + row, kv_head, 0);
+        const char *v_first = attn_at(&a.problem.v, s.tensor, s.k_first + row, kv_head, 0);
+        if constexpr (S::PARTS == 1) {
+            const uint32_t stage = n % S::STAGES * S::KV_BYTES;
+            load_rows<S::BN, S::D, S::THREADS>(k + stage, a.problem.k, k_first, rows, k_aligned);
+            load_rows<S::BN, S::D, S::THREADS>(v + stage, a.problem.v, v_first, rows, v_aligned);
+        } else {
+            load_raw<S::BN, S::D, S::THREADS>(raw, a.problem.k, k_first, rows, k_aligned);
+            load_raw<S::BN, S::D, S::THREADS>(raw + S::RAW_BYTES, a.problem.v, v_first, rows, v_aligned);
+        }
+        ptx::copy_async_commit();
+    }
+
+    /* Returns when the block under way is there for all, and all are done with the one before it. */
+    __device__ __forceinline__ void finish()
+    {
+        ptx::copy_async_wait<0>();
+        __syncthreads();
+        if constexpr (S::PARTS > 1) {
+            split_raw<S::BN, S::D, S::THREADS, S::BN>(k, 0, raw);
+            split_raw<S::BN, S::D, S::THREADS, S::BN>(v, 0, raw + S::RAW_BYTES);
+            __syncthreads();
+        }
+    }
+
+    __device__ __forceinline__ void load_q()
+    {
+        const attn_tensor &t = a.problem.q;
+        const char *first = attn_at(&t, item.sequence.tensor, item.sequence.q_first + item.first_row, item.head, 0);
+        const int rows = (int)(item.sequence.nq_used - item.first_row);
+        const bool aligned = a.aligned & ATTN_CUDA_ALIGNED_Q;
+        if constexpr (S::PARTS == 1) {
+            load_rows<S::BM, S::D, S::THREADS>(q, t, first, rows, aligned);
+        } else {
+            constexpr int EACH = 2 * S::BN < S::BM ? 2 * S::BN : S::BM; /* as much as there is room for */
+#pragma unroll 1
+            for (int r = 0; r < S::BM; r += EACH) {
+                load_raw<EACH, S::D, S::THREADS>(raw, t, first + r * t.stride[1] * 4, rows - r, aligned);
+                ptx::copy_async_commit();
+                ptx::copy_async_wait<0>();
+                split_raw<EACH, S::D, S::THREADS, S::BM>(q, r, raw);
+            }
+        }
+    }
+};
+
+/* Fragments of PARTS operands, `part` bytes apart. */
+template <bool TRANSPOSED, int PARTS, int N>
+__device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, uint32_t address, int part)
+{
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+        uint32_t x[4];
+        mma::load_4<TRANSPOSED>(x, address + i * part);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            r[i][at + e] = x[e];
+        }
+    }
+}
+
+/* S = Q K^T of the warp's rows from `row` on. */
+template <class S> __device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q, int row, uint32_t k)
+{
+    const int lane = threadIdx.x % 32;
+    float(*acc)[4] = (float(*)[4])s;
+#pragma unroll
+    for (int i = 0; i < S::BN / 2; i++) {
+        s[i] = 0;
+    }
+#pragma unroll(S::PARTS == 1 ? S::D / 16 : 1)
+    for (int step = 0; step < S::D / 16; step++) {
+        uint32_t a[S::PARTS][4];
+        load_fragments<false>(a, 0, mma::piece_address<S::BM>(q, row + lane % 16, 2 * step + lane / 16), S::Q_PART);
+#pragma unroll
+        for (int t = 0; t < S::BN / 8; t += S::TILES) {
+            uint32_t b[S::PARTS][2 * S::TILES];
+#pragma unroll
+            for (int i = 0; i < S::TILES; i += 2) {
+                int key = 8 * (t + i) + lane % 8 + lane / 16 * 8;
+                load_fragments<false>(b, 2 * i, mma::piece_address<S::BN>(k, key, 2 * step + lane / 8 % 2), S::KV_PART);
+            }
+            mma::add_products<S::BF16, S::TILES>(acc + t, a, 0, b);
+        }
+    }
+}
+
+/* acc += P V for TILES columns of 8 from column 8 first on. */
+template <class S>
+__device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
+                                              int first)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < S::BN / 16; step++) {
+        uint32_t b[S::PARTS][2 * S::TILES];
+#pragma unroll
+        for (int i = 0; i < S::TILES; i += 2) {
+            uint32_t from = mma::piece_address<S::BN>(v, 16 * step + lane % 16, first + i + lane / 16);
+            load_fragments<true>(b, 2 * i, from, S::KV_PART);
+        }
+        mma::add_products<S::BF16, S::TILES>(acc, p, 4 * step, b);
+    }
+}
+
+/* O += P V */
+template <class S>
+__device__ __forceinline__ void accumulate(Rows<S::D> &rows, const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v)
+{
+#pragma unroll
+    for (int t = 0; t < S::D / 8; t += S::TILES) {
+        float *o = rows.o + 4 * t;
+        if constexpr (S::PARTS == 1) {
+            value_product<S>((float(*)[4])o, p, v, t);
+        } else {
+            float block[S::TILES][4] = {};
+            value_product<S>(block, p, v, t);
+#pragma unroll
+            for (int i = 0; i < 4 * S::TILES; i++) {
+                o[i] += block[i / 4][i % 4];
+            }
+        }
+    }
+}
+
+template <class S>
+__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Tiles<S> &tiles, const Blocks &b,
+                                           const WarpRows &warp, Rows<S::D> &rows)
+{
+#pragma unroll 1
+    for (int i = 0; i < b.count; i++) {
+        const int block = b.last - i;
+        const uint32_t stage = i % S::STAGES * S::KV_BYTES;
+        float s[S::BN / 2];
+        bool few[2];
+        uint32_t p[S::PARTS][S::BN / 4];
+        tiles.finish();
+        if (i + 1 < b.count) {
+            tiles.start(i + 1, block - 1);
+        }
+        score_product<S>(s, tiles.q, warp.first, tiles.k + stage);
+        if (a.steps) {
+            score_block(a.problem, tiles.item, warp, block * S::BN, s);
+        } else if (b.masked(block)) {
+            mask_block(warp, block * S::BN, s, few);
+        }
+        few[0] = few[1] = true; /* maxima are looked at in every block: bases may as well be exact */
+        update_bases(a.scale_log2, s, few, rows);
+        probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
+        accumulate<S>(rows, p, tiles.v + stage);
+    }
+}
+
+template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ Item item; /* here rather than in registers */
+    __shared__ Blocks b;
+    if (threadIdx.x == 0) {
+        any_item(a, blockIdx.x, item);
+        item.band = attn_mask_band(&a.problem, &item.sequence);
+        b = key_blocks(item.band, (int)item.first_row, S::BM, S::BN);
+    }
+    __syncthreads();
+    if (item.empty) {
+        return;
+    }
+    Tiles<S> tiles(a, item, ptx::shared_address(shared));
+    const int first = threadIdx.x / 32 * 16, bounds = tiles.raw + 2 * S::RAW_BYTES - tiles.q;
+    const WarpRows warp = {first, (int2 *)(shared + bounds) + first};
+    if (b.count == 0) {
+        finish_empty<S::DTYPE>(a.problem, item, warp);
+        return;
+    }
+    Rows<S::D> rows;
+    rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
+#pragma unroll
+    for (int i = 0; i < S::D / 2; i++) {
+        rows.o[i] = 0;
+    }
+    tiles.load_q();
+    tiles.start(0, b.last);
+    const bool masked = a.steps || b.any_masked();
+    if (masked) {
+        note_bounds(item, warp);
+    }
+    run_blocks<S>(a, tiles, b, warp, rows);
+    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows, DirectStore<S::DTYPE>{a.problem});
+}
+
+#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas)                 \
+    extern "C" __global__ __launch_bounds__(32 * (warps), ctas) void name( \
+        const __grid_constant__ attn_cuda_forward_params a)                \
+    {                                                                      \
+        forward<Shape<dtype, d, warps, bn>>(a);                            \
+    }
+#include "cuda/kernels.inc"

@@ -1,0 +1,59 @@
+/*
+ * forward_sm90.cu: the forward pass for 16-bit inputs and f32 on sm_90a: FlashAttention-2's algorithm in the shape of
+ * FlashAttention-3 (arXiv 2407.08608): a producer warpgroup feeds tiles through shared memory to consumer warpgroups of
+ * 64 rows each, whose softmax runs while the tensor cores do other warpgroups' work and (d = 128) the end of P V.
+ *
+ *     producer:  for each item:  K(0) Q [K(i) V(i-1)].. V(n-1)      block 0 is the rightmost one: masked blocks first
+ *     consumer:  S = Q K(0)^T, softmax
+ *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1) | softmax of S | O *= alpha, if not 1
+ *                O += P V(n-1), epilogue
+ *
+ * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves, and f32 problems of
+ * one block of keys need no pipeline (single_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
+ * softcap (forward_sm80.cu); lengths, causality and windows are intervals of keys (core/mask.h).
+ */
+#include "cuda/kernel/forward/consume_sm90.cuh"
+#include "cuda/kernel/forward/produce_sm90.cuh"
+#include "cuda/kernel/forward/single_sm90.cuh"
+
+template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
+{
+    extern __shared__ unsigned char shared[];
+    const uint32_t skip = -ptx::shared_address(shared) & 1023;
+    const Memory<S> memory = {shared + skip, ptx::shared_address(shared) + skip};
+    if (threadIdx.x == 0) {
+        memory.init_barriers();
+        if (S::TMA) {
+            tma::prefetch_map(&a.q_map);
+            tma::prefetch_map(&a.k_map);
+            tma::prefetch_map(&a.v_map);
+        }
+    }
+    __syncthreads();
+    if (__shfl_sync(~0u, threadIdx.x / 128, 0) == 0) {
+        ptx::registers_lower<S::PRODUCER_REGISTERS>();
+        if constexpr (S::PARTS > 1) {
+            produce<S>(a, memory, SplitLoader<S>{a, memory});
+        } else if constexpr (!S::TMA) {
+            produce<S>(a, memory, ThreadLoader<S>{a, memory});
+        } else if (threadIdx.x == 0) {
+            produce<S>(a, memory, TmaLoader<S>{a, memory});
+        }
+    } else {
+        ptx::registers_raise<S::REGISTERS>();
+        consume<S>(a, memory);
+    }
+}
+
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)  \
+    extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \
+        const __grid_constant__ attn_cuda_forward_params a)                   \
+    {                                                                         \
+        forward<Shape<dtype, d, groups, bn, registers, turns, tma>>(a);       \
+    }
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                                             \
+    extern "C" __global__ __launch_bounds__(256, ctas) void name(const __grid_constant__ attn_cuda_forward_params a) \
+    {                                                                                                             \
+        single<Shape<dtype, d, 1, bn, 0, false, false>>(a);                                                       \
+    }
+#include "cuda/kernels.inc"

@@ -1,0 +1,273 @@
+/*
+ * produce_sm90.cuh: the producer warpgroup of forward_sm90: finds the CTA's items, posts them to the consumers, and
+ * loads their Q, K and V, by TMA (one thread) or by all its threads (load.cuh).
+ */
+#pragma once
+#include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/ptx/tma.cuh"
+
+/* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next item that is left;
+ * without one, each has its share, every second round of the grid backwards and each two rounds one further, so that
+ * heavy and light items even out. */
+__device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
+{
+    if (counter != NULL) {
+        return gridDim.x + ptx::atomic_add(counter, 1);
+    }
+    const uint32_t ctas = gridDim.x, round = index / ctas, place = index - round * ctas, mirrored = ctas - 1 - place;
+    return (round + 1) * ctas + (round & 1 ? (mirrored + 1 < ctas ? mirrored + 1 : 0) : mirrored);
+}
+
+/* By TMA: one thread. */
+template <class S> struct TmaLoader {
+    const attn_cuda_forward_params &a;
+    const Memory<S> &memory;
+    int kv_head, batch;
+
+    /* ROWS of a tile of TILE_ROWS. */
+    template <int ROWS, int TILE_ROWS>
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int row, int h,
+                                         uint64_t hint)
+    {
+        ptx::mbarrier_arrive_expect(barrier, ROWS * S::D * 2);
+#pragma unroll
+        for (int c = 0; c < S::D / 64; c++) {
+            tma::load(to + c * TILE_ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
+        }
+    }
+    __device__ __forceinline__ void begin(const Item &item)
+    {
+        kv_head = item.head / (int)a.problem.group, batch = (int)item.sequence.tensor;
+    }
+    __device__ __forceinline__ void q(const Item &item, int piece)
+    {
+        tile<64, S::BM>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece), (int)item.first_row + piece * 64,
+                        item.head, tma::EVICT_FIRST);
+    }
+    __device__ __forceinline__ void k(uint32_t n, int block)
+    {
+        tile<S::BN, S::BN>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+    }
+    __device__ __forceinline__ void v(uint32_t n, int block)
+    {
+        tile<S::BN, S::BN>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+    }
+    __device__ __forceinline__ void finish()
+    {
+    }
+};
+
+/* Where an item's keys lie, for loaders that are threads. */
+template <class S> struct Keys {
+    const char *k_first, *v_first;
+    int count;
+
+    __device__ __forceinline__ void begin(const attn_problem &p, const Item &i)
+    {
+        int kv_head = i.head / (int)p.group;
+        k_first = attn_at(&p.k, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        v_first = attn_at(&p.v, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        count = (int)i.sequence.nk;
+    }
+    static __device__ __forceinline__ const char *row(const attn_tensor &t, const char *first, int row)
+    {
+        return first + row * (t.stride[1] * S::ELEMENT);
+    }
+};
+
+/* By all threads of the warpgroup; a tile's arrival is announced when the next one is under way. */
+template <class S> struct ThreadLoader {
+    const attn_cuda_forward_params &a;
+    const Memory<S> &memory;
+    uint32_t pending;
+    Keys<S> keys;
+
+    template <int LEFT> __device__ __forceinline__ void announce()
+    {
+        if (pending != 0) {
+            ptx::copy_async_wait<LEFT>();
+            ptx::fence_proxy_async();
+            ptx::mbarrier_arrive(pending);
+        }
+    }
+    template <int ROWS>
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
+                                         int aligned, uint32_t barrier)
+    {
+        load_rows<ROWS, S::D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
+        ptx::copy_async_commit();
+        announce<1>();
+        pending = barrier;
+    }
+    __device__ __forceinline__ void begin(const Item &i)
+    {
+        keys.begin(a.problem, i);
+    }
+    __device__ __forceinline__ void q(const Item &i, int)
+    {
+        const char *first = attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
+        tile<S::BM>(memory.q(), a.problem.q, first, 0, (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
+                    memory.q_full(0));
+    }
+    __device__ __forceinline__ void k(uint32_t n, int block)
+    {
+        tile<S::BN>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_K,
+                    memory.k_full(n));
+    }
+    __device__ __forceinline__ void v(uint32_t n, int block)
+    {
+        tile<S::BN>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_V,
+                    memory.v_full(n));
+    }
+    __device__ __forceinline__ void finish()
+    {
+        announce<0>();
+        pending = 0;
+    }
+};
+
+/* f32, by all threads of the warpgroup: a tile comes as it is, and is split into parts when the next one is under way:
+ * only then there must be room for it. Consumers bring Q themselves. */
+template <class S> struct SplitLoader {
+    const attn_cuda_forward_params &a;
+    const Memory<S> &memory;
+    Keys<S> keys;
+    uint32_t tiles; /* so far */
+    uint32_t to, full, empty, empty_parity; /* of the tile that is under way; full = 0: none */
+
+    template <int LEFT> __device__ __forceinline__ void split()
+    {
+        if (full != 0) {
+            ptx::mbarrier_wait(empty, empty_parity);
+            ptx::copy_async_wait<LEFT>();
+            split_raw<S::BN, S::D, 128, S::BN>(to, 0, memory.raw(tiles - 1));
+            ptx::fence_proxy_async();
+            ptx::mbarrier_arrive(full);
+        }
+    }
+    __device__ __forceinline__ void tile(const attn_tensor &t, const char *first, int block, int aligned)
+    {
+        const int row = block * S::BN;
+        load_raw<S::BN, S::D, 128>(memory.raw(tiles), t, keys.row(t, first, row), keys.count - row,
+                                   a.aligned & aligned);
+        ptx::copy_async_commit();
+        split<1>();
+        tiles++;
+    }
+    __device__ __forceinline__ void begin(const Item &i)
+    {
+        keys.begin(a.problem, i);
+    }
+    __device__ __forceinline__ void q(const Item &, int)
+    {
+    }
+    __device__ __forceinline__ void k(uint32_t n, int block)
+    {
+        tile(a.problem.k, keys.k_first, block, ATTN_CUDA_ALIGNED_K);
+        to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n), empty_parity = parity(n) ^ 1;
+    }
+    __device__ __forceinline__ void v(uint32_t n, int block)
+    {
+        tile(a.problem.v, keys.v_first, block, ATTN_CUDA_ALIGNED_V);
+        to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n), empty_parity = parity(n) ^ 1;
+    }
+    __device__ __forceinline__ void finish()
+    {
+        split<0>();
+        full = 0;
+    }
+};
+
+/* Posts the CTA's n-th item, or the end. One thread. */
+template <class S>
+__device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, const Memory<S> &memory, uint32_t n)
+{
+    Post &post = memory.post(n); /* filled in place: registers are few here */
+    const Post &before = memory.post(n - 1);
+    uint32_t index = n == 0 ? blockIdx.x : before.index;
+    ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
+    post.tiles = n == 0 ? 0 : before.tiles + (before.blocks.count > 0);
+    for (;; index = following_item(a.counter, index)) {
+        post.end = index >= (uint32_t)a.schedule.items;
+        if (post.end) {
+            break;
+        }
+        if constexpr (S::TMA) {
+            dense_item(a, index, post.item);
+        } else {
+            any_item(a, index, post.item);
+        }
+        if (S::TMA || !post.item.empty) {
+            post.item.band = attn_mask_band(&a.problem, &post.item.sequence);
+            post.blocks = key_blocks(post.item.band, (int)post.item.first_row, S::BM, S::BN);
+            break;
+        }
+    }
+    post.index = index;
+    ptx::mbarrier_arrive(memory.post_full(n));
+}
+
+template <class S, class Loader>
+__device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory, Loader load)
+{
+    uint32_t number = 0; /* of key blocks */
+#pragma unroll 1
+    for (uint32_t posts = 0;; posts++) {
+        if (threadIdx.x == 0) {
+            post_item(a, memory, posts);
+        }
+        if (!S::TMA) {
+            __syncwarp(); /* else the first thread would load by itself, before the others */
+        }
+        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
+        const Post &post = memory.post(posts);
+        if (post.end) {
+            break;
+        }
+        const int last = post.blocks.last, count = post.blocks.count;
+        if (count > 0) {
+            load.begin(post.item);
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
+            }
+            load.k(number, last);
+            for (int piece = 0; piece < S::Q_PIECES; piece++) {
+                if (S::PARTS == 1) {
+                    ptx::mbarrier_wait(memory.q_empty(piece), (post.tiles & 1) ^ 1);
+                }
+                load.q(post.item, piece);
+            }
+        } else {
+            load.finish(); /* the item before this one must end before there is room for another post */
+        }
+        if (threadIdx.x == 0) { /* here the answer's delay does no harm */
+            memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
+        }
+        if (!S::TMA) {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) {
+                ptx::mbarrier_arrive(memory.post_empty(posts));
+            }
+        }
+#pragma unroll 1
+        for (int i = 1; i <= count; i++) {
+            uint32_t n = number + i;
+            if (i < count) {
+                if (S::PARTS == 1) {
+                    ptx::mbarrier_wait(memory.k_empty(n), parity(n) ^ 1);
+                }
+                load.k(n, last - i);
+            }
+            if (S::PARTS == 1) {
+                ptx::mbarrier_wait(memory.v_empty(n - 1), parity(n - 1) ^ 1);
+            }
+            load.v(n - 1, last - i + 1);
+        }
+        number += count;
+        if (S::PARTS > 1) { /* the next post takes a while */
+            load.finish();
+        }
+    }
+    load.finish();
+}

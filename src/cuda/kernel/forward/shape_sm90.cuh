@@ -1,0 +1,161 @@
+/*
+ * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
+ *
+ *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | O [BM][D] (D <= 128, by TMA) | barriers | posts [2] | bounds [BM]
+ *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
+ *
+ * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K and V before they are
+ * split. Operands lie in chunks of 64 columns (wgmma.cuh). A post is what the producer tells the consumers about an
+ * item; bounds are the keys that each row of the item sees.
+ */
+#pragma once
+#include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/kernel/schedule.cuh"
+
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
+    static constexpr int DTYPE = DTYPE_;
+    static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
+    static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
+    /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
+    static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
+    static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
+    static constexpr int PRODUCER_REGISTERS = LEFT < 152 ? LEFT : 152;
+    static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
+    static constexpr bool TMA = TMA_;     /* who loads: the TMA, or the producer's threads */
+    static constexpr int LOADERS = TMA ? 1 : 128;
+    static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
+    static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
+    static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
+    static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
+    /* A block's probabilities are computed while P V of the block before goes on: twice the registers for P, which
+     * d = 256 has not. */
+    static constexpr bool AHEAD = TMA && D == 128;
+    static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
+    static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
+    static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
+    /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
+     * for. */
+    static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
+    static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
+};
+
+enum { STAGES = 2, POSTS = 2 };
+
+struct Post {
+    Item item;
+    Blocks blocks;
+    bool end;       /* no item: there are no more */
+    uint32_t index; /* for the producer: of the item; then of the one after it */
+    uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
+};
+
+/* Addresses in shared memory. n counts the uses of a ring. */
+template <class S> struct Memory {
+    unsigned char *start; /* aligned to 1024 */
+    uint32_t base;        /* its address */
+
+    __device__ __forceinline__ uint32_t q() const
+    {
+        return base;
+    }
+    __device__ __forceinline__ uint32_t k(uint32_t n) const
+    {
+        return base + S::Q_BYTES + n % STAGES * S::KV_BYTES;
+    }
+    __device__ __forceinline__ uint32_t v(uint32_t n) const
+    {
+        return k(n) + STAGES * S::KV_BYTES;
+    }
+
+    /* of warp w of the consumers: room for its 16 rows of O */
+    __device__ __forceinline__ uint32_t o(int w) const
+    {
+        return base + O_AT + w * (16 * S::D * 2);
+    }
+
+    /* f32: the n-th tile of K or V before it is split */
+    __device__ __forceinline__ uint32_t raw(uint32_t n) const
+    {
+        return base + RAW_AT + n % 2 * S::RAW_BYTES;
+    }
+
+    static constexpr int BARRIERS = 2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS;
+    static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
+    static constexpr int RAW_AT = O_AT + S::O_BYTES;
+    static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
+    static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
+    static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
+    static_assert(BOUNDS_AT - BARRIERS_AT <= 512, "SM90_BYTES of plan.c");
+
+    __device__ __forceinline__ uint32_t barrier(uint32_t i) const
+    {
+        return base + BARRIERS_AT + 8 * i;
+    }
+    __device__ __forceinline__ uint32_t q_full(int piece) const
+    {
+        return barrier(4 * STAGES + 2 * POSTS + piece);
+    }
+    __device__ __forceinline__ uint32_t q_empty(int piece) const
+    {
+        return barrier(4 * STAGES + 2 * POSTS + S::Q_PIECES + piece);
+    }
+    __device__ __forceinline__ uint32_t k_full(uint32_t n) const
+    {
+        return barrier(n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t k_empty(uint32_t n) const
+    {
+        return barrier(STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t v_full(uint32_t n) const
+    {
+        return barrier(2 * STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t v_empty(uint32_t n) const
+    {
+        return barrier(3 * STAGES + n % STAGES);
+    }
+    __device__ __forceinline__ uint32_t post_full(uint32_t n) const
+    {
+        return barrier(4 * STAGES + n % POSTS);
+    }
+    __device__ __forceinline__ uint32_t post_empty(uint32_t n) const
+    {
+        return barrier(4 * STAGES + POSTS + n % POSTS);
+    }
+    __device__ __forceinline__ Post &post(uint32_t n) const
+    {
+        return ((Post *)(start + POSTS_AT))[n % POSTS];
+    }
+    __device__ __forceinline__ int2 *bounds() const
+    {
+        return (int2 *)(start + BOUNDS_AT);
+    }
+
+    /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the consumer groups. */
+    __device__ __forceinline__ void init_barriers() const
+    {
+        for (int piece = 0; piece < S::Q_PIECES; piece++) {
+            ptx::mbarrier_init(q_full(piece), S::LOADERS);
+            ptx::mbarrier_init(q_empty(piece), S::GROUPS / S::Q_PIECES);
+        }
+        for (int n = 0; n < STAGES; n++) {
+            ptx::mbarrier_init(k_full(n), S::LOADERS);
+            ptx::mbarrier_init(v_full(n), S::LOADERS);
+            ptx::mbarrier_init(k_empty(n), S::GROUPS);
+            ptx::mbarrier_init(v_empty(n), S::GROUPS);
+        }
+        for (int n = 0; n < POSTS; n++) {
+            ptx::mbarrier_init(post_full(n), 1);
+            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::TMA ? 0 : 4)); /* warps that read it */
+        }
+        ptx::fence_mbarrier_init();
+    }
+};
+
+/* The parity of the n-th use of a ring of two slots. */
+__device__ __forceinline__ uint32_t parity(uint32_t n)
+{
+    static_assert(STAGES == 2 && POSTS == 2, "rings of two");
+    return n / 2 & 1;
+}

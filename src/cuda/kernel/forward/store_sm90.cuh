@@ -1,0 +1,63 @@
+/*
+ * store_sm90.cuh: how O leaves forward_sm90. By TMA where O is laid out for it: each warp puts its 16 rows in shared
+ * memory and goes on, while the TMA writes them and leaves out what is beyond the tensor. Otherwise row by row
+ * (rows.cuh). The accumulators are read once, by few instructions: the code of an epilogue is fetched for every item.
+ */
+#pragma once
+#include "cuda/kernel/rows/rows.cuh"
+#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/ptx/tma.cuh"
+
+template <class S> struct StagedStore {
+    const attn_cuda_forward_params &a;
+    uint32_t stage; /* 16 rows in chunks of 64 columns, swizzled as operands are (wgmma.cuh) */
+
+    template <int N>
+    __device__ __forceinline__ void rows(const Item &item, int first, const float (&o)[N], const float (&factor)[2],
+                                         const bool (&write)[2], bool careful) const
+    {
+        if (!a.o_boxed) {
+            DirectStore<S::DTYPE>{a.problem}.rows(item, first, o, factor, write, careful);
+            return;
+        }
+        const bool leader = threadIdx.x % 32 == 0;
+        if (leader) {
+            tma::wait_stores_read(); /* of the last item's rows */
+        }
+        __syncwarp();
+        put(o, factor);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (leader) {
+#pragma unroll
+            for (int c = 0; c < S::D / 64; c++) {
+                tma::store(&a.o_map, stage + c * S::STAGE_CHUNK, 64 * c, first, item.head, (int)item.sequence.tensor);
+            }
+            tma::commit_stores();
+            if (careful) { /* which writes by ordinary stores */
+                tma::wait_stores();
+            }
+        }
+        __syncwarp();
+    }
+    /* To shared memory. */
+    template <int N> __device__ __forceinline__ void put(const float (&o)[N], const float (&factor)[2]) const
+    {
+        const int lane = ptx::opaque(threadIdx.x % 32), row = lane % 8;
+        const uint32_t to = stage + row * 128, piece = (lane / 8 ^ row) * 16;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+#pragma unroll
+            for (int g = 0; g < N / 16; g++) { /* 32 columns each */
+                uint32_t x[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int at = 4 * (4 * g + i) + 2 * r;
+                    x[i] = ptx::pack_half<S::BF16>(o[at] * factor[r], o[at + 1] * factor[r]);
+                }
+                ptx::store_matrices(to + r * 1024 + g / 2 * S::STAGE_CHUNK + (piece ^ g % 2 * 64), x[0], x[1], x[2],
+                                    x[3]);
+            }
+        }
+    }
+};

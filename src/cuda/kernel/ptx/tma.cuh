@@ -1,0 +1,56 @@
+/*
+ * tma.cuh: the tensor memory accelerator: boxes of a tensor of rank 4 into shared memory. Coordinates are (column, row,
+ * head, batch) in elements; what lies outside the tensor arrives as zero.
+ */
+#pragma once
+#include "cuda/params.h"
+#include "cuda/kernel/ptx/ptx.cuh"
+
+namespace tma
+{
+
+/* Hints for the L2 cache. */
+constexpr uint64_t EVICT_FIRST = 0x12F0000000000000, EVICT_LAST = 0x14F0000000000000;
+
+__device__ __forceinline__ void prefetch_map(const attn_tensor_map *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Completion is counted in bytes on the barrier. */
+__device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column, int row,
+                                     int head, int batch, uint64_t hint)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
+                 : "memory");
+}
+
+/* A box from shared memory; part of the thread's next group of stores. */
+__device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
+                                      int batch)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+                 "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until the thread's stores no longer need shared memory. */
+__device__ __forceinline__ void wait_stores_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* Until the thread's stores are done. */
+__device__ __forceinline__ void wait_stores()
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+} // namespace tma

@@ -1,0 +1,197 @@
+/*
+ * epilogue.cuh: O = o / l, LSE and row maximum from the accumulators of a warpgroup, and the careful path for rows that
+ * the products could not do: where 0 x V met a V that is not finite, or where exponents left the range of f32.
+ */
+#pragma once
+#include "core/mask.h"
+#include "cuda/params.h"
+#include "cuda/kernel/rows/score.cuh"
+#include "cuda/kernel/rows/softmax.cuh"
+
+constexpr float LN2 = 0.693147181f;
+
+__device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row, int64_t head, float x)
+{
+    if (t.data != NULL) {
+        void *to = attn_at(&t, batch, row, head, 0);
+        if (t.dtype == ATTN_F64) {
+            *(double *)to = x;
+        } else {
+            *(float *)to = x;
+        }
+    }
+}
+
+template <int DTYPE> __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
+{
+    if (t.dtype == ATTN_F32) {
+        *(float *)to = x;
+    } else {
+        *(uint16_t *)to = (uint16_t)ptx::pack_half<DTYPE == ATTN_BF16>(x, 0);
+    }
+}
+
+/* One output row: where it is. */
+struct OutputRow {
+    const attn_sequence &s;
+    int head;
+    int row;   /* within the sequence */
+    bool seen; /* any key visible */
+};
+
+/* Writes its statistics, in natural units; l is relative to e^base. Returns what to multiply the accumulators with: x,
+ * then y, since their product may be less than any float in rows far below their sink. */
+__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base, float l, float max,
+                                             bool write)
+{
+    float sink = -INFINITY, lse = -INFINITY;
+    float2 factors = make_float2(1, w.seen ? 1 / l : 0);
+    if (p.sinks.data != NULL && !w.s.outside) {
+        const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
+        sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
+    }
+    base = w.seen ? base : -INFINITY;
+    if (sink > -INFINITY) {
+        float top = fmaxf(sink, base), half = w.seen ? expf((base - top) / 2) : 0;
+        float sum = (w.seen ? l * half * half : 0) + expf(sink - top);
+        lse = top + logf(sum);
+        factors = make_float2(half, half / sum);
+    } else if (w.seen && p.lse.data != NULL) {
+        lse = base + logf(l);
+    }
+    if (write) {
+        store_wide(p.lse, w.s.tensor, w.s.q_first + w.row, w.head, lse);
+        store_wide(p.row_max, w.s.tensor, w.s.q_first + w.row, w.head, w.seen ? max : -INFINITY);
+    }
+    return factors;
+}
+
+/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for
+ * rows whose data or exponents are out of the ordinary. */
+template <int DTYPE, int D, bool STEPS>
+__device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, const OutputRow &w)
+{
+    const attn_problem &p = a.problem;
+    const int lane = ptx::opaque(threadIdx.x % 32);
+    const int kv_head = w.head / (int)p.group;
+    const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
+    const ScoreRow<float> score(p, w.s, w.head, w.row);
+    const float scale = a.scale_log2;
+    float q[D / 32], o[D / 32], m = -INFINITY, l = 0;
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        int c = lane + 32 * i;
+        const char *at = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, c);
+        q[i] = c < p.d ? load_real<float>(at, DTYPE) : 0;
+        o[i] = 0;
+    }
+#pragma unroll 1
+    for (int64_t j = keys.lo; j < keys.hi; j++) {
+        float dot = 0;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int c = lane + 32 * i;
+            const char *at = attn_at(&p.k, w.s.tensor, w.s.k_first + j, kv_head, c);
+            dot += c < p.d ? q[i] * load_real<float>(at, DTYPE) : 0;
+        }
+#pragma unroll
+        for (int x = 16; x > 0; x /= 2) {
+            dot += __shfl_xor_sync(~0u, dot, x);
+        }
+        if (STEPS && a.steps) {
+            dot = score.visible(j) ? score.step(dot, j) : -INFINITY;
+            if (dot == -INFINITY) {
+                continue;
+            }
+        }
+        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale), e = ptx::exp2((dot - top) * scale);
+        m = top;
+        l = l * alpha + e;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int c = lane + 32 * i;
+            const char *at = attn_at(&p.v, w.s.tensor, w.s.k_first + j, kv_head, c);
+            o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
+        }
+    }
+    const float2 factors = finish_row(p, w, m * scale * LN2, l, m * scale * LN2, lane == 0);
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        int c = lane + 32 * i;
+        if (c < p.dv) {
+            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c),
+                                 o[i] * factors.x * factors.y);
+        }
+    }
+}
+
+/* 4 x 4 words across a quad: word i of lane t becomes word t of lane i. */
+__device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
+{
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        uint32_t got = __shfl_xor_sync(~0u, odd ? x[i] : x[i + 1], 1);
+        x[i] = odd ? got : x[i];
+        x[i + 1] = odd ? x[i + 1] : got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t got = __shfl_xor_sync(~0u, high ? x[i] : x[i + 2], 2);
+        x[i] = high ? got : x[i];
+        x[i + 2] = high ? x[i + 2] : got;
+    }
+}
+
+/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from `first` on. */
+template <int DTYPE, int N>
+__device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r, float factor,
+                                               char *to, int first)
+{
+    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        int column = i / 2 * 8 + 2 * t + i % 2;
+        if (column >= first && column < dv) {
+            store_element<DTYPE>(p.o, to + column * step, o[i / 2 * 4 + i % 2 + 2 * r] * factor);
+        }
+    }
+}
+
+/* The whole row, if `write`. All lanes must call. 16-bit elements are gathered into pieces of 16 bytes within the quad,
+ * f32 ones go in pairs; what does not fit, or is not aligned, goes one by one. */
+template <int DTYPE, int N>
+__device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
+                                          bool write)
+{
+    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32, dense = write && p.o.stride[3] == 1;
+    const int piece = pairs ? 2 : 8, whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
+    if (__builtin_expect(write && whole < dv, false)) {
+        store_elements<DTYPE>(p, o, r, factor, to, whole);
+    }
+    if (pairs) {
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            if (8 * i + 2 * t < whole) {
+                *(float2 *)(to + 32 * i + 8 * t) =
+                    make_float2(o[4 * i + 2 * r] * factor, o[4 * i + 2 * r + 1] * factor);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int g = 0; g < N / 16; g++) {
+            uint32_t x[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int at = 4 * (4 * g + i) + 2 * r;
+                x[i] = ptx::pack_half<DTYPE == ATTN_BF16>(o[at] * factor, o[at + 1] * factor);
+            }
+            transpose_quad(x);
+            if (32 * g + 8 * t < whole) {
+                *(uint4 *)(to + 64 * g + 16 * t) = make_uint4(x[0], x[1], x[2], x[3]);
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+/*
+ * rows.cuh: what a warp keeps of its 16 query rows between tile products, and how they end. Shared by forward_sm90 and
+ * forward_sm80: the accumulators of wgmma and of mma lie in a warp's threads alike (wgmma.cuh).
+ */
+#pragma once
+#include "cuda/kernel/rows/epilogue.cuh"
+#include "cuda/kernel/schedule.cuh"
+#include "cuda/kernel/rows/score.cuh"
+
+/* A thread has two rows: lane / 4 of the warp's 16 and the one 8 further. */
+template <int D> struct Rows {
+    float o[D / 2];
+    RowState state[2];
+};
+
+/* The warp's place: the first of its rows within the item, and room for the keys that each of the 16 sees, in shared
+ * memory. */
+struct WarpRows {
+    int first;
+    int2 *bounds;
+};
+
+/* The keys that a row of the sequence sees. */
+__device__ __forceinline__ int2 seen_keys(const attn_band &band, int row)
+{
+    int2 keys;
+    attn_band_row(&band, row, &keys.x, &keys.y);
+    return keys;
+}
+
+/* Before mask_block and score_block. */
+__device__ __forceinline__ void note_bounds(const Item &item, const WarpRows &warp)
+{
+    const int lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane < 16) {
+        warp.bounds[lane] = seen_keys(item.band, (int)item.first_row + warp.first + lane);
+    }
+    __syncwarp();
+}
+
+/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}: those before `key`. */
+__device__ __forceinline__ uint32_t keys_before(int key)
+{
+    int x = max(key - 2 * (int)(threadIdx.x % 4), 0), n = x / 8 * 2 + min(x % 8, 2);
+    return n < 32 ? (1u << n) - 1 : ~0u;
+}
+
+/* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see these, and tells whether
+ * a row sees less than half of it. Bits, not a comparison for each score: comparisons cost as much as the exponentials.
+ */
+template <int N>
+__device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N], bool (&few)[2])
+{
+    static_assert(N <= 64, "a word of bits");
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const uint32_t seen = keys_before(see[r].y - key) & ~keys_before(see[r].x - key);
+        few[r] = min(see[r].y - key, 2 * N) - max(see[r].x - key, 0) < N;
+#pragma unroll
+        for (int i = 2 * r; i < N; i += 4) {
+            s[i] = seen >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
+            s[i + 1] = seen >> (i / 4 * 2 + 1) & 1 ? s[i + 1] : -INFINITY;
+        }
+    }
+}
+
+/* The same by what the warp has noted. */
+template <int N>
+__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N], bool (&few)[2])
+{
+    const int at = threadIdx.x % 32 / 4;
+    const int2 see[2] = {warp.bounds[at], warp.bounds[at + 8]};
+    mask_scores(see, key, s, few);
+}
+
+/* The steps from Q K^T to final scores (C9), masks included. */
+template <int N>
+__device__ __forceinline__ void score_block(const attn_problem &p, const Item &item, const WarpRows &warp, int key,
+                                            float (&s)[N])
+{
+    const int lane = ptx::opaque(threadIdx.x % 32);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int2 see = warp.bounds[lane / 4 + 8 * r];
+        const ScoreRow<float> row(p, item.sequence, item.head, item.first_row + warp.first + lane / 4 + 8 * r);
+#pragma unroll
+        for (int i = 2 * r; i < N; i += 4) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int at = key + 2 * i + 2 * (lane % 4) - 4 * r + e;
+                s[i + e] = at >= see.x && at < see.y && row.visible(at) ? row.step(s[i + e], at) : -INFINITY;
+            }
+        }
+    }
+}
+
+/* Bases for these scores; what was summed so far is scaled down where they move. */
+template <int N, int D>
+__device__ __forceinline__ void update_bases(float c, const float (&s)[N], const bool (&few)[2], Rows<D> &rows)
+{
+    float alpha[2];
+    move_bases(s, c, few, rows.state, alpha);
+    if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
+        rescale(rows.o, alpha);
+    }
+}
+
+/* Rows of O straight from the accumulators. */
+template <int DTYPE> struct DirectStore {
+    const attn_problem &p;
+
+    /* first: the warp's first row of the item. Rows of the thread: times factor, if write. careful: some row is not
+     * written, or will be once more. */
+    template <int N>
+    __device__ __forceinline__ void rows(const Item &item, int first, const float (&o)[N], const float (&factor)[2],
+                                         const bool (&write)[2], bool) const
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            int64_t row = item.sequence.q_first + first + threadIdx.x % 32 / 4 + 8 * r;
+            store_row<DTYPE>(p, o, r, factor[r], attn_at(&p.o, item.sequence.tensor, row, item.head, 0), write[r]);
+        }
+    }
+};
+
+/* Which of the warp's rows the careful path must do: bit 4 i + r for row i + 8 r. l: whole sums. look: what is not
+ * finite may owe that to the kernel's arithmetic. */
+template <int D>
+__device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2], const bool (&seen)[2],
+                                                 bool look)
+{
+    uint32_t careful = 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        bool far = fabsf(rows.state[r].base) > 4194304, finite = true; /* 2^22 */
+        if (look) {
+            float x = l[r] * 0, y = 0; /* 0, or NaN; comparisons would wait for each other's predicates */
+#pragma unroll
+            for (int i = 2 * r; i < D / 2; i += 4) {
+                x = fmaf(rows.o[i], 0, x), y = fmaf(rows.o[i + 1], 0, y);
+            }
+            finite = x + y == 0;
+        }
+        uint32_t vote = __ballot_sync(~0u, seen[r] && (far || !finite));
+        vote |= vote >> 1;
+        careful |= ((vote | vote >> 2) & 0x11111111) << r;
+    }
+    return careful;
+}
+
+/* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane 4 (i % 8) knows. */
+template <int D>
+__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item, int first_row,
+                                               const Rows<D> &rows, const float (&l)[2], uint32_t careful)
+{
+    const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = first_row + i;
+    const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from), __shfl_sync(~0u, rows.state[1].base, from)};
+    const float m[2] = {__shfl_sync(~0u, rows.state[0].m, from), __shfl_sync(~0u, rows.state[1].m, from)};
+    const float sum[2] = {__shfl_sync(~0u, l[0], from), __shfl_sync(~0u, l[1], from)};
+    const int r = i / 8;
+    OutputRow w = {item.sequence, item.head, row, (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
+    bool write = lane < 16 && row < item.sequence.nq && !(careful >> (from + r) & 1);
+    return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
+                      __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
+}
+
+/* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
+ * finite may owe that to the kernel's arithmetic, not only to masked keys. store: where rows go. */
+template <int DTYPE, int D, bool STEPS, bool ANY, class Store>
+__device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
+                                            const WarpRows &warp, Rows<D> &rows, const Store &store)
+{
+    const int lane = threadIdx.x % 32, first_row = (int)item.first_row + warp.first;
+    const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
+    bool seen[2], write[2];
+    float x[2] = {1, 1}, factor[2]; /* of O: as finish_row has them */
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        seen[r] = l[r] != 0 && first_row + lane / 4 + 8 * r < item.sequence.nq_used;
+        factor[r] = seen[r] ? ptx::reciprocal(l[r]) : 0;
+    }
+    uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
+    if (a.statistics) {
+        const float2 lanes = finish_lanes(a, item, first_row, rows, l, careful);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            x[r] = __shfl_sync(~0u, lanes.x, lane / 4 + 8 * r);
+            factor[r] = __shfl_sync(~0u, lanes.y, lane / 4 + 8 * r);
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + lane / 4 + 8 * r < item.sequence.nq;
+    }
+    const bool blank = (write[0] && !seen[0]) || (write[1] && !seen[1]);
+    if (__builtin_expect(blank || x[0] != 1 || x[1] != 1, false)) {
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) {
+            rows.o[i] = seen[i / 2 % 2] ? rows.o[i] * x[i / 2 % 2] : 0;
+        }
+    }
+    store.rows(item, first_row, rows.o, factor, write, careful != 0);
+#pragma unroll 1
+    for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
+        const int bit = __ffs((int)careful) - 1;
+        OutputRow w = {item.sequence, item.head, first_row + bit / 4 + bit % 4 * 8, true};
+        careful_row<DTYPE, D, STEPS>(a, w);
+    }
+}
+
+/* No row of the item sees a key. */
+template <int DTYPE>
+__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item, const WarpRows &warp)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = 0; i < 16 && item.first_row + warp.first + i < item.sequence.nq; i++) {
+        OutputRow w = {item.sequence, item.head, (int)item.first_row + warp.first + i, false};
+        finish_row(p, w, 0, 0, 0, lane == 0);
+#pragma unroll 1
+        for (int c = lane; c < p.dv; c += 32) {
+            store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), 0);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+/*
+ * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two rows; a row
+ * lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into
+ * exponents of 2.
+ *
+ * The base that a row's exponents are relative to need not be its maximum: a base is moved, and what was summed so far
+ * scaled down, only when a score lies more than SLACK above it. In most blocks no score does, which their sums show: so
+ * probabilities are computed first, and maxima only where a sum is too large. Which base a row has depends on the row's
+ * scores alone, not on which way its warp went.
+ */
+#pragma once
+#include "cuda/kernel/mma/mma.cuh"
+#include <math.h>
+
+constexpr float SLACK = 8;     /* exponents of 2: probabilities are at most 2^SLACK, far from the end of f16 */
+constexpr float SUSPECT = 250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
+
+/* With it a visible score's exponential is infinite, and an invisible one's 0. */
+constexpr float NO_BASE = -3.4e38f;
+
+struct RowState {
+    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far; NO_BASE: none seen */
+    float l;    /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is a flag: negative
+                   until the row has seen half a block, which is too few keys to allow slack beside them */
+    float m;    /* largest score so far, if every block was looked at */
+};
+
+__device__ __forceinline__ float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x)
+{
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* The largest of row r's scores in this thread. Four chains, so that latencies overlap. */
+template <int N> __device__ __forceinline__ float largest(const float (&s)[N], int r)
+{
+    float top[4] = {s[2 * r], s[2 * r + 1], s[2 * r + 4], s[2 * r + 5]};
+#pragma unroll
+    for (int i = 8 + 2 * r; i < N; i += 4) {
+        top[i / 4 % 2 * 2] = fmaxf(top[i / 4 % 2 * 2], s[i]);
+        top[i / 4 % 2 * 2 + 1] = fmaxf(top[i / 4 % 2 * 2 + 1], s[i + 1]);
+    }
+    return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
+}
+
+/* Bases for these scores, and what earlier sums and outputs shrink by: exactly 1 where the base stays. few: whether a
+ * row sees only few of them. */
+template <int N>
+__device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2], RowState (&state)[2],
+                                           float (&alpha)[2])
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float m = quad_max(largest(s, r)), base = __fmul_rn(m, c);
+        state[r].m = fmaxf(state[r].m, m);
+        alpha[r] = 1;
+        const bool begins = signbit(state[r].l);
+        float l = fabsf(state[r].l);
+        if (base - state[r].base > (begins ? 0 : SLACK)) {
+            alpha[r] = ptx::exp2(state[r].base - base);
+            state[r].base = base;
+            l *= alpha[r];
+        }
+        state[r].l = begins && few[r] ? -l : l;
+    }
+}
+
+/* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys four words of each
+ * part. There may be more of P than of s: it is 0. sum: over this thread's columns. BF16: type of the parts. */
+template <bool BF16, int PARTS, int N, int WORDS>
+__device__ __forceinline__ void exponentials(const float (&s)[N], float c, const RowState (&state)[2],
+                                             uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
+{
+    float sums[2][4] = {};
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        const int r = i % 2, chain = i / 2 % 2 * 2;
+        float x = 0, y = 0;
+        if (i < N / 2) {
+            x = ptx::exp2(fmaf(s[2 * i], c, -state[r].base));
+            y = ptx::exp2(fmaf(s[2 * i + 1], c, -state[r].base));
+            sums[r][chain] += x;
+            sums[r][chain + 1] += y;
+        }
+        if constexpr (PARTS == 1) {
+            p[0][i] = ptx::pack_half<BF16>(x, y);
+        } else {
+            uint32_t parts[3];
+            mma::split(x, y, parts);
+            p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        sum[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+    }
+}
+
+/* Whether some row of the warp has too few keys for slack. */
+__device__ __forceinline__ bool any_begins(const RowState (&state)[2])
+{
+    return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
+}
+
+/* Probabilities by bases that stay, if no row begins. False if some base of the warp's rows may have to move: then p is
+ * of no use. */
+template <bool BF16, int PARTS, int N>
+__device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowState (&state)[2],
+                                           uint32_t (&p)[PARTS][N / 2])
+{
+    float sum[2];
+    exponentials<BF16>(s, c, state, p, sum);
+    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT; /* not if NaN */
+    if (__any_sync(~0u, !good)) {
+        return false;
+    }
+    state[0].l += sum[0];
+    state[1].l += sum[1];
+    return true;
+}
+
+/* Probabilities by bases that were moved. */
+template <bool BF16, int PARTS, int N, int WORDS>
+__device__ __forceinline__ void probabilities(const float (&s)[N], float c, RowState (&state)[2],
+                                              uint32_t (&p)[PARTS][WORDS])
+{
+    float sum[2];
+    exponentials<BF16>(s, c, state, p, sum);
+    state[0].l += copysignf(sum[0], state[0].l);
+    state[1].l += copysignf(sum[1], state[1].l);
+}
+
+template <int N> __device__ __forceinline__ void rescale(float (&o)[N], const float (&alpha)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        o[i] *= alpha[i / 2 % 2];
+    }
+}
