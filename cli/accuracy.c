@@ -1,7 +1,7 @@
 /*
- * accuracy.c: `attn check --accuracy`: the table of docs/numerics.md. How far O is from float64 on normal inputs and on
- * those with outliers, for every type, beside what nobody can beat (the exact result rounded once) and beside standard
- * attention in the same type. Called by check.c.
+ * accuracy.c: `attn check --accuracy`: the table of docs/numerics.md. How far O is from float64 on
+ * normal inputs and on those with outliers, for every type, beside what nobody can beat (the exact
+ * result rounded once) and beside standard attention in the same type. Called by check.c.
  */
 #include "accuracy.h"
 #include "cli.h"
@@ -69,18 +69,22 @@ static const char *in_roundings(char text[16], double rmse, double once)
     return text;
 }
 
-static void tell(const problem *p, const char *dtype, const char *kind, const struct row *r, double seeds)
+static void tell(const problem *p, const char *dtype, const char *kind, const struct row *r,
+                 double seeds)
 {
-    double ours = sqrt(r->ours / seeds), naive = sqrt(r->naive / seeds), once = sqrt(r->floor / seeds);
+    double ours = sqrt(r->ours / seeds), naive = sqrt(r->naive / seeds),
+           once = sqrt(r->floor / seeds);
     char of_ours[16], of_naive[16];
     cli_progress(NULL);
-    printf("| %-4s | %-7s | %5lld | %3lld | %-16s | %.2e | %6s | %.2e | %7s | %.1e | %.1e |\n", dtype, kind,
-           (long long)p->nk, (long long)p->d, r->kernel, ours, in_roundings(of_ours, ours, once), naive,
-           in_roundings(of_naive, naive, once), r->ours_most, r->naive_most);
+    printf("| %-4s | %-7s | %5lld | %3lld | %-16s | %.2e | %6s | %.2e | %7s | %.1e | %.1e |\n",
+           dtype, kind, (long long)p->nk, (long long)p->d, r->kernel, ours,
+           in_roundings(of_ours, ours, once), naive, in_roundings(of_naive, naive, once),
+           r->ours_most, r->naive_most);
     fflush(stdout);
 }
 
-static void one_row(const char *shape, const char *dtype, const char *kind, const char *more, int64_t seeds)
+static void one_row(const char *shape, const char *dtype, const char *kind, const char *more,
+                    int64_t seeds)
 {
     char line[256], error[256];
     struct row row = {0};
@@ -103,11 +107,12 @@ int accuracy_table(int64_t seeds)
     if (status != ATTN_OK) {
         return cli_status_error(status);
     }
-    printf(
-        "One head, 256 queries of N keys, seeds 0 to %lld; outlier: N(0, 1) + N(0, 100) Bernoulli(0.001)\n\n"
-        "| type | inputs  |     N |   d | kernel           | RMSE     | x rounding | naive RMSE | x rounding | worst "
-        "error / A | naive |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
-        (long long)seeds - 1);
+    printf("One head, 256 queries of N keys, seeds 0 to %lld; outlier: N(0, 1) + N(0, 100) "
+           "Bernoulli(0.001)\n\n"
+           "| type | inputs  |     N |   d | kernel           | RMSE     | x rounding | naive RMSE "
+           "| x rounding | worst "
+           "error / A | naive |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+           (long long)seeds - 1);
     bool tiles = strstr(info.cpu_features, "amx") != NULL;
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
         for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
@@ -116,7 +121,8 @@ int accuracy_table(int64_t seeds)
                 if (tiles && strcmp(dtypes[t], "f64") != 0) {
                     one_row(problems[n], dtypes[t], inputs[i], " cpu=amx", seeds);
                     const bool f32 = strcmp(dtypes[t], "f32") == 0;
-                    one_row(problems[n], dtypes[t], inputs[i], f32 ? " bf16x3=1" : " cpu=amx precise=1", seeds);
+                    one_row(problems[n], dtypes[t], inputs[i],
+                            f32 ? " bf16x3=1" : " cpu=amx precise=1", seeds);
                 }
             }
         }

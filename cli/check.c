@@ -1,7 +1,8 @@
 /*
- * check.c: `attn check`: every kernel table that this machine can run, on problems of every kind, against the float64
- * oracle, and against each other bit by bit. Every tensor ends at an inaccessible page, so a read or a write beyond it
- * ends the program with a signal. Not here: GPUs (check_gpu.c).
+ * check.c: `attn check`: every kernel table that this machine can run, on problems of every kind,
+ * against the float64 oracle, and against each other bit by bit. Every tensor ends at an
+ * inaccessible page, so a read or a write beyond it ends the program with a signal. Not here: GPUs
+ * (check_gpu.c).
  */
 #include "check.h"
 #include "accuracy.h"
@@ -71,14 +72,15 @@ struct outcome {
     errors_limits allowed;
 };
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static uint64_t hash_tensor(const attn_tensor *t, uint64_t hash)
 {
     int64_t all = t->data == NULL ? 0 : t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t n = 0; n < all; n++) {
         int64_t i3 = n % t->shape[3], i2 = n / t->shape[3] % t->shape[2];
-        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1], i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
+        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1],
+                i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
         double x = oracle_element(t, i0, i1, i2, i3);
         uint64_t bits;
         memcpy(&bits, &x, sizeof bits);
@@ -123,12 +125,13 @@ static void judge(struct check *c, const problem *p, struct outcome *out, uint64
     v->exact_lse = v->errors.lse <= out->allowed.lse;
     v->ok = v->intact && v->equal && v->exact && v->exact_lse;
     c->worst_c = out->allowed.c > CHECK_MAX_C ? c->worst_c : fmax(c->worst_c, v->errors.c);
-    c->worst_lse = out->allowed.lse > CHECK_MAX_LSE ? c->worst_lse : fmax(c->worst_lse, v->errors.lse);
+    c->worst_lse =
+        out->allowed.lse > CHECK_MAX_LSE ? c->worst_lse : fmax(c->worst_lse, v->errors.lse);
     c->calls++;
     c->status = v->ok ? c->status : CLI_CHECK_FAILED;
 }
 
-/* ---- Telling --------------------------------------------------------------------------------------------------- */
+/* ---- Telling --------------------------------------------------------------------------------- */
 
 void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
 {
@@ -147,7 +150,8 @@ void check_tell_failure(const char *by, const struct check_verdict *v)
 {
     if (!v->ok) {
         printf("  FAILED with %s:%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
-               v->exact_lse ? "" : " LSE is too far off;", v->equal ? "" : " other bits than at first;",
+               v->exact_lse ? "" : " LSE is too far off;",
+               v->equal ? "" : " other bits than at first;",
                v->intact ? "" : " wrote to an input or between the elements of an output;");
     }
 }
@@ -172,7 +176,8 @@ static void tell_head(const struct check *c)
     putchar('\n');
 }
 
-static void tell_text(const struct check *c, const char *line, const struct outcome *worst, int count)
+static void tell_text(const struct check *c, const char *line, const struct outcome *worst,
+                      int count)
 {
     for (int t = 0; t < count; t++) {
         printf("%6.2f %5.2f  ", worst[t].verdict.errors.c, worst[t].verdict.errors.lse);
@@ -218,30 +223,39 @@ static void check_problem(struct check *c, const problem *given)
     }
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------ */
+/* ---- The command line ------------------------------------------------------------------------ */
 
 static const struct argp_option options[] = {
     {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},
     {"json", 'j', NULL, 0, "one JSON object per problem, table and seed", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: the kernels of this GPU instead", 0},
-    {"accuracy", 'a', NULL, 0, "nothing but the table of accuracy, for all types, beside standard attention", 0},
+    {"accuracy", 'a', NULL, 0,
+     "nothing but the table of accuracy, for all types, beside standard attention", 0},
     {0},
 };
 
 static const char doc[] =
-    "Compares the forward pass of every kernel table that this machine can run with attention in float64, on problems "
+    "Compares the forward pass of every kernel table that this machine can run with attention in "
+    "float64, on problems "
     "of every kind, and the tables with each other, which must give the same bits.\v"
     "Printed per table: the worst error of O as the smallest c for which\n"
     "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
-    "(at most 4 passes) and the worst error of LSE, beyond its rounding, in units of u (1 + max |score|), or of "
-    "u (1 + sum_j p_j sum |q k_j| scale) / 2 where scores cancel (at most 8); u = 2^-24, for f64 2^-53. Table amx has "
-    "bits of its own and, unless precise=1, rounds probabilities to 8 bits in bf16 and 16 in f16: 2^-8 and 2^-16 of "
-    "sum_j p_j |v_j| more; with bf16x3=1 its f32 is allowed 2^-14 in place of c u. The exit status is 1 if anything "
+    "(at most 4 passes) and the worst error of LSE, beyond its rounding, in units of u (1 + max "
+    "|score|), or of "
+    "u (1 + sum_j p_j sum |q k_j| scale) / 2 where scores cancel (at most 8); u = 2^-24, for f64 "
+    "2^-53. Table amx has "
+    "bits of its own and, unless precise=1, rounds probabilities to 8 bits in bf16 and 16 in f16: "
+    "2^-8 and 2^-16 of "
+    "sum_j p_j |v_j| more; with bf16x3=1 its f32 is allowed 2^-14 in place of c u. The exit status "
+    "is 1 if anything "
     "fails.\n"
     "\n"
-    "With --device cuda every problem runs on this GPU, for O alone, and twice, on two streams, for LSE and maxima "
-    "too: all must give the same bits. Tensor cores take probabilities of f16 and bf16 in that type: an error of two "
-    "roundings on the scale of sum_j p_j |v_j|, or c = 16, and an RMSE of 1.45 times that of rounding the exact "
+    "With --device cuda every problem runs on this GPU, for O alone, and twice, on two streams, "
+    "for LSE and maxima "
+    "too: all must give the same bits. Tensor cores take probabilities of f16 and bf16 in that "
+    "type: an error of two "
+    "roundings on the scale of sum_j p_j |v_j|, or c = 16, and an RMSE of 1.45 times that of "
+    "rounding the exact "
     "result (printed as x rounding) are allowed there.\n"
     "\n"
     "Examples:\n"
@@ -303,8 +317,9 @@ static int check_cpu(struct check *c)
         check_problem(c, &c->list.problems[i]);
     }
     if (!c->json) {
-        printf("%s: %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f\n", c->status == CLI_OK ? "OK" : "FAILED",
-               (long long)c->calls, c->worst_c, CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE);
+        printf("%s: %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f\n",
+               c->status == CLI_OK ? "OK" : "FAILED", (long long)c->calls, c->worst_c, CHECK_MAX_C,
+               c->worst_lse, CHECK_MAX_LSE);
     }
     return c->status;
 }
@@ -316,7 +331,8 @@ int cli_check(int argc, char **argv)
     cli_parse(&argp, argc, argv, &c);
     bool given = c.list.count > 0;
     if (c.accuracy && (given || c.json || c.device != ATTN_DEVICE_CPU)) {
-        exit(cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json"));
+        exit(
+            cli_error(CLI_USAGE, "--accuracy is a table of this CPU, without problems and --json"));
     }
     if (c.accuracy) {
         return accuracy_table(c.seeds);

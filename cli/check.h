@@ -14,7 +14,8 @@
 /* A hash of the values of o, lse and row_max; all NaNs are one. */
 uint64_t check_hash(const attn_forward_args *args);
 
-/* Adds error_c .. memory_intact, ok and the seed to the object of a problem, prints it and frees it. */
+/* Adds error_c .. memory_intact, ok and the seed to the object of a problem, prints it and frees
+ * it. */
 struct check_verdict {
     errors errors;
     bool intact, equal;    /* nothing written beside the outputs; the bits that there should be */

@@ -1,12 +1,13 @@
 /*
- * check_gpu.c: `attn check --device cuda`: the same problems as on the CPU, on copies of their tensors in the GPU's
- * memory, against the float64 oracle. Every problem runs three times, into poisoned outputs between poisoned margins:
- * for O alone, since kernels end rows without statistics in a way of their own, and for everything on two streams.
- * Called by check.c.
+ * check_gpu.c: `attn check --device cuda`: the same problems as on the CPU, on copies of their
+ * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, into
+ * poisoned outputs between poisoned margins: for O alone, since kernels end rows without statistics
+ * in a way of their own, and for everything on two streams. Called by check.c.
  *
- * Limits: those of the contract (A1, A3). The tensor cores take probabilities in 16 bits from inputs of 16 bits (A2):
- * an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c = 16 (large scores), and
- * over all elements an RMSE of at most 1.45 times that of rounding once.
+ * Limits: those of the contract (A1, A3). The tensor cores take probabilities in 16 bits from
+ * inputs of 16 bits (A2): an error of at most two roundings of the type on the scale of sum p |v|,
+ * or else A1 with c = 16 (large scores), and over all elements an RMSE of at most 1.45 times that
+ * of rounding once.
  */
 #include "args.h"
 #include "check.h"
@@ -26,7 +27,8 @@ struct check {
     void *streams[2];
     bool json;
     long long problems, failed, unsupported, on_sm90, on_sm80; /* problems: of each seed */
-    double worst_c, worst_lse, worst_fast, worst_rmse;         /* fast: of the bound for probabilities of 16 bits */
+    /* fast: of the bound for probabilities of 16 bits */
+    double worst_c, worst_lse, worst_fast, worst_rmse;
 };
 
 struct outcome {
@@ -37,7 +39,7 @@ struct outcome {
     bool rounds; /* probabilities to 16 bits */
 };
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 /* One call on copies of the tensors; the outputs come back. */
 static attn_status call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
@@ -69,7 +71,8 @@ static attn_status plan(const struct check *c, const attn_forward_args *args, st
     attn_status status = attn_forward_plan(c->context, args, &plan);
     if (status == ATTN_OK) {
         snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
-        out->on_sm90 = strstr(plan.kernel, "sm90") != NULL, out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
+        out->on_sm90 = strstr(plan.kernel, "sm90") != NULL,
+        out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
         out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
     }
     return status;
@@ -106,9 +109,10 @@ static void run(const struct check *c, const problem *p, struct outcome *out)
     problem_tensors_free(&t);
 }
 
-/* ---- Judging --------------------------------------------------------------------------------------------------- */
+/* ---- Judging --------------------------------------------------------------------------------- */
 
-/* Of O's error times that of rounding once; NaN: too few elements, or O of 32 bits, which is not rounded. */
+/* Of O's error times that of rounding once; NaN: too few elements, or O of 32 bits, which is not
+ * rounded. */
 static double rmse_ratio(const problem *p, const struct outcome *out)
 {
     const errors *e = &out->verdict.errors;
@@ -120,7 +124,8 @@ static void judge(struct check *c, const problem *p, struct outcome *out)
 {
     struct check_verdict *v = &out->verdict;
     const errors *e = &v->errors;
-    double roundings = e->relative / (p->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8), ratio = rmse_ratio(p, out);
+    double roundings = e->relative / (p->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8),
+           ratio = rmse_ratio(p, out);
     if (out->rounds) {
         double of_bound = fmin(roundings / max_roundings, e->c / fast_c);
         v->exact = of_bound <= 1 && !(ratio > max_rmse);
@@ -140,9 +145,10 @@ static void judge(struct check *c, const problem *p, struct outcome *out)
     c->on_sm80 += out->on_sm80;
 }
 
-/* ---- Telling --------------------------------------------------------------------------------------------------- */
+/* ---- Telling --------------------------------------------------------------------------------- */
 
-static void tell(const struct check *c, const problem *p, const char *line, const struct outcome *out)
+static void tell(const struct check *c, const problem *p, const char *line,
+                 const struct outcome *out)
 {
     const struct check_verdict *v = &out->verdict;
     cli_progress(NULL);
@@ -165,18 +171,21 @@ static void tell(const struct check *c, const problem *p, const char *line, cons
         if (!isnan(rmse_ratio(p, out))) {
             snprintf(ratio, sizeof ratio, "%.2f", rmse_ratio(p, out));
         }
-        printf("%9.2f %5.2f %10s  %-31s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel, line);
+        printf("%9.2f %5.2f %10s  %-31s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel,
+               line);
         check_tell_failure(out->kernel, v);
     }
 }
 
 static void tell_summary(const struct check *c)
 {
-    printf(
-        "%s: %lld problems, %lld failed, %lld unsupported; %lld on forward_sm90, %lld on forward_sm80; worst c %.2f of "
-        "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE %.2f of %.2f\n",
-        c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported, c->on_sm90, c->on_sm80, c->worst_c,
-        CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast, c->worst_rmse, max_rmse);
+    printf("%s: %lld problems, %lld failed, %lld unsupported; %lld on forward_sm90, %lld on "
+           "forward_sm80; worst c %.2f of "
+           "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE "
+           "%.2f of %.2f\n",
+           c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported, c->on_sm90,
+           c->on_sm80, c->worst_c, CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast,
+           c->worst_rmse, max_rmse);
 }
 
 int check_gpu(const cli_list *list, int64_t seeds, bool json)

@@ -26,14 +26,16 @@ int cli_error(int status, const char *format, ...)
 
 int cli_status_error(attn_status status)
 {
-    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED || status == ATTN_ERR_OVERFLOW;
-    return cli_error(blame ? CLI_USAGE : CLI_INTERNAL, "%s: %s", attn_status_string(status), attn_last_error());
+    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED ||
+                 status == ATTN_ERR_OVERFLOW;
+    return cli_error(blame ? CLI_USAGE : CLI_INTERNAL, "%s: %s", attn_status_string(status),
+                     attn_last_error());
 }
 
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-    /* argp's own messages have two lines: they are silenced, and cli_parse_other tells the error in one. That silences
-     * --help as well. */
+    /* argp's own messages have two lines: they are silenced, and cli_parse_other tells the error in
+     * one. That silences --help as well. */
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) {
             argp_help(argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);
@@ -52,7 +54,8 @@ error_t cli_parse_other(int key, const char *text, const struct argp_state *stat
         exit(cli_error(CLI_USAGE, "\"%s\" is not expected here (see %s --help)", text, argv[0]));
     }
     if (key == ARGP_KEY_ERROR && state->next > 0) {
-        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)", argv[state->next - 1], argv[0]));
+        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)",
+                       argv[state->next - 1], argv[0]));
     }
     return ARGP_ERR_UNKNOWN;
 }
@@ -63,8 +66,8 @@ int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || value < least || value > most) {
-        exit(cli_error(CLI_USAGE, "--%s=%s is not a whole number from %lld to %lld", option, text, (long long)least,
-                       (long long)most));
+        exit(cli_error(CLI_USAGE, "--%s=%s is not a whole number from %lld to %lld", option, text,
+                       (long long)least, (long long)most));
     }
     return value;
 }
@@ -74,7 +77,8 @@ double cli_real(const char *option, const char *text, double least, double most)
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end != '\0' || !(value >= least && value <= most)) {
-        exit(cli_error(CLI_USAGE, "--%s=%s is not a number from %g to %g", option, text, least, most));
+        exit(cli_error(CLI_USAGE, "--%s=%s is not a number from %g to %g", option, text, least,
+                       most));
     }
     return value;
 }
@@ -100,13 +104,15 @@ const char *cli_bytes(cli_text text, double bytes)
     while (fabs(bytes) >= 1024 && u < 5) {
         bytes /= 1024, u++;
     }
-    snprintf(text, sizeof(cli_text), u == 0 || bytes >= 999.5 ? "%.0f %s" : "%.3g %s", bytes, unit[u]);
+    snprintf(text, sizeof(cli_text), u == 0 || bytes >= 999.5 ? "%.0f %s" : "%.3g %s", bytes,
+             unit[u]);
     return text;
 }
 
 const char *cli_seconds(cli_text text, double seconds)
 {
-    double scale = seconds >= 0.9995 ? 1 : seconds >= 0.9995e-3 ? 1e3 : 1e6; /* "1 s", not "1e+03 ms" */
+    /* "1 s", not "1e+03 ms" */
+    double scale = seconds >= 0.9995 ? 1 : seconds >= 0.9995e-3 ? 1e3 : 1e6;
     snprintf(text, sizeof(cli_text), seconds >= 100 ? "%.0f %s" : "%.3g %s", seconds * scale,
              scale == 1     ? "s"
              : scale == 1e3 ? "ms"
@@ -143,7 +149,8 @@ void cli_print_json(cJSON *object)
 bool cli_can_create(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *directory = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    char *directory =
+        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
     bool can = directory != NULL && access(directory, W_OK | X_OK) == 0;
     free(directory);
     return can;
@@ -164,8 +171,9 @@ static bool add_problem(void *user, const problem *p)
 void cli_add_problems(cli_list *list, const char *argument)
 {
     char error[1024];
-    if (strchr(argument, '=') == NULL ? !problem_suite(argument, add_problem, list, error, sizeof error)
-                                      : !problem_line(argument, add_problem, list, error, sizeof error)) {
+    if (strchr(argument, '=') == NULL
+            ? !problem_suite(argument, add_problem, list, error, sizeof error)
+            : !problem_line(argument, add_problem, list, error, sizeof error)) {
         exit(cli_error(CLI_USAGE, "%s", error));
     }
 }

@@ -1,6 +1,7 @@
 /*
- * cli.h: what the sub-commands of `attn` share: exit statuses, one-line errors, option parsing, words for quantities.
- * Each command is one file with the function of its name below; main.c calls them.
+ * cli.h: what the sub-commands of `attn` share: exit statuses, one-line errors, option parsing,
+ * words for quantities. Each command is one file with the function of its name below; main.c calls
+ * them.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -20,14 +21,16 @@ int cli_check(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_info(int argc, char **argv);
 
-/* Writes "attn: sentence" to stderr; returns status, so that it can be returned or given to exit. */
+/* Writes "attn: sentence" to stderr; returns status, so that it can be returned or given to
+ * exit. */
 int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else CLI_INTERNAL. */
+/* The same for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else
+ * CLI_INTERNAL. */
 int cli_status_error(attn_status status);
 
-/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make no sense, and give
- * the keys that they do not know to cli_parse_other. */
+/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make
+ * no sense, and give the keys that they do not know to cli_parse_other. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 error_t cli_parse_other(int key, const char *text, const struct argp_state *state);
 
@@ -61,17 +64,19 @@ typedef struct cli_list {
     int count;
 } cli_list;
 
-/* Adds what an argument stands for: a word with '=' is a problem line, any other the name of a file of such lines.
- * Exits with CLI_USAGE if it cannot be read. */
+/* Adds what an argument stands for: a word with '=' is a problem line, any other the name of a file
+ * of such lines. Exits with CLI_USAGE if it cannot be read. */
 void cli_add_problems(cli_list *list, const char *argument);
 
 /* Exits with CLI_USAGE if a problem's pass is another than the forward one. */
 void cli_want_forward(const cli_list *list);
 
-/* A line on stderr that is overwritten by the next one, if stderr is a terminal; format = NULL clears it. */
+/* A line on stderr that is overwritten by the next one, if stderr is a terminal; format = NULL
+ * clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* From two seconds after the start on: "what, 12 s" as such a line, until the stop. what is kept. */
+/* From two seconds after the start on: "what, 12 s" as such a line, until the stop. what is
+ * kept. */
 void cli_watch_start(const char *what);
 void cli_watch_stop(void);
 

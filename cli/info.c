@@ -10,7 +10,8 @@ static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object", 0},
     {"cpu", 'c', "NAME", 0, "cap on the instruction set: scalar, avx2, avx512, neon, amx", 0},
     {"threads", 't', "T", 0, "threads (default: one per core)", 0},
-    {"device", 'd', "NAME", 0, "cpu or cuda: no word about the other; exit status 2 if that GPU cannot be used", 0},
+    {"device", 'd', "NAME", 0,
+     "cpu or cuda: no word about the other; exit status 2 if that GPU cannot be used", 0},
     {0},
 };
 
@@ -41,7 +42,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
-/* ---- This CPU -------------------------------------------------------------------------------------------------- */
+/* ---- This CPU -------------------------------------------------------------------------------- */
 
 static void add_cpu(cJSON *o, const attn_info *info)
 {
@@ -62,14 +63,15 @@ static const char *cache(cli_text text, int64_t bytes)
 static void print_cpu(const attn_info *info)
 {
     cli_text l1d, l2, l3;
-    printf("CPU features  %s\n", info->cpu_features[0] != '\0' ? info->cpu_features : "none that libattn looks for");
+    printf("CPU features  %s\n",
+           info->cpu_features[0] != '\0' ? info->cpu_features : "none that libattn looks for");
     printf("kernel table  %s (this machine can run: %s)\n", info->cpu_table, info->cpu_tables);
     printf("threads       %d\n", info->threads);
-    printf("caches        L1d %s, L2 %s, L3 %s\n", cache(l1d, info->l1d_bytes), cache(l2, info->l2_bytes),
-           cache(l3, info->l3_bytes));
+    printf("caches        L1d %s, L2 %s, L3 %s\n", cache(l1d, info->l1d_bytes),
+           cache(l2, info->l2_bytes), cache(l3, info->l3_bytes));
 }
 
-/* ---- Its GPUs -------------------------------------------------------------------------------------------------- */
+/* ---- Its GPUs -------------------------------------------------------------------------------- */
 
 /* The GPUs of this machine, and why libattn uses none of them: "" if it does. */
 struct gpus {
@@ -113,8 +115,9 @@ static void print_gpus(const struct gpus *g)
         cli_text memory, l2;
         gpu_properties p;
         gpu_describe(i, &p);
-        printf("GPU %-10d%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d\n", i, p.name, p.major, p.minor,
-               p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes), cli_bytes(l2, p.l2_bytes),
+        printf("GPU %-10d%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d\n", i,
+               p.name, p.major, p.minor, p.multiprocessors,
+               cli_bytes(memory, (double)p.memory_bytes), cli_bytes(l2, p.l2_bytes),
                g->driver / 1000, g->driver % 1000 / 10);
     }
     if (g->refused[0] != '\0') {
@@ -122,7 +125,7 @@ static void print_gpus(const struct gpus *g)
     }
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------ */
+/* ---- The command line ------------------------------------------------------------------------ */
 
 static void print_json(const struct choice *c, const attn_info *info, const struct gpus *g)
 {

@@ -22,7 +22,8 @@ enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
 static void help(void)
 {
-    puts("attn: exact attention, tile by tile (FlashAttention), on this CPU or GPU\n\nUsage: attn COMMAND [...]\n");
+    puts("attn: exact attention, tile by tile (FlashAttention), on this CPU or GPU\n\nUsage: attn "
+         "COMMAND [...]\n");
     for (int i = 0; i < COMMANDS; i++) {
         printf("  %-8s %s\n", commands[i].name, commands[i].help);
     }
@@ -30,14 +31,16 @@ static void help(void)
          "  attn bench \"b=1 hq=8 nq=2048 d=64 dtype=f32\"\n"
          "  attn plan \"hq=16 nq=4096 causal=1\"\n"
          "  attn COMMAND --help\n"
-         "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went wrong.");
+         "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went "
+         "wrong.");
 }
 
 /* What a command has written may be lost all the same: a full disk, a pipe that nobody reads. */
 static int finish(int status)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
-    return lost ? cli_error(CLI_INTERNAL, "not everything could be written to standard output") : status;
+    return lost ? cli_error(CLI_INTERNAL, "not everything could be written to standard output")
+                : status;
 }
 
 int main(int argc, char **argv)
@@ -48,7 +51,8 @@ int main(int argc, char **argv)
         return finish(CLI_OK);
     }
     if (strcmp(name, "--version") == 0) {
-        printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100, attn_version() % 100);
+        printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100,
+               attn_version() % 100);
         return finish(CLI_OK);
     }
     for (int i = 0; i < COMMANDS; i++) {
@@ -58,7 +62,10 @@ int main(int argc, char **argv)
         }
     }
     if (argc < 2) {
-        return cli_error(CLI_USAGE, "no command given: run, bench, check, plan or info (see attn --help)");
+        return cli_error(CLI_USAGE,
+                         "no command given: run, bench, check, plan or info (see attn --help)");
     }
-    return cli_error(CLI_USAGE, "\"%s\" is not a command: run, bench, check, plan or info (see attn --help)", name);
+    return cli_error(CLI_USAGE,
+                     "\"%s\" is not a command: run, bench, check, plan or info (see attn --help)",
+                     name);
 }

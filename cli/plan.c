@@ -1,6 +1,6 @@
 /*
- * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, on a CPU beside this machine's
- * measured roofline. No tensor is made.
+ * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, on a CPU
+ * beside this machine's measured roofline. No tensor is made.
  */
 #include "cli.h"
 #include "peak.h"
@@ -14,7 +14,8 @@
 static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object per problem", 0},
     {"no-measure", 'n', NULL, 0, "leave the roofline out", 0},
-    {"device", 'd', "NAME", 0, "cpu (default), cuda: this machine's GPU, or h200: one that need not be here", 0},
+    {"device", 'd', "NAME", 0,
+     "cpu (default), cuda: this machine's GPU, or h200: one that need not be here", 0},
     {0},
 };
 
@@ -30,7 +31,8 @@ struct story {
     const problem *problem;
     char line[4096];
     attn_plan plan;
-    double scores_bytes; /* of the matrix that standard attention stores: one head's, and all of them */
+    /* of the matrix that standard attention stores: one head's, and all of them */
+    double scores_bytes;
     double heads;
     double fma, read; /* GFLOP/s and GB/s; 0: not measured */
 };
@@ -39,9 +41,10 @@ static void tell_kernel(const struct story *s)
 {
     const attn_plan *p = &s->plan;
     printf("  kernel      %s: %s\n", p->kernel, p->why);
-    printf("  tiles       %d query rows x %d keys; %lld rows of a head's queries per work item\n", p->strip,
-           p->key_block, (long long)p->rows_per_item);
-    printf("  work        %lld items on %d thread%s\n", (long long)p->items, p->threads, p->threads == 1 ? "" : "s");
+    printf("  tiles       %d query rows x %d keys; %lld rows of a head's queries per work item\n",
+           p->strip, p->key_block, (long long)p->rows_per_item);
+    printf("  work        %lld items on %d thread%s\n", (long long)p->items, p->threads,
+           p->threads == 1 ? "" : "s");
 }
 
 static void tell_gpu(const struct story *s)
@@ -50,25 +53,27 @@ static void tell_gpu(const struct story *s)
     cli_text workspace, one, all;
     printf("  kernel      %s: %s\n", p->kernel, p->why);
     printf("  tiles       %d query rows x %d keys\n", p->strip, p->key_block);
-    printf("  work        %lld items of %lld rows\n", (long long)p->items, (long long)p->rows_per_item);
+    printf("  work        %lld items of %lld rows\n", (long long)p->items,
+           (long long)p->rows_per_item);
     if (s->problem->has_lens || s->problem->has_used_q || s->problem->has_used_k) {
         puts("  FLOPs       depend on lengths in the GPU's memory");
     } else {
         printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
     }
     printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
-           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(one, s->scores_bytes / s->heads),
-           cli_bytes(all, s->scores_bytes), s->heads);
+           cli_bytes(workspace, (double)p->workspace_bytes),
+           cli_bytes(one, s->scores_bytes / s->heads), cli_bytes(all, s->scores_bytes), s->heads);
 }
 
 static void tell_tiles(const struct story *s)
 {
     double all = (double)(s->plan.tiles_full + s->plan.tiles_partial + s->plan.tiles_skipped);
     double percent = all > 0 ? 100 / all : 0;
-    printf("  visited     %lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped (%.1f %%)\n",
-           (long long)s->plan.tiles_full, percent * (double)s->plan.tiles_full, (long long)s->plan.tiles_partial,
-           percent * (double)s->plan.tiles_partial, (long long)s->plan.tiles_skipped,
-           percent * (double)s->plan.tiles_skipped);
+    printf("  visited     %lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped "
+           "(%.1f %%)\n",
+           (long long)s->plan.tiles_full, percent * (double)s->plan.tiles_full,
+           (long long)s->plan.tiles_partial, percent * (double)s->plan.tiles_partial,
+           (long long)s->plan.tiles_skipped, percent * (double)s->plan.tiles_skipped);
 }
 
 static void tell_costs(const struct story *s)
@@ -76,18 +81,20 @@ static void tell_costs(const struct story *s)
     const attn_plan *p = &s->plan;
     cli_text tiled, standard, workspace, one, all;
     printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
-    printf("  memory      %s read and written by tiles; standard attention: %s (%.1f times as much)\n",
-           cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
-           p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
+    printf(
+        "  memory      %s read and written by tiles; standard attention: %s (%.1f times as much)\n",
+        cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
+        p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
     printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
-           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(one, s->scores_bytes / s->heads),
-           cli_bytes(all, s->scores_bytes), s->heads);
+           cli_bytes(workspace, (double)p->workspace_bytes),
+           cli_bytes(one, s->scores_bytes / s->heads), cli_bytes(all, s->scores_bytes), s->heads);
 }
 
 static void tell_roofline(const struct story *s)
 {
     const attn_plan *p = &s->plan;
-    double tiled = p->flops / p->bytes_tiled, standard = p->flops / p->bytes_standard, ridge = s->fma / s->read;
+    double tiled = p->flops / p->bytes_tiled, standard = p->flops / p->bytes_standard,
+           ridge = s->fma / s->read;
     double best = fmax(p->flops / s->fma, p->bytes_tiled / s->read) * 1e-9;
     cli_text time;
     if (p->bytes_tiled == 0) {
@@ -95,11 +102,13 @@ static void tell_roofline(const struct story *s)
     }
     printf("  intensity   %.1f FLOP per byte tiled, %.1f standard\n", tiled, standard);
     if (s->fma > 0 && s->read > 0) {
-        printf("  roofline    %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads (measured now, %d thread%s):\n", s->fma,
-               s->read, p->threads, p->threads == 1 ? "" : "s");
-        printf("              compute-bound above %.1f FLOP per byte: tiled %s, standard %s\n", ridge,
-               tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
-        printf("              no tiled attention can take less than %s here\n", cli_seconds(time, best));
+        printf("  roofline    %.1f GFLOP/s of multiply-adds, %.1f GB/s of reads (measured now, %d "
+               "thread%s):\n",
+               s->fma, s->read, p->threads, p->threads == 1 ? "" : "s");
+        printf("              compute-bound above %.1f FLOP per byte: tiled %s, standard %s\n",
+               ridge, tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
+        printf("              no tiled attention can take less than %s here\n",
+               cli_seconds(time, best));
     }
 }
 
@@ -146,10 +155,12 @@ static double score_bytes(const problem *p)
     for (int64_t b = 0; b < p->b && p->has_lens; b++) {
         sum += (double)p->lens_q[b] * (double)p->lens_k[b];
     }
-    return size * (double)p->hq * (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
+    return size * (double)p->hq *
+           (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
 }
 
-/* The ceiling of a kernel's multiply-adds: on tiles each of them is so many products of bf16 parts (attn.h). */
+/* The ceiling of a kernel's multiply-adds: on tiles each of them is so many products of bf16 parts
+ * (attn.h). */
 static double measure_products(const attn_plan *p)
 {
     static const struct {
@@ -164,13 +175,15 @@ static double measure_products(const attn_plan *p)
     return peak_fma(p->kernel, p->threads, 0.1);
 }
 
-static attn_status make_plan(const struct choice *c, const problem *p, const attn_forward_args *args, attn_plan *plan)
+static attn_status make_plan(const struct choice *c, const problem *p,
+                             const attn_forward_args *args, attn_plan *plan)
 {
     attn_context *context = NULL;
     if (c->h200) {
         return plan_for_h200(args, plan);
     }
-    attn_status status = c->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context) : problem_context(p, &context);
+    attn_status status =
+        c->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context) : problem_context(p, &context);
     if (status == ATTN_OK) {
         status = attn_forward_plan(context, args, plan);
     }
@@ -180,12 +193,15 @@ static attn_status make_plan(const struct choice *c, const problem *p, const att
 
 static int tell(const struct choice *c, const problem *p)
 {
-    struct story s = {.problem = p, .plan = {.struct_size = sizeof s.plan}, .heads = (double)p->hq * (double)p->b};
+    struct story s = {.problem = p,
+                      .plan = {.struct_size = sizeof s.plan},
+                      .heads = (double)p->hq * (double)p->b};
     bool gpu = c->device == ATTN_DEVICE_CUDA;
     problem_tensors tensors;
     problem_print(p, s.line, sizeof s.line);
     if (!problem_tensors_create(p, PLACE_NOWHERE, &tensors)) {
-        return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space", s.line);
+        return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space",
+                         s.line);
     }
     attn_status status = make_plan(c, p, &tensors.args, &s.plan);
     problem_tensors_free(&tensors);
@@ -237,9 +253,12 @@ static error_t parse(int key, char *text, struct argp_state *state)
 int cli_plan(int argc, char **argv)
 {
     static const char doc[] =
-        "Prints what attn_forward would do with a problem, why, and what it costs, beside this machine's multiply-add "
-        "rate and memory bandwidth, measured in 0.3 seconds. Makes no tensors: problems may be of any size.\v"
-        "A PROBLEM is a line of words as for attn bench (see attn bench --help), or the name of a file of such lines.\n"
+        "Prints what attn_forward would do with a problem, why, and what it costs, beside this "
+        "machine's multiply-add "
+        "rate and memory bandwidth, measured in 0.3 seconds. Makes no tensors: problems may be of "
+        "any size.\v"
+        "A PROBLEM is a line of words as for attn bench (see attn bench --help), or the name of a "
+        "file of such lines.\n"
         "\n"
         "Examples:\n"
         "  attn plan \"hq=16 nq=4096 d=64 causal=1\"\n"
@@ -251,7 +270,9 @@ int cli_plan(int argc, char **argv)
     int status = CLI_OK;
     cli_parse(&argp, argc, argv, &c);
     if (c.list.count == 0) {
-        return cli_error(CLI_USAGE, "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
+        return cli_error(
+            CLI_USAGE,
+            "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
     }
     cli_want_forward(&c.list);
     for (int i = 0; i < c.list.count && status == CLI_OK; i++) {

@@ -1,6 +1,6 @@
 /*
- * run.c: `attn run`: attention of arrays in files. The command line, and the steps; files are run_files.h, words are
- * run_report.c.
+ * run.c: `attn run`: attention of arrays in files. The command line, and the steps; files are
+ * run_files.h, words are run_report.c.
  */
 #include "run.h"
 #include "args.h"
@@ -25,7 +25,7 @@ struct run {
     run_result result;
 };
 
-/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* q.safetensors alone means all of q, k and v. */
 static void find_inputs(struct run *r)
@@ -35,7 +35,8 @@ static void find_inputs(struct run *r)
     }
     for (int i = ARGS_K; i <= ARGS_V; i++) {
         if (r->input[i] == NULL && !run_is_bundle(r->input[ARGS_Q])) {
-            exit(cli_error(CLI_USAGE, "--%s is needed, unless --q is a .safetensors file with q, k and v",
+            exit(cli_error(CLI_USAGE,
+                           "--%s is needed, unless --q is a .safetensors file with q, k and v",
                            args_tensors[i].name));
         }
         r->input[i] = r->input[i] == NULL ? r->input[ARGS_Q] : r->input[i];
@@ -52,22 +53,24 @@ static void open_inputs(struct run *r)
             continue;
         }
         run_open(r->input[i], name, &r->file[i]);
-        *args_at(&r->args, i) = args_tensors[i].kind == ARGS_VECTORS  ? run_sequences(f, r->bhsd, name)
-                                : args_tensors[i].kind == ARGS_SCORES ? run_scores(f, &r->args.q, name)
-                                : args_tensors[i].kind == ARGS_HEADS  ? run_heads(f, name)
-                                                                      : run_list(f, name);
+        *args_at(&r->args, i) =
+            args_tensors[i].kind == ARGS_VECTORS  ? run_sequences(f, r->bhsd, name)
+            : args_tensors[i].kind == ARGS_SCORES ? run_scores(f, &r->args.q, name)
+            : args_tensors[i].kind == ARGS_HEADS  ? run_heads(f, name)
+                                                  : run_list(f, name);
     }
 }
 
 static void make_outputs(struct run *r)
 {
     attn_forward_args *a = &r->args;
-    int32_t real = a->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32, own = r->out_dtype ? r->out_dtype : a->q.dtype;
+    int32_t real = a->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32,
+            own = r->out_dtype ? r->out_dtype : a->q.dtype;
     for (int i = 0; i < ARGS_TENSORS; i++) {
         if (r->output[i].spec != NULL) {
             bool rows = args_tensors[i].kind == ARGS_ROWS;
-            *args_at(a, i) =
-                run_make_output(&r->output[i], &r->file[ARGS_Q], r->bhsd, rows ? -1 : a->v.shape[3], rows ? real : own);
+            *args_at(a, i) = run_make_output(&r->output[i], &r->file[ARGS_Q], r->bhsd,
+                                             rows ? -1 : a->v.shape[3], rows ? real : own);
         }
     }
 }
@@ -86,9 +89,10 @@ static attn_status compute(struct run *r, attn_context *context)
     return status;
 }
 
-/* Median seconds of calls after the first: up to five, within about half a second. context == NULL: standard. */
-static attn_status time_calls(const attn_forward_args *a, attn_context *context, int threads, float *scores,
-                              double *median)
+/* Median seconds of calls after the first: up to five, within about half a second. context == NULL:
+ * standard. */
+static attn_status time_calls(const attn_forward_args *a, attn_context *context, int threads,
+                              float *scores, double *median)
 {
     enum { CALLS = 6 };
     double seconds[CALLS], total = 0;
@@ -111,7 +115,8 @@ static attn_status time_calls(const attn_forward_args *a, attn_context *context,
     return ATTN_OK;
 }
 
-/* Standard attention on the same tensors, in f32, into memory of its own, and ours timed in the same way. */
+/* Standard attention on the same tensors, in f32, into memory of its own, and ours timed in the
+ * same way. */
 static attn_status compare(struct run *r, attn_context *context)
 {
     run_result *result = &r->result;
@@ -185,7 +190,7 @@ static int run_all(struct run *r)
     return r->check && !(e->c <= allowed->c && e->lse <= allowed->lse) ? CLI_CHECK_FAILED : CLI_OK;
 }
 
-/* ---- The command line ------------------------------------------------------------------------------------------ */
+/* ---- The command line ------------------------------------------------------------------------ */
 
 /* Keys of options: files by the number of their tensor, others from OTHER on. */
 enum { FILE_KEY = 256, OTHER = FILE_KEY + ARGS_TENSORS };
@@ -207,7 +212,8 @@ enum {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Files: PATH.npy, PATH.safetensors or PATH.safetensors:NAME", 1},
-    {"q", FILE_KEY + ARGS_Q, "FILE", 0, "queries; a .safetensors file with q, k, v stands for all three", 1},
+    {"q", FILE_KEY + ARGS_Q, "FILE", 0,
+     "queries; a .safetensors file with q, k, v stands for all three", 1},
     {"k", FILE_KEY + ARGS_K, "FILE", 0, "keys", 1},
     {"v", FILE_KEY + ARGS_V, "FILE", 0, "values", 1},
     {"out", FILE_KEY + ARGS_O, "FILE", 0, "where O goes", 1},
@@ -222,12 +228,15 @@ static const struct argp_option options[] = {
     {"window-right", WINDOW_RIGHT, "R", 0, "keys up to i + Nk - Nq + R (negative: all)", 2},
     {"scale", SCALE, "X", 0, "instead of 1/sqrt(d)", 2},
     {"softcap", SOFTCAP, "X", 0, "s = X tanh(s / X)", 2},
-    {"mask", FILE_KEY + ARGS_MASK, "FILE", 0, "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
+    {"mask", FILE_KEY + ARGS_MASK, "FILE", 0,
+     "bool (b, h, q, k), true = visible; axes of 1 broadcast", 2},
     {"bias", FILE_KEY + ARGS_BIAS, "FILE", 0, "added to the scores, same axes; -inf masks", 2},
     {"alibi", FILE_KEY + ARGS_ALIBI, "FILE", 0, "slopes (h) or (b, h)", 2},
-    {"sinks", FILE_KEY + ARGS_SINKS, "FILE", 0, "scores of one more key without a value, (h) or (b, h)", 2},
+    {"sinks", FILE_KEY + ARGS_SINKS, "FILE", 0,
+     "scores of one more key without a value, (h) or (b, h)", 2},
     {NULL, 0, NULL, 0, "Lengths: i32 or i64", 3},
-    {"cu-seqlens-q", FILE_KEY + ARGS_CU_Q, "FILE", 0, "sequences as (total, h, d): where each begins, and the end", 3},
+    {"cu-seqlens-q", FILE_KEY + ARGS_CU_Q, "FILE", 0,
+     "sequences as (total, h, d): where each begins, and the end", 3},
     {"cu-seqlens-k", FILE_KEY + ARGS_CU_K, "FILE", 0, "the same for k and v", 3},
     {"seqused-q", FILE_KEY + ARGS_USED_Q, "FILE", 0, "rows in use of each sequence", 3},
     {"seqused-k", FILE_KEY + ARGS_USED_K, "FILE", 0, "keys in use of each sequence", 3},
@@ -241,10 +250,13 @@ static const struct argp_option options[] = {
 };
 
 static const char doc[] =
-    "Computes O = softmax(scale Q K^T + mask) V tile by tile, without the matrix of scores, from arrays in files.\v"
-    "Arrays of q, k and v have axes (b, s, h, d), (s, h, d) or (s, d), with --layout bhsd (b, h, s, d) or (h, s, d), "
+    "Computes O = softmax(scale Q K^T + mask) V tile by tile, without the matrix of scores, from "
+    "arrays in files.\v"
+    "Arrays of q, k and v have axes (b, s, h, d), (s, h, d) or (s, d), with --layout bhsd (b, h, "
+    "s, d) or (h, s, d), "
     "in "
-    "f64, f32, f16 or bf16. o gets the axes of q. Masks and biases with fewer than four axes broadcast as NumPy's. An "
+    "f64, f32, f16 or bf16. o gets the axes of q. Masks and biases with fewer than four axes "
+    "broadcast as NumPy's. An "
     "output file appears whole or not at all; outputs may share a .safetensors file.\n"
     "\n"
     "Examples:\n"

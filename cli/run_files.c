@@ -15,7 +15,7 @@
 enum { MAX_PATH = 4096 };
 static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
 
-/* ---- Names ----------------------------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 /* A spec taken apart. */
 struct place {
@@ -62,18 +62,21 @@ void run_open(const char *spec, const char *name, array_file *f)
 {
     struct place p = find_place(spec);
     char error[1024];
-    if (p.safetensors ? !safetensors_open(p.path, p.name != NULL ? p.name : name, f, error, sizeof error)
-                      : !npy_open(p.path, f, error, sizeof error)) {
+    if (p.safetensors
+            ? !safetensors_open(p.path, p.name != NULL ? p.name : name, f, error, sizeof error)
+            : !npy_open(p.path, f, error, sizeof error)) {
         exit(cli_error(CLI_USAGE, "%s", error));
     }
     for (int n = 0; n < f->ndim && f->bytes == 0; n++) {
-        if (f->shape[n] > max_empty) { /* nothing in the file stands behind this number, and loops would run over it */
-            exit(cli_error(CLI_USAGE, "\"%s\" has no elements, yet %lld along an axis", spec, (long long)f->shape[n]));
+        /* nothing in the file stands behind this number, and loops would run over it */
+        if (f->shape[n] > max_empty) {
+            exit(cli_error(CLI_USAGE, "\"%s\" has no elements, yet %lld along an axis", spec,
+                           (long long)f->shape[n]));
         }
     }
 }
 
-/* ---- Axes ------------------------------------------------------------------------------------------------------ */
+/* ---- Axes ------------------------------------------------------------------------------------ */
 
 /* Axis axes[n] of the tensor is axis n of the array; the others have extent 1. */
 static attn_tensor view(const array_file *f, const int axes[])
@@ -91,7 +94,8 @@ attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name)
     static const int orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}}, pair[2] = {1, 3};
     if (f->ndim < 2 || f->ndim > 4) {
         exit(cli_error(CLI_USAGE, "%s has %d axes; expected %s", name, f->ndim,
-                       bhsd ? "(b, h, s, d), (h, s, d) or (s, d)" : "(b, s, h, d), (s, h, d) or (s, d)"));
+                       bhsd ? "(b, h, s, d), (h, s, d) or (s, d)"
+                            : "(b, s, h, d), (s, h, d) or (s, d)"));
     }
     return view(f, f->ndim == 2 ? pair : orders[bhsd] + (4 - f->ndim));
 }
@@ -104,10 +108,11 @@ attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *na
         exit(cli_error(CLI_USAGE, "%s has %d axes; expected at most (b, h, q, k)", name, f->ndim));
     }
     if (f->ndim == 3 && batch > 1 && f->shape[0] == batch && (heads == batch || heads == 1)) {
-        exit(cli_error(CLI_USAGE,
-                       "%s has 3 axes, and the first, %lld, could be the batch or the heads; give it 4 axes "
-                       "(b, h, q, k)",
-                       name, (long long)batch));
+        exit(cli_error(
+            CLI_USAGE,
+            "%s has 3 axes, and the first, %lld, could be the batch or the heads; give it 4 axes "
+            "(b, h, q, k)",
+            name, (long long)batch));
     }
     return view(f, order + (4 - f->ndim));
 }
@@ -130,7 +135,7 @@ attn_tensor run_list(const array_file *f, const char *name)
     return view(f, order);
 }
 
-/* ---- Outputs --------------------------------------------------------------------------------------------------- */
+/* ---- Outputs --------------------------------------------------------------------------------- */
 
 static void check_directory(const char *spec)
 {
@@ -147,7 +152,8 @@ static attn_tensor rows(const array_file *f, bool bhsd)
     return view(f, f->ndim == 1 ? one : orders[bhsd] + (3 - f->ndim));
 }
 
-attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim, int32_t dtype)
+attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim,
+                            int32_t dtype)
 {
     array_file *a = &out->array;
     uint64_t bytes;
@@ -168,8 +174,8 @@ attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int
     out->memory = calloc(1, a->bytes + 1); /* untouched until the call writes it */
     a->data = out->memory;
     if (out->memory == NULL) {
-        exit(cli_error(CLI_USAGE, "no memory for the %llu bytes of the output \"%s\"", (unsigned long long)bytes,
-                       out->name));
+        exit(cli_error(CLI_USAGE, "no memory for the %llu bytes of the output \"%s\"",
+                       (unsigned long long)bytes, out->name));
     }
     return dim >= 0 ? run_sequences(a, bhsd, out->name) : rows(a, bhsd);
 }
@@ -191,14 +197,17 @@ static bool same_file(const char *a, const char *b)
 {
     struct stat a_folder, b_folder;
     const char *a_name = find_folder(a, &a_folder), *b_name = find_folder(b, &b_folder);
-    return strcmp(a_name, b_name) == 0 && a_folder.st_dev == b_folder.st_dev && a_folder.st_ino == b_folder.st_ino;
+    return strcmp(a_name, b_name) == 0 && a_folder.st_dev == b_folder.st_dev &&
+           a_folder.st_ino == b_folder.st_ino;
 }
 
-/* True if both go to the same file; *same_name if also under the same name there, or if it has room for one only. */
+/* True if both go to the same file; *same_name if also under the same name there, or if it has room
+ * for one only. */
 static bool share_file(const run_output *a, const run_output *b, bool *same_name)
 {
     struct place x = find_place(a->spec), y = find_place(b->spec);
-    const char *x_name = x.name != NULL ? x.name : a->name, *y_name = y.name != NULL ? y.name : b->name;
+    const char *x_name = x.name != NULL ? x.name : a->name,
+               *y_name = y.name != NULL ? y.name : b->name;
     *same_name = !x.safetensors || strcmp(x_name, y_name) == 0;
     return same_file(x.path, y.path);
 }
@@ -208,8 +217,10 @@ void run_check_outputs(const run_output *outputs, int count)
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < i; j++) {
             bool same_name;
-            if (outputs[i].spec && outputs[j].spec && share_file(&outputs[i], &outputs[j], &same_name) && same_name) {
-                exit(cli_error(CLI_USAGE, "two outputs would overwrite each other in \"%s\"", outputs[i].spec));
+            if (outputs[i].spec && outputs[j].spec &&
+                share_file(&outputs[i], &outputs[j], &same_name) && same_name) {
+                exit(cli_error(CLI_USAGE, "two outputs would overwrite each other in \"%s\"",
+                               outputs[i].spec));
             }
         }
         if (outputs[i].spec != NULL) {
@@ -235,8 +246,9 @@ static int write_file(const run_output *outputs, int first, int count)
             arrays[together++] = outputs[i].array;
         }
     }
-    bool ok = p.safetensors ? safetensors_write(p.path, together, names, arrays, error, sizeof error)
-                            : npy_write(p.path, a->dtype, a->ndim, a->shape, a->data, error, sizeof error);
+    bool ok = p.safetensors
+                  ? safetensors_write(p.path, together, names, arrays, error, sizeof error)
+                  : npy_write(p.path, a->dtype, a->ndim, a->shape, a->data, error, sizeof error);
     return ok ? CLI_OK : cli_error(CLI_INTERNAL, "%s", error);
 }
 

@@ -1,7 +1,8 @@
 /*
- * run_files.h: arrays in files as the tensors of a call, for `attn run`. A file is PATH.npy, PATH.safetensors (the
- * tensor's name is then that of its part: q, k, v, mask, ...), or PATH.safetensors:NAME. Every function exits with
- * CLI_USAGE and one sentence if a file is not what it should be.
+ * run_files.h: arrays in files as the tensors of a call, for `attn run`. A file is PATH.npy,
+ * PATH.safetensors (the tensor's name is then that of its part: q, k, v, mask, ...), or
+ * PATH.safetensors:NAME. Every function exits with CLI_USAGE and one sentence if a file is not what
+ * it should be.
  */
 #ifndef CLI_RUN_FILES_H
 #define CLI_RUN_FILES_H
@@ -17,12 +18,12 @@ void run_open(const char *spec, const char *name, array_file *f);
 /* True if spec is a .safetensors file without the name of a tensor. */
 bool run_is_bundle(const char *spec);
 
-/* The view (batch, sequence, head, dim) of an array (b, s, h, d), (s, h, d) or (s, d); with bhsd, of (b, h, s, d) or
- * (h, s, d). */
+/* The view (batch, sequence, head, dim) of an array (b, s, h, d), (s, h, d) or (s, d); with bhsd,
+ * of (b, h, s, d) or (h, s, d). */
 attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name);
 
-/* The view (batch, head, query, key) of a mask or bias. Fewer axes are the last ones, as NumPy broadcasts; three axes
- * are refused where the first could be meant as the batch. */
+/* The view (batch, head, query, key) of a mask or bias. Fewer axes are the last ones, as NumPy
+ * broadcasts; three axes are refused where the first could be meant as the batch. */
 attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name);
 
 /* The view (batch, head, 1, 1) of an array (h) or (b, h). */
@@ -42,11 +43,13 @@ typedef struct run_output {
 /* Exits unless all that are wanted can be written, each to a place of its own. */
 void run_check_outputs(const run_output *outputs, int count);
 
-/* Memory for an output with the axes of q, the last one being dim long, or left out if dim is -1; as a tensor. */
-attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim, int32_t dtype);
+/* Memory for an output with the axes of q, the last one being dim long, or left out if dim is -1;
+ * as a tensor. */
+attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim,
+                            int32_t dtype);
 
-/* Writes those that are wanted, each file as a whole or not at all; outputs for one .safetensors file go into it
- * together. Returns an exit status. */
+/* Writes those that are wanted, each file as a whole or not at all; outputs for one .safetensors
+ * file go into it together. Returns an exit status. */
 int run_write_outputs(const run_output *outputs, int count);
 
 #endif

@@ -15,8 +15,8 @@ static const char *dtype_name(int32_t dtype)
 
 static void print_shape(const char *name, const attn_tensor *t)
 {
-    printf("%s (%lld, %lld, %lld, %lld)", name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
-           (long long)t->shape[3]);
+    printf("%s (%lld, %lld, %lld, %lld)", name, (long long)t->shape[0], (long long)t->shape[1],
+           (long long)t->shape[2], (long long)t->shape[3]);
 }
 
 /* The matrix of scores that standard attention stores: all heads. */
@@ -35,7 +35,8 @@ static double percent(double part, double whole)
 static void print_errors(const run_result *r)
 {
     const errors *e = &r->errors;
-    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at most %.6g)",
+    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at "
+           "most %.6g)",
            (long long)e->rows, e->relative, e->c, r->allowed.c);
     if (r->args->lse.data != NULL) {
         printf("; LSE %.2f (at most %.6g)", e->lse, r->allowed.lse);
@@ -54,10 +55,12 @@ static void print_comparison(const run_result *r)
         printf("standard    not run: %s\n", r->refused);
         return;
     }
-    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, %.3g times the "
+    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, "
+           "%.3g times the "
            "workspace\n",
-           cli_seconds(time, r->standard_seconds), standard_kernel(), cli_bytes(matrix, r->standard_workspace),
-           r->standard_seconds / r->seconds, r->standard_workspace / (double)r->plan.workspace_bytes);
+           cli_seconds(time, r->standard_seconds), standard_kernel(),
+           cli_bytes(matrix, r->standard_workspace), r->standard_seconds / r->seconds,
+           r->standard_workspace / (double)r->plan.workspace_bytes);
 }
 
 void run_print_text(const run_result *r)
@@ -69,12 +72,17 @@ void run_print_text(const run_result *r)
     print_shape("q", &r->args->q);
     print_shape("  k", &r->args->k);
     print_shape("  v", &r->args->v);
-    printf("  %s -> %s, as (batch, sequence, head, dim)\n", dtype_name(r->args->q.dtype), dtype_name(r->args->o.dtype));
-    printf("kernel      %s on %d thread%s; %s\n", p->kernel, p->threads, p->threads == 1 ? "" : "s", p->why);
-    printf("time        %s, %.4g GFLOP/s\n", cli_seconds(time, r->seconds), p->flops / r->seconds * 1e-9);
-    printf("tiles       %d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)\n", p->strip,
-           p->key_block, (long long)(p->tiles_full + p->tiles_partial), (long long)p->tiles_partial,
-           (long long)p->tiles_skipped, percent((double)p->tiles_skipped, tiles));
+    printf("  %s -> %s, as (batch, sequence, head, dim)\n", dtype_name(r->args->q.dtype),
+           dtype_name(r->args->o.dtype));
+    printf("kernel      %s on %d thread%s; %s\n", p->kernel, p->threads, p->threads == 1 ? "" : "s",
+           p->why);
+    printf("time        %s, %.4g GFLOP/s\n", cli_seconds(time, r->seconds),
+           p->flops / r->seconds * 1e-9);
+    printf(
+        "tiles       %d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)\n",
+        p->strip, p->key_block, (long long)(p->tiles_full + p->tiles_partial),
+        (long long)p->tiles_partial, (long long)p->tiles_skipped,
+        percent((double)p->tiles_skipped, tiles));
     printf("workspace   %s; the matrices of scores that standard attention stores have %s\n",
            cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(matrix, scores_bytes(r)));
     if (r->checked) {

@@ -1,5 +1,6 @@
 /*
- * attend.c: attention over four positions in twenty lines. Build: cc attend.c $(pkg-config --cflags --libs libattn)
+ * attend.c: attention over four positions in twenty lines. Build: cc attend.c $(pkg-config --cflags
+ * --libs libattn)
  */
 #include <attn/attn.h>
 #include <stdio.h>
@@ -7,7 +8,8 @@
 int main(void)
 {
     enum { NQ = 4, NK = 4, HEADS = 1, DIM = 2 };
-    const float q[NQ * DIM] = {0}, k[NK * DIM] = {0}; /* equal scores: each row is the mean of the values it sees */
+    /* equal scores: each row is the mean of the values it sees */
+    const float q[NQ * DIM] = {0}, k[NK * DIM] = {0};
     const float v[NK * DIM] = {1, 10, 2, 20, 3, 30, 4, 40};
     float o[NQ * DIM];
     const attn_forward_args args = {

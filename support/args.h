@@ -1,6 +1,7 @@
 /*
- * args.h: the tensors of attn_forward_args as a table, in the struct's order, for all that treats them alike: the
- * program's files, the tests' poison and hashes, the fuzzer. A tensor appended to the struct gets its line in args.c.
+ * args.h: the tensors of attn_forward_args as a table, in the struct's order, for all that treats
+ * them alike: the program's files, the tests' poison and hashes, the fuzzer. A tensor appended to
+ * the struct gets its line in args.c.
  */
 #ifndef SUPPORT_ARGS_H
 #define SUPPORT_ARGS_H

@@ -1,5 +1,6 @@
 /*
- * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole. Called by npy.c and safetensors.c.
+ * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole. Called by npy.c
+ * and safetensors.c.
  */
 #include "array_file.h"
 #include <errno.h>
@@ -68,7 +69,8 @@ bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *byt
     int64_t product = bits;
     bool empty = false;
     for (int a = 0; a < ndim; a++) {
-        if (shape[a] < 0 || __builtin_mul_overflow(product, shape[a] == 0 ? 1 : shape[a], &product)) {
+        if (shape[a] < 0 ||
+            __builtin_mul_overflow(product, shape[a] == 0 ? 1 : shape[a], &product)) {
             return false;
         }
         empty |= shape[a] == 0;
@@ -77,7 +79,8 @@ bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *byt
     return empty || product % 8 == 0;
 }
 
-bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error, size_t size)
+bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error,
+                      size_t size)
 {
     int64_t stride = 1;
     for (int i = 0; i < f->ndim; i++) {
@@ -117,7 +120,8 @@ static bool write_all(int fd, const char *data, size_t bytes)
     return true;
 }
 
-bool array_file_write(const char *path, const array_file_part *parts, int count, char *error, size_t size)
+bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
+                      size_t size)
 {
     char temporary[PATH_MAX];
     int n = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
@@ -126,7 +130,8 @@ bool array_file_write(const char *path, const array_file_part *parts, int count,
     }
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return array_file_fail(error, size, path, "cannot create %s: %s", temporary, strerror(errno));
+        return array_file_fail(error, size, path, "cannot create %s: %s", temporary,
+                               strerror(errno));
     }
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {

@@ -1,10 +1,12 @@
 /*
- * array_file.h: one array in a file: its shape, strides and type, and where its elements lie in memory.
+ * array_file.h: one array in a file: its shape, strides and type, and where its elements lie in
+ * memory.
  *
- * What npy.h and safetensors.h have in common: a read-only mapping, the arithmetic of shapes, and writing a file as a
- * whole or not at all. It knows no format. Files are untrusted: every function answers false with one sentence
- * "path: what is wrong" in error[size], at once, and without memory in proportion to what a header claims.
- * (A file cut by somebody else while it is mapped still raises SIGBUS, as with every mapping.)
+ * What npy.h and safetensors.h have in common: a read-only mapping, the arithmetic of shapes, and
+ * writing a file as a whole or not at all. It knows no format. Files are untrusted: every function
+ * answers false with one sentence "path: what is wrong" in error[size], at once, and without memory
+ * in proportion to what a header claims. (A file cut by somebody else while it is mapped still
+ * raises SIGBUS, as with every mapping.)
  */
 #ifndef SUPPORT_ARRAY_FILE_H
 #define SUPPORT_ARRAY_FILE_H
@@ -30,7 +32,7 @@ typedef struct array_file {
 /* Unmaps. Harmless on a zeroed struct and after a failed open. */
 void array_file_close(array_file *f);
 
-/* ---- For the readers and writers of formats -------------------------------------------------------------------- */
+/* ---- For the readers and writers of formats -------------------------------------------------- */
 
 /* Writes "path: sentence" into error[size] and returns false. */
 bool array_file_fail(char *error, size_t size, const char *path, const char *format, ...)
@@ -39,20 +41,25 @@ bool array_file_fail(char *error, size_t size, const char *path, const char *for
 /* Zeroes *f and maps the regular file at path, all of it, read-only. Never blocks on a FIFO. */
 bool array_file_map(const char *path, array_file *f, char *error, size_t size);
 
-/* Product of the extents times bits per element, in bytes; false if it leaves 63 bits or is not whole. Extents of 0
- * count as 1 in the check for overflow, so that partial products (strides) fit as well. */
+/* Product of the extents times bits per element, in bytes; false if it leaves 63 bits or is not
+ * whole. Extents of 0 count as 1 in the check for overflow, so that partial products (strides) fit
+ * as well. */
 bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *bytes);
 
-/* Sets data, bytes and strides for the f->bytes bytes at `offset` of the mapping, which the caller has found to be
- * inside it and to fit shape and dtype. Elements that are not aligned in the file are copied into fresh pages. */
-bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error, size_t size);
+/* Sets data, bytes and strides for the f->bytes bytes at `offset` of the mapping, which the caller
+ * has found to be inside it and to fit shape and dtype. Elements that are not aligned in the file
+ * are copied into fresh pages. */
+bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error,
+                      size_t size);
 
 typedef struct array_file_part {
     const void *data;
     size_t bytes;
 } array_file_part;
 
-/* Writes the parts one after the other under a temporary name beside path, syncs, and renames it to path. */
-bool array_file_write(const char *path, const array_file_part *parts, int count, char *error, size_t size);
+/* Writes the parts one after the other under a temporary name beside path, syncs, and renames it to
+ * path. */
+bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
+                      size_t size);
 
 #endif

@@ -33,13 +33,17 @@ double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
 static double unit_in_last_place(int32_t dtype, double x)
 {
     int digits = dtype == ATTN_F64 ? 53 : dtype == ATTN_F32 ? 24 : dtype == ATTN_F16 ? 11 : 8;
-    int lowest = dtype == ATTN_F64 ? -1074 : dtype == ATTN_F32 ? -149 : dtype == ATTN_F16 ? -24 : -133;
+    int lowest = dtype == ATTN_F64   ? -1074
+                 : dtype == ATTN_F32 ? -149
+                 : dtype == ATTN_F16 ? -24
+                                     : -133;
     int exponent;
     frexp(x, &exponent);
     return ldexp(1.0, x == 0 || exponent - digits < lowest ? lowest : exponent - digits);
 }
 
-double oracle_bound(int32_t in_dtype, int32_t out_dtype, double c, double o, double o_abs, double score_abs)
+double oracle_bound(int32_t in_dtype, int32_t out_dtype, double c, double o, double o_abs,
+                    double score_abs)
 {
     double u = in_dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     return unit_in_last_place(out_dtype, o) / 2 + c * u * (1 + score_abs) * o_abs;

@@ -18,21 +18,23 @@ double errors_distance(double x, double exact)
     return isfinite(x) && isfinite(exact) ? fabs(x - exact) : (double)INFINITY;
 }
 
-/* error / unit, where 0 / 0 is 0, and an infinite error stays one whatever the unit (NaN if the exact value is) */
+/* error / unit, where 0 / 0 is 0, and an infinite error stays one whatever the unit (NaN if the
+ * exact value is) */
 static double in_units(double error, double unit)
 {
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
-/* What A3 multiplies by 8u: 1 + max |s|, or with the constant of A1 what cancelling scores lose, 4u (1 + abs); see
- * docs/decisions/005-error-of-lse.md. */
+/* What A3 multiplies by 8u: 1 + max |s|, or with the constant of A1 what cancelling scores lose, 4u
+ * (1 + abs); see docs/decisions/005-error-of-lse.md. */
 static double score_unit(double max, double abs)
 {
     return fmax(1 + max, (1 + abs) / 2);
 }
 
 /* Row `at` of the flat order (b, i, h) into *e; rmse members are sums of squares here. */
-static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at, errors *e)
+static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at,
+                        errors *e)
 {
     int64_t heads = a->o.shape[2], rows = a->o.shape[1], dv = a->o.shape[3];
     int64_t h = at % heads, i = at / heads % rows, b = at / heads / rows;
@@ -42,8 +44,8 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         double error = errors_distance(oracle_element(&a->o, b, i, h, c), o);
         double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
         e->relative = fmax(e->relative, in_units(error, o_abs));
-        e->c = fmax(e->c,
-                    in_units(isinf(error) ? error : fmax(error - half_ulp, 0), u * (1 + exact->score_abs[at]) * o_abs));
+        e->c = fmax(e->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
+                                   u * (1 + exact->score_abs[at]) * o_abs));
         e->rmse += error * error;
         e->rmse_once += pow(errors_distance(half_rounded(a->o.dtype, o), o), 2);
     }
@@ -52,11 +54,14 @@ static void compare_row(const attn_forward_args *a, const oracle_result *exact, 
         double error = errors_distance(oracle_element(&a->lse, b, i, h, 0), lse);
         double half_ulp = isfinite(lse) ? oracle_bound(a->q.dtype, a->lse.dtype, 0, lse, 0, 0) : 0;
         error = isinf(error) ? error : fmax(error - roundings * half_ulp, 0);
-        e->lse = fmax(e->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
+        e->lse =
+            fmax(e->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
     }
     if (a->row_max.data != NULL) {
         double error = errors_distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
-        e->row_max = fmax(e->row_max, in_units(error, u * score_unit(exact->score_max[at], exact->row_max_abs[at])));
+        e->row_max =
+            fmax(e->row_max,
+                 in_units(error, u * score_unit(exact->score_max[at], exact->row_max_abs[at])));
     }
 }
 
@@ -78,9 +83,11 @@ static int64_t rows_in_a_second(const attn_forward_args *a, int64_t all)
 void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
 {
     int64_t all = a->o.shape[0] * a->o.shape[1] * a->o.shape[2], dv = a->o.shape[3];
-    int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(a, all), count = wanted < all ? wanted : all;
+    int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(a, all),
+            count = wanted < all ? wanted : all;
     size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
-    double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size), *o_abs = calloc(elements, size);
+    double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size),
+           *o_abs = calloc(elements, size);
     int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
     if (row == NULL || o == NULL || o_abs == NULL || rows == NULL) {
         abort(); /* the oracle needs more than this; without it there is no answer */
@@ -114,14 +121,17 @@ bool errors_own_bits(const char *table)
     return table != NULL && strcmp(table, "amx") == 0;
 }
 
-/* ATTN_BF16X3, where e = 2^-17 and s is a score's size: scores are off by 4 e s, so O, by way of P and l, by 8 e s, and
- * by 7 e for the product with P: at most 8 e (1 + s). dS, by way of P and LSE, is off by 8 e s, of delta by
- * 8 e (1 + s), of dP by 4 e, and its product loses 7 e: at most 19 e (1 + s). */
+/* ATTN_BF16X3, where e = 2^-17 and s is a score's size: scores are off by 4 e s, so O, by way of P
+ * and l, by 8 e s, and by 7 e for the product with P: at most 8 e (1 + s). dS, by way of P and LSE,
+ * is off by 8 e s, of delta by 8 e (1 + s), of dP by 4 e, and its product loses 7 e: at most 19 e
+ * (1 + s). */
 errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table)
 {
     const double u = 0x1p-24, e = 0x1p-17;
     const bool rounds = errors_own_bits(table) && !(flags & ATTN_PRECISE);
-    const double p = rounds && dtype == ATTN_BF16 ? 0x1p-8 / u : rounds && dtype == ATTN_F16 ? 0x1p-16 / u : 0;
+    const double p = rounds && dtype == ATTN_BF16  ? 0x1p-8 / u
+                     : rounds && dtype == ATTN_F16 ? 0x1p-16 / u
+                                                   : 0;
     const double x3 = rounds && dtype == ATTN_F32 && flags & ATTN_BF16X3 ? e / u : 0;
     return (errors_limits){.c = 4 + p + 8 * x3, .lse = 8 + 8 * x3, .grad_c = 4 + p + 19 * x3};
 }

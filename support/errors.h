@@ -1,6 +1,6 @@
 /*
- * errors.h: how far the outputs of a call are from the oracle's, in the units of the contract. Used by `attn run
- * --check`, `attn bench` and `attn check`.
+ * errors.h: how far the outputs of a call are from the oracle's, in the units of the contract. Used
+ * by `attn run --check`, `attn bench` and `attn check`.
  */
 #ifndef SUPPORT_ERRORS_H
 #define SUPPORT_ERRORS_H
@@ -10,33 +10,36 @@
 
 /* A NaN or an infinity where the oracle has none, or the reverse, counts as an infinite error. */
 typedef struct errors {
-    int64_t rows;     /* compared: all, or a sample */
-    double relative;  /* largest |O - O64| / sum_j p_j |v_j| */
-    double c;         /* the smallest c with which A1 (oracle_bound) holds for every element */
-    double lse;       /* largest |LSE - LSE64|, beyond the rounding to its type, / (u (1 + max |s|)): A3 wants at most
-                         8; 0 without LSE. Where scores cancel, the unit is u (1 + lse_abs) / 2 (oracle.h) if that is
-                         larger: docs/decisions/005-error-of-lse.md */
+    int64_t rows;    /* compared: all, or a sample */
+    double relative; /* largest |O - O64| / sum_j p_j |v_j| */
+    double c;        /* the smallest c with which A1 (oracle_bound) holds for every element */
+    /* largest |LSE - LSE64|, beyond the rounding to its type, / (u (1 + max |s|)): A3 wants at
+     * most 8; 0 without LSE. Where scores cancel, the unit is u (1 + lse_abs) / 2 (oracle.h) if
+     * that is larger: docs/decisions/005-error-of-lse.md */
+    double lse;
     double row_max;   /* the same for the row maximum, with row_max_abs */
     double rmse;      /* of O */
     double rmse_once; /* of rounding the exact O once to its type */
 } errors;
 
-/* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a fixed hash.
- * max_rows = 0: as many as the oracle does in a second or so, at least 64. */
+/* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a
+ * fixed hash. max_rows = 0: as many as the oracle does in a second or so, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
 
 /* True for a table whose bits are its own: amx. */
 bool errors_own_bits(const char *table);
 
-/* What is allowed on a table (NULL: one with scalar's bits) for inputs of a type and a call's flags: the c of A1, 4,
- * and what A3 multiplies, 8, and on top of them what a table's fewer bits can cost. */
+/* What is allowed on a table (NULL: one with scalar's bits) for inputs of a type and a call's
+ * flags: the c of A1, 4, and what A3 multiplies, 8, and on top of them what a table's fewer bits
+ * can cost. */
 typedef struct errors_limits {
     double c, lse;
     double grad_c; /* of gradients, where P and dS are rounded */
 } errors_limits;
 errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table);
 
-/* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is not. */
+/* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is
+ * not. */
 double errors_distance(double x, double exact);
 
 #endif

@@ -21,32 +21,33 @@ enum {
 typedef unsigned long long device_pointer;
 
 /* One line per entry point: name, exported symbol, arguments. */
-#define ENTRIES(X)                                                                                            \
-    X(init, "cuInit", (unsigned flags))                                                                       \
-    X(driver_version, "cuDriverGetVersion", (int *version))                                                   \
-    X(error_string, "cuGetErrorString", (int error, const char **sentence))                                   \
-    X(device_count, "cuDeviceGetCount", (int *count))                                                         \
-    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                                  \
-    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                                     \
-    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                                     \
-    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))                           \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))                               \
-    X(set_current, "cuCtxSetCurrent", (void *context))                                                        \
-    X(synchronize, "cuCtxSynchronize", (void))                                                                \
-    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                                             \
-    X(free, "cuMemFree_v2", (device_pointer p))                                                               \
-    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))                            \
-    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))                                  \
-    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                                       \
-    X(event_create, "cuEventCreate", (void **event, unsigned flags))                                          \
-    X(event_record, "cuEventRecord", (void *event, void *stream))                                             \
-    X(event_wait, "cuEventSynchronize", (void *event))                                                        \
-    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end))                     \
-    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                                     \
-    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                                        \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **exec, void *graph, unsigned long long flags)) \
-    X(graph_free, "cuGraphDestroy", (void *graph))                                                            \
-    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                              \
+#define ENTRIES(X)                                                                        \
+    X(init, "cuInit", (unsigned flags))                                                   \
+    X(driver_version, "cuDriverGetVersion", (int *version))                               \
+    X(error_string, "cuGetErrorString", (int error, const char **sentence))               \
+    X(device_count, "cuDeviceGetCount", (int *count))                                     \
+    X(device_get, "cuDeviceGet", (int *device, int ordinal))                              \
+    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                 \
+    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                 \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))       \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))           \
+    X(set_current, "cuCtxSetCurrent", (void *context))                                    \
+    X(synchronize, "cuCtxSynchronize", (void))                                            \
+    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                         \
+    X(free, "cuMemFree_v2", (device_pointer p))                                           \
+    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))        \
+    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))              \
+    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                   \
+    X(event_create, "cuEventCreate", (void **event, unsigned flags))                      \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                         \
+    X(event_wait, "cuEventSynchronize", (void *event))                                    \
+    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end)) \
+    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                 \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                    \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                   \
+      (void **exec, void *graph, unsigned long long flags))                               \
+    X(graph_free, "cuGraphDestroy", (void *graph))                                        \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                          \
     X(exec_free, "cuGraphExecDestroy", (void *exec))
 
 static struct {
@@ -125,7 +126,8 @@ void gpu_describe(int ordinal, gpu_properties *p)
     check(cu.device_memory(&p->memory_bytes, device), "asking for its memory");
     check(cu.device_attribute(&p->major, CAPABILITY_MAJOR, device), "asking for its capability");
     check(cu.device_attribute(&p->minor, CAPABILITY_MINOR, device), "asking for its capability");
-    check(cu.device_attribute(&p->multiprocessors, MULTIPROCESSORS, device), "asking for its multiprocessors");
+    check(cu.device_attribute(&p->multiprocessors, MULTIPROCESSORS, device),
+          "asking for its multiprocessors");
     check(cu.device_attribute(&p->l2_bytes, L2_BYTES, device), "asking for its L2");
 }
 
@@ -146,7 +148,7 @@ const char *gpu_open(void)
     return NULL;
 }
 
-/* ---- Memory and streams ---------------------------------------------------------------------------------------- */
+/* ---- Memory and streams ---------------------------------------------------------------------- */
 
 void *gpu_alloc(size_t bytes)
 {
@@ -186,7 +188,7 @@ void gpu_wait(void)
     check(cu.synchronize(), "waiting for it");
 }
 
-/* ---- Events and graphs ----------------------------------------------------------------------------------------- */
+/* ---- Events and graphs ----------------------------------------------------------------------- */
 
 void *gpu_event(void)
 {

@@ -1,8 +1,8 @@
 /*
- * gpu.h: NVIDIA GPUs for the program and the tests, by way of the driver found at run time: which there are, their
- * memory, streams, events and graphs. Not the library's own door to the driver (src/cuda/driver.h), which leaves the
- * caller's state alone. Once gpu_open has succeeded, any failure ends the process with a sentence and exit status 3: a
- * GPU that half works says nothing.
+ * gpu.h: NVIDIA GPUs for the program and the tests, by way of the driver found at run time: which
+ * there are, their memory, streams, events and graphs. Not the library's own door to the driver
+ * (src/cuda/driver.h), which leaves the caller's state alone. Once gpu_open has succeeded, any
+ * failure ends the process with a sentence and exit status 3: a GPU that half works says nothing.
  */
 #ifndef SUPPORT_GPU_H
 #define SUPPORT_GPU_H
@@ -16,7 +16,8 @@ typedef struct gpu_properties {
     size_t memory_bytes;
 } gpu_properties;
 
-/* The number of GPUs; 0 where there is no driver either. *driver = the version of CUDA it is for: 13000 is 13.0. */
+/* The number of GPUs; 0 where there is no driver either. *driver = the version of CUDA it is for:
+ * 13000 is 13.0. */
 int gpu_count(int *driver);
 
 /* ordinal: below gpu_count(). */
@@ -42,8 +43,8 @@ void *gpu_event(void);
 void gpu_record(void *event, void *stream);
 double gpu_seconds(void *start, void *end);
 
-/* Graphs: what is enqueued on a stream between gpu_capture and gpu_captured does not run, but becomes the graph that
- * gpu_captured returns. */
+/* Graphs: what is enqueued on a stream between gpu_capture and gpu_captured does not run, but
+ * becomes the graph that gpu_captured returns. */
 void gpu_capture(void *stream);
 void *gpu_captured(void *stream);
 void gpu_launch(void *graph, void *stream);

@@ -10,7 +10,8 @@
 
 enum { MARGIN = 4096 };
 
-static unsigned char margin[2 * MARGIN]; /* on their way: one after the other, or one and what aligns the tensor */
+/* on their way: one after the other, or one and what aligns the tensor */
+static unsigned char margin[2 * MARGIN];
 
 gpu_copy gpu_copy_tensor(const attn_tensor *t)
 {

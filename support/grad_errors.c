@@ -20,18 +20,21 @@ void grad_errors_tensors(const attn_backward_args *a, const attn_tensor *tensors
     tensors[ORACLE_DSINKS] = &a->d_sinks;
 }
 
-/* What of an error half an ulp and u times the size of the terms do not explain. The least probability that counts is
- * 2^-125 (f64: 2^-1021), hence the last term. */
-static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error, double exact, double size)
+/* What of an error half an ulp and u times the size of the terms do not explain. The least
+ * probability that counts is 2^-125 (f64: 2^-1021), hence the last term. */
+static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error,
+                             double exact, double size)
 {
     bool wide = a->q.dtype == ATTN_F64;
-    double half_ulp = oracle_bound(a->q.dtype, t->dtype, 0, exact, 0, 0), u = wide ? 0x1p-53 : 0x1p-24;
-    double excess = isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);
+    double half_ulp = oracle_bound(a->q.dtype, t->dtype, 0, exact, 0, 0),
+           u = wide ? 0x1p-53 : 0x1p-24;
+    double excess =
+        isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);
     return excess == 0 ? 0 : excess / (u * size);
 }
 
-static void measure(const attn_backward_args *a, const attn_tensor *t, const oracle_gradients *exact,
-                    enum oracle_gradient which, grad_errors *e)
+static void measure(const attn_backward_args *a, const attn_tensor *t,
+                    const oracle_gradients *exact, enum oracle_gradient which, grad_errors *e)
 {
     int64_t at = 0, count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
@@ -41,7 +44,8 @@ static void measure(const attn_backward_args *a, const attn_tensor *t, const ora
                     double x = (double)exact->of[which][at];
                     double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
                     double once = errors_distance(half_rounded(t->dtype, x), x);
-                    e->c[which] = fmax(e->c[which], error_in_units(a, t, error, x, (double)exact->size[which][at]));
+                    e->c[which] = fmax(e->c[which], error_in_units(a, t, error, x,
+                                                                   (double)exact->size[which][at]));
                     e->rmse[which] += error * error;
                     e->rmse_once[which] += once * once;
                 }

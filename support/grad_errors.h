@@ -1,5 +1,6 @@
 /*
- * grad_errors.h: how far the gradients of a call are from the oracle's, in the units of the contract.
+ * grad_errors.h: how far the gradients of a call are from the oracle's, in the units of the
+ * contract.
  */
 #ifndef SUPPORT_GRAD_ERRORS_H
 #define SUPPORT_GRAD_ERRORS_H
@@ -8,8 +9,9 @@
 
 /* Of each gradient that the call has: */
 typedef struct grad_errors {
-    double c[ORACLE_GRADIENTS];         /* the smallest c for which each element is within half an ulp of its type plus
-                                           c u times the weighted sizes of oracle_gradients */
+    /* the smallest c for which each element is within half an ulp of its type plus c u times the
+     * weighted sizes of oracle_gradients */
+    double c[ORACLE_GRADIENTS];
     double rmse[ORACLE_GRADIENTS];      /* 0 where there is none */
     double rmse_once[ORACLE_GRADIENTS]; /* of rounding the exact gradient once to its type */
 } grad_errors;
@@ -18,7 +20,8 @@ typedef struct grad_errors {
 const char *grad_errors_name(enum oracle_gradient which);
 
 /* The tensors of a call by enum oracle_gradient. */
-void grad_errors_tensors(const attn_backward_args *args, const attn_tensor *tensors[ORACLE_GRADIENTS]);
+void grad_errors_tensors(const attn_backward_args *args,
+                         const attn_tensor *tensors[ORACLE_GRADIENTS]);
 
 /* Compares every element. */
 void grad_errors_measure(const attn_backward_args *args, grad_errors *e);

@@ -1,5 +1,6 @@
 /*
- * half.c: one encoder and one decoder for any 16-bit float with a sign, e exponent bits and m mantissa bits.
+ * half.c: one encoder and one decoder for any 16-bit float with a sign, e exponent bits and m
+ * mantissa bits.
  */
 #include "half.h"
 
@@ -32,11 +33,13 @@ static uint16_t encode(double x, int e_bits, int m_bits)
         return (uint16_t)(sign | infinity);
     }
     frexp(x, &exponent);
-    int unit = exponent - 1 - m_bits; /* the exponent of one unit in the last place, as a normal number */
+    /* the exponent of one unit in the last place, as a normal number */
+    int unit = exponent - 1 - m_bits;
     if (x == 0 || unit < 1 - bias - m_bits) {
         unit = 1 - bias - m_bits;
     }
-    /* In units: below 2^m for a subnormal, else in [2^m, 2^(m+1)]. Carries run into the exponent by themselves. */
+    /* In units: below 2^m for a subnormal, else in [2^m, 2^(m+1)]. Carries run into the exponent by
+     * themselves. */
     double units = nearbyint(ldexp(fabs(x), -unit));
     if (unit + bias + m_bits > all_ones) {
         return (uint16_t)(sign | infinity);

@@ -1,6 +1,7 @@
 /*
- * half.h: binary16 and bfloat16 to double and back, by arithmetic on the formula of the format. Plain and slow, for
- * the oracle and the generators of inputs; src/core/half.h is the library's own and shares nothing with it.
+ * half.h: binary16 and bfloat16 to double and back, by arithmetic on the formula of the format.
+ * Plain and slow, for the oracle and the generators of inputs; src/core/half.h is the library's own
+ * and shares nothing with it.
  */
 #ifndef SUPPORT_HALF_H
 #define SUPPORT_HALF_H

@@ -1,5 +1,6 @@
 /*
- * inputs.c: counter-based random values: SplitMix64's finaliser over (seed, tensor, index), then Box-Muller.
+ * inputs.c: counter-based random values: SplitMix64's finaliser over (seed, tensor, index), then
+ * Box-Muller.
  */
 #include "inputs.h"
 #include "half.h"
@@ -10,7 +11,8 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-static uint64_t mix(uint64_t x) /* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 */
+/* Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 */
+static uint64_t mix(uint64_t x)
 {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -49,7 +51,8 @@ double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
     }
 }
 
-void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double value)
+void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
+                  double value)
 {
     int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
     switch (t->dtype) {
@@ -79,7 +82,8 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
     }
 }
 
-static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_t row, int64_t index)
+static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_t row,
+                         int64_t index)
 {
     uint64_t bits = inputs_bits(seed, tensor, index);
     switch (tensor) {
@@ -116,15 +120,17 @@ static void *fill_part(void *arg)
             for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
                 int64_t index = row * t->shape[3] + i3;
                 inputs_store(t, i0, i1, i2, i3,
-                             p->tensor <= INPUTS_V ? inputs_value(p->kind, p->seed, p->tensor, index)
-                                                   : side_value(t, p->seed, p->tensor, row, index));
+                             p->tensor <= INPUTS_V
+                                 ? inputs_value(p->kind, p->seed, p->tensor, index)
+                                 : side_value(t, p->seed, p->tensor, row, index));
             }
         }
     }
     return NULL;
 }
 
-/* Large tensors on all cores: filling those of a GPU's problem would take longer than the problem. */
+/* Large tensors on all cores: filling those of a GPU's problem would take longer than the
+ * problem. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor)
 {
     enum { MOST = 64 };
@@ -138,7 +144,8 @@ void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor)
     int64_t rows = n[0] * n[1], cores = sysconf(_SC_NPROCESSORS_ONLN);
     int count = rows * n[2] * n[3] < 1 << 20 ? 1 : (int)(cores < MOST ? cores : MOST);
     for (int i = 0; i < count; i++) {
-        parts[i] = (struct part){t, n, kind, tensor, seed, rows * i / count, rows * (i + 1) / count};
+        parts[i] =
+            (struct part){t, n, kind, tensor, seed, rows * i / count, rows * (i + 1) / count};
         started[i] = i > 0 && pthread_create(&threads[i], NULL, fill_part, &parts[i]) == 0;
     }
     for (int i = 0; i < count; i++) {

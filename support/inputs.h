@@ -1,6 +1,7 @@
 /*
- * inputs.h: deterministic values for the tensors of a problem. Every element is a function of (kind, seed, tensor,
- * index) alone, so values do not depend on layout, order or threads. Who calls it: tensors.c and tests.
+ * inputs.h: deterministic values for the tensors of a problem. Every element is a function of
+ * (kind, seed, tensor, index) alone, so values do not depend on layout, order or threads. Who calls
+ * it: tensors.c and tests.
  */
 #ifndef SUPPORT_INPUTS_H
 #define SUPPORT_INPUTS_H
@@ -28,18 +29,21 @@ double inputs_normal(uint64_t bits);
 
 /* Element `index` of Q, K or V for an enum problem_inputs:
  *   normal   N(0, 1)
- *   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001), variance 100 (FlashAttention-3, arXiv 2407.08608, table 3)
+ *   outlier  N(0, 1) + N(0, 100) Bernoulli(0.001), variance 100 (FlashAttention-3,
+ *            arXiv 2407.08608, table 3)
  *   uniform  [-1, 1)
- *   large    Q and K 20 N(0, 1), so that scores reach the thousands with the default scale; V N(0, 1)
+ *   large    Q and K 20 N(0, 1), so that scores reach the thousands with the default scale;
+ *            V N(0, 1)
  *   equal    Q and K 0.5 everywhere, so that all scores are equal; V N(0, 1) */
 double inputs_value(int kind, uint64_t seed, int tensor, int64_t index);
 
 /* Writes one element, rounded to the tensor's dtype. */
-void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3, double value);
+void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
+                  double value);
 
-/* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask: three in four
- * true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1) / H) (b + 1). Sinks, gradients:
- * N(0, 1). On an axis of stride 0 the elements of index 0 count. */
+/* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask:
+ * three in four true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1)
+ * / H) (b + 1). Sinks, gradients: N(0, 1). On an axis of stride 0 the elements of index 0 count. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor);
 
 #endif

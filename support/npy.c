@@ -1,6 +1,6 @@
 /*
- * npy.c: the .npy format. The header is a Python dictionary literal with three keys; what stands here accepts exactly
- * that, in any order and with any blanks, and nothing else of Python.
+ * npy.c: the .npy format. The header is a Python dictionary literal with three keys; what stands
+ * here accepts exactly that, in any order and with any blanks, and nothing else of Python.
  */
 #include "npy.h"
 #include <inttypes.h>
@@ -38,7 +38,8 @@ typedef struct header {
 
 static void skip_blanks(cursor *c)
 {
-    while (c->at < c->end && (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) {
+    while (c->at < c->end &&
+           (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) {
         c->at++;
     }
 }
@@ -65,7 +66,8 @@ static bool take_string(cursor *c, char *text, size_t size)
         }
     }
     const char *close = memchr(c->at, quote[0], (size_t)(c->end - c->at));
-    if (close == NULL || (size_t)(close - c->at) >= size || memchr(c->at, '\\', (size_t)(close - c->at)) != NULL) {
+    if (close == NULL || (size_t)(close - c->at) >= size ||
+        memchr(c->at, '\\', (size_t)(close - c->at)) != NULL) {
         return false;
     }
     size_t n = (size_t)(close - c->at);
@@ -81,7 +83,8 @@ static bool take_extent(cursor *c, int64_t *extent)
     const char *first = c->at;
     *extent = 0;
     while (c->at < c->end && *c->at >= '0' && *c->at <= '9') {
-        if (__builtin_mul_overflow(*extent, 10, extent) || __builtin_add_overflow(*extent, *c->at - '0', extent)) {
+        if (__builtin_mul_overflow(*extent, 10, extent) ||
+            __builtin_add_overflow(*extent, *c->at - '0', extent)) {
             return false;
         }
         c->at++;
@@ -170,21 +173,25 @@ static const char *parse_descr(const char *descr, int32_t *dtype)
     for (int i = 0; i < NPY_TYPES; i++) {
         if (strcmp(descr + ordered, npy_types[i].code) == 0) {
             *dtype = npy_types[i].dtype;
-            return *descr == '>' && attn_dtype_size(*dtype) > 1 ? "big-endian elements are not supported" : NULL;
+            return *descr == '>' && attn_dtype_size(*dtype) > 1
+                       ? "big-endian elements are not supported"
+                       : NULL;
         }
     }
     return "is none of f2 f4 f8 i4 i8 b1 V2 (bfloat16)";
 }
 
 /* Where the dictionary starts and how long it is, from the fixed part of the file. */
-static bool header_place(const array_file *f, const char *path, size_t *start, size_t *length, char *error, size_t size)
+static bool header_place(const array_file *f, const char *path, size_t *start, size_t *length,
+                         char *error, size_t size)
 {
     const unsigned char *m = f->map;
     if (f->map_bytes < 10 || memcmp(m, "\x93NUMPY", MAGIC) != 0) {
         return array_file_fail(error, size, path, "not a .npy file");
     }
     if (m[6] < 1 || m[6] > 3 || m[7] != 0) {
-        return array_file_fail(error, size, path, "version %d.%d of the .npy format is not supported", m[6], m[7]);
+        return array_file_fail(error, size, path,
+                               "version %d.%d of the .npy format is not supported", m[6], m[7]);
     }
     *start = m[6] == 1 ? 10 : 12;
     *length = (size_t)m[8] | (size_t)m[9] << 8;
@@ -195,11 +202,13 @@ static bool header_place(const array_file *f, const char *path, size_t *start, s
         *length |= (size_t)m[10] << 16 | (size_t)m[11] << 24;
     }
     if (*length > f->map_bytes - *start) {
-        return array_file_fail(error, size, path, "the header claims %zu bytes, the file has %zu left", *length,
+        return array_file_fail(error, size, path,
+                               "the header claims %zu bytes, the file has %zu left", *length,
                                f->map_bytes - *start);
     }
     if (*length > MAX_HEADER) {
-        return array_file_fail(error, size, path, "the header has %zu bytes, at most %d are accepted", *length,
+        return array_file_fail(error, size, path,
+                               "the header has %zu bytes, at most %d are accepted", *length,
                                MAX_HEADER);
     }
     return true;
@@ -227,7 +236,8 @@ static bool read_array(array_file *f, const char *path, char *error, size_t size
     }
     size_t have = f->map_bytes - start - length;
     if (bytes != have) {
-        return array_file_fail(error, size, path, "the shape needs %" PRIu64 " bytes of data, the file has %zu", bytes,
+        return array_file_fail(error, size, path,
+                               "the shape needs %" PRIu64 " bytes of data, the file has %zu", bytes,
                                have);
     }
     f->bytes = have;
@@ -246,11 +256,12 @@ bool npy_open(const char *path, array_file *f, char *error, size_t size)
     return true;
 }
 
-/* The dictionary, padded so that the data begin at a multiple of 64 bytes; returns the length of the whole header. */
+/* The dictionary, padded so that the data begin at a multiple of 64 bytes; returns the length of
+ * the whole header. */
 static int print_header(char *text, size_t size, const char *descr, int ndim, const int64_t *shape)
 {
-    int n = snprintf(text, size, "%c%s%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (", 0x93, "NUMPY", 1, 0,
-                     0, 0, descr);
+    int n = snprintf(text, size, "%c%s%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (",
+                     0x93, "NUMPY", 1, 0, 0, 0, descr);
     for (int a = 0; a < ndim; a++) {
         n += snprintf(text + n, size - (size_t)n, "%s%" PRId64, a == 0 ? "" : ", ", shape[a]);
     }
@@ -264,8 +275,8 @@ static int print_header(char *text, size_t size, const char *descr, int ndim, co
     return n;
 }
 
-bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data, char *error,
-               size_t size)
+bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data,
+               char *error, size_t size)
 {
     char text[512], descr[16];
     uint64_t bytes;

@@ -1,8 +1,10 @@
 /*
- * npy.h: NumPy's .npy files, versions 1.0, 2.0 and 3.0 (NEP 1), read by mapping and written in C order.
+ * npy.h: NumPy's .npy files, versions 1.0, 2.0 and 3.0 (NEP 1), read by mapping and written in C
+ * order.
  *
- * Types: f2, f4, f8, i4, i8 (little-endian), b1, and V2, which is how NumPy stores the bfloat16 of ml_dtypes. Refused
- * with a sentence: big-endian and other types, structured types, more than 8 axes, bytes after the data.
+ * Types: f2, f4, f8, i4, i8 (little-endian), b1, and V2, which is how NumPy stores the bfloat16 of
+ * ml_dtypes. Refused with a sentence: big-endian and other types, structured types, more than 8
+ * axes, bytes after the data.
  */
 #ifndef SUPPORT_NPY_H
 #define SUPPORT_NPY_H
@@ -13,7 +15,7 @@
 bool npy_open(const char *path, array_file *f, char *error, size_t size);
 
 /* data is contiguous in C order. The file appears whole or not at all. */
-bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data, char *error,
-               size_t size);
+bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data,
+               char *error, size_t size);
 
 #endif

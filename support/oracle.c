@@ -1,8 +1,8 @@
 /*
- * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is oracle_scores.h and
- * oracle_row.h.
- * Rows are dealt out to one thread per core, each with its own copy of the KV head at hand. Arguments are taken to be
- * valid. A position that the formula does not let a row see may hold anything.
+ * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is
+ * oracle_scores.h and oracle_row.h. Rows are dealt out to one thread per core, each with its own
+ * copy of the KV head at hand. Arguments are taken to be valid. A position that the formula does
+ * not let a row see may hold anything.
  */
 #include "oracle.h"
 
@@ -42,8 +42,8 @@ static void put(double *array, int64_t at, double value)
 #include "oracle_scores.h"
 #include "oracle_row.h"
 
-/* The thread's share of the wanted rows of one sequence and KV head: by flat row, so that threads share the heads too
- * where each has few rows. */
+/* The thread's share of the wanted rows of one sequence and KV head: by flat row, so that threads
+ * share the heads too where each has few rows. */
 static void run_head(const struct job *job, const struct sequence *q, int64_t hk)
 {
     int64_t heads = job->args->q.shape[2], group = heads / job->args->k.shape[2];
@@ -98,7 +98,8 @@ static void want(const oracle_result *result, bool *wanted, int64_t at, int64_t 
     put(result->row_max_abs, at, 0);
 }
 
-void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows, int64_t count)
+void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows,
+                    int64_t count)
 {
     int64_t all = args->q.shape[0] * args->q.shape[1] * args->q.shape[2];
     bool *wanted = calloc((size_t)all + 1, sizeof *wanted);
@@ -110,7 +111,9 @@ void oracle_forward(const attn_forward_args *args, const oracle_result *result, 
         want(result, wanted, rows == NULL ? n : rows[n], args->v.shape[3]);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = count * args->k.shape[1] < 1 << 16 ? 1 : cores > MAX_THREADS ? MAX_THREADS : (int)cores;
+    int threads = count * args->k.shape[1] < 1 << 16 ? 1
+                  : cores > MAX_THREADS              ? MAX_THREADS
+                                                     : (int)cores;
     struct job job[MAX_THREADS];
     pthread_t id[MAX_THREADS];
     for (int t = 0; t < threads; t++) {

@@ -1,6 +1,7 @@
 /*
- * oracle_dropout.c: Philox4x32-10 as its authors give it (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy
- * as 1, 2, 3; SC'11), and the counter of C11. Shares nothing with src/core/dropout.h.
+ * oracle_dropout.c: Philox4x32-10 as its authors give it (Salmon, Moraes, Dror, Shaw: Parallel
+ * random numbers: as easy as 1, 2, 3; SC'11), and the counter of C11. Shares nothing with
+ * src/core/dropout.h.
  */
 #include "oracle.h"
 
@@ -16,10 +17,12 @@ static void philox_round(uint32_t counter[4], const uint32_t key[2])
     }
 }
 
-bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h, int64_t i, int64_t j)
+bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h,
+                  int64_t i, int64_t j)
 {
     uint64_t stream = offset + (uint64_t)(b * heads + h);
-    uint32_t counter[4] = {(uint32_t)(j / 4), (uint32_t)i, (uint32_t)stream, (uint32_t)(stream >> 32)};
+    uint32_t counter[4] = {(uint32_t)(j / 4), (uint32_t)i, (uint32_t)stream,
+                           (uint32_t)(stream >> 32)};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int n = 0; n < 10; n++) {
         philox_round(counter, key);

@@ -1,19 +1,23 @@
 /*
- * oracle_grad_row.h: what one row of attention adds to the gradients, in the type REAL, under the names NAME(...), from
- * the scores of oracle_scores.h. oracle_gradients.c includes it twice, hence no guard.
+ * oracle_grad_row.h: what one row of attention adds to the gradients, in the type REAL, under the
+ * names NAME(...), from the scores of oracle_scores.h. oracle_gradients.c includes it twice, hence
+ * no guard.
  */
 
 struct NAME(row) {
     const struct gradients *g;
     const struct sequence *q;
     int64_t i, h;
-    const REAL *k, *v;              /* [d][nk] and [nk][dv] */
-    REAL *s, *terms, *p, *z;        /* for each key: score, a of oracle.h, probability, factor of dropout */
-    REAL *q_row, *do_row;           /* Q and dO of the row */
-    REAL weight, delta, delta_size; /* what sizes are weighted with; rowsum(dO O) - dLSE and its size */
+    const REAL *k, *v; /* [d][nk] and [nk][dv] */
+    /* for each key: score, a of oracle.h, probability, factor of dropout */
+    REAL *s, *terms, *p, *z;
+    REAL *q_row, *do_row; /* Q and dO of the row */
+    /* what sizes are weighted with; rowsum(dO O) - dLSE and its size */
+    REAL weight, delta, delta_size;
 };
 
-static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int64_t at, REAL x, REAL size)
+static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int64_t at, REAL x,
+                      REAL size)
 {
     if (g->of[which] != NULL) {
         ((REAL *)g->of[which])[at] += x;
@@ -21,11 +25,12 @@ static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int
     }
 }
 
-static struct NAME(row)
-    NAME(row_of)(const struct gradients *g, const struct sequence *q, int64_t i, int64_t h, REAL *panel)
+static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct sequence *q, int64_t i,
+                                     int64_t h, REAL *panel)
 {
     struct NAME(row) r = {.g = g, .q = q, .i = i, .h = h, .k = panel, .v = panel + q->d * q->nk};
-    r.s = panel + (q->d + q->dv) * q->nk, r.terms = r.s + q->nk, r.p = r.terms + q->nk, r.z = r.p + q->nk;
+    r.s = panel + (q->d + q->dv) * q->nk, r.terms = r.s + q->nk, r.p = r.terms + q->nk,
+    r.z = r.p + q->nk;
     r.q_row = r.z + q->nk, r.do_row = r.q_row + q->d;
     for (int64_t c = 0; c < q->d; c++) {
         r.q_row[c] = (REAL)oracle_element(&g->args->q, q->tensor, q->q_first + i, h, c);
@@ -70,7 +75,8 @@ static void NAME(set_delta)(struct NAME(row) * r)
 {
     const struct sequence *q = r->q;
     const attn_backward_args *a = r->g->args;
-    REAL d_lse = a->d_lse.data ? (REAL)oracle_element(&a->d_lse, q->tensor, q->q_first + r->i, r->h, 0) : 0;
+    REAL d_lse =
+        a->d_lse.data ? (REAL)oracle_element(&a->d_lse, q->tensor, q->q_first + r->i, r->h, 0) : 0;
     REAL stored = a->o.dtype == ATTN_BF16 ? 0x1p15 : a->o.dtype == ATTN_F16 ? 0x1p12 : 0;
     stored = a->q.dtype == ATTN_F64 && a->o.dtype == ATTN_F32 ? 0x1p28 : stored;
     r->delta = -d_lse, r->delta_size = fabs(d_lse);
@@ -103,17 +109,21 @@ static void NAME(add_key)(const struct NAME(row) * r, int64_t j)
         NAME(add)(g, ORACLE_DV, key * q->dv + c, z * r->do_row[c], weight * fabs(z * r->do_row[c]));
     }
     REAL ds = r->p[j] * (dp - r->delta), size = r->p[j] * (dp_size + r->delta_size);
-    REAL scale = (REAL)q->scale * NAME(slope_of_cap)(r, j), away = (REAL)llabs(r->i + q->diagonal - j);
+    REAL scale = (REAL)q->scale * NAME(slope_of_cap)(r, j),
+         away = (REAL)llabs(r->i + q->diagonal - j);
     for (int64_t c = 0; c < q->d; c++) {
         REAL x = r->q_row[c], y = r->k[c * q->nk + j];
         NAME(add)(g, ORACLE_DQ, row + c, scale * ds * y, weight * fabs(scale * size * y));
         NAME(add)(g, ORACLE_DK, key * q->d + c, scale * ds * x, weight * fabs(scale * size * x));
     }
     NAME(add)(g, ORACLE_DBIAS, place(&a->bias, q->index, r->h, r->i, j), ds, weight * size);
-    NAME(add)(g, ORACLE_DSLOPES, place(&a->alibi_slopes, q->index, r->h, 0, 0), -away * ds, weight * away * size);
+    NAME(add)
+    (g, ORACLE_DSLOPES, place(&a->alibi_slopes, q->index, r->h, 0, 0), -away * ds,
+     weight * away * size);
 }
 
-static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, int64_t i, int64_t h, REAL *panel)
+static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, int64_t i,
+                           int64_t h, REAL *panel)
 {
     struct NAME(row) r = NAME(row_of)(g, q, i, h, panel);
     REAL top[3];
@@ -130,7 +140,8 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, 
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
     REAL share = sink == -(REAL)INFINITY ? 0 : exp(sink - lse);
     NAME(add)
-    (g, ORACLE_DSINKS, place(&g->args->sinks, q->index, h, 0, 0), -share * r.delta, r.weight * share * r.delta_size);
+    (g, ORACLE_DSINKS, place(&g->args->sinks, q->index, h, 0, 0), -share * r.delta,
+     r.weight * share * r.delta_size);
 }
 
 /* The sums of one tensor as they are handed out. */

@@ -1,6 +1,7 @@
 /*
- * oracle_gradients.c: the gradients of attn.h, sequence by sequence and row by row, from the formula: O, LSE and delta
- * are computed anew. The arithmetic of a row is oracle_scores.h and oracle_grad_row.h, in double or long double.
+ * oracle_gradients.c: the gradients of attn.h, sequence by sequence and row by row, from the
+ * formula: O, LSE and delta are computed anew. The arithmetic of a row is oracle_scores.h and
+ * oracle_grad_row.h, in double or long double.
  */
 #include "oracle.h"
 
@@ -40,13 +41,15 @@ static int64_t place(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, i
 
 attn_forward_args oracle_forward_args(const attn_backward_args *a)
 {
-    attn_forward_args f = {.struct_size = sizeof f, .q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
+    attn_forward_args f = {
+        .struct_size = sizeof f, .q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
     f.flags = a->flags, f.window_left = a->window_left, f.window_right = a->window_right;
     f.softmax_scale = a->softmax_scale, f.softcap = a->softcap;
     f.mask = a->mask, f.bias = a->bias, f.alibi_slopes = a->alibi_slopes, f.sinks = a->sinks;
     f.cu_seqlens_q = a->cu_seqlens_q, f.cu_seqlens_k = a->cu_seqlens_k;
     f.seqused_q = a->seqused_q, f.seqused_k = a->seqused_k;
-    f.dropout_p = a->dropout_p, f.dropout_seed = a->dropout_seed, f.dropout_offset = a->dropout_offset;
+    f.dropout_p = a->dropout_p, f.dropout_seed = a->dropout_seed,
+    f.dropout_offset = a->dropout_offset;
     return f;
 }
 
@@ -100,13 +103,14 @@ static long double *widened(void *sums, size_t count, bool wide)
 
 void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
 {
-    const attn_tensor *shapes[ORACLE_GRADIENTS] = {&args->q,    &args->k, &args->v, &args->bias, &args->alibi_slopes,
-                                                   &args->sinks};
+    const attn_tensor *shapes[ORACLE_GRADIENTS] = {
+        &args->q, &args->k, &args->v, &args->bias, &args->alibi_slopes, &args->sinks};
     struct gradients g = {.args = args, .wide = args->q.dtype == ATTN_F64};
     memset(out, 0, sizeof *out);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (shapes[n]->data != NULL) {
-            g.of[n] = zeros(elements(shapes[n]), g.wide), g.size[n] = zeros(elements(shapes[n]), g.wide);
+            g.of[n] = zeros(elements(shapes[n]), g.wide),
+            g.size[n] = zeros(elements(shapes[n]), g.wide);
         }
     }
     run(&g);

@@ -1,14 +1,16 @@
 /*
- * oracle_row.h: one row of attention in the type REAL, under the names NAME(...), from the scores of oracle_scores.h.
- * oracle.c includes it twice, hence no guard.
+ * oracle_row.h: one row of attention in the type REAL, under the names NAME(...), from the scores
+ * of oracle_scores.h. oracle.c includes it twice, hence no guard.
  */
 
 /* Both passes, and the results of row i of head h, whose flat index is `at`. */
 static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at, REAL *panel)
 {
     const oracle_result *out = q->result;
-    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *terms = s + q->nk, *o = terms + q->nk, *o_abs = o + q->dv;
-    REAL top[3], lse_abs = 0, row_max_abs = 0, slack = q->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
+    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *terms = s + q->nk, *o = terms + q->nk,
+         *o_abs = o + q->dv;
+    REAL top[3], lse_abs = 0, row_max_abs = 0,
+                 slack = q->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
     NAME(scores)(q, i, h, panel, s, terms, top);
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
     REAL base = sink > top[0] ? sink : top[0]; /* so that no exponent is positive */

@@ -1,7 +1,7 @@
 /*
- * oracle_scores.h: the scores of one row in the type REAL, under the names NAME(...). Included twice by oracle.c and by
- * oracle_gradients.c, hence no guard: with double, in which products of f32 are exact, and with long double, for f64
- * inputs.
+ * oracle_scores.h: the scores of one row in the type REAL, under the names NAME(...). Included
+ * twice by oracle.c and by oracle_gradients.c, hence no guard: with double, in which products of
+ * f32 are exact, and with long double, for f64 inputs.
  */
 
 /* The keys and values of one KV head: K transposed, [d][nk], then V, [nk][dv]. */
@@ -13,15 +13,16 @@ static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
             panel[c * q->nk + j] = (REAL)oracle_element(&x->k, q->tensor, q->k_first + j, hk, c);
         }
         for (int64_t c = 0; c < q->dv; c++) {
-            panel[q->d * q->nk + j * q->dv + c] = (REAL)oracle_element(&x->v, q->tensor, q->k_first + j, hk, c);
+            panel[q->d * q->nk + j * q->dv + c] =
+                (REAL)oracle_element(&x->v, q->tensor, q->k_first + j, hk, c);
         }
     }
 }
 
-/* First pass: s[j] = the score, or -inf if row i does not see key j; terms[j] = a_j of oracle.h. top: the largest s,
- * |s| and a. */
-static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s, REAL *terms,
-                         REAL top[3])
+/* First pass: s[j] = the score, or -inf if row i does not see key j; terms[j] = a_j of oracle.h.
+ * top: the largest s, |s| and a. */
+static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s,
+                         REAL *terms, REAL top[3])
 {
     const attn_forward_args *x = q->args;
     REAL scale = (REAL)q->scale, cap = (REAL)x->softcap,
@@ -37,7 +38,8 @@ static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const R
     }
     top[0] = -INFINITY, top[1] = top[2] = 0;
     for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-        REAL bias = (REAL)broadcast(&x->bias, 0, q->index, h, i, j), alibi = slope * (REAL)llabs(i + q->diagonal - j);
+        REAL bias = (REAL)broadcast(&x->bias, 0, q->index, h, i, j),
+             alibi = slope * (REAL)llabs(i + q->diagonal - j);
         s[j] = (cap > 0 ? cap * tanh(scale * s[j] / cap) : scale * s[j]) + bias - alibi;
         if (broadcast(&x->mask, 1, q->index, h, i, j) == 0 || bias == -(REAL)INFINITY) {
             s[j] = -INFINITY;

@@ -1,6 +1,6 @@
 /*
- * oracle_sequence.h: one sequence as the formula of attn.h sees it: where its rows lie, which keys a row sees, what
- * dropout keeps. Included by oracle.c and oracle_gradients.c after <tgmath.h>.
+ * oracle_sequence.h: one sequence as the formula of attn.h sees it: where its rows lie, which keys
+ * a row sees, what dropout keeps. Included by oracle.c and oracle_gradients.c after <tgmath.h>.
  */
 #ifndef SUPPORT_ORACLE_SEQUENCE_H
 #define SUPPORT_ORACLE_SEQUENCE_H
@@ -22,7 +22,8 @@ struct sequence {
     double scale;
 };
 
-static double broadcast(const attn_tensor *t, double absent, int64_t b, int64_t h, int64_t i, int64_t j)
+static double broadcast(const attn_tensor *t, double absent, int64_t b, int64_t h, int64_t i,
+                        int64_t j)
 {
     return t->data == NULL ? absent
                            : oracle_element(t, t->shape[0] == 1 ? 0 : b, t->shape[1] == 1 ? 0 : h,
@@ -53,9 +54,11 @@ static int64_t count_at(const attn_tensor *t, int64_t i, int64_t absent)
     return t->data == NULL ? absent : (int64_t)oracle_element(t, i, 0, 0, 0);
 }
 
-static struct sequence sequence_of(const attn_forward_args *x, const oracle_result *result, int64_t b)
+static struct sequence sequence_of(const attn_forward_args *x, const oracle_result *result,
+                                   int64_t b)
 {
-    struct sequence q = {.args = x, .result = result, .index = b, .tensor = x->cu_seqlens_q.data ? 0 : b};
+    struct sequence q = {
+        .args = x, .result = result, .index = b, .tensor = x->cu_seqlens_q.data ? 0 : b};
     q.q_first = count_at(&x->cu_seqlens_q, b, 0), q.k_first = count_at(&x->cu_seqlens_k, b, 0);
     q.rows = count_at(&x->cu_seqlens_q, b + 1, x->q.shape[1]) - q.q_first;
     q.nq = count_at(&x->seqused_q, b, q.rows);
@@ -70,8 +73,8 @@ static struct sequence sequence_of(const attn_forward_args *x, const oracle_resu
 static double dropout_factor(const struct sequence *q, int64_t h, int64_t i, int64_t j)
 {
     const attn_forward_args *x = q->args;
-    bool keep = x->dropout_p == 0 ||
-                oracle_keeps(x->dropout_p, x->dropout_seed, x->dropout_offset, q->index, x->q.shape[2], h, i, j);
+    bool keep = x->dropout_p == 0 || oracle_keeps(x->dropout_p, x->dropout_seed, x->dropout_offset,
+                                                  q->index, x->q.shape[2], h, i, j);
     return !keep ? 0 : x->dropout_p == 0 ? 1 : 1 / (1 - x->dropout_p);
 }
 

@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t max_size = (int64_t)1 << 48; /* so that sums and differences of sizes are safe */
+/* so that sums and differences of sizes are safe */
+static const int64_t max_size = (int64_t)1 << 48;
 
-/* ---- Values ---------------------------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 /* The parsers of values return NULL, or what is wrong. */
 
@@ -118,7 +119,7 @@ static const char *parse_cpu(const char *text, char *cpu, size_t size)
     return NULL;
 }
 
-/* ---- Lines ----------------------------------------------------------------------------------------------------- */
+/* ---- Lines ----------------------------------------------------------------------------------- */
 
 /* Items in each list word, by offset of the member. */
 struct counts {
@@ -222,7 +223,8 @@ static const char *fill_in(problem *p, const struct counts *n)
             return "b, nq or nk contradicts lens_q and lens_k";
         }
     }
-    if ((p->has_used_q && !settle(&p->b, n->used_q)) || (p->has_used_k && !settle(&p->b, n->used_k))) {
+    if ((p->has_used_q && !settle(&p->b, n->used_q)) ||
+        (p->has_used_k && !settle(&p->b, n->used_k))) {
         return "used_q or used_k has not as many items as there are sequences";
     }
     p->b = p->b == -1 ? 1 : p->b;
@@ -249,7 +251,8 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size)
     struct counts n = {0};
     problem_defaults(p);
     if (strlen(line) >= sizeof copy) {
-        snprintf(error, size, "the problem line is longer than %d characters", PROBLEM_MAX_LINE - 1);
+        snprintf(error, size, "the problem line is longer than %d characters",
+                 PROBLEM_MAX_LINE - 1);
         return false;
     }
     strcpy(copy, line);

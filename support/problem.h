@@ -1,18 +1,19 @@
 /*
  * problem.h: an attention problem as one line of text, and the tensors that belong to it.
  *
- * The same line serves `attn bench`, `plan`, `check`, the tests, the suites and bug reports. Words are key=value,
- * separated by blanks, named as in attn.h; what is left out has a default. Not here: the answer (oracle.h) and the
- * values of the tensors (inputs.h).
+ * The same line serves `attn bench`, `plan`, `check`, the tests, the suites and bug reports. Words
+ * are key=value, separated by blanks, named as in attn.h; what is left out has a default. Not here:
+ * the answer (oracle.h) and the values of the tensors (inputs.h).
  *
  *   b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d    n=N sets nq and nk, h=H sets hq and hkv
  *   dtype=f32|f64|f16|bf16   o_dtype=dtype|f32
- *   layout=bshd|bhsd|qkv|gap|strided   qkv: interleaved packed QKV (needs hq=hkv nq=nk dv=d); gap: unused elements
- *                                      between rows and heads; strided: K and V heads broadcast (stride 0),
- *                                      q reversed along the sequence, every second element of V and O unused
+ *   layout=bshd|bhsd|qkv|gap|strided
+ *       qkv: interleaved packed QKV (needs hq=hkv nq=nk dv=d); gap: unused elements between rows
+ *       and heads; strided: K and V heads broadcast (stride 0), q reversed along the sequence,
+ *       every second element of V and O unused
  *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
- *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for none:
- *                                  mask=bk bias=f16:hqk
+ *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for
+ *                                  none: mask=bk bias=f16:hqk
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
@@ -21,7 +22,8 @@
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
- *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
+ *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)
+ *   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
@@ -42,7 +44,8 @@ typedef struct problem {
     int64_t window_left, window_right;
     double scale, softcap, dropout;
     uint64_t dropout_seed, dropout_offset;
-    char mask[5], bias[5], alibi[3], sinks[3];                  /* axes, "" = absent, "1" = one element */
+    /* axes, "" = absent, "1" = one element */
+    char mask[5], bias[5], alibi[3], sinks[3];
     int64_t lens_q[PROBLEM_MAX_SEQS], lens_k[PROBLEM_MAX_SEQS]; /* varlen if has_lens */
     int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
     bool has_lens, has_used_q, has_used_k;
@@ -56,36 +59,43 @@ enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_S
 enum problem_pass { PASS_FORWARD, PASS_BACKWARD, PASS_TRAINING };
 enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARGE, INPUTS_EQUAL };
 
-/* Reads one line. On error returns false and writes one sentence that names the word into error[size]. */
+/* Reads one line. On error returns false and writes one sentence that names the word into
+ * error[size]. */
 bool problem_parse(const char *line, problem *p, char *error, size_t size);
 
-/* Writes the line that parses back to the same problem: b hq nq d dtype (or hq d dtype after lens_q), and the other
- * words where they differ from their default. Returns its length as snprintf does. */
+/* Writes the line that parses back to the same problem: b hq nq d dtype (or hq d dtype after
+ * lens_q), and the other words where they differ from their default. Returns its length as snprintf
+ * does. */
 int problem_print(const problem *p, char *line, size_t size);
 
-/* Calls visit for each problem of a line: {a,b,c} or {1..9} means one problem for each alternative (the cartesian
- * product if there are several). Stops and returns false on the first error or when visit returns false. */
-bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
+/* Calls visit for each problem of a line: {a,b,c} or {1..9} means one problem for each alternative
+ * (the cartesian product if there are several). Stops and returns false on the first error or when
+ * visit returns false. */
+bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user,
+                  char *error, size_t size);
 
-/* The same for each line of a suite file; '#' starts a comment, blank lines are skipped. Errors begin with the place,
- * file:line. */
-bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size);
+/* The same for each line of a suite file; '#' starts a comment, blank lines are skipped. Errors
+ * begin with the place, file:line. */
+bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user,
+                   char *error, size_t size);
 
-/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting right after one;
- * or nowhere: addresses that trap, for calls that read shapes and lengths only, of any size (lengths are there). */
+/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting
+ * right after one; or nowhere: addresses that trap, for calls that read shapes and lengths only, of
+ * any size (lengths are there). */
 enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE, PLACE_NOWHERE };
 
-/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all gaps between elements
- * poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max are f64 if dtype is f64, else f32.
- * With pass=backward and training also those of attn_backward on the same tensors, o and lse included, which
- * attn_forward has to fill first. */
+/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all
+ * gaps between elements poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max
+ * are f64 if dtype is f64, else f32. With pass=backward and training also those of attn_backward on
+ * the same tensors, o and lse included, which attn_forward has to fill first. */
 typedef struct problem_tensors {
     attn_forward_args args;
     attn_backward_args grad;
     struct tensor_memory *memory; /* private: the allocations */
 } problem_tensors;
 
-/* False if memory does not suffice. Free with problem_tensors_free. Equal problems give equal bits. */
+/* False if memory does not suffice. Free with problem_tensors_free. Equal problems give equal
+ * bits. */
 bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t);
 void problem_tensors_free(problem_tensors *t);
 
@@ -95,14 +105,16 @@ double problem_tensors_bytes(const problem_tensors *t);
 /* 0xFF into o, lse and row_max, gaps included. */
 void problem_tensors_poison(problem_tensors *t);
 
-/* True if the gaps between the elements of the outputs still hold the poison and no input byte changed. */
+/* True if the gaps between the elements of the outputs still hold the poison and no input byte
+ * changed. */
 bool problem_tensors_intact(const problem_tensors *t);
 
 /* A context as the problem asks (threads, cpu). */
 attn_status problem_context(const problem *p, attn_context **context);
 
-/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), both for pass=training; causal
- * counts half, as the field does; with a window, the scores inside it are counted one by one. */
+/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), both for
+ * pass=training; causal counts half, as the field does; with a window, the scores inside it are
+ * counted one by one. */
 double problem_flops(const problem *p);
 
 #endif

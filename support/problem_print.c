@@ -28,14 +28,18 @@ __attribute__((format(printf, 2, 3))) static void append(struct line *l, const c
 
 static size_t value_size(enum word_kind kind)
 {
-    return kind == BOOLEAN ? sizeof(bool) : kind == NAME || kind == THREADS ? sizeof(int32_t) : sizeof(int64_t);
+    return kind == BOOLEAN                   ? sizeof(bool)
+           : kind == NAME || kind == THREADS ? sizeof(int32_t)
+                                             : sizeof(int64_t);
 }
 
-/* The words b hq nq d dtype are always printed, others where they differ from what would be filled in. */
+/* The words b hq nq d dtype are always printed, others where they differ from what would be filled
+ * in. */
 static bool is_wanted(const struct word *w, const problem *p, const problem *standard)
 {
     const char *value = (const char *)p + w->at;
-    if (w->at == offsetof(problem, b) || w->at == offsetof(problem, nq) || w->at == offsetof(problem, nk)) {
+    if (w->at == offsetof(problem, b) || w->at == offsetof(problem, nq) ||
+        w->at == offsetof(problem, nk)) {
         return !p->has_lens && (w->at != offsetof(problem, nk) || p->nk != p->nq);
     }
     if (w->has != 0) {
@@ -44,7 +48,8 @@ static bool is_wanted(const struct word *w, const problem *p, const problem *sta
     if (w->kind == AXES || w->kind == BIAS || w->kind == CPU) {
         return *value != '\0';
     }
-    return w->at == offsetof(problem, hq) || w->at == offsetof(problem, d) || w->at == offsetof(problem, dtype) ||
+    return w->at == offsetof(problem, hq) || w->at == offsetof(problem, d) ||
+           w->at == offsetof(problem, dtype) ||
            memcmp(value, (const char *)standard + w->at, value_size(w->kind)) != 0;
 }
 

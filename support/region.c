@@ -13,7 +13,8 @@ static bool map_pages(region *r, enum placement placement)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (r->bytes + page - 1) / page * page;
     r->map_bytes = room + 2 * page;
-    void *map = mmap(NULL, r->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map =
+        mmap(NULL, r->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
         return false;
     }

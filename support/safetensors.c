@@ -78,7 +78,8 @@ static const char *read_entry(const cJSON *item, entry *e)
     uint64_t bytes;
     e->name = item->string;
     e->type = find_type(dtype);
-    if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(shape) || !cJSON_IsArray(offsets)) {
+    if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(shape) ||
+        !cJSON_IsArray(offsets)) {
         return "is not an object of dtype, shape and data_offsets";
     }
     if (e->type < 0) {
@@ -98,7 +99,8 @@ static const char *read_entry(const cJSON *item, entry *e)
             return "has an extent that is not a whole number";
         }
     }
-    if (!array_file_size(e->ndim, e->shape, types[e->type].bits, &bytes) || bytes != (uint64_t)(end - begin)) {
+    if (!array_file_size(e->ndim, e->shape, types[e->type].bits, &bytes) ||
+        bytes != (uint64_t)(end - begin)) {
         return "has data_offsets that do not fit its shape and dtype";
     }
     e->begin = (uint64_t)begin;
@@ -127,7 +129,8 @@ static bool check_entries(container *c, uint64_t bytes, const char *path, char *
     qsort(c->entries, n, sizeof *c->entries, by_name);
     for (size_t i = 1; i < n; i++) {
         if (strcmp(c->entries[i - 1].name, c->entries[i].name) == 0) {
-            return array_file_fail(error, size, path, "two tensors are named '%.64s'", c->entries[i].name);
+            return array_file_fail(error, size, path, "two tensors are named '%.64s'",
+                                   c->entries[i].name);
         }
     }
     qsort(c->entries, n, sizeof *c->entries, by_place);
@@ -135,19 +138,22 @@ static bool check_entries(container *c, uint64_t bytes, const char *path, char *
     for (size_t i = 0; i < n; i++) {
         const entry *e = &c->entries[i];
         if (e->begin != reached) {
-            return array_file_fail(error, size, path, "tensor '%.64s' begins at byte %" PRIu64 ", expected %" PRIu64,
+            return array_file_fail(error, size, path,
+                                   "tensor '%.64s' begins at byte %" PRIu64 ", expected %" PRIu64,
                                    e->name, e->begin, reached);
         }
         reached = e->end;
     }
     if (reached != bytes) {
-        return array_file_fail(error, size, path, "the tensors fill %" PRIu64 " bytes, the file has %" PRIu64, reached,
+        return array_file_fail(error, size, path,
+                               "the tensors fill %" PRIu64 " bytes, the file has %" PRIu64, reached,
                                bytes);
     }
     return true;
 }
 
-/* A header is an object of objects of arrays. Deeper ones are refused before a parser spends stack or memory on them.
+/* A header is an object of objects of arrays. Deeper ones are refused before a parser spends stack
+ * or memory on them.
  */
 static bool is_shallow(const char *text, size_t length)
 {
@@ -174,7 +180,8 @@ static bool parse_json(container *c, size_t length, const char *path, char *erro
 {
     const char *text = (const char *)c->file.map + LENGTH, *end = NULL;
     if (!is_shallow(text, length)) {
-        return array_file_fail(error, size, path, "the header nests deeper than %d levels", MAX_DEPTH);
+        return array_file_fail(error, size, path, "the header nests deeper than %d levels",
+                               MAX_DEPTH);
     }
     c->json = cJSON_ParseWithLengthOpts(text, length, &end, false);
     if (!cJSON_IsObject(c->json)) {
@@ -198,7 +205,8 @@ static bool read_header(container *c, const char *path, char *error, size_t size
     }
     memcpy(&length, c->file.map, LENGTH);
     if (length > MAX_HEADER || length > c->file.map_bytes - LENGTH) {
-        return array_file_fail(error, size, path, "the header claims %" PRIu64 " bytes, the file has %zu left", length,
+        return array_file_fail(error, size, path,
+                               "the header claims %" PRIu64 " bytes, the file has %zu left", length,
                                c->file.map_bytes - LENGTH);
     }
     c->data = LENGTH + (size_t)length;
@@ -243,10 +251,12 @@ static bool container_open(const char *path, container *c, char *error, size_t s
     return true;
 }
 
-static bool give_tensor(container *c, const entry *e, array_file *f, const char *path, char *error, size_t size)
+static bool give_tensor(container *c, const entry *e, array_file *f, const char *path, char *error,
+                        size_t size)
 {
     if (types[e->type].dtype == 0) {
-        return array_file_fail(error, size, path, "tensor '%.64s' has dtype %s, which is not supported", e->name,
+        return array_file_fail(error, size, path,
+                               "tensor '%.64s' has dtype %s, which is not supported", e->name,
                                types[e->type].name);
     }
     *f = c->file;
@@ -283,8 +293,8 @@ bool safetensors_open(const char *path, const char *name, array_file *f, char *e
     return ok;
 }
 
-bool safetensors_names(const char *path, void (*visit)(void *user, const char *name), void *user, char *error,
-                       size_t size)
+bool safetensors_names(const char *path, void (*visit)(void *user, const char *name), void *user,
+                       char *error, size_t size)
 {
     container c;
     if (!container_open(path, &c, error, size)) {
@@ -297,7 +307,8 @@ bool safetensors_names(const char *path, void (*visit)(void *user, const char *n
     return true;
 }
 
-/* cJSON prints large numbers with an exponent, which readers of this format refuse: integers go in as text. */
+/* cJSON prints large numbers with an exponent, which readers of this format refuse: integers go in
+ * as text. */
 static bool add_integer(cJSON *array, uint64_t value)
 {
     char text[24];
@@ -305,7 +316,8 @@ static bool add_integer(cJSON *array, uint64_t value)
     return cJSON_AddItemToArray(array, cJSON_CreateRaw(text));
 }
 
-static bool add_entry(cJSON *json, const char *name, const array_file *t, uint64_t *reached, uint64_t *bytes)
+static bool add_entry(cJSON *json, const char *name, const array_file *t, uint64_t *reached,
+                      uint64_t *bytes)
 {
     int type = 0;
     while (type < TYPES && types[type].dtype != t->dtype) {
@@ -342,8 +354,8 @@ static char *print_padded(const cJSON *json, uint64_t *length)
     return grown;
 }
 
-bool safetensors_write(const char *path, int count, const char *const *names, const array_file *tensors, char *error,
-                       size_t size)
+bool safetensors_write(const char *path, int count, const char *const *names,
+                       const array_file *tensors, char *error, size_t size)
 {
     cJSON *json = cJSON_CreateObject();
     array_file_part *parts = calloc((size_t)count + 2, sizeof *parts);
@@ -356,7 +368,8 @@ bool safetensors_write(const char *path, int count, const char *const *names, co
     }
     text = ok ? print_padded(json, &length) : NULL;
     if (text == NULL) {
-        array_file_fail(error, size, path, "not tensors that a .safetensors file can hold, or no memory");
+        array_file_fail(error, size, path,
+                        "not tensors that a .safetensors file can hold, or no memory");
         ok = false;
     } else {
         parts[0] = (array_file_part){&length, LENGTH};

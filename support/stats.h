@@ -1,5 +1,6 @@
 /*
- * stats.h: a monotonic clock and the order statistics of a few samples. Used by `attn bench` and the tests.
+ * stats.h: a monotonic clock and the order statistics of a few samples. Used by `attn bench` and
+ * the tests.
  */
 #ifndef SUPPORT_STATS_H
 #define SUPPORT_STATS_H
@@ -10,8 +11,8 @@ double stats_now(void);
 /* Seconds of processor time that this process has used. */
 double stats_used(void);
 
-/* Seconds that the living threads of this process have waited for a core so far, all together (Linux's schedstat); 0 if
- * the system does not tell. */
+/* Seconds that the living threads of this process have waited for a core so far, all together
+ * (Linux's schedstat); 0 if the system does not tell. */
 double stats_waited(void);
 
 typedef struct stats_summary {

@@ -1,5 +1,6 @@
 /*
- * suite.c: problem lines with alternatives in braces, {a,b,c} or the integers {1..264}, and files of such lines.
+ * suite.c: problem lines with alternatives in braces, {a,b,c} or the integers {1..264}, and files
+ * of such lines.
  */
 #include "words.h"
 
@@ -31,7 +32,8 @@ static bool expand_one(const struct suite *s, const char *line, const char *item
     return ok;
 }
 
-/* Takes the first {a,b,..} of the line, each of its alternatives in turn, and goes on with the rest of the line. */
+/* Takes the first {a,b,..} of the line, each of its alternatives in turn, and goes on with the rest
+ * of the line. */
 static bool expand(const struct suite *s, const char *line)
 {
     int first, last, end = 0;
@@ -62,14 +64,16 @@ static bool expand(const struct suite *s, const char *line)
     return ok;
 }
 
-bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size)
+bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user,
+                  char *error, size_t size)
 {
     struct suite suite = {visit, user, error, size};
     error[0] = '\0';
     return expand(&suite, line);
 }
 
-bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user, char *error, size_t size)
+bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user,
+                   char *error, size_t size)
 {
     char line[PROBLEM_MAX_LINE], reason[PROBLEM_MAX_LINE] = "";
     struct suite suite = {visit, user, reason, sizeof reason};

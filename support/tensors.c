@@ -1,6 +1,6 @@
 /*
- * tensors.c: the tensors of a problem: their layout in memory, their values, and the check that nobody wrote where
- * nothing was to be written. Memory is region.h, values are inputs.h.
+ * tensors.c: the tensors of a problem: their layout in memory, their values, and the check that
+ * nobody wrote where nothing was to be written. Memory is region.h, values are inputs.h.
  */
 #include "inputs.h"
 #include "problem.h"
@@ -31,11 +31,12 @@ struct maker {
     bool failed;
 };
 
-/* ---- Layouts --------------------------------------------------------------------------------------------------- */
+/* ---- Layouts --------------------------------------------------------------------------------- */
 
 enum role { ROLE_Q, ROLE_K, ROLE_V, ROLE_O, ROLE_ROW, ROLE_SCORES, ROLE_LIST };
 
-/* Strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused after axis order[n]. */
+/* Strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused after
+ * axis order[n]. */
 static void set_strides(attn_tensor *t, const int order[4], const int64_t gap[4])
 {
     int64_t stride = 1 + gap[3];
@@ -47,7 +48,8 @@ static void set_strides(attn_tensor *t, const int order[4], const int64_t gap[4]
 
 static void lay_out(attn_tensor *t, int layout, enum role role)
 {
-    static const int plain[4] = {0, 1, 2, 3}, heads_outside[4] = {0, 2, 1, 3}, keys_outside[4] = {0, 1, 3, 2};
+    static const int plain[4] = {0, 1, 2, 3}, heads_outside[4] = {0, 2, 1, 3},
+                     keys_outside[4] = {0, 1, 3, 2};
     static const int64_t none[4] = {0, 0, 0, 0}, some[4] = {7, 5, 3, 0}, second[4] = {0, 0, 0, 1};
     bool scores = role == ROLE_SCORES, list = role == ROLE_LIST;
     if (layout == LAYOUT_GAP && !list) {
@@ -55,7 +57,8 @@ static void lay_out(attn_tensor *t, int layout, enum role role)
     } else if (layout == LAYOUT_BHSD && !list && !scores) {
         set_strides(t, heads_outside, none);
     } else if (layout == LAYOUT_STRIDED && !list) {
-        set_strides(t, scores ? keys_outside : plain, role == ROLE_V || role == ROLE_O ? second : none);
+        set_strides(t, scores ? keys_outside : plain,
+                    role == ROLE_V || role == ROLE_O ? second : none);
         t->stride[1] *= role == ROLE_Q ? -1 : 1;
         t->stride[2] *= role == ROLE_K || role == ROLE_V ? 0 : 1;
     } else {
@@ -79,7 +82,8 @@ static bool is_addressable(const attn_tensor *t)
     return elements < 0x1p58;
 }
 
-/* Elements from the lowest address to the highest, and how many of them lie below index (0, 0, 0, 0). */
+/* Elements from the lowest address to the highest, and how many of them lie below index (0, 0, 0,
+ * 0). */
 static int64_t span_of(const attn_tensor *t, int64_t *below)
 {
     int64_t span = 1;
@@ -100,7 +104,8 @@ static struct piece *place(struct maker *m, attn_tensor *t, enum placement place
 {
     int64_t below, span = span_of(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
     struct piece *piece = &m->memory->piece[m->memory->count];
-    if (m->failed || !region_create(&piece->region, (size_t)((m->p->offset + span) * size), placement)) {
+    if (m->failed ||
+        !region_create(&piece->region, (size_t)((m->p->offset + span) * size), placement)) {
         m->failed = true;
         return NULL;
     }
@@ -109,7 +114,7 @@ static struct piece *place(struct maker *m, attn_tensor *t, enum placement place
     return piece;
 }
 
-/* ---- Kinds of tensors ------------------------------------------------------------------------------------------ */
+/* ---- Kinds of tensors ------------------------------------------------------------------------ */
 
 static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role)
 {
@@ -132,7 +137,8 @@ static void fill(struct maker *m, struct piece *piece, const attn_tensor *t, int
     }
 }
 
-static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role, int which)
+static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role,
+                       int which)
 {
     if (!is_addressable(&shape)) {
         m->failed = true;
@@ -158,7 +164,8 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
     for (int n = 0; n < 3 && piece != NULL; n++) {
         *part[n] = all;
         part[n]->shape[2] = shape.shape[2];
-        part[n]->data = (char *)all.data + n * shape.shape[2] * shape.shape[3] * (int64_t)attn_dtype_size(all.dtype);
+        part[n]->data = (char *)all.data +
+                        n * shape.shape[2] * shape.shape[3] * (int64_t)attn_dtype_size(all.dtype);
         fill(m, piece, part[n], n == 0 ? INPUTS_Q : n == 1 ? INPUTS_K : INPUTS_V);
     }
 }
@@ -196,7 +203,7 @@ static attn_tensor by_axes(const problem *p, const char *axes, int32_t dtype)
                   strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
 }
 
-/* ---- The problem ----------------------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------- */
 
 static void set_options(const problem *p, attn_forward_args *a)
 {
@@ -266,7 +273,8 @@ static void share(const attn_forward_args *a, attn_backward_args *g)
     g->mask = a->mask, g->bias = a->bias, g->alibi_slopes = a->alibi_slopes, g->sinks = a->sinks;
     g->cu_seqlens_q = a->cu_seqlens_q, g->cu_seqlens_k = a->cu_seqlens_k;
     g->seqused_q = a->seqused_q, g->seqused_k = a->seqused_k;
-    g->dropout_p = a->dropout_p, g->dropout_seed = a->dropout_seed, g->dropout_offset = a->dropout_offset;
+    g->dropout_p = a->dropout_p, g->dropout_seed = a->dropout_seed,
+    g->dropout_offset = a->dropout_offset;
 }
 
 static attn_tensor like(const attn_tensor *t, int32_t dtype)
@@ -362,7 +370,8 @@ static bool gaps_intact(const struct piece *piece)
         for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
             for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
                 for (int64_t i3 = 0; i3 < t->shape[3]; i3++) {
-                    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
+                    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] +
+                                 i3 * t->stride[3];
                     memset(copy + (size_t)(origin + at) * size, 0xFF, size);
                 }
             }
@@ -377,7 +386,8 @@ bool problem_tensors_intact(const problem_tensors *t)
 {
     for (int i = 0; i < t->memory->count; i++) {
         const struct piece *piece = &t->memory->piece[i];
-        if (piece->output.data != NULL ? !gaps_intact(piece) : piece->hash != region_hash(&piece->region)) {
+        if (piece->output.data != NULL ? !gaps_intact(piece)
+                                       : piece->hash != region_hash(&piece->region)) {
             return false;
         }
     }

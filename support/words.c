@@ -8,8 +8,9 @@
 const struct name problem_floats[] = {
     {"f64", ATTN_F64}, {"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {NULL, 0}};
 static const struct name integers[] = {{"i32", ATTN_I32}, {"i64", ATTN_I64}, {NULL, 0}};
-static const struct name layouts[] = {{"bshd", LAYOUT_BSHD}, {"bhsd", LAYOUT_BHSD},       {"qkv", LAYOUT_QKV},
-                                      {"gap", LAYOUT_GAP},   {"strided", LAYOUT_STRIDED}, {NULL, 0}};
+static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
+                                      {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
+                                      {"strided", LAYOUT_STRIDED}, {NULL, 0}};
 static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
                                          {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
                                          {"equal", INPUTS_EQUAL},     {NULL, 0}};

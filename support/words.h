@@ -1,6 +1,7 @@
 /*
- * words.h: the words of a problem line as a table. Private to problem.c (which reads lines) and problem_print.c (which
- * writes them): a new word is one line in words.c and a member of struct problem.
+ * words.h: the words of a problem line as a table. Private to problem.c (which reads lines) and
+ * problem_print.c (which writes them): a new word is one line in words.c and a member of struct
+ * problem.
  */
 #ifndef SUPPORT_WORDS_H
 #define SUPPORT_WORDS_H
@@ -9,8 +10,8 @@
 
 enum { PROBLEM_MAX_LINE = 16384 };
 
-/* SIZE, INTEGER: int64_t. THREADS: int32_t. NAME: int32_t. AXES, CPU: a string. BIAS: bias and bias_dtype. LIST:
- * int64_t[PROBLEM_MAX_SEQS]. */
+/* SIZE, INTEGER: int64_t. THREADS: int32_t. NAME: int32_t. AXES, CPU: a string. BIAS: bias and
+ * bias_dtype. LIST: int64_t[PROBLEM_MAX_SEQS]. */
 enum word_kind { SIZE, INTEGER, THREADS, SEED, REAL, BOOLEAN, NAME, AXES, BIAS, LIST, CPU };
 
 struct name {
@@ -31,7 +32,8 @@ extern const struct word problem_words[];
 extern const int problem_words_count;
 extern const struct name problem_floats[];
 
-/* What a line without words means; -1 in b, hkv, nq, nk, dv and 0 in o_dtype: follows from other words. */
+/* What a line without words means; -1 in b, hkv, nq, nk, dv and 0 in o_dtype: follows from other
+ * words. */
 void problem_defaults(problem *p);
 
 #endif

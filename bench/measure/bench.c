@@ -22,9 +22,11 @@ static const bench_device bench_cpu = {
 static const struct argp_option options[] = {
     {"suite", 's', "FILE", 0, "measure the problems of a file, one line each", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: this GPU", 0},
-    {"peers", 'P', NULL, 0, "all of libattn, standard, torch, onnxruntime and onednn, as far as they are installed", 0},
+    {"peers", 'P', NULL, 0,
+     "all of libattn, standard, torch, onnxruntime and onednn, as far as they are installed", 0},
     {"impl", 'i', "NAMES", 0,
-     "some of these (default: libattn,standard); with --device cuda some of libattn,cudnn,flash,standard (default: "
+     "some of these (default: libattn,standard); with --device cuda some of "
+     "libattn,cudnn,flash,standard (default: "
      "all)",
      0},
     {"python", 'y', "PROGRAM", 0, "the Python that has the peers (default python3)", 0},
@@ -32,16 +34,19 @@ static const struct argp_option options[] = {
     {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5; on a GPU 32)", 0},
     {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
     {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
-    {"from", 'f', "FILE", 0, "measure nothing: show (and draw) what --csv wrote to FILE, - for stdin", 0},
-    {"plot", 'p', "FILE", 0, "draw FILE, .svg or .png: time and memory against N, with peers bars of shares and ratios",
-     0},
+    {"from", 'f', "FILE", 0,
+     "measure nothing: show (and draw) what --csv wrote to FILE, - for stdin", 0},
+    {"plot", 'p', "FILE", 0,
+     "draw FILE, .svg or .png: time and memory against N, with peers bars of shares and ratios", 0},
     {0},
 };
 
 static const char doc[] =
-    "Measures attention on random inputs, beside standard attention on the same threads: the scores of a head stored "
+    "Measures attention on random inputs, beside standard attention on the same threads: the "
+    "scores of a head stored "
     "as a matrix, both products by OpenBLAS, a vectorised softmax.\v"
-    "A PROBLEM is words key=value; nq={512,2048} stands for several problems; what is left out has a default:\n"
+    "A PROBLEM is words key=value; nq={512,2048} stands for several problems; what is left out has "
+    "a default:\n"
     "  b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d (n: nq and nk, h: hq and hkv)\n"
     "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided\n"
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
@@ -52,22 +57,32 @@ static const char doc[] =
     "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
     "  threads=T (0: all cores) cpu=scalar|avx2|avx512|neon|amx\n"
     "\n"
-    "Printed: the median of five samples (fewer if a call takes over a second) and their quartiles, with threads=1 of "
+    "Printed: the median of five samples (fewer if a call takes over a second) and their "
+    "quartiles, with threads=1 of "
     "processor time; GFLOP/s, "
-    "counting 2 (d + dv) Nq Nk Hq and half of that if causal; the share of the multiply-add ceiling measured in the "
-    "same run, where there is AMX also that of products of random tiles; the workspace beside Q, K, V and O; the peak "
+    "counting 2 (d + dv) Nq Nk Hq and half of that if causal; the share of the multiply-add "
+    "ceiling measured in the "
+    "same run, where there is AMX also that of products of random tiles; the workspace beside Q, "
+    "K, V and O; the peak "
     "memory of a process that does only this; the largest "
-    "|O - O64| / sum p|v| against float64 on a sample of rows; how many times faster libattn is (the median over "
+    "|O - O64| / sum p|v| against float64 on a sample of rows; how many times faster libattn is "
+    "(the median over "
     "rounds, "
-    "in each of which everyone has a turn); and at the end the geometric means of that and the worst cells.\n"
+    "in each of which everyone has a turn); and at the end the geometric means of that and the "
+    "worst cells.\n"
     "\n"
-    "With --device cuda the others are PyTorch's: its cuDNN and flash backends, and standard attention in the "
+    "With --device cuda the others are PyTorch's: its cuDNN and flash backends, and standard "
+    "attention in the "
     "problem's "
-    "type. Times are the GPU's between two events: of calls replayed from a graph, and of calls enqueued one by one, "
-    "from C or from Python. The ceiling is the product of two 8192 x 8192 matrices of that type by PyTorch.\n"
+    "type. Times are the GPU's between two events: of calls replayed from a graph, and of calls "
+    "enqueued one by one, "
+    "from C or from Python. The ceiling is the product of two 8192 x 8192 matrices of that type by "
+    "PyTorch.\n"
     "\n"
-    "Peers are called from Python on the same tensors and threads, and timed there; what Python adds to a call is part "
-    "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx && V/bin/pip install "
+    "Peers are called from Python on the same tensors and threads, and timed there; what Python "
+    "adds to a call is part "
+    "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx "
+    "&& V/bin/pip install "
     "--no-deps paddlepaddle (for the oneDNN inside), then --python V/bin/python.\n"
     "\n"
     "Examples:\n"
@@ -75,8 +90,10 @@ static const char doc[] =
     "  attn bench \"nq=2048\" \"nq=8192\" --json\n"
     "  attn bench --suite bench/suites/scaling.txt --plot scaling.svg\n"
     "  attn bench --peers --suite bench/suites/cpu-prefill.txt --csv --plot prefill.svg\n"
-    "  attn bench --device cuda --impl libattn,cudnn,flash --suite bench/suites/cuda-prefill.txt --csv\n"
-    "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - --plot bf16.svg";
+    "  attn bench --device cuda --impl libattn,cudnn,flash --suite bench/suites/cuda-prefill.txt "
+    "--csv\n"
+    "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - "
+    "--plot bf16.svg";
 
 const bench_device *bench_device_of(int32_t device)
 {
@@ -192,7 +209,8 @@ static void run(bench *b, const bench_record *record)
         }
         if (b->status == CLI_OK) {
             print_problem(b, i);
-            b->status = ferror(stdout) ? CLI_INTERNAL : CLI_OK; /* nobody reads on; main.c says so */
+            /* nobody reads on; main.c says so */
+            b->status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
         }
     }
     if (b->status == CLI_OK) {
@@ -208,7 +226,9 @@ static void run(bench *b, const bench_record *record)
 static int prepare(bench *b)
 {
     if (b->list.count == 0) {
-        return cli_error(CLI_USAGE, "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
+        return cli_error(
+            CLI_USAGE,
+            "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
     }
     b->on = bench_device_of(b->device);
     b->min_time = b->min_time > 0 ? b->min_time : b->on->min_time;

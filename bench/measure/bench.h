@@ -1,6 +1,7 @@
 /*
- * bench.h: what `attn bench` measured of one implementation on one problem: from bench.c to bench_report.c (text, JSON
- * and CSV), bench_summary.c and plot.c; and what bench.c asks of a device's implementations.
+ * bench.h: what `attn bench` measured of one implementation on one problem: from bench.c to
+ * bench_report.c (text, JSON and CSV), bench_summary.c and plot.c; and what bench.c asks of a
+ * device's implementations.
  */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -22,8 +23,9 @@ typedef struct bench_result {
     double one_by_one, one_by_one_ratio; /* a GPU's: the median, and as ratio */
     double gflops, peak_gflops, share;   /* NaN: not known */
     double amx_peak_gflops, amx_share;   /* of tile products; NaN where there are none */
-    double waited; /* the largest share of a sample's time that an implementation's threads waited for a core */
-    double ratio;  /* its time / libattn's, for libattn itself the least of these; NaN: not known */
+    /* the largest share of a sample's time that an implementation's threads waited for a core */
+    double waited;
+    double ratio; /* its time / libattn's, for libattn itself the least of these; NaN: not known */
     worker_report report;
 } bench_result;
 
@@ -72,8 +74,8 @@ void bench_measure(bench *b, int index);
 /* True if O is nowhere near attention, even of 16-bit numbers: something else was computed. */
 bool bench_is_wrong(const bench_result *result);
 
-/* The numbers of a result by the names that JSON and CSV give them: the name of the n-th, "" if the device has none of
- * that name, NULL beyond the last. */
+/* The numbers of a result by the names that JSON and CSV give them: the name of the n-th, "" if the
+ * device has none of that name, NULL beyond the last. */
 const char *bench_column(int n, int32_t device);
 double bench_get(const bench_result *r, int n);
 void bench_set(bench_result *r, int n, double value);
@@ -84,21 +86,21 @@ typedef struct bench_record {
 } bench_record;
 void bench_record_fill(bench_record *record, int32_t device, int argc, char **argv);
 
-/* An earlier run, from what --csv wrote; path "-": from stdin. Fills the record, and b's list, device, use and results.
- * Exits on what cannot be read. */
+/* An earlier run, from what --csv wrote; path "-": from stdin. Fills the record, and b's list,
+ * device, use and results. Exits on what cannot be read. */
 void bench_read(bench *b, const char *path, bench_record *record);
 
-/* The record; then the results of one problem, of all implementations; at the end means over all problems, for each
- * type and implementation beside libattn. */
+/* The record; then the results of one problem, of all implementations; at the end means over all
+ * problems, for each type and implementation beside libattn. */
 void bench_print_record(enum bench_format format, const bench_record *record);
 void bench_print(enum bench_format format, const bench_result *results, int count);
 void bench_print_summary(enum bench_format format, const bench_result *results, int count);
 
-/* Draws time and memory against N, with peers shares and ratios, through gnuplot into path (.svg or .png); possible
- * if there is a gnuplot and the file can be written, to be asked before hours of measuring. False with a sentence in
- * error. */
+/* Draws time and memory against N, with peers shares and ratios, through gnuplot into path (.svg or
+ * .png); possible if there is a gnuplot and the file can be written, to be asked before hours of
+ * measuring. False with a sentence in error. */
 bool bench_plot_possible(const char *path, char *error, size_t size);
-bool bench_plot(const bench_result *results, int count, const bench_record *record, const char *path, char *error,
-                size_t size);
+bool bench_plot(const bench_result *results, int count, const bench_record *record,
+                const char *path, char *error, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * bench_columns.c: the numbers of a bench_result by name: what bench_report.c writes and bench_read.c reads.
+ * bench_columns.c: the numbers of a bench_result by name: what bench_report.c writes and
+ * bench_read.c reads.
  */
 #include "bench.h"
 

@@ -1,14 +1,16 @@
 /*
- * bench_gpu.c: `attn bench --device cuda`: what a GPU's implementations do when bench.c asks them for samples in turn.
- * libattn is called from this process; PyTorch's backends, and the product of two matrices that stands for what the
- * tensor cores give, in one Python process on the same GPU (bench/peers/peers_cuda.py). Only one of the two has work on the
- * GPU at a time, and each times itself between two events of its own.
+ * bench_gpu.c: `attn bench --device cuda`: what a GPU's implementations do when bench.c asks them
+ * for samples in turn. libattn is called from this process; PyTorch's backends, and the product of
+ * two matrices that stands for what the tensor cores give, in one Python process on the same GPU
+ * (bench/peers/peers_cuda.py). Only one of the two has work on the GPU at a time, and each times
+ * itself between two events of its own.
  *
- * Power decides on clocks, and a kernel runs at the clock that those before it left behind: in turns of 20 ms the order
- * of implementations made differences of 20 %. Hence turns of a few calls (docs/cuda.md, "How it is measured").
+ * Power decides on clocks, and a kernel runs at the clock that those before it left behind: in
+ * turns of 20 ms the order of implementations made differences of 20 %. Hence turns of a few calls
+ * (docs/cuda.md, "How it is measured").
  *
- * A call is timed in two ways: replayed from a graph of calls, which is the GPU's own time, and enqueued one by one,
- * which on short problems is what enqueueing costs in C or in Python.
+ * A call is timed in two ways: replayed from a graph of calls, which is the GPU's own time, and
+ * enqueued one by one, which on short problems is what enqueueing costs in C or in Python.
  */
 #include "args.h"
 #include "bench.h"
@@ -48,7 +50,8 @@ static struct {
     const problem *shared_problem; /* whose tensors are there */
 } gpu;
 
-__attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_failure failure, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_failure failure,
+                                                       const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -58,7 +61,7 @@ __attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_fa
     return false;
 }
 
-/* ---- The problem ----------------------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------- */
 
 attn_status bench_gpu_open(void)
 {
@@ -107,11 +110,12 @@ static bool open_problem(worker *w, const problem *p)
     return true;
 }
 
-/* ---- libattn --------------------------------------------------------------------------------------------------- */
+/* ---- libattn --------------------------------------------------------------------------------- */
 
 static bool call_own(worker *w)
 {
-    return attn_forward(gpu.context, &gpu.args) == ATTN_OK || fail(w, WORKER_FAILED, "%s", attn_last_error());
+    return attn_forward(gpu.context, &gpu.args) == ATTN_OK ||
+           fail(w, WORKER_FAILED, "%s", attn_last_error());
 }
 
 static bool start_own(worker *w)
@@ -119,7 +123,8 @@ static bool start_own(worker *w)
     gpu.plan.struct_size = sizeof gpu.plan;
     attn_status status = attn_forward_plan(gpu.context, &gpu.tensors.args, &gpu.plan);
     if (status != ATTN_OK) {
-        return fail(w, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM, "%s", attn_last_error());
+        return fail(w, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM, "%s",
+                    attn_last_error());
     }
     gpu.args = gpu.tensors.args;
     for (int i = 0; i < ARGS_TENSORS; i++) {
@@ -174,7 +179,7 @@ static bool sample_own(worker *w, int64_t calls, worker_times *times)
     return ok;
 }
 
-/* ---- The others ------------------------------------------------------------------------------------------------ */
+/* ---- The others ------------------------------------------------------------------------------ */
 
 static cJSON *question(const char *what, const char *name)
 {
@@ -210,7 +215,8 @@ static bool start_peer(worker *w, const char *python)
     bool ok = has_python(python);
     if (ok && gpu.shared_problem != gpu.problem) {
         cJSON *q = question("problem", NULL);
-        ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) && agrees(peer_ask(&gpu.python, q));
+        ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) &&
+             agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;
     }
     ok = ok && agrees(peer_ask(&gpu.python, question("start", w->implementation)));
@@ -227,7 +233,7 @@ static bool sample_peer(worker *w, int64_t calls, worker_times *times)
     return agrees(answer) || fail(w, WORKER_REFUSED, "%s", gpu.python.why);
 }
 
-/* ---- As bench.c sees them -------------------------------------------------------------------------------------- */
+/* ---- As bench.c sees them -------------------------------------------------------------------- */
 
 static bool is_own(const worker *w)
 {
@@ -246,8 +252,8 @@ static bool sample(worker *w, int64_t calls, worker_times *times)
     return is_own(w) ? sample_own(w, calls, times) : sample_peer(w, calls, times);
 }
 
-/* Of a product of matrices of the problem's type, by PyTorch. In every fifth round: the heat of so large a product
- * lowers everyone's clock. */
+/* Of a product of matrices of the problem's type, by PyTorch. In every fifth round: the heat of so
+ * large a product lowers everyone's clock. */
 static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
 {
     static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
@@ -261,7 +267,8 @@ static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
             cJSON_AddStringToObject(q, "dtype", type[gpu.problem->dtype]);
             answer = peer_ask(&gpu.python, q);
         }
-        last = answer == NULL ? NAN : cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "flops")) * 1e-9;
+        last = answer == NULL ? NAN
+                              : cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "flops")) * 1e-9;
         cJSON_Delete(answer);
     }
     if (isnan(last) && !told) {
@@ -286,7 +293,8 @@ static bool finish(worker *w, worker_report *report)
                               .max_error = e.relative,
                               .c = e.c,
                               .rows = e.rows};
-    snprintf(report->kernel, sizeof report->kernel, "%s", own ? gpu.plan.kernel : gpu.python.kernel);
+    snprintf(report->kernel, sizeof report->kernel, "%s",
+             own ? gpu.plan.kernel : gpu.python.kernel);
     return true;
 }
 

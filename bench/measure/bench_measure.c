@@ -1,7 +1,7 @@
 /*
- * bench_measure.c: the order of measuring. Each implementation on the CPU is a process (worker.h), for a GPU see
- * bench_gpu.c; they are sampled in turn, round after round, with the ceiling of multiply-adds or of matrix products
- * measured in every round between them. Called by bench.c.
+ * bench_measure.c: the order of measuring. Each implementation on the CPU is a process (worker.h),
+ * for a GPU see bench_gpu.c; they are sampled in turn, round after round, with the ceiling of
+ * multiply-adds or of matrix products measured in every round between them. Called by bench.c.
  */
 #include "bench.h"
 
@@ -29,11 +29,13 @@ static void give_up(bench *b, bench_result *r, const worker *w)
     r->measured = false;
     snprintf(r->why, sizeof r->why, "%.1000s", w->why);
     if (w->failure != WORKER_REFUSED) {
-        b->status = cli_error(w->failure == WORKER_BAD_PROBLEM ? CLI_USAGE : CLI_INTERNAL, "%s", w->why);
+        b->status =
+            cli_error(w->failure == WORKER_BAD_PROBLEM ? CLI_USAGE : CLI_INTERNAL, "%s", w->why);
     }
 }
 
-/* The first timed call tells how many make a sample, and the slowest implementation how many rounds there are. */
+/* The first timed call tells how many make a sample, and the slowest implementation how many rounds
+ * there are. */
 static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
 {
     worker_times times;
@@ -47,14 +49,17 @@ static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
             continue;
         }
         slowest = fmax(slowest, times.seconds);
-        repeats[i] = times.seconds >= b->min_time ? 1 : (int64_t)(b->min_time / (times.seconds + 1e-9)) + 1;
+        repeats[i] =
+            times.seconds >= b->min_time ? 1 : (int64_t)(b->min_time / (times.seconds + 1e-9)) + 1;
     }
     return rounds_for(b, slowest);
 }
 
-/* Every second round goes backwards, and the ceiling is measured after another one each time, so that everyone follows
- * different others: what they leave behind (heat, caches) is not always the same. */
-static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats, int number)
+/* Every second round goes backwards, and the ceiling is measured after another one each time, so
+ * that everyone follows different others: what they leave behind (heat, caches) is not always the
+ * same. */
+static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats,
+                                  int number)
 {
     struct round round = {.peaks = {NAN, NAN}};
     int order[BENCH_IMPLEMENTATIONS], count = 0;
@@ -134,14 +139,15 @@ static void conclude_one(bench_result *r, const struct round *rounds, int count,
     r->one_by_one = one_by_one(rounds, count, i, -1);
     r->gflops = problem_flops(r->problem) / r->seconds.median * 1e-9;
     r->peak_gflops = stats_of(peak, count).median;
-    bool capped = i > 0 && r->problem->cpu[0] != '\0'; /* the cap is libattn's: others know nothing of it */
+    /* the cap is libattn's: others know nothing of it */
+    bool capped = i > 0 && r->problem->cpu[0] != '\0';
     r->share = capped || !(r->peak_gflops > 0) ? NAN : r->gflops / r->peak_gflops;
     r->amx_peak_gflops = stats_of(amx_peak, count).median;
     r->amx_share = r->gflops / r->amx_peak_gflops;
 }
 
-/* Ratios are taken round by round, so that what slows a machine down for a while cancels out. A wrong result has no
- * speed. */
+/* Ratios are taken round by round, so that what slows a machine down for a while cancels out. A
+ * wrong result has no speed. */
 static void conclude(bench *b, worker *w, bench_result *r, const struct round *rounds, int count)
 {
     r[0].ratio = r[0].one_by_one_ratio = NAN;
@@ -156,7 +162,8 @@ static void conclude(bench *b, worker *w, bench_result *r, const struct round *r
             conclude_one(&r[i], rounds, count, i);
         }
         if (i > 0) {
-            bool both = r[0].measured && !bench_is_wrong(&r[0]) && r[i].measured && !bench_is_wrong(&r[i]);
+            bool both =
+                r[0].measured && !bench_is_wrong(&r[0]) && r[i].measured && !bench_is_wrong(&r[i]);
             r[i].ratio = both ? over_rounds(rounds, count, i, 0).median : NAN;
             r[i].one_by_one_ratio = both ? one_by_one(rounds, count, i, 0) : NAN;
             r[0].ratio = fmin(r[0].ratio, r[i].ratio);
@@ -177,7 +184,8 @@ void bench_measure(bench *b, int index)
         r[i].problem = &b->list.problems[index];
         r[i].device = b->device;
         if (b->use[i] && b->status == CLI_OK) {
-            cli_progress("problem %d of %d: inputs and first call of %s", index + 1, b->list.count, name);
+            cli_progress("problem %d of %d: inputs and first call of %s", index + 1, b->list.count,
+                         name);
             r[i].measured = b->on->start(&w[i], name, b->python, r[i].problem);
             if (!r[i].measured) {
                 give_up(b, &r[i], &w[i]);

@@ -1,7 +1,7 @@
 /*
- * bench_read.c: `attn bench --from`: the results of an earlier run out of what --csv wrote then, columns by their
- * names, so that they can be shown, summed up and drawn again. Files of older versions lack columns: those numbers are
- * unknown.
+ * bench_read.c: `attn bench --from`: the results of an earlier run out of what --csv wrote then,
+ * columns by their names, so that they can be shown, summed up and drawn again. Files of older
+ * versions lack columns: those numbers are unknown.
  */
 #include "bench.h"
 
@@ -72,12 +72,14 @@ static void take_record(const struct reader *r, const char *line)
     };
     for (int i = 0; i < 3; i++) {
         if (strncmp(line, parts[i].name, strlen(parts[i].name)) == 0) {
-            snprintf(parts[i].to, parts[i].size, "%.*s", (int)parts[i].size - 1, line + strlen(parts[i].name));
+            snprintf(parts[i].to, parts[i].size, "%.*s", (int)parts[i].size - 1,
+                     line + strlen(parts[i].name));
         }
     }
 }
 
-/* Room for the results of one more problem, none of them there; they get their problem at the end, when it stays. */
+/* Room for the results of one more problem, none of them there; they get their problem at the end,
+ * when it stays. */
 static void add_problem(struct reader *r, const char *line)
 {
     bench *b = r->b;
@@ -85,13 +87,15 @@ static void add_problem(struct reader *r, const char *line)
         fail(r, "this is no problem:", line);
     }
     cli_add_problems(&b->list, line);
-    b->results = realloc(b->results, (size_t)b->list.count * BENCH_IMPLEMENTATIONS * sizeof *b->results);
+    b->results =
+        realloc(b->results, (size_t)b->list.count * BENCH_IMPLEMENTATIONS * sizeof *b->results);
     if (b->results == NULL) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
         bench_result *x = &b->results[(b->list.count - 1) * BENCH_IMPLEMENTATIONS + i];
-        *x = (bench_result){.implementation = b->on->names[i], .device = b->device, .why = "not in this file"};
+        *x = (bench_result){
+            .implementation = b->on->names[i], .device = b->device, .why = "not in this file"};
         for (int n = 0; bench_column(n, b->device) != NULL; n++) {
             bench_set(x, n, (double)NAN);
         }
@@ -114,8 +118,8 @@ static void take_field(bench_result *x, const char *name, const char *value)
     }
 }
 
-/* Where an implementation's result on a problem belongs; a problem goes on while its implementations follow each
- * other. */
+/* Where an implementation's result on a problem belongs; a problem goes on while its
+ * implementations follow each other. */
 static bench_result *place_of(struct reader *r, const char *implementation, const char *line)
 {
     bench *b = r->b;

@@ -30,9 +30,10 @@ static void print_on_gpu(const bench_result *r)
     if (isfinite(r->share)) {
         snprintf(share, sizeof share, "%.1f %%", 100 * r->share);
     }
-    printf("  %-11s %-31s %10s %9s .. %-9s %10s %9.1f %9s %9.1e", r->implementation, r->report.kernel,
-           cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1), cli_seconds(q3, r->seconds.q3),
-           cli_seconds(one_by_one, r->one_by_one), r->gflops * 1e-3, share, r->report.max_error);
+    printf("  %-11s %-31s %10s %9s .. %-9s %10s %9.1f %9s %9.1e", r->implementation,
+           r->report.kernel, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
+           cli_seconds(q3, r->seconds.q3), cli_seconds(one_by_one, r->one_by_one), r->gflops * 1e-3,
+           share, r->report.max_error);
     print_faster(r);
 }
 
@@ -42,15 +43,15 @@ static void print_on_cpu(const bench_result *r)
     char share[32] = "-", error[16] = "-";
     bool tiles = isfinite(r->amx_share) && strncmp(r->report.kernel, "amx_", 4) == 0;
     if (isfinite(r->share)) {
-        snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%", 100 * r->share,
-                 100 * r->amx_share);
+        snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%",
+                 100 * r->share, 100 * r->amx_share);
     }
     if (isfinite(r->report.max_error)) {
         snprintf(error, sizeof error, "%.1e", r->report.max_error);
     }
-    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9s", r->implementation, r->report.kernel,
-           r->report.threads, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
-           cli_seconds(q3, r->seconds.q3), r->gflops, share,
+    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9s", r->implementation,
+           r->report.kernel, r->report.threads, cli_seconds(median, r->seconds.median),
+           cli_seconds(q1, r->seconds.q1), cli_seconds(q3, r->seconds.q3), r->gflops, share,
            r->report.workspace_bytes > 0 ? cli_bytes(workspace, r->report.workspace_bytes) : "-",
            cli_bytes(rss, r->report.peak_rss_bytes), error);
     print_faster(r);
@@ -64,11 +65,11 @@ bool bench_is_wrong(const bench_result *r)
 static void print_head(bool gpu)
 {
     if (gpu) {
-        printf("%-13s %-31s %10s %22s %10s %9s %9s %9s\n", "", "kernel", "median", "quartiles     ", "one by one",
-               "TFLOP/s", "of matmul", "error");
+        printf("%-13s %-31s %10s %22s %10s %9s %9s %9s\n", "", "kernel", "median", "quartiles     ",
+               "one by one", "TFLOP/s", "of matmul", "error");
     } else {
-        printf("%-13s %-30s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median", "quartiles     ",
-               "GFLOP/s", "of peak", "workspace", "peak RSS", "error");
+        printf("%-13s %-30s %3s %10s %22s %9s %8s %10s %10s %9s\n", "", "kernel", "thr", "median",
+               "quartiles     ", "GFLOP/s", "of peak", "workspace", "peak RSS", "error");
     }
 }
 
@@ -93,7 +94,8 @@ static void print_text(const char *line, const bench_result *results, int count)
 
 static void add(cJSON *object, const char *name, double value)
 {
-    isfinite(value) ? cJSON_AddNumberToObject(object, name, value) : cJSON_AddNullToObject(object, name);
+    isfinite(value) ? cJSON_AddNumberToObject(object, name, value)
+                    : cJSON_AddNullToObject(object, name);
 }
 
 static void add_measured(cJSON *object, const bench_result *r)

@@ -1,5 +1,6 @@
 /*
- * bench_summary.c: what stands around the results of `attn bench`: where they come from, and their means at the end.
+ * bench_summary.c: what stands around the results of `attn bench`: where they come from, and their
+ * means at the end.
  */
 #include "bench.h"
 #include "gpu.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The record ------------------------------------------------------------------------------------------------ */
+/* ---- The record ------------------------------------------------------------------------------ */
 
 /* "NVIDIA H200, sm_90, 132 multiprocessors, 140 GiB, CUDA driver 13.0; " */
 static int describe_gpu(char *text, size_t size)
@@ -19,8 +20,9 @@ static int describe_gpu(char *text, size_t size)
     int driver;
     (void)gpu_count(&driver);
     gpu_describe(0, &p);
-    return snprintf(text, size, "%s, sm_%d%d, %d multiprocessors, %s, CUDA driver %d.%d; ", p.name, p.major, p.minor,
-                    p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes), driver / 1000, driver % 1000 / 10);
+    return snprintf(text, size, "%s, sm_%d%d, %d multiprocessors, %s, CUDA driver %d.%d; ", p.name,
+                    p.major, p.minor, p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes),
+                    driver / 1000, driver % 1000 / 10);
 }
 
 /* "AMD EPYC, 2 cores, avx2, L2 512 KiB" */
@@ -47,7 +49,8 @@ static void write_command(char *text, size_t size, int argc, char **argv)
     size_t used = 0;
     for (int i = 0; i < argc && used < size; i++) {
         const char *quote = i > 0 && strpbrk(argv[i], " {}*$") != NULL ? "\"" : "";
-        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s", i > 0 ? " " : "", quote, argv[i], quote);
+        used += (size_t)snprintf(text + used, size - used, "%s%s%s%s", i > 0 ? " " : "", quote,
+                                 argv[i], quote);
     }
 }
 
@@ -68,11 +71,12 @@ void bench_print_record(enum bench_format format, const bench_record *record)
         cJSON_AddStringToObject(object, "command", record->command);
         cli_print_json(object);
     } else {
-        printf("# machine: %s\n# commit: %s\n# command: %s\n", record->machine, record->commit, record->command);
+        printf("# machine: %s\n# commit: %s\n# command: %s\n", record->machine, record->commit,
+               record->command);
     }
 }
 
-/* ---- Means ----------------------------------------------------------------------------------------------------- */
+/* ---- Means ----------------------------------------------------------------------------------- */
 
 struct mean {
     int cells;
@@ -96,7 +100,8 @@ static struct mean mean_of(const bench_result *r, int count, int32_t dtype, cons
     return mean;
 }
 
-static void print_mean(enum bench_format format, const char *dtype, const char *against, const struct mean *mean)
+static void print_mean(enum bench_format format, const char *dtype, const char *against,
+                       const struct mean *mean)
 {
     char line[BENCH_MAX_LINE];
     double geometric = exp(mean->logarithms / mean->cells);
@@ -111,8 +116,8 @@ static void print_mean(enum bench_format format, const char *dtype, const char *
         cJSON_AddStringToObject(object, "least_problem", line);
         cli_print_json(object);
     } else {
-        printf("# %-4s libattn / %-16s %3d problems, geometric mean %6.2f, least %6.2f: %s\n", dtype, against,
-               mean->cells, geometric, mean->least, line);
+        printf("# %-4s libattn / %-16s %3d problems, geometric mean %6.2f, least %6.2f: %s\n",
+               dtype, against, mean->cells, geometric, mean->least, line);
     }
 }
 
@@ -126,9 +131,11 @@ void bench_print_summary(enum bench_format format, const bench_result *results, 
                 break; /* a device with fewer */
             }
             bool ours = strcmp(results[i].implementation, "libattn") == 0;
-            struct mean mean = mean_of(results, count, dtype, ours ? NULL : results[i].implementation);
+            struct mean mean =
+                mean_of(results, count, dtype, ours ? NULL : results[i].implementation);
             if (mean.cells > 0) {
-                print_mean(format, name[dtype], ours ? "the fastest" : results[i].implementation, &mean);
+                print_mean(format, name[dtype], ours ? "the fastest" : results[i].implementation,
+                           &mean);
             }
         }
     }

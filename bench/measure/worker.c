@@ -1,5 +1,6 @@
 /*
- * worker.c: see worker.h. Parent and child talk in fixed structs over two pipes: one request, one reply.
+ * worker.c: see worker.h. Parent and child talk in fixed structs over two pipes: one request, one
+ * reply.
  */
 #include "worker.h"
 #include "cli.h"
@@ -60,7 +61,7 @@ static bool write_all(int file, const void *data, size_t size)
     return true;
 }
 
-/* ---- The child ------------------------------------------------------------------------------------------------- */
+/* ---- The child ------------------------------------------------------------------------------- */
 
 enum kind { LIBATTN, STANDARD, PEER };
 
@@ -69,7 +70,8 @@ struct child {
     const char *implementation, *python;
     peer peer;
     problem_tensors tensors;
-    attn_forward_args args; /* on the tensors, or on copies: f32 for standard attention, shared memory for a peer */
+    /* on the tensors, or on copies: f32 for standard attention, shared memory for a peer */
+    attn_forward_args args;
     attn_backward_args grad;
     int32_t pass; /* enum problem_pass: what a call is */
     attn_context *context;
@@ -78,8 +80,8 @@ struct child {
     double workspace_bytes;
 };
 
-__attribute__((format(printf, 3, 4))) static bool fail(struct reply *r, enum worker_failure failure, const char *format,
-                                                       ...)
+__attribute__((format(printf, 3, 4))) static bool fail(struct reply *r, enum worker_failure failure,
+                                                       const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -91,8 +93,10 @@ __attribute__((format(printf, 3, 4))) static bool fail(struct reply *r, enum wor
 
 static bool fail_status(struct reply *r, attn_status status)
 {
-    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED || status == ATTN_ERR_OVERFLOW;
-    return fail(r, blame ? WORKER_BAD_PROBLEM : WORKER_FAILED, "%s: %s", attn_status_string(status), attn_last_error());
+    bool blame = status == ATTN_ERR_INVALID_ARGUMENT || status == ATTN_ERR_UNSUPPORTED ||
+                 status == ATTN_ERR_OVERFLOW;
+    return fail(r, blame ? WORKER_BAD_PROBLEM : WORKER_FAILED, "%s: %s", attn_status_string(status),
+                attn_last_error());
 }
 
 static bool call(struct child *c, struct reply *r)
@@ -108,8 +112,8 @@ static bool call(struct child *c, struct reply *r)
     return status == ATTN_OK || fail_status(r, status);
 }
 
-/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by the time that it has a core, so
- * that the load of others does not count; several by the clock. */
+/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by the time
+ * that it has a core, so that the load of others does not count; several by the clock. */
 static bool sample(struct child *c, int64_t repeats, struct reply *r)
 {
     bool one = c->plan.threads == 1;
@@ -146,7 +150,9 @@ static const char *refusal(const struct child *c, const problem_tensors *shapes)
     if (c->kind == PEER) {
         a.bias.data = NULL, a.dropout_p = 0; /* bench/peers/peers.py has both */
     }
-    return c->kind == LIBATTN ? NULL : c->kind == STANDARD ? standard_refuses(&a) : peer_refuses(&a);
+    return c->kind == LIBATTN    ? NULL
+           : c->kind == STANDARD ? standard_refuses(&a)
+                                 : peer_refuses(&a);
 }
 
 /* Without touching Q, K, V: can it be done? */
@@ -159,7 +165,8 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     double bytes = problem_tensors_bytes(&shapes);
     if (bytes > cli_free_memory()) {
         problem_tensors_free(&shapes);
-        return fail(r, WORKER_BAD_PROBLEM, "its tensors of %.3g GiB do not fit into this machine's free memory",
+        return fail(r, WORKER_BAD_PROBLEM,
+                    "its tensors of %.3g GiB do not fit into this machine's free memory",
                     bytes * 0x1p-30);
     }
     attn_status status = problem_context(p, &c->context);
@@ -171,9 +178,10 @@ static bool plan(struct child *c, const problem *p, struct reply *r)
     if (status == ATTN_OK && c->pass != PASS_FORWARD) {
         status = attn_backward_workspace(c->context, &shapes.grad, &backward);
     }
-    c->workspace_bytes = c->kind == STANDARD  ? standard_workspace(&shapes.args)
-                         : c->kind == LIBATTN ? fmax((double)c->plan.workspace_bytes, (double)backward)
-                                              : 0;
+    c->workspace_bytes = c->kind == STANDARD ? standard_workspace(&shapes.args)
+                         : c->kind == LIBATTN
+                             ? fmax((double)c->plan.workspace_bytes, (double)backward)
+                             : 0;
     const char *refuses = status != ATTN_OK ? NULL : refusal(c, &shapes);
     problem_tensors_free(&shapes);
     if (status != ATTN_OK) {
@@ -208,11 +216,13 @@ static bool prepare(struct child *c, const problem *p, struct reply *r)
     if (c->kind == STANDARD && !standard_adopt(&c->tensors.args, &c->args, &copies)) {
         return fail(r, WORKER_FAILED, "out of memory for copies of the tensors in f32");
     }
-    const peer_task task = {c->implementation, c->plan.threads, c->pass, c->tensors.grad.d_bias.data != NULL};
+    const peer_task task = {c->implementation, c->plan.threads, c->pass,
+                            c->tensors.grad.d_bias.data != NULL};
     if (c->kind == PEER && !peer_start(&c->peer, c->python, &task, &c->tensors.args, &c->args)) {
         return fail(r, WORKER_REFUSED, "%s", c->peer.why);
     }
-    attn_status status = c->kind == LIBATTN ? attn_forward(c->context, &c->args) : ATTN_OK; /* O and LSE */
+    /* O and LSE */
+    attn_status status = c->kind == LIBATTN ? attn_forward(c->context, &c->args) : ATTN_OK;
     return status == ATTN_OK ? sample(c, 1, r) : fail_status(r, status);
 }
 
@@ -221,7 +231,8 @@ static void report_error(const struct child *c, worker_report *report)
     errors e;
     if (c->kind == PEER && c->args.dropout_p > 0) {
         report->max_error = report->c = NAN;
-        snprintf(report->not_compared, sizeof report->not_compared, "it drops positions of its own choice");
+        snprintf(report->not_compared, sizeof report->not_compared,
+                 "it drops positions of its own choice");
         return;
     }
     errors_measure(&c->args, 0, &e);
@@ -254,16 +265,21 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
 
 static enum kind kind_of(const char *implementation)
 {
-    return strcmp(implementation, "libattn") == 0 ? LIBATTN : strcmp(implementation, "standard") == 0 ? STANDARD : PEER;
+    return strcmp(implementation, "libattn") == 0    ? LIBATTN
+           : strcmp(implementation, "standard") == 0 ? STANDARD
+                                                     : PEER;
 }
 
-static void run_child(const char *implementation, const char *python, const problem *p, int in, int out)
+static void run_child(const char *implementation, const char *python, const problem *p, int in,
+                      int out)
 {
-    struct child c = {.kind = kind_of(implementation), .implementation = implementation, .python = python};
+    struct child c = {
+        .kind = kind_of(implementation), .implementation = implementation, .python = python};
     struct reply reply = {0};
     struct request request;
     bool go_on = prepare(&c, p, &reply);
-    while (write_all(out, &reply, sizeof reply) && go_on && read_all(in, &request, sizeof request)) {
+    while (write_all(out, &reply, sizeof reply) && go_on &&
+           read_all(in, &request, sizeof request)) {
         memset(&reply, 0, sizeof reply);
         go_on = serve(&c, &request, &reply) && request.operation != FINISH;
         /* Let threads that still spin go to sleep before another implementation has its turn. */
@@ -272,7 +288,7 @@ static void run_child(const char *implementation, const char *python, const prob
     _exit(0);
 }
 
-/* ---- The parent ------------------------------------------------------------------------------------------------ */
+/* ---- The parent ------------------------------------------------------------------------------ */
 
 static void close_worker(worker *w)
 {
@@ -314,7 +330,8 @@ static bool receive(worker *w, struct reply *r)
 
 static bool ask(worker *w, struct request request, struct reply *r)
 {
-    write_all(w->to, &request, sizeof request); /* if nobody is there any more, the reply will be missing too */
+    /* if nobody is there any more, the reply will be missing too */
+    write_all(w->to, &request, sizeof request);
     return receive(w, r);
 }
 

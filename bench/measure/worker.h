@@ -1,7 +1,7 @@
 /*
- * worker.h: one implementation of attention at work on one problem, in a process of its own, so that its peak memory
- * is its own and a crash or the kernel's out-of-memory killer ends only it. The parent asks for samples in turn, hence
- * several workers can be measured alternately.
+ * worker.h: one implementation of attention at work on one problem, in a process of its own, so
+ * that its peak memory is its own and a crash or the kernel's out-of-memory killer ends only it.
+ * The parent asks for samples in turn, hence several workers can be measured alternately.
  */
 #ifndef CLI_WORKER_H
 #define CLI_WORKER_H
@@ -24,7 +24,8 @@ typedef struct worker {
 /* Of a call, the mean of several. */
 typedef struct worker_times {
     double seconds;
-    double waited;     /* of threads for a core meanwhile; 0 for one thread, whose seconds are those that it had one */
+    /* of threads for a core meanwhile; 0 for one thread, whose seconds are those that it had one */
+    double waited;
     double one_by_one; /* a GPU's: seconds if calls are enqueued one by one */
 } worker_times;
 
@@ -45,8 +46,8 @@ typedef struct worker_report {
     char not_compared[48];  /* why O was not compared with float64, errors unknown; or "" */
 } worker_report;
 
-/* Starts the process, makes the tensors and calls the implementation once. python is the interpreter for peers. False:
- * see why. */
+/* Starts the process, makes the tensors and calls the implementation once. python is the
+ * interpreter for peers. False: see why. */
 bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
 
 /* `repeats` calls in a row. */

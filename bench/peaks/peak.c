@@ -1,6 +1,7 @@
 /*
- * peak.c: see peak.h. A loop of twelve independent chains per instruction set and type, enough to cover the latency
- * of the multiply-add units of current cores (4 cycles x 2 units), and few enough for 16 registers.
+ * peak.c: see peak.h. A loop of twelve independent chains per instruction set and type, enough to
+ * cover the latency of the multiply-add units of current cores (4 cycles x 2 units), and few enough
+ * for 16 registers.
  */
 #include "peak.h"
 #include "stats.h"
@@ -25,24 +26,31 @@
 
 enum { CHAINS = 12, MAX_THREADS = 256 };
 
-static volatile double factor = 0.999, summand = 0.001; /* so that nothing is known at compile time */
+/* so that nothing is known at compile time */
+static volatile double factor = 0.999, summand = 0.001;
 static _Thread_local volatile double sink;
 
-/* void name(long n): n rounds of CHAINS multiply-adds. The chains start apart, or the compiler would make them one. */
-#define DEFINE_LOOP(name, target, vector, element, set1, fma, first)                                            \
-    TARGET(target) static void name(long n)                                                                     \
-    {                                                                                                           \
-        vector a = set1((element)factor), b = set1((element)summand);                                           \
-        vector x0 = set1((element)0), x1 = set1((element)1), x2 = set1((element)2), x3 = set1((element)3);      \
-        vector x4 = set1((element)4), x5 = set1((element)5), x6 = set1((element)6), x7 = set1((element)7);      \
-        vector x8 = set1((element)8), x9 = set1((element)9), x10 = set1((element)10), x11 = set1((element)11);  \
-        for (long i = 0; i < n; i++) {                                                                          \
-            x0 = fma(x0, a, b), x1 = fma(x1, a, b), x2 = fma(x2, a, b), x3 = fma(x3, a, b), x4 = fma(x4, a, b); \
-            x5 = fma(x5, a, b), x6 = fma(x6, a, b), x7 = fma(x7, a, b), x8 = fma(x8, a, b), x9 = fma(x9, a, b); \
-            x10 = fma(x10, a, b), x11 = fma(x11, a, b);                                                         \
-        }                                                                                                       \
-        x0 = fma(fma(x0, x1, x2), fma(x3, x4, x5), fma(fma(x6, x7, x8), x9, fma(x10, x11, b)));                 \
-        sink = (double)first(x0);                                                                               \
+/* void name(long n): n rounds of CHAINS multiply-adds. The chains start apart, or the compiler
+ * would make them one. */
+#define DEFINE_LOOP(name, target, vector, element, set1, fma, first)                            \
+    TARGET(target) static void name(long n)                                                     \
+    {                                                                                           \
+        vector a = set1((element)factor), b = set1((element)summand);                           \
+        vector x0 = set1((element)0), x1 = set1((element)1), x2 = set1((element)2),             \
+               x3 = set1((element)3);                                                           \
+        vector x4 = set1((element)4), x5 = set1((element)5), x6 = set1((element)6),             \
+               x7 = set1((element)7);                                                           \
+        vector x8 = set1((element)8), x9 = set1((element)9), x10 = set1((element)10),           \
+               x11 = set1((element)11);                                                         \
+        for (long i = 0; i < n; i++) {                                                          \
+            x0 = fma(x0, a, b), x1 = fma(x1, a, b), x2 = fma(x2, a, b), x3 = fma(x3, a, b),     \
+            x4 = fma(x4, a, b);                                                                 \
+            x5 = fma(x5, a, b), x6 = fma(x6, a, b), x7 = fma(x7, a, b), x8 = fma(x8, a, b),     \
+            x9 = fma(x9, a, b);                                                                 \
+            x10 = fma(x10, a, b), x11 = fma(x11, a, b);                                         \
+        }                                                                                       \
+        x0 = fma(fma(x0, x1, x2), fma(x3, x4, x5), fma(fma(x6, x7, x8), x9, fma(x10, x11, b))); \
+        sink = (double)first(x0);                                                               \
     }
 
 #define SAME(x) (x)
@@ -51,9 +59,11 @@ static _Thread_local volatile double sink;
 DEFINE_LOOP(scalar_f32, "fma", float, float, SAME, fmaf, SAME)
 DEFINE_LOOP(scalar_f64, "fma", double, double, SAME, fma, SAME)
 DEFINE_LOOP(avx2_f32, "avx2,fma", __m256, float, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_cvtss_f32)
-DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_pd, _mm256_cvtsd_f64)
+DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_pd,
+            _mm256_cvtsd_f64)
 DEFINE_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
-DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd, _mm512_cvtsd_f64)
+DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd,
+            _mm512_cvtsd_f64)
 #elif defined(__aarch64__)
 #define NEON_FMA_F32(x, a, b) vfmaq_f32(b, x, a)
 #define NEON_FMA_F64(x, a, b) vfmaq_f64(b, x, a)
@@ -74,13 +84,18 @@ static const struct loop {
     void (*run)(long n);
 } loops[] = {
 #if defined(__x86_64__)
-    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},      {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
-    {"avx512_f32", 2 * CHAINS * 16, avx512_f32}, {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
-    {"amx_", 2 * CHAINS * 16, avx512_f32}, /* what tiles are compared with; their own ceiling is peak_amx */
+    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},
+    {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
+    {"avx512_f32", 2 * CHAINS * 16, avx512_f32},
+    {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
+    /* what tiles are compared with; their own ceiling is peak_amx */
+    {"amx_", 2 * CHAINS * 16, avx512_f32},
 #elif defined(__aarch64__)
-    {"neon_f32", 2 * CHAINS * 4, neon_f32},      {"neon_f64", 2 * CHAINS * 2, neon_f64},
+    {"neon_f32", 2 * CHAINS * 4, neon_f32},
+    {"neon_f64", 2 * CHAINS * 2, neon_f64},
 #endif
-    {"scalar_f32", 2 * CHAINS, scalar_f32},      {"scalar_f64", 2 * CHAINS, scalar_f64},
+    {"scalar_f32", 2 * CHAINS, scalar_f32},
+    {"scalar_f64", 2 * CHAINS, scalar_f64},
 };
 
 /* Asks the processor, since emulated kernels need not be what it can do. */
@@ -95,7 +110,7 @@ static bool can_run(const char *kernel)
 #endif
 }
 
-/* ---- Threads at once ------------------------------------------------------------------------------------------- */
+/* ---- Threads at once ------------------------------------------------------------------------- */
 
 struct share {
     const struct loop *loop; /* multiply-adds, or NULL: */
@@ -155,7 +170,8 @@ static double run_threads(const struct share *shares, int threads)
         share[t] = *shares;
         share[t].start = &start;
         share[t].clock = threads == 1 ? stats_used : stats_now;
-        share[t].buffer = shares->buffer == NULL ? NULL : shares->buffer + (size_t)t * share[t].words;
+        share[t].buffer =
+            shares->buffer == NULL ? NULL : shares->buffer + (size_t)t * share[t].words;
         if (t > 0 && pthread_create(&id[t], NULL, run_share, &share[t]) != 0) {
             abort(); /* the others wait at the barrier */
         }
@@ -185,7 +201,8 @@ double peak_fma(const char *kernel, int threads, double seconds)
 double peak_amx(int threads, double seconds)
 {
     attn_info info = {.struct_size = sizeof info};
-    if (attn_get_info(NULL, &info) != ATTN_OK || strstr(info.cpu_features, "amx") == NULL || peak_amx_loop(1) == 0) {
+    if (attn_get_info(NULL, &info) != ATTN_OK || strstr(info.cpu_features, "amx") == NULL ||
+        peak_amx_loop(1) == 0) {
         return 0;
     }
     struct share share = {.tiles = true, .seconds = seconds};

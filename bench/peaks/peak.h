@@ -1,22 +1,25 @@
 /*
- * peak.h: the ceilings of this machine, measured: multiply-adds that never leave the registers, products of
- * tiles, and reading memory. Both with a number of threads at once.
+ * peak.h: the ceilings of this machine, measured: multiply-adds that never leave the registers,
+ * products of tiles, and reading memory. Both with a number of threads at once.
  */
 #ifndef CLI_PEAK_H
 #define CLI_PEAK_H
 
-/* GFLOP/s of independent multiply-adds in the vectors of a kernel table ("avx2_f32", for "amx_bf16" AVX-512's) over
- * about `seconds`; 0 if the CPU lacks the instructions (emulated kernels), or for an unknown name. */
+/* GFLOP/s of independent multiply-adds in the vectors of a kernel table ("avx2_f32", for "amx_bf16"
+ * AVX-512's) over about `seconds`; 0 if the CPU lacks the instructions (emulated kernels), or for
+ * an unknown name. */
 double peak_fma(const char *kernel, int threads, double seconds);
 
-/* GFLOP/s of products of random bf16 tiles from the L1 cache (AMX); 0 where this process has none. */
+/* GFLOP/s of products of random bf16 tiles from the L1 cache (AMX); 0 where this process has
+ * none. */
 double peak_amx(int threads, double seconds);
 
-/* peak_amx.c: n rounds of them; returns the operations done, 0 if the compiler or the processor knows
- * no AMX. Only where a context has asked the system for it. */
+/* peak_amx.c: n rounds of them; returns the operations done, 0 if the compiler or the processor
+ * knows no AMX. Only where a context has asked the system for it. */
 double peak_amx_loop(long n);
 
-/* GB/s (10^9) of reading a buffer larger than the caches, over about `seconds`; 0 if there is no memory for it. */
+/* GB/s (10^9) of reading a buffer larger than the caches, over about `seconds`; 0 if there is no
+ * memory for it. */
 double peak_read(int threads, double seconds);
 
 #endif

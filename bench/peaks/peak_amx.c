@@ -1,7 +1,7 @@
 /*
- * peak_amx.c: the loop behind peak_amx: products of bf16 tiles, four accumulators and one tile loaded from the L1 cache
- * per product, as in the inner loop of a matrix product. The data are random: on zeros the unit is up to a quarter
- * faster than on anything that means something.
+ * peak_amx.c: the loop behind peak_amx: products of bf16 tiles, four accumulators and one tile
+ * loaded from the L1 cache per product, as in the inner loop of a matrix product. The data are
+ * random: on zeros the unit is up to a quarter faster than on anything that means something.
  */
 #include "peak.h"
 
@@ -20,14 +20,16 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { TILES = 16, ELEMENTS = 16 * 32, PRODUCTS = 4 }; /* 16 KiB of tiles: half for the left side, half for the right */
+/* 16 KiB of tiles: half for the left side, half for the right */
+enum { TILES = 16, ELEMENTS = 16 * 32, PRODUCTS = 4 };
 
 static _Alignas(64) uint16_t tile[TILES][ELEMENTS];
 
 static void fill(void)
 {
     for (int i = 0; i < TILES * ELEMENTS; i++) {
-        tile[i / ELEMENTS][i % ELEMENTS] = half_bf16_from_double(inputs_normal(inputs_bits(1, INPUTS_Q, i)));
+        tile[i / ELEMENTS][i % ELEMENTS] =
+            half_bf16_from_double(inputs_normal(inputs_bits(1, INPUTS_Q, i)));
     }
 }
 
@@ -61,7 +63,8 @@ __attribute__((target("amx-tile,amx-bf16"))) static void multiply(long n)
 static bool has_tiles(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1); /* AMX-BF16, AMX-TILE */
+    /* AMX-BF16, AMX-TILE */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1);
 }
 
 double peak_amx_loop(long n)

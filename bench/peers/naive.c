@@ -49,7 +49,8 @@ static void probabilities(const attn_forward_args *a, const double *q, const dou
 
 static void head(const attn_forward_args *a, int64_t b, int64_t h, double *memory)
 {
-    int64_t nk = a->k.shape[1], d = a->k.shape[3], dv = a->v.shape[3], kv_head = h / (a->q.shape[2] / a->k.shape[2]);
+    int64_t nk = a->k.shape[1], d = a->k.shape[3], dv = a->v.shape[3],
+            kv_head = h / (a->q.shape[2] / a->k.shape[2]);
     double *k = memory, *v = k + nk * d, *p = v + nk * dv, *q = p + nk;
     read_rows(&a->k, b, kv_head, k);
     read_rows(&a->v, b, kv_head, v);
@@ -69,7 +70,8 @@ static void head(const attn_forward_args *a, int64_t b, int64_t h, double *memor
 bool naive_forward(const attn_forward_args *a)
 {
     int64_t nk = a->k.shape[1], d = a->k.shape[3];
-    double *memory = malloc((size_t)(nk * (d + a->v.shape[3] + 1) + a->q.shape[1] * d) * sizeof *memory);
+    double *memory =
+        malloc((size_t)(nk * (d + a->v.shape[3] + 1) + a->q.shape[1] * d) * sizeof *memory);
     for (int64_t n = 0; memory != NULL && n < a->q.shape[0] * a->q.shape[2]; n++) {
         head(a, n / a->q.shape[2], n % a->q.shape[2], memory);
     }

@@ -1,7 +1,8 @@
 /*
- * naive.h: standard attention as it is written down, with every intermediate tensor in the type of the inputs: the
- * scores, the probabilities and O are rounded to it, sums run from the first term to the last in f32 (f64 for f64).
- * The baseline of `attn check --accuracy`; standard.h is the one for speed.
+ * naive.h: standard attention as it is written down, with every intermediate tensor in the type of
+ * the inputs: the scores, the probabilities and O are rounded to it, sums run from the first term
+ * to the last in f32 (f64 for f64). The baseline of `attn check --accuracy`; standard.h is the one
+ * for speed.
  */
 #ifndef CLI_NAIVE_H
 #define CLI_NAIVE_H

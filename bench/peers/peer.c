@@ -33,7 +33,7 @@ const char *peer_refuses(const attn_forward_args *a)
     return standard_not_plain(a);
 }
 
-/* ---- Shared memory --------------------------------------------------------------------------------------------- */
+/* ---- Shared memory --------------------------------------------------------------------------- */
 
 static size_t bytes_of(const attn_tensor *t)
 {
@@ -64,7 +64,8 @@ static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, 
 {
     static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
     cJSON *place = cJSON_AddObjectToObject(question, name);
-    cJSON *shape = cJSON_AddArrayToObject(place, "shape"), *stride = cJSON_AddArrayToObject(place, "stride");
+    cJSON *shape = cJSON_AddArrayToObject(place, "shape"),
+          *stride = cJSON_AddArrayToObject(place, "stride");
     for (int n = 0; n < 4; n++) {
         cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)t->shape[n]));
         cJSON_AddItemToArray(stride, cJSON_CreateNumber((double)t->stride[n]));
@@ -104,7 +105,7 @@ bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, 
     return true;
 }
 
-/* ---- Python ---------------------------------------------------------------------------------------------------- */
+/* ---- Python ---------------------------------------------------------------------------------- */
 
 bool peer_open(peer *p, const char *python, const char *script)
 {
@@ -147,7 +148,8 @@ cJSON *peer_ask(peer *p, cJSON *question)
     const char *refused = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "refused"));
     p->rss = reply == NULL ? p->rss : cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "rss"));
     if (reply == NULL || refused != NULL) {
-        snprintf(p->why, sizeof p->why, "%s", refused != NULL ? refused : "the Python process ended before its time");
+        snprintf(p->why, sizeof p->why, "%s",
+                 refused != NULL ? refused : "the Python process ended before its time");
         cJSON_Delete(reply);
         return NULL;
     }
@@ -158,7 +160,7 @@ cJSON *peer_ask(peer *p, cJSON *question)
     return reply;
 }
 
-/* ---- bench/peers/peers.py -------------------------------------------------------------------------------------------- */
+/* ---- bench/peers/peers.py -------------------------------------------------------------------- */
 
 bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
                 attn_forward_args *own)

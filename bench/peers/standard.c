@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Softmax --------------------------------------------------------------------------------------------------- */
+/* ---- Softmax --------------------------------------------------------------------------------- */
 
 enum { LANES = 64, MAX_THREADS = 256 };
 
@@ -81,19 +81,19 @@ static void softmax_threaded(const struct rows *all, int threads)
     }
 }
 
-/* ---- OpenBLAS -------------------------------------------------------------------------------------------------- */
+/* ---- OpenBLAS -------------------------------------------------------------------------------- */
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 }; /* cblas.h's values */
 
 static struct {
     char name[32]; /* "openblas Haswell" */
-    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
-                  const float *b, int ldb, float beta, float *c, int ldc);
+    void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                  const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
     void (*set_num_threads)(int threads);
 } blas;
 
-/* OpenBLAS knows CPUs by model, and takes SSE kernels on one that is newer than itself: name a core by what the CPU
- * can do instead, unless the user has. */
+/* OpenBLAS knows CPUs by model, and takes SSE kernels on one that is newer than itself: name a core
+ * by what the CPU can do instead, unless the user has. */
 static void name_core(void)
 {
 #if defined(__x86_64__)
@@ -132,7 +132,7 @@ const char *standard_kernel(void)
     return blas.name;
 }
 
-/* ---- Attention ------------------------------------------------------------------------------------------------- */
+/* ---- Attention ------------------------------------------------------------------------------- */
 
 static int64_t padded(int64_t nk)
 {
@@ -181,7 +181,8 @@ const char *standard_refuses(const attn_forward_args *a)
 /* sgemm reads rows of adjacent elements at a positive distance that fits an int. */
 static bool fits_blas(const attn_tensor *t)
 {
-    return t->dtype == ATTN_F32 && t->stride[3] == 1 && t->stride[1] >= t->shape[3] && t->stride[1] <= INT32_MAX;
+    return t->dtype == ATTN_F32 && t->stride[3] == 1 && t->stride[1] >= t->shape[3] &&
+           t->stride[1] <= INT32_MAX;
 }
 
 static int64_t elements(const attn_tensor *t)
@@ -195,7 +196,8 @@ static void widen(const attn_tensor *t, attn_tensor *copy, float *to)
     *copy = attn_tensor_bshd(to, ATTN_F32, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
     for (int64_t n = 0, all = elements(t); n < all; n++) {
         int64_t i3 = n % t->shape[3], i2 = n / t->shape[3] % t->shape[2];
-        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1], i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
+        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1],
+                i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
         to[n] = (float)oracle_element(t, i0, i1, i2, i3);
     }
 }
@@ -213,7 +215,8 @@ bool standard_adopt(const attn_forward_args *a, attn_forward_args *own, void **m
         widen(&a->q, &own->q, f);
         widen(&a->k, &own->k, f + q);
         widen(&a->v, &own->v, f + q + k);
-        own->o = attn_tensor_bshd(f + q + k + v, ATTN_F32, a->o.shape[0], a->o.shape[1], a->o.shape[2], a->o.shape[3]);
+        own->o = attn_tensor_bshd(f + q + k + v, ATTN_F32, a->o.shape[0], a->o.shape[1],
+                                  a->o.shape[2], a->o.shape[3]);
         *memory = f;
     }
     return f != NULL;
@@ -231,19 +234,24 @@ static float *rows_of(const attn_tensor *t, int64_t b, int64_t h)
 
 void standard_forward(const attn_forward_args *a, int threads, float *scores)
 {
-    int64_t nq = a->q.shape[1], nk = a->k.shape[1], heads = a->q.shape[2], group = heads / a->k.shape[2];
+    int64_t nq = a->q.shape[1], nk = a->k.shape[1], heads = a->q.shape[2],
+            group = heads / a->k.shape[2];
     int d = (int)a->q.shape[3], dv = (int)a->v.shape[3], stride = (int)padded(nk);
     float scale = (float)(a->flags & ATTN_SCALE ? a->softmax_scale : 1 / sqrt((double)d));
-    int64_t diagonal = !(a->flags & ATTN_CAUSAL) ? INT64_MAX / 2 : a->flags & ATTN_TOP_LEFT ? 0 : nk - nq;
+    int64_t diagonal = !(a->flags & ATTN_CAUSAL)  ? INT64_MAX / 2
+                       : a->flags & ATTN_TOP_LEFT ? 0
+                                                  : nk - nq;
     threads = threads > MAX_THREADS ? MAX_THREADS : threads;
     struct rows rows = {scores, 0, nq, nk, stride, diagonal, best_softmax()};
     blas.set_num_threads(threads);
     for (int64_t n = 0; n < a->q.shape[0] * heads; n++) {
         int64_t b = n / heads, h = n % heads;
-        blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, (int)nq, (int)nk, d, scale, rows_of(&a->q, b, h),
-                   (int)a->q.stride[1], rows_of(&a->k, b, h / group), (int)a->k.stride[1], 0.0f, scores, stride);
+        blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, (int)nq, (int)nk, d, scale,
+                   rows_of(&a->q, b, h), (int)a->q.stride[1], rows_of(&a->k, b, h / group),
+                   (int)a->k.stride[1], 0.0f, scores, stride);
         softmax_threaded(&rows, nq < threads ? 1 : threads);
-        blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, (int)nq, dv, (int)nk, 1.0f, scores, stride,
-                   rows_of(&a->v, b, h / group), (int)a->v.stride[1], 0.0f, rows_of(&a->o, b, h), (int)a->o.stride[1]);
+        blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, (int)nq, dv, (int)nk, 1.0f, scores,
+                   stride, rows_of(&a->v, b, h / group), (int)a->v.stride[1], 0.0f,
+                   rows_of(&a->o, b, h), (int)a->o.stride[1]);
     }
 }

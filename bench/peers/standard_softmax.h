@@ -1,14 +1,14 @@
 /*
- * standard_softmax.h: s = exp(s - max) / sum of one row, in place, as plain loops for the compiler to vectorise. No
- * include guard: standard.c includes it once per instruction set, with
+ * standard_softmax.h: s = exp(s - max) / sum of one row, in place, as plain loops for the compiler
+ * to vectorise. No include guard: standard.c includes it once per instruction set, with
  *
  *   SOFTMAX               the function's name
  *   SOFTMAX_TARGET        its target attribute
  *   MULTIPLY_ADD(a, b, c) a * b + c
  */
 
-/* n scores; elements from n to stride, a multiple of LANES, are written as 0. Maxima and sums are taken over LANES
- * elements side by side, since a compiler may not reorder one sum. */
+/* n scores; elements from n to stride, a multiple of LANES, are written as 0. Maxima and sums are
+ * taken over LANES elements side by side, since a compiler may not reorder one sum. */
 SOFTMAX_TARGET static void SOFTMAX(float *s, int64_t n, int64_t stride)
 {
     float max[LANES], sum[LANES], m = -INFINITY, total = 0;
@@ -27,7 +27,8 @@ SOFTMAX_TARGET static void SOFTMAX(float *s, int64_t n, int64_t stride)
     for (int l = 0; l < LANES; l++) {
         m = max[l] > m ? max[l] : m;
     }
-    for (int64_t j = 0; j < whole; j++) { /* apart from the next loop, or gcc sees control flow there */
+    /* apart from the next loop, or gcc sees control flow there */
+    for (int64_t j = 0; j < whole; j++) {
         float t = (s[j] - m) * 1.44269504f;
         s[j] = t > -127.0f ? t : -127.0f;
     }

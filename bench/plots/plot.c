@@ -1,6 +1,7 @@
 /*
- * plot.c: `attn bench --plot`: time and memory against the sequence length, both axes logarithmic, drawn by gnuplot.
- * Problems that are equal but for their length are one curve per implementation. With peers: plot_bars.c.
+ * plot.c: `attn bench --plot`: time and memory against the sequence length, both axes logarithmic,
+ * drawn by gnuplot. Problems that are equal but for their length are one curve per implementation.
+ * With peers: plot_bars.c.
  */
 #include "cli.h"
 #include "plot.h"
@@ -32,7 +33,8 @@ static void name_curve(const bench_result *r, struct curve *c)
     char *length = strstr(line, "nq=0");
     if (length != NULL) { /* "b=1 hq=8 nq=0 d=64 ..": cut the length out */
         char *after = strstr(length, kept_from);
-        memmove(length, after == NULL ? length + 4 : after + 1, strlen(after == NULL ? length + 4 : after + 1) + 1);
+        memmove(length, after == NULL ? length + 4 : after + 1,
+                strlen(after == NULL ? length + 4 : after + 1) + 1);
     }
     snprintf(c->rest, sizeof c->rest, "%.380s", line);
     c->implementation = r->implementation;
@@ -66,20 +68,22 @@ static int find_curves(const bench_result *results, int count, struct curve *cur
         several |= strcmp(curves[n].rest, curves[0].rest) != 0;
     }
     for (int n = 0; n < found && several; n++) {
-        snprintf(curves[n].title, sizeof curves[n].title, "%s, %s", curves[n].implementation, curves[n].rest);
+        snprintf(curves[n].title, sizeof curves[n].title, "%s, %s", curves[n].implementation,
+                 curves[n].rest);
     }
     return found;
 }
 
-static void send_data(FILE *gnuplot, const bench_result *results, int count, const struct curve *curves, int found)
+static void send_data(FILE *gnuplot, const bench_result *results, int count,
+                      const struct curve *curves, int found)
 {
     for (int n = 0; n < found; n++) {
         fprintf(gnuplot, "$curve%d << EOD\n", n);
         for (int i = 0; i < count; i++) {
             const bench_result *r = &results[i];
             if (is_on(r, &curves[n])) {
-                fprintf(gnuplot, "%lld %.9g %.9g %.9g\n", (long long)r->problem->nk, r->seconds.median,
-                        r->report.peak_rss_bytes, r->report.workspace_bytes);
+                fprintf(gnuplot, "%lld %.9g %.9g %.9g\n", (long long)r->problem->nk,
+                        r->seconds.median, r->report.peak_rss_bytes, r->report.workspace_bytes);
             }
         }
         fputs("EOD\n", gnuplot);
@@ -90,11 +94,15 @@ static void send_curves(FILE *gnuplot, const struct curve *curves, int found, bo
 {
     fputs("plot ", gnuplot);
     for (int n = 0; n < found; n++) {
-        fprintf(gnuplot, "%s$curve%d using 1:%s with linespoints lw 2.5 pt 7 ps 0.7 lc rgb '%s' title \"%s%s\"",
-                n == 0 ? "" : ", ", n, memory ? "($3/2**20)" : "2", plot_colour[n], curves[n].title,
-                memory ? ": whole process" : "");
+        fprintf(
+            gnuplot,
+            "%s$curve%d using 1:%s with linespoints lw 2.5 pt 7 ps 0.7 lc rgb '%s' title \"%s%s\"",
+            n == 0 ? "" : ", ", n, memory ? "($3/2**20)" : "2", plot_colour[n], curves[n].title,
+            memory ? ": whole process" : "");
         if (memory) {
-            fprintf(gnuplot, ", $curve%d using 1:($4/2**20) with lines lw 2 dt 2 lc rgb '%s' title \"%s: workspace\"",
+            fprintf(gnuplot,
+                    ", $curve%d using 1:($4/2**20) with lines lw 2 dt 2 lc rgb '%s' title \"%s: "
+                    "workspace\"",
                     n, plot_colour[n], curves[n].title);
         }
     }
@@ -105,21 +113,25 @@ void plot_start(FILE *gnuplot, const char *path, int width, int height)
 {
     bool svg = strcmp(path + strlen(path) - 4, ".svg") == 0;
     fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output '",
-            svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2, svg ? height : height * 3 / 2,
-            svg ? "Helvetica,15" : "Sans,15");
-    for (const char *c = path; *c != '\0'; c++) { /* a string in which gnuplot takes nothing but quotes for special */
+            svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2,
+            svg ? height : height * 3 / 2, svg ? "Helvetica,15" : "Sans,15");
+    /* a string in which gnuplot takes nothing but quotes for special */
+    for (const char *c = path; *c != '\0'; c++) {
         fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
     fputs("'\n", gnuplot);
 }
 
-static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found, const char *title)
+static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found,
+                      const char *title)
 {
     plot_start(gnuplot, path, 1080, 520);
     fprintf(gnuplot,
             "set multiplot layout 1,2 title \"%s\\n%s\"\n"
-            "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\n"
-            "set tics nomirror\nset key left top Left reverse\nset xlabel 'sequence length N'\nset format y '%%g'\n"
+            "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb "
+            "'#c4c4c4'\nset border 3\n"
+            "set tics nomirror\nset key left top Left reverse\nset xlabel 'sequence length N'\nset "
+            "format y '%%g'\n"
             "set offsets graph 0.03, graph 0.03, 0, 0\n"
             "set title 'time of one call'\nset ylabel 'seconds'\n",
             title, curves[0].rest);
@@ -143,7 +155,8 @@ static bool with_peers(const bench_result *results, int count)
 bool bench_plot_possible(const char *path, char *error, size_t size)
 {
     if (!cli_can_create(path)) {
-        snprintf(error, size, "--plot: cannot write \"%s\": no such directory, or not allowed", path);
+        snprintf(error, size, "--plot: cannot write \"%s\": no such directory, or not allowed",
+                 path);
         return false;
     }
     if (system("command -v gnuplot > /dev/null 2>&1") != 0) {
@@ -153,7 +166,8 @@ bool bench_plot_possible(const char *path, char *error, size_t size)
     return true;
 }
 
-/* Without the compiler, and without what means something in gnuplot's quotes: it may come from a file. */
+/* Without the compiler, and without what means something in gnuplot's quotes: it may come from a
+ * file. */
 static void make_title(char *title, size_t size, const char *machine)
 {
     size_t used = (size_t)snprintf(title, size, "Exact attention on ");
@@ -163,8 +177,8 @@ static void make_title(char *title, size_t size, const char *machine)
     title[used] = '\0';
 }
 
-bool bench_plot(const bench_result *results, int count, const bench_record *record, const char *path, char *error,
-                size_t size)
+bool bench_plot(const bench_result *results, int count, const bench_record *record,
+                const char *path, char *error, size_t size)
 {
     char title[256];
     make_title(title, sizeof title, record->machine);

@@ -1,6 +1,7 @@
 /*
- * plot_bars.c: `attn bench --plot` with peers: each problem a group of bars, one per implementation. Above the share of
- * the ceiling measured in the same run, below how many times as fast libattn is.
+ * plot_bars.c: `attn bench --plot` with peers: each problem a group of bars, one per
+ * implementation. Above the share of the ceiling measured in the same run, below how many times as
+ * fast libattn is.
  */
 #include "plot.h"
 
@@ -37,7 +38,8 @@ static void print_words(FILE *gnuplot, const problem *p, struct varied v, bool w
         fprintf(gnuplot, "d=%lld ", (long long)p->d);
     }
     if (v.heads == which) {
-        fprintf(gnuplot, p->hkv == p->hq ? "H=%lld " : "H=%lld/%lld ", (long long)p->hq, (long long)p->hkv);
+        fprintf(gnuplot, p->hkv == p->hq ? "H=%lld " : "H=%lld/%lld ", (long long)p->hq,
+                (long long)p->hkv);
     }
 }
 
@@ -52,7 +54,8 @@ static void print_label(FILE *gnuplot, const problem *p, struct varied v)
 /* Of tile products where there are any and the type is one that tiles take as it is. */
 static double share_of(const bench_result *r)
 {
-    bool tiles = isfinite(r->amx_share) && (r->problem->dtype == ATTN_BF16 || r->problem->dtype == ATTN_F16);
+    bool tiles =
+        isfinite(r->amx_share) && (r->problem->dtype == ATTN_BF16 || r->problem->dtype == ATTN_F16);
     return tiles ? r->amx_share : r->share;
 }
 
@@ -88,15 +91,17 @@ static void send_bars(FILE *gnuplot, const bench_result *results, int count, int
     const char *separator = "plot ";
     for (int i = ratios ? 1 : 0; i < kinds; i++) {
         if (is_there(results, count, kinds, i)) {
-            fprintf(gnuplot, "%s$data using %d:xtic(1) lc rgb '%s' title \"%s%s\"", separator, 2 + 2 * i + ratios,
-                    plot_colour[i % PLOT_COLOURS], ratios ? "against " : "", results[i].implementation);
+            fprintf(gnuplot, "%s$data using %d:xtic(1) lc rgb '%s' title \"%s%s\"", separator,
+                    2 + 2 * i + ratios, plot_colour[i % PLOT_COLOURS], ratios ? "against " : "",
+                    results[i].implementation);
             separator = ", ";
         }
     }
     fputs(ratios ? ", 1 lc rgb '#475569' dt 2 notitle\n" : "\n", gnuplot);
 }
 
-void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int count, const char *title)
+void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int count,
+               const char *title)
 {
     int kinds = 1;
     while (kinds < count && results[kinds].problem == results[0].problem) {
@@ -106,9 +111,12 @@ void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int
     send_data(gnuplot, results, count, kinds);
     fprintf(gnuplot, "set multiplot layout 2,1 title \"%s\\n", title);
     print_words(gnuplot, results[0].problem, varied_in(results, count), false);
-    fputs("\"\nset style data histograms\nset style histogram clustered gap 1\nset style fill solid 0.9 noborder\n"
-          "set grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\nset tics nomirror\nset xtics rotate by -40\n"
-          "set key top left Left reverse horizontal\nset yrange [0:]\nset offsets 0, 0, graph 0.15, 0\n"
+    fputs("\"\nset style data histograms\nset style histogram clustered gap 1\nset style fill "
+          "solid 0.9 noborder\n"
+          "set grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\nset tics nomirror\nset xtics "
+          "rotate by -40\n"
+          "set key top left Left reverse horizontal\nset yrange [0:]\nset offsets 0, 0, graph "
+          "0.15, 0\n"
           "set rmargin 16\nset ylabel '% of the ceiling measured in the same run'\n",
           gnuplot);
     send_bars(gnuplot, results, count, kinds, false);

@@ -8,13 +8,15 @@
 
 #include "fail.h"
 
-static const double MEAN_DECAY = 0.9, SQUARE_DECAY = 0.99, EPSILON = 1e-8, WEIGHT_DECAY = 0.1, CLIP = 1;
+static const double MEAN_DECAY = 0.9, SQUARE_DECAY = 0.99, EPSILON = 1e-8, WEIGHT_DECAY = 0.1,
+                    CLIP = 1;
 
 enum { CHUNK = 4096 }; /* of the parameters, one thread's, with a fixed start: see layers.c */
 
 adamw adamw_new(int64_t count)
 {
-    return (adamw){count, allocate((size_t)count, sizeof(real)), allocate((size_t)count, sizeof(real))};
+    return (adamw){count, allocate((size_t)count, sizeof(real)),
+                   allocate((size_t)count, sizeof(real))};
 }
 
 void adamw_free(adamw *o)
@@ -37,14 +39,16 @@ struct rule {
     real clip, unbias1, unbias2, rate;
 };
 
-static void update(adamw *o, model *m, const struct rule *rule, real keep, int64_t first, int64_t end)
+static void update(adamw *o, model *m, const struct rule *rule, real keep, int64_t first,
+                   int64_t end)
 {
     const real b1 = (real)MEAN_DECAY, b2 = (real)SQUARE_DECAY;
     for (int64_t i = first; i < end; i++) {
         real g = m->gradients[i] * rule->clip;
         o->mean[i] = b1 * o->mean[i] + (1 - b1) * g;
         o->square[i] = b2 * o->square[i] + (1 - b2) * g * g;
-        real step = o->mean[i] * rule->unbias1 / (sqrt(o->square[i] * rule->unbias2) + (real)EPSILON);
+        real step =
+            o->mean[i] * rule->unbias1 / (sqrt(o->square[i] * rule->unbias2) + (real)EPSILON);
         m->parameters[i] = keep * m->parameters[i] - rule->rate * step;
     }
 }

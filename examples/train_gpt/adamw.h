@@ -1,6 +1,6 @@
 /*
- * adamw.h: AdamW (Loshchilov & Hutter, arXiv 1711.05101) over the parameter array of a model, with the gradient's norm
- * clipped to 1 before.
+ * adamw.h: AdamW (Loshchilov & Hutter, arXiv 1711.05101) over the parameter array of a model, with
+ * the gradient's norm clipped to 1 before.
  */
 #ifndef TRAIN_GPT_ADAMW_H
 #define TRAIN_GPT_ADAMW_H
@@ -18,7 +18,8 @@ void adamw_free(adamw *o);
 /* Step number `step`, from 1. Returns the gradient's norm before clipping. */
 double adamw_step(adamw *o, model *m, int64_t step, double rate);
 
-/* Warm-up over a twentieth of all steps, then half a cosine from `highest` down to a tenth of it. step from 1. */
+/* Warm-up over a twentieth of all steps, then half a cosine from `highest` down to a tenth of it.
+ * step from 1. */
 double adamw_rate(double highest, int64_t step, int64_t steps);
 
 #endif

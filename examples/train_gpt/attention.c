@@ -1,6 +1,6 @@
 /*
- * attention.c: see attention.h. The calls of libattn are forward_args() to libattn_backward(): q, k and v are views of
- * one tensor, and so are their gradients.
+ * attention.c: see attention.h. The calls of libattn are forward_args() to libattn_backward(): q, k
+ * and v are views of one tensor, and so are their gradients.
  */
 #include "attention.h"
 
@@ -63,12 +63,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- libattn --------------------------------------------------------------------------------------------------- */
+/* ---- libattn --------------------------------------------------------------------------------- */
 
 /* part 0, 1, 2: q, k, v. */
 static attn_tensor part_of(attention_shape s, const real *qkv, int part)
 {
-    attn_tensor t = attn_tensor_bshd(qkv + part * s.heads * s.dim, REAL_DTYPE, s.batch, s.length, s.heads, s.dim);
+    attn_tensor t = attn_tensor_bshd(qkv + part * s.heads * s.dim, REAL_DTYPE, s.batch, s.length,
+                                     s.heads, s.dim);
     t.stride[0] *= 3, t.stride[1] *= 3;
     return t;
 }
@@ -85,8 +86,8 @@ static void check(attn_status status, const char *call)
     }
 }
 
-static void libattn_forward(attention *a, real *lse, attention_shape s, attention_dropout dropout, const real *qkv,
-                            real *o)
+static void libattn_forward(attention *a, real *lse, attention_shape s, attention_dropout dropout,
+                            const real *qkv, real *o)
 {
     attn_forward_args args = {
         .struct_size = sizeof args,
@@ -107,8 +108,9 @@ static void libattn_forward(attention *a, real *lse, attention_shape s, attentio
     check(attn_forward(a->context, &args), "attn_forward");
 }
 
-static void libattn_backward(attention *a, const real *lse, attention_shape s, attention_dropout dropout,
-                             const real *qkv, const real *o, const real *d_o, real *d_qkv)
+static void libattn_backward(attention *a, const real *lse, attention_shape s,
+                             attention_dropout dropout, const real *qkv, const real *o,
+                             const real *d_o, real *d_qkv)
 {
     attn_backward_args args = {
         .struct_size = sizeof args,
@@ -133,7 +135,7 @@ static void libattn_backward(attention *a, const real *lse, attention_shape s, a
     check(attn_backward(a->context, &args), "attn_backward");
 }
 
-/* ---- Standard -------------------------------------------------------------------------------------------------- */
+/* ---- Standard -------------------------------------------------------------------------------- */
 
 /* Head n of batch * heads. */
 static standard_head head_of(const attention *a, const real *probabilities, attention_shape s,
@@ -152,7 +154,8 @@ static standard_head head_of(const attention *a, const real *probabilities, atte
         .out_row = width,
         .dropout = {dropout.p, dropout.seed, dropout.offset + (uint64_t)n},
         .probabilities = (real *)probabilities + n * square,
-        .scratch = (char *)a->scratch + (uint64_t)threads_self() * standard_scratch_bytes(s.length, dropout.p),
+        .scratch = (char *)a->scratch +
+                   (uint64_t)threads_self() * standard_scratch_bytes(s.length, dropout.p),
     };
 }
 
@@ -162,8 +165,8 @@ static int64_t out_at(attention_shape s, int n)
     return ((int64_t)(n / s.heads) * s.length * s.heads + n % s.heads) * s.dim;
 }
 
-static void all_standard_forward(attention *a, real *probabilities, attention_shape s, attention_dropout dropout,
-                                 const real *qkv, real *o)
+static void all_standard_forward(attention *a, real *probabilities, attention_shape s,
+                                 attention_dropout dropout, const real *qkv, real *o)
 {
     reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
@@ -173,8 +176,9 @@ static void all_standard_forward(attention *a, real *probabilities, attention_sh
     }
 }
 
-static void all_standard_backward(attention *a, const real *probabilities, attention_shape s, attention_dropout dropout,
-                                  const real *qkv, const real *d_o, real *d_qkv)
+static void all_standard_backward(attention *a, const real *probabilities, attention_shape s,
+                                  attention_dropout dropout, const real *qkv, const real *d_o,
+                                  real *d_qkv)
 {
     reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
@@ -185,10 +189,10 @@ static void all_standard_backward(attention *a, const real *probabilities, atten
     }
 }
 
-/* ---- Either ---------------------------------------------------------------------------------------------------- */
+/* ---- Either ---------------------------------------------------------------------------------- */
 
-void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
-                       real *o)
+void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
+                       const real *qkv, real *o)
 {
     double start = now();
     if (a->kind == ATTENTION_LIBATTN) {
@@ -199,8 +203,8 @@ void attention_forward(attention *a, int layer, attention_shape shape, attention
     a->seconds += now() - start;
 }
 
-void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
-                        const real *o, const real *d_o, real *d_qkv)
+void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
+                        const real *qkv, const real *o, const real *d_o, real *d_qkv)
 {
     double start = now();
     if (a->kind == ATTENTION_LIBATTN) {

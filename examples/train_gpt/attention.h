@@ -1,7 +1,8 @@
 /*
- * attention.h: causal self-attention of the training example, in two ways that can be exchanged: libattn, which stores
- * one number (the log-sum-exp) per row between the passes, and standard attention, which stores the matrix of
- * probabilities of every head. Both take the same rows and the same dropout.
+ * attention.h: causal self-attention of the training example, in two ways that can be exchanged:
+ * libattn, which stores one number (the log-sum-exp) per row between the passes, and standard
+ * attention, which stores the matrix of probabilities of every head. Both take the same rows and
+ * the same dropout.
  */
 #ifndef TRAIN_GPT_ATTENTION_H
 #define TRAIN_GPT_ATTENTION_H
@@ -44,11 +45,11 @@ void attention_delete(attention *a);
 uint64_t attention_bytes(const attention *a);
 
 /* o: [batch][length][heads][dim]. layer: whose `kept` to fill, and to use in the backward pass. */
-void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
-                       real *o);
+void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
+                       const real *qkv, real *o);
 
 /* d_qkv in the layout of qkv; all of it is written. */
-void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout, const real *qkv,
-                        const real *o, const real *d_o, real *d_qkv);
+void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
+                        const real *qkv, const real *o, const real *d_o, real *d_qkv);
 
 #endif

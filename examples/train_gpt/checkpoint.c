@@ -1,6 +1,7 @@
 /*
- * checkpoint.c: see checkpoint.h. The file: header; parameters; both moments; losses of the steps done; validation
- * losses; FNV-1a hash of all that. Numbers as this machine has them in memory: a checkpoint is not for another one.
+ * checkpoint.c: see checkpoint.h. The file: header; parameters; both moments; losses of the steps
+ * done; validation losses; FNV-1a hash of all that. Numbers as this machine has them in memory: a
+ * checkpoint is not for another one.
  */
 #include "checkpoint.h"
 
@@ -23,7 +24,7 @@ typedef struct header {
     uint64_t random;
 } header;
 
-/* ---- Pieces ---------------------------------------------------------------------------------------------------- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 enum { PIECES = 5 };
 
@@ -43,7 +44,7 @@ static void pieces_of(const trainer *t, int64_t step, piece pieces[PIECES])
     pieces[4] = (piece){t->valid, (steps + 1) * sizeof *t->valid};
 }
 
-/* ---- Writing --------------------------------------------------------------------------------------------------- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static void write_failed(const char *path)
 {
@@ -102,7 +103,7 @@ void checkpoint_save(const char *path, const trainer *t)
     sync_directory(path);
 }
 
-/* ---- Reading --------------------------------------------------------------------------------------------------- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static uint8_t *read_all(FILE *file, const char *path, size_t *bytes)
 {
@@ -122,11 +123,14 @@ static void check_header(const char *path, const trainer *t, const header *h)
 {
     char option[64];
     if (h->real_bytes != sizeof(real)) {
-        fail(EXIT_INPUT, "\"%s\" holds numbers of %d bytes, not %zu", path, (int)h->real_bytes, sizeof(real));
+        fail(EXIT_INPUT, "\"%s\" holds numbers of %d bytes, not %zu", path, (int)h->real_bytes,
+             sizeof(real));
     }
     if (config_difference(&h->config, &t->config, option) != NULL) {
-        fail(EXIT_INPUT, "\"%s\" is of a run with %s: say that again, or --fresh to start anew, or another --out", path,
-             option);
+        fail(EXIT_INPUT,
+             "\"%s\" is of a run with %s: say that again, or --fresh to start anew, or another "
+             "--out",
+             path, option);
     }
     if (h->text_hash != t->text->hash) {
         fail(EXIT_INPUT, "\"%s\" is of a run on another text: --fresh starts anew", path);

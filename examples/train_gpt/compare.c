@@ -61,9 +61,9 @@ static void train_in_step(struct runs *r, FILE *out)
             r->seconds[i] += seconds_now() - start;
         }
         if (step == 0 || (step + 1) % interval == 0) {
-            fprintf(out, "%6lld  %8.5f  %8.5f   %7.1e   %7.1e\n", (long long)step + 1, r->run[LIBATTN]->losses[step],
-                    r->run[STANDARD]->losses[step], difference(r, LIBATTN, STANDARD, step),
-                    difference(r, NUDGED, STANDARD, step));
+            fprintf(out, "%6lld  %8.5f  %8.5f   %7.1e   %7.1e\n", (long long)step + 1,
+                    r->run[LIBATTN]->losses[step], r->run[STANDARD]->losses[step],
+                    difference(r, LIBATTN, STANDARD, step), difference(r, NUDGED, STANDARD, step));
             fflush(out);
         }
     }
@@ -76,13 +76,15 @@ static void print_summary(const struct runs *r, FILE *out)
     for (int i = LIBATTN; i <= STANDARD; i++) {
         const attention *a = r->run[i]->model->attention;
         double steps = (double)r->run[i]->step;
-        fprintf(out, "%-8s  %6.1f ms a step, of which attention %5.1f ms; attention's memory %6.2f MiB\n",
-                attention_kind_name[a->kind], r->seconds[i] / steps * 1e3, a->seconds / steps * 1e3,
-                (double)attention_bytes(a) / (1 << 20));
+        fprintf(
+            out,
+            "%-8s  %6.1f ms a step, of which attention %5.1f ms; attention's memory %6.2f MiB\n",
+            attention_kind_name[a->kind], r->seconds[i] / steps * 1e3, a->seconds / steps * 1e3,
+            (double)attention_bytes(a) / (1 << 20));
     }
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static cJSON *runs_json(const struct runs *r)
 {
@@ -94,7 +96,8 @@ static cJSON *runs_json(const struct runs *r)
         cJSON_AddItemToObject(one, "losses", cJSON_CreateDoubleArray(t->losses, (int)t->step));
         cJSON_AddNumberToObject(one, "seconds", r->seconds[i]);
         cJSON_AddNumberToObject(one, "attention_seconds", t->model->attention->seconds);
-        cJSON_AddNumberToObject(one, "attention_bytes", (double)attention_bytes(t->model->attention));
+        cJSON_AddNumberToObject(one, "attention_bytes",
+                                (double)attention_bytes(t->model->attention));
     }
     cJSON_AddNumberToObject(all, "largest_difference", largest(r, LIBATTN, STANDARD));
     cJSON_AddNumberToObject(all, "largest_difference_nudged", largest(r, NUDGED, STANDARD));

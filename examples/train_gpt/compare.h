@@ -9,10 +9,10 @@
 #include "options.h"
 #include "text.h"
 
-/* Trains three models from the same seed in step: with libattn, with standard attention, and with standard attention
- * and initial weights that are one rounding off, which tells how far rounding alone drives losses apart. Then times one
- * forward and backward pass of attention alone by context. A table on out for each; with o->json a JSON object on
- * stdout. */
+/* Trains three models from the same seed in step: with libattn, with standard attention, and with
+ * standard attention and initial weights that are one rounding off, which tells how far rounding
+ * alone drives losses apart. Then times one forward and backward pass of attention alone by
+ * context. A table on out for each; with o->json a JSON object on stdout. */
 void compare(const options *o, const text *from, FILE *out);
 
 /* compare_contexts.c: the second table. */

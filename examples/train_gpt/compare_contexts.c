@@ -1,6 +1,6 @@
 /*
- * compare_contexts.c: attention alone, forward and backward, one sequence with the model's heads, as its length grows.
- * The two ways take turns, and the least time of each counts.
+ * compare_contexts.c: attention alone, forward and backward, one sequence with the model's heads,
+ * as its length grows. The two ways take turns, and the least time of each counts.
  */
 #include "compare.h"
 
@@ -56,7 +56,8 @@ static void measure(attention_shape s, const struct rows *r, context_row *row)
     for (int n = 0; n < MOST_ROUNDS && (n == 0 || seconds_now() - start < ENOUGH_SECONDS); n++) {
         for (int kind = 0; kind < 2; kind++) {
             double seconds = a[kind] == NULL ? -1 : time_both_passes(a[kind], r);
-            row->seconds[kind] = n == 0 || seconds < row->seconds[kind] ? seconds : row->seconds[kind];
+            row->seconds[kind] =
+                n == 0 || seconds < row->seconds[kind] ? seconds : row->seconds[kind];
         }
     }
     for (int kind = 0; kind < 2; kind++) {
@@ -74,8 +75,9 @@ static void print_row(const context_row *r, FILE *out)
     if (r->seconds[1] < 0) {
         fprintf(out, "  %9s  %6s  %10.2f  %10s\n", "-", "", r->bytes[0] / mib, "too much");
     } else {
-        fprintf(out, "  %9.2f  %6.2f  %10.2f  %10.2f  %6.0f\n", r->seconds[1] * 1e3, r->seconds[1] / r->seconds[0],
-                r->bytes[0] / mib, r->bytes[1] / mib, r->bytes[1] / r->bytes[0]);
+        fprintf(out, "  %9.2f  %6.2f  %10.2f  %10.2f  %6.0f\n", r->seconds[1] * 1e3,
+                r->seconds[1] / r->seconds[0], r->bytes[0] / mib, r->bytes[1] / mib,
+                r->bytes[1] / r->bytes[0]);
     }
     fflush(out);
 }
@@ -83,16 +85,19 @@ static void print_row(const context_row *r, FILE *out)
 int compare_contexts(const options *o, context_row rows[MAX_CONTEXTS], FILE *out)
 {
     int count = 0;
-    fprintf(out,
-            "\nattention forward and backward, one sequence, %lld heads of %lld, causal, %d threads\n"
-            "              time, ms               memory, MiB\n"
-            "context    libattn   standard  factor     libattn    standard  factor\n",
-            (long long)o->config.heads, (long long)(o->config.width / o->config.heads), threads_count());
+    fprintf(
+        out,
+        "\nattention forward and backward, one sequence, %lld heads of %lld, causal, %d threads\n"
+        "              time, ms               memory, MiB\n"
+        "context    libattn   standard  factor     libattn    standard  factor\n",
+        (long long)o->config.heads, (long long)(o->config.width / o->config.heads),
+        threads_count());
     for (int length = FIRST; length <= LAST; length *= 2) {
-        const attention_shape s = {1, length, (int)o->config.heads, (int)(o->config.width / o->config.heads)};
+        const attention_shape s = {1, length, (int)o->config.heads,
+                                   (int)(o->config.width / o->config.heads)};
         size_t numbers = (size_t)length * (size_t)o->config.width;
-        struct rows r = {normal_numbers(3 * numbers, 1), allocate(numbers, sizeof(real)), normal_numbers(numbers, 2),
-                         allocate(3 * numbers, sizeof(real))};
+        struct rows r = {normal_numbers(3 * numbers, 1), allocate(numbers, sizeof(real)),
+                         normal_numbers(numbers, 2), allocate(3 * numbers, sizeof(real))};
         rows[count] = (context_row){.length = length};
         measure(s, &r, &rows[count]);
         print_row(&rows[count++], out);

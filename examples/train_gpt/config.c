@@ -48,7 +48,8 @@ const config config_default = {
 double config_value(const config *c, const config_field *field)
 {
     const char *at = (const char *)c + field->offset;
-    return *field->type == 'X' ? *(const double *)(const void *)at : (double)*(const int64_t *)(const void *)at;
+    return *field->type == 'X' ? *(const double *)(const void *)at
+                               : (double)*(const int64_t *)(const void *)at;
 }
 
 void config_set(config *c, const config_field *field, const char *text)
@@ -71,11 +72,12 @@ void config_set(config *c, const config_field *field, const char *text)
 void config_check(const config *c)
 {
     if (c->width % c->heads != 0) {
-        fail(EXIT_INPUT, "--width=%lld is not a multiple of --heads=%lld", (long long)c->width, (long long)c->heads);
+        fail(EXIT_INPUT, "--width=%lld is not a multiple of --heads=%lld", (long long)c->width,
+             (long long)c->heads);
     }
     if (c->batch * c->context > 1 << 20) {
-        fail(EXIT_INPUT, "--batch=%lld times --context=%lld is more than %d positions a step", (long long)c->batch,
-             (long long)c->context, 1 << 20);
+        fail(EXIT_INPUT, "--batch=%lld times --context=%lld is more than %d positions a step",
+             (long long)c->batch, (long long)c->context, 1 << 20);
     }
 }
 
@@ -83,7 +85,8 @@ const char *config_difference(const config *a, const config *b, char text[64])
 {
     for (int i = 0; i < CONFIG_FIELDS; i++) {
         if (config_value(a, &config_fields[i]) != config_value(b, &config_fields[i])) {
-            snprintf(text, 64, "--%s=%g", config_fields[i].name, config_value(a, &config_fields[i]));
+            snprintf(text, 64, "--%s=%g", config_fields[i].name,
+                     config_value(a, &config_fields[i]));
             return text;
         }
     }

@@ -1,6 +1,7 @@
 /*
- * config.h: what a training run is: two runs of the same configuration on the same text give the same bits. Kept in the
- * checkpoint. The table of its fields serves the command line (options.c) and the checkpoint's comparison.
+ * config.h: what a training run is: two runs of the same configuration on the same text give the
+ * same bits. Kept in the checkpoint. The table of its fields serves the command line (options.c)
+ * and the checkpoint's comparison.
  */
 #ifndef TRAIN_GPT_CONFIG_H
 #define TRAIN_GPT_CONFIG_H
@@ -35,7 +36,8 @@ void config_set(config *c, const config_field *field, const char *text);
 /* Ends the program if fields do not fit each other. */
 void config_check(const config *c);
 
-/* The first field in which they differ as "--width=128", of a, into text; NULL if they are equal. */
+/* The first field in which they differ as "--width=128", of a, into text; NULL if they are
+ * equal. */
 const char *config_difference(const config *a, const config *b, char text[64]);
 
 #endif

@@ -25,7 +25,9 @@ void fail(int status, const char *format, ...)
 void *allocate(size_t count, size_t size)
 {
     size_t bytes = (count * size + 63) / 64 * 64;
-    void *memory = size == 0 || count <= SIZE_MAX / 2 / size ? aligned_alloc(64, bytes > 0 ? bytes : 64) : NULL;
+    void *memory = size == 0 || count <= SIZE_MAX / 2 / size
+                       ? aligned_alloc(64, bytes > 0 ? bytes : 64)
+                       : NULL;
     if (memory == NULL) {
         fail(EXIT_INTERNAL, "no memory for %zu times %zu bytes", count, size);
     }

@@ -1,5 +1,6 @@
 /*
- * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, it keeps no cache of keys.
+ * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, it keeps
+ * no cache of keys.
  */
 #include "generate.h"
 
@@ -34,7 +35,8 @@ void generate(model *m, uint8_t *text, int filled, int end, double temperature, 
     for (; filled < end; filled++) {
         int length = filled < m->context ? filled : m->context;
         model_forward(m, (tokens){1, length, text + filled - length, NULL}, (attention_dropout){0});
-        text[filled] = (uint8_t)sample(m->logits + (int64_t)(length - 1) * VOCABULARY, temperature, &random);
+        text[filled] =
+            (uint8_t)sample(m->logits + (int64_t)(length - 1) * VOCABULARY, temperature, &random);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
- * layers.c: see layers.h. Compiled with -ffast-math (no infinities here), which lets the compiler vectorise sums and
- * exp.
+ * layers.c: see layers.h. Compiled with -ffast-math (no infinities here), which lets the compiler
+ * vectorise sums and exp.
  */
 #include "layers.h"
 
@@ -10,13 +10,15 @@
 
 enum {
     COLUMNS = 16, /* of a matrix, that one thread sums over all rows */
-    CHUNK = 4096  /* of an array, that one thread maps: with a fixed start, or else bits depended on the threads */
+    /* of an array, that one thread maps: with a fixed start, or else bits depended on the
+     * threads */
+    CHUNK = 4096
 };
 
-/* ---- Embedding ------------------------------------------------------------------------------------------------- */
+/* ---- Embedding ------------------------------------------------------------------------------- */
 
-void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token, const real *position,
-                   real *out)
+void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token,
+                   const real *position, real *out)
 {
 #pragma omp parallel for
     for (int r = 0; r < rows; r++) {
@@ -27,8 +29,8 @@ void embed_forward(int rows, int length, int width, const uint8_t *tokens, const
     }
 }
 
-void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out, real *d_token,
-                    real *d_position)
+void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out,
+                    real *d_token, real *d_position)
 {
 #pragma omp parallel for
     for (int first = 0; first < width; first += COLUMNS) {
@@ -43,9 +45,10 @@ void embed_backward(int rows, int length, int width, const uint8_t *tokens, cons
     }
 }
 
-/* ---- LayerNorm ------------------------------------------------------------------------------------------------- */
+/* ---- LayerNorm ------------------------------------------------------------------------------- */
 
-void norm_forward(int rows, int width, const real *x, const real *gain, const real *bias, real *out, real (*stats)[2])
+void norm_forward(int rows, int width, const real *x, const real *gain, const real *bias, real *out,
+                  real (*stats)[2])
 {
 #pragma omp parallel for
     for (int r = 0; r < rows; r++) {
@@ -67,8 +70,8 @@ void norm_forward(int rows, int width, const real *x, const real *gain, const re
 }
 
 /* With y = (x - mean) scale and g = d_out gain: d_x = scale (g - mean(g) - y mean(g y)). */
-static void norm_backward_row(int width, const real *x, const real *gain, const real *stats, const real *d_out,
-                              real *d_x)
+static void norm_backward_row(int width, const real *x, const real *gain, const real *stats,
+                              const real *d_out, real *d_x)
 {
     real mean = stats[0], scale = stats[1], sum = 0, along = 0;
     for (int c = 0; c < width; c++) {
@@ -82,8 +85,8 @@ static void norm_backward_row(int width, const real *x, const real *gain, const 
     }
 }
 
-void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2], const real *d_out,
-                   real *d_x, real *d_gain, real *d_bias)
+void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2],
+                   const real *d_out, real *d_x, real *d_gain, real *d_bias)
 {
 #pragma omp parallel for
     for (int r = 0; r < rows; r++) {
@@ -103,7 +106,7 @@ void norm_backward(int rows, int width, const real *x, const real *gain, const r
     }
 }
 
-/* ---- Linear ---------------------------------------------------------------------------------------------------- */
+/* ---- Linear ---------------------------------------------------------------------------------- */
 
 void linear_forward(int rows, int in, int out, const real *x, const real *w, real *y)
 {
@@ -115,13 +118,16 @@ void linear_forward_add(int rows, int in, int out, const real *x, const real *w,
     matmul(rows, out, in, matrix_rows(x, in), matrix_rows(w, out), matrix_rows(y, out), true);
 }
 
-void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y, real *d_x, real *d_w)
+void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y,
+                     real *d_x, real *d_w)
 {
-    matmul(rows, in, out, matrix_rows(d_y, out), transposed(matrix_rows(w, out)), matrix_rows(d_x, in), false);
-    matmul(in, out, rows, transposed(matrix_rows(x, in)), matrix_rows(d_y, out), matrix_rows(d_w, out), true);
+    matmul(rows, in, out, matrix_rows(d_y, out), transposed(matrix_rows(w, out)),
+           matrix_rows(d_x, in), false);
+    matmul(in, out, rows, transposed(matrix_rows(x, in)), matrix_rows(d_y, out),
+           matrix_rows(d_w, out), true);
 }
 
-/* ---- GELU ------------------------------------------------------------------------------------------------------ */
+/* ---- GELU ------------------------------------------------------------------------------------ */
 
 /* x (1 + tanh(u)) / 2 = x / (1 + exp(-2u)) with u = sqrt(2 / pi) (x + 0.044715 x^3) */
 static const real TWICE_ROOT = (real)1.5957691216057308, CUBIC = (real)0.044715;
@@ -160,7 +166,7 @@ void gelu_backward(int64_t count, const real *x, real *d)
     }
 }
 
-/* ---- Loss ------------------------------------------------------------------------------------------------------ */
+/* ---- Loss ------------------------------------------------------------------------------------ */
 
 /* Turns a row of logits into probabilities; returns -ln of the target's. */
 static double softmax_loss(real *logits, int target)

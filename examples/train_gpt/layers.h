@@ -1,7 +1,8 @@
 /*
- * layers.h: what a transformer has beside attention, each with its backward pass. Matrices are row-major, a row per
- * position; "d_x" is the gradient of the loss by x. Gradients of weights are added to, those of inputs written, unless
- * it says otherwise. Every element is one thread's, summed in a fixed order: the same bits for any number of threads.
+ * layers.h: what a transformer has beside attention, each with its backward pass. Matrices are
+ * row-major, a row per position; "d_x" is the gradient of the loss by x. Gradients of weights are
+ * added to, those of inputs written, unless it says otherwise. Every element is one thread's,
+ * summed in a fixed order: the same bits for any number of threads.
  */
 #ifndef TRAIN_GPT_LAYERS_H
 #define TRAIN_GPT_LAYERS_H
@@ -13,28 +14,30 @@
 enum { VOCABULARY = 256 }; /* a token is a byte */
 
 /* out[r] = token[tokens[r]] + position[r mod length] */
-void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token, const real *position,
-                   real *out);
-void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out, real *d_token,
-                    real *d_position);
+void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token,
+                   const real *position, real *out);
+void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out,
+                    real *d_token, real *d_position);
 
-/* LayerNorm. stats[r] = the row's mean and 1 / its deviation, which the backward pass wants. d_x is added to: x is a
- * residual stream, that goes on past the norm. */
-void norm_forward(int rows, int width, const real *x, const real *gain, const real *bias, real *out, real (*stats)[2]);
-void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2], const real *d_out,
-                   real *d_x, real *d_gain, real *d_bias);
+/* LayerNorm. stats[r] = the row's mean and 1 / its deviation, which the backward pass wants. d_x is
+ * added to: x is a residual stream, that goes on past the norm. */
+void norm_forward(int rows, int width, const real *x, const real *gain, const real *bias, real *out,
+                  real (*stats)[2]);
+void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2],
+                   const real *d_out, real *d_x, real *d_gain, real *d_bias);
 
 /* out = x w, w is in x out. No bias, as in most later GPTs. */
 void linear_forward(int rows, int in, int out, const real *x, const real *w, real *y);
 void linear_forward_add(int rows, int in, int out, const real *x, const real *w, real *y);
-void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y, real *d_x, real *d_w);
+void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y,
+                     real *d_x, real *d_w);
 
 /* GELU in its tanh form; backward turns d, which holds d_out, into d_x. */
 void gelu_forward(int64_t count, const real *x, real *out);
 void gelu_backward(int64_t count, const real *x, real *d);
 
-/* The mean over rows of -ln softmax(logits)[target], in nats, and each row's in losses. Logits become the mean's
- * gradient by them. */
+/* The mean over rows of -ln softmax(logits)[target], in nats, and each row's in losses. Logits
+ * become the mean's gradient by them. */
 double cross_entropy(int rows, const uint8_t *targets, real *logits, double *losses);
 
 #endif

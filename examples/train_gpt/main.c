@@ -1,6 +1,6 @@
 /*
- * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward. What it can be told
- * stands in options.c, what came out in docs/training.md.
+ * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward. What
+ * it can be told stands in options.c, what came out in docs/training.md.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -46,8 +46,8 @@ static void train(const options *o, const text *from, FILE *out)
     trainer *t = trainer_new(&o->config, from);
     report_start(t, out);
     if (!o->fresh && checkpoint_load(checkpoint, t)) {
-        fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint, (long long)t->step,
-                (long long)t->config.steps);
+        fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint,
+                (long long)t->step, (long long)t->config.steps);
     }
     trainer_run(t, out, checkpoint, o->save_seconds);
     char *sample = make_sample(o, t->model);

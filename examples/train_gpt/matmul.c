@@ -1,7 +1,8 @@
 /*
- * matmul.c: a blocked product that the compiler vectorises. B is packed into panels of COLUMNS columns, A into strips
- * of ROWS rows; the kernel keeps a ROWS x COLUMNS corner of C in registers. Not the library's own products, on purpose:
- * both ways of attention get the same plain arithmetic around them.
+ * matmul.c: a blocked product that the compiler vectorises. B is packed into panels of COLUMNS
+ * columns, A into strips of ROWS rows; the kernel keeps a ROWS x COLUMNS corner of C in registers.
+ * Not the library's own products, on purpose: both ways of attention get the same plain arithmetic
+ * around them.
  */
 #include "matmul.h"
 
@@ -17,7 +18,8 @@ static int least(int a, int b)
 }
 
 /* panel[p][j] = B[p][j] for `count` columns, 0 beyond. */
-static void pack_panel(int k, int count, const real *b, ptrdiff_t row, ptrdiff_t column, real *panel)
+static void pack_panel(int k, int count, const real *b, ptrdiff_t row, ptrdiff_t column,
+                       real *panel)
 {
     for (int p = 0; p < k; p++) {
         for (int j = 0; j < COLUMNS; j++) {
@@ -26,7 +28,8 @@ static void pack_panel(int k, int count, const real *b, ptrdiff_t row, ptrdiff_t
     }
 }
 
-static void pack_strip(int k, int count, const real *a, ptrdiff_t row, ptrdiff_t column, real *strip)
+static void pack_strip(int k, int count, const real *a, ptrdiff_t row, ptrdiff_t column,
+                       real *strip)
 {
     for (int p = 0; p < k; p++) {
         for (int i = 0; i < ROWS; i++) {
@@ -35,7 +38,8 @@ static void pack_strip(int k, int count, const real *a, ptrdiff_t row, ptrdiff_t
     }
 }
 
-static void kernel(int k, const real *restrict strip, const real *restrict panel, real *restrict sums)
+static void kernel(int k, const real *restrict strip, const real *restrict panel,
+                   real *restrict sums)
 {
     real s[ROWS][COLUMNS] = {{0}};
     for (int p = 0; p < k; p++) {
@@ -74,7 +78,8 @@ static void multiply_rows(int m, int n, int k, matrix a, const real *panels, mat
     for (int j = 0; j < n; j += COLUMNS) {
         for (int i = 0; i < m; i += ROWS) {
             kernel(k, strips + i * k, panels + j * k, sums);
-            store(least(ROWS, m - i), least(COLUMNS, n - j), sums, c.data + i * c.row + j, c.row, add);
+            store(least(ROWS, m - i), least(COLUMNS, n - j), sums, c.data + i * c.row + j, c.row,
+                  add);
         }
     }
 }
@@ -101,7 +106,8 @@ void matmul(int m, int n, int k, matrix a, matrix b, matrix c, bool add)
             {
 #pragma omp for
                 for (int j = 0; j < nn; j += COLUMNS) {
-                    pack_panel(kk, least(COLUMNS, nn - j), b.data + p0 * b.row + (j0 + j) * b.column, b.row, b.column,
+                    pack_panel(kk, least(COLUMNS, nn - j),
+                               b.data + p0 * b.row + (j0 + j) * b.column, b.row, b.column,
                                panels + j * kk);
                 }
 #pragma omp for schedule(dynamic)

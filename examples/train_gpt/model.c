@@ -11,7 +11,7 @@
 #include "matmul.h"
 #include "random.h"
 
-/* ---- Parameters ------------------------------------------------------------------------------------------------ */
+/* ---- Parameters ------------------------------------------------------------------------------ */
 
 static void add_tensor(model *m, int64_t count, double deviation, double start, bool decays)
 {
@@ -19,7 +19,8 @@ static void add_tensor(model *m, int64_t count, double deviation, double start, 
     m->count += count;
 }
 
-/* Products keep the size of what they multiply, about; less where 2 * layers of them add up in the residual stream. */
+/* Products keep the size of what they multiply, about; less where 2 * layers of them add up in the
+ * residual stream. */
 static void lay_out_parameters(model *m)
 {
     int64_t width = m->width;
@@ -46,7 +47,8 @@ static void draw_parameters(model *m, uint64_t seed)
     uint64_t state = seed;
     for (const tensor *t = m->tensor; t < m->tensor + m->tensors; t++) {
         for (int64_t i = t->at; i < t->at + t->count; i++) {
-            m->parameters[i] = (real)(t->deviation > 0 ? t->deviation * random_normal(&state) : t->start);
+            m->parameters[i] =
+                (real)(t->deviation > 0 ? t->deviation * random_normal(&state) : t->start);
         }
     }
 }
@@ -61,7 +63,7 @@ static real *block_part(const model *m, real *of, int layer, int which)
     return part(m, of, BLOCK_TENSORS + PER_BLOCK * layer + which);
 }
 
-/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* The next `count` numbers at *free; with memory = NULL only counts them. */
 static real *take(real *memory, int64_t *used, int64_t count)
@@ -112,8 +114,9 @@ model *model_new(const config *c)
     m->memory = allocate((size_t)lay_out_activations(m, NULL), sizeof(real));
     lay_out_activations(m, m->memory);
     m->losses = allocate((size_t)m->batch * (size_t)m->context, sizeof *m->losses);
-    m->attention = attention_new((enum attention_kind)c->attention, m->layers,
-                                 (attention_shape){m->batch, m->context, m->heads, m->width / m->heads});
+    m->attention =
+        attention_new((enum attention_kind)c->attention, m->layers,
+                      (attention_shape){m->batch, m->context, m->heads, m->width / m->heads});
     return m;
 }
 
@@ -129,7 +132,7 @@ void model_delete(model *m)
     free(m);
 }
 
-/* ---- Passes ---------------------------------------------------------------------------------------------------- */
+/* ---- Passes ---------------------------------------------------------------------------------- */
 
 uint64_t model_dropout_stride(const model *m)
 {
@@ -142,20 +145,22 @@ static attention_dropout layer_dropout(const model *m, attention_dropout d, int 
     return d;
 }
 
-static void block_forward(model *m, int layer, attention_shape shape, attention_dropout dropout, real *out)
+static void block_forward(model *m, int layer, attention_shape shape, attention_dropout dropout,
+                          real *out)
 {
     block_state *b = &m->blocks[layer];
     real *p = m->parameters;
     int rows = shape.batch * shape.length, width = m->width;
     size_t bytes = (size_t)rows * (size_t)width * sizeof(real);
-    norm_forward(rows, width, b->in, block_part(m, p, layer, GAIN_1), block_part(m, p, layer, BIAS_1), b->normed1,
-                 b->stats1);
+    norm_forward(rows, width, b->in, block_part(m, p, layer, GAIN_1),
+                 block_part(m, p, layer, BIAS_1), b->normed1, b->stats1);
     linear_forward(rows, width, 3 * width, b->normed1, block_part(m, p, layer, QKV), b->qkv);
-    attention_forward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv, b->mixed);
+    attention_forward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv,
+                      b->mixed);
     memcpy(b->middle, b->in, bytes);
     linear_forward_add(rows, width, width, b->mixed, block_part(m, p, layer, PROJECT), b->middle);
-    norm_forward(rows, width, b->middle, block_part(m, p, layer, GAIN_2), block_part(m, p, layer, BIAS_2), b->normed2,
-                 b->stats2);
+    norm_forward(rows, width, b->middle, block_part(m, p, layer, GAIN_2),
+                 block_part(m, p, layer, BIAS_2), b->normed2, b->stats2);
     linear_forward(rows, width, 4 * width, b->normed2, block_part(m, p, layer, UP), b->hidden);
     gelu_forward((int64_t)rows * 4 * width, b->hidden, b->active);
     memcpy(out, b->middle, bytes);
@@ -171,13 +176,17 @@ void model_forward(model *m, tokens t, attention_dropout dropout)
 {
     real *p = m->parameters;
     int rows = t.batch * t.length;
-    embed_forward(rows, t.length, m->width, t.input, part(m, p, TOKEN), part(m, p, POSITION), m->blocks[0].in);
+    embed_forward(rows, t.length, m->width, t.input, part(m, p, TOKEN), part(m, p, POSITION),
+                  m->blocks[0].in);
     for (int l = 0; l < m->layers; l++) {
-        block_forward(m, l, shape_of(m, t), dropout, l + 1 < m->layers ? m->blocks[l + 1].in : m->out);
+        block_forward(m, l, shape_of(m, t), dropout,
+                      l + 1 < m->layers ? m->blocks[l + 1].in : m->out);
     }
-    norm_forward(rows, m->width, m->out, part(m, p, LAST_GAIN), part(m, p, LAST_BIAS), m->normed, m->stats);
+    norm_forward(rows, m->width, m->out, part(m, p, LAST_GAIN), part(m, p, LAST_BIAS), m->normed,
+                 m->stats);
     matmul(rows, VOCABULARY, m->width, matrix_rows(m->normed, m->width),
-           transposed(matrix_rows(part(m, p, TOKEN), m->width)), matrix_rows(m->logits, VOCABULARY), false);
+           transposed(matrix_rows(part(m, p, TOKEN), m->width)), matrix_rows(m->logits, VOCABULARY),
+           false);
 }
 
 /* d_stream: from the gradient by the block's output to that by its input. */
@@ -186,21 +195,21 @@ static void block_backward(model *m, int layer, attention_shape shape, attention
     block_state *b = &m->blocks[layer];
     real *p = m->parameters, *g = m->gradients;
     int rows = shape.batch * shape.length, width = m->width;
-    linear_backward(rows, 4 * width, width, b->active, block_part(m, p, layer, DOWN), m->d_stream, m->d_wide,
-                    block_part(m, g, layer, DOWN));
+    linear_backward(rows, 4 * width, width, b->active, block_part(m, p, layer, DOWN), m->d_stream,
+                    m->d_wide, block_part(m, g, layer, DOWN));
     gelu_backward((int64_t)rows * 4 * width, b->hidden, m->d_wide);
-    linear_backward(rows, width, 4 * width, b->normed2, block_part(m, p, layer, UP), m->d_wide, m->d_narrow,
-                    block_part(m, g, layer, UP));
-    norm_backward(rows, width, b->middle, block_part(m, p, layer, GAIN_2), b->stats2, m->d_narrow, m->d_stream,
-                  block_part(m, g, layer, GAIN_2), block_part(m, g, layer, BIAS_2));
-    linear_backward(rows, width, width, b->mixed, block_part(m, p, layer, PROJECT), m->d_stream, m->d_narrow,
-                    block_part(m, g, layer, PROJECT));
-    attention_backward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv, b->mixed, m->d_narrow,
-                       m->d_wide);
-    linear_backward(rows, width, 3 * width, b->normed1, block_part(m, p, layer, QKV), m->d_wide, m->d_narrow,
-                    block_part(m, g, layer, QKV));
-    norm_backward(rows, width, b->in, block_part(m, p, layer, GAIN_1), b->stats1, m->d_narrow, m->d_stream,
-                  block_part(m, g, layer, GAIN_1), block_part(m, g, layer, BIAS_1));
+    linear_backward(rows, width, 4 * width, b->normed2, block_part(m, p, layer, UP), m->d_wide,
+                    m->d_narrow, block_part(m, g, layer, UP));
+    norm_backward(rows, width, b->middle, block_part(m, p, layer, GAIN_2), b->stats2, m->d_narrow,
+                  m->d_stream, block_part(m, g, layer, GAIN_2), block_part(m, g, layer, BIAS_2));
+    linear_backward(rows, width, width, b->mixed, block_part(m, p, layer, PROJECT), m->d_stream,
+                    m->d_narrow, block_part(m, g, layer, PROJECT));
+    attention_backward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv,
+                       b->mixed, m->d_narrow, m->d_wide);
+    linear_backward(rows, width, 3 * width, b->normed1, block_part(m, p, layer, QKV), m->d_wide,
+                    m->d_narrow, block_part(m, g, layer, QKV));
+    norm_backward(rows, width, b->in, block_part(m, p, layer, GAIN_1), b->stats1, m->d_narrow,
+                  m->d_stream, block_part(m, g, layer, GAIN_1), block_part(m, g, layer, BIAS_1));
 }
 
 /* logits = normed token^T */
@@ -209,12 +218,13 @@ static void head_backward(model *m, int rows)
     int width = m->width;
     real *token = part(m, m->parameters, TOKEN), *d_token = part(m, m->gradients, TOKEN);
     matrix d_logits = matrix_rows(m->logits, VOCABULARY);
-    matmul(rows, width, VOCABULARY, d_logits, matrix_rows(token, width), matrix_rows(m->d_narrow, width), false);
-    matmul(VOCABULARY, width, rows, transposed(d_logits), matrix_rows(m->normed, width), matrix_rows(d_token, width),
-           true);
+    matmul(rows, width, VOCABULARY, d_logits, matrix_rows(token, width),
+           matrix_rows(m->d_narrow, width), false);
+    matmul(VOCABULARY, width, rows, transposed(d_logits), matrix_rows(m->normed, width),
+           matrix_rows(d_token, width), true);
     memset(m->d_stream, 0, (size_t)rows * (size_t)width * sizeof(real));
-    norm_backward(rows, width, m->out, part(m, m->parameters, LAST_GAIN), m->stats, m->d_narrow, m->d_stream,
-                  part(m, m->gradients, LAST_GAIN), part(m, m->gradients, LAST_BIAS));
+    norm_backward(rows, width, m->out, part(m, m->parameters, LAST_GAIN), m->stats, m->d_narrow,
+                  m->d_stream, part(m, m->gradients, LAST_GAIN), part(m, m->gradients, LAST_BIAS));
 }
 
 double model_backward(model *m, tokens t, attention_dropout dropout)

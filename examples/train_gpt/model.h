@@ -1,7 +1,8 @@
 /*
- * model.h: a GPT: embedding of bytes and positions, `layers` blocks x += attention(norm(x)), x += mlp(norm(x)), a norm,
- * and the product with the embedding again for the logits (Radford et al. 2019, without biases in the products).
- * All parameters are one array, which is what the optimiser and the checkpoint see; so are all gradients.
+ * model.h: a GPT: embedding of bytes and positions, `layers` blocks x += attention(norm(x)), x +=
+ * mlp(norm(x)), a norm, and the product with the embedding again for the logits (Radford et al.
+ * 2019, without biases in the products). All parameters are one array, which is what the optimiser
+ * and the checkpoint see; so are all gradients.
  */
 #ifndef TRAIN_GPT_MODEL_H
 #define TRAIN_GPT_MODEL_H
@@ -46,10 +47,11 @@ typedef struct model {
     block_state *blocks;
     real *out, *normed; /* the residual stream after the last block, and its norm */
     real (*stats)[2];
-    real *logits;                       /* after the loss: its gradient */
-    double *losses;                     /* of each position */
-    real *d_stream, *d_narrow, *d_wide; /* scratch of the backward pass: rows of width, width, 4 width */
-    real *memory;                       /* that all these are parts of */
+    real *logits;   /* after the loss: its gradient */
+    double *losses; /* of each position */
+    /* scratch of the backward pass: rows of width, width, 4 width */
+    real *d_stream, *d_narrow, *d_wide;
+    real *memory; /* that all these are parts of */
 } model;
 
 /* Ends the program if there is no memory. Weights are drawn from c->seed. */
@@ -66,13 +68,15 @@ typedef struct tokens {
 /* Computes m->logits. */
 void model_forward(model *m, tokens t, attention_dropout dropout);
 
-/* After model_forward: the mean loss in nats, and its gradients by all parameters into m->gradients. */
+/* After model_forward: the mean loss in nats, and its gradients by all parameters into
+ * m->gradients. */
 double model_backward(model *m, tokens t, attention_dropout dropout);
 
 /* Forward without dropout: the mean loss, no gradients. */
 double model_loss(model *m, tokens t);
 
-/* The dropout of each layer wants an offset of its own: the distance from one step's first to the next one's. */
+/* The dropout of each layer wants an offset of its own: the distance from one step's first to the
+ * next one's. */
 uint64_t model_dropout_stride(const model *m);
 
 #endif

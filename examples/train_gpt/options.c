@@ -29,8 +29,10 @@ enum { COMPARED_STEPS = 200 }; /* unless --steps says otherwise */
 static char *const default_texts[] = {"/usr/share/common-licenses"};
 
 static const struct argp_option own_options[] = {
-    {"attention", KEY_ATTENTION, "KIND", 0, "libattn or standard, which materialises the matrix (default libattn)", 1},
-    {"compare", KEY_COMPARE, NULL, 0, "train both ways from the same seed (200 steps), then time both by context", 1},
+    {"attention", KEY_ATTENTION, "KIND", 0,
+     "libattn or standard, which materialises the matrix (default libattn)", 1},
+    {"compare", KEY_COMPARE, NULL, 0,
+     "train both ways from the same seed (200 steps), then time both by context", 1},
     {"out", KEY_OUT, "DIR", 0, "folder for the checkpoint and loss.png (default train_gpt.out)", 1},
     {"fresh", KEY_FRESH, NULL, 0, "start anew though there is a checkpoint", 1},
     {"prompt", KEY_PROMPT, "TEXT", 0, "what the sample begins with (default \"The \")", 1},
@@ -120,7 +122,8 @@ options options_parse(int argc, char **argv)
     o.config.steps = 0;
     for (int i = 0; i < CONFIG_FIELDS; i++) {
         const config_field *f = &config_fields[i];
-        snprintf(help[i], sizeof help[i], "%s (default %g)", f->help, config_value(&config_default, f));
+        snprintf(help[i], sizeof help[i], "%s (default %g)", f->help,
+                 config_value(&config_default, f));
         all[i] = (struct argp_option){f->name, KEY_CONFIG + i, f->type, 0, help[i], 0};
     }
     memcpy(all + CONFIG_FIELDS, own_options, sizeof own_options);

@@ -24,7 +24,8 @@ static void send_data(FILE *gnuplot, const trainer *t)
 static void send_name(FILE *gnuplot, const char *path)
 {
     fputs("set output '", gnuplot);
-    for (const char *c = path; *c != '\0'; c++) { /* a string in which gnuplot takes nothing but quotes for special */
+    /* a string in which gnuplot takes nothing but quotes for special */
+    for (const char *c = path; *c != '\0'; c++) {
         fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
     fputs("'\n", gnuplot);
@@ -39,17 +40,20 @@ const char *plot_losses(const trainer *t, const char *path)
     if (gnuplot == NULL) {
         return "cannot start gnuplot";
     }
-    fputs("set terminal pngcairo noenhanced size 1400,800 font 'Sans,15' background rgb 'white'\n", gnuplot);
+    fputs("set terminal pngcairo noenhanced size 1400,800 font 'Sans,15' background rgb 'white'\n",
+          gnuplot);
     send_name(gnuplot, path);
     send_data(gnuplot, t);
     fprintf(gnuplot,
-            "set border 3\nset tics nomirror\nset grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset yrange [0:*]\n"
+            "set border 3\nset tics nomirror\nset grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset "
+            "yrange [0:*]\n"
             "set xlabel 'step'\nset ylabel 'loss, nats a byte'\n"
             "set title \"%lld parameters, context %lld, %s attention\"\n"
             "plot $train with lines lw 1 lc rgb '#8fb8cc' title 'training, each batch', "
             "$valid with linespoints lw 2.5 pt 7 ps 0.9 lc rgb '#0b6e99' title 'validation', "
-            "%.6f with lines lw 2 dt 2 lc rgb '#c2410c' title 'entropy of bytes by themselves'\nunset output\n",
-            (long long)t->model->count, (long long)t->config.context, attention_kind_name[t->config.attention],
-            t->text->entropy);
+            "%.6f with lines lw 2 dt 2 lc rgb '#c2410c' title 'entropy of bytes by "
+            "themselves'\nunset output\n",
+            (long long)t->model->count, (long long)t->config.context,
+            attention_kind_name[t->config.attention], t->text->entropy);
     return pclose(gnuplot) == 0 ? NULL : "gnuplot could not draw it";
 }

@@ -6,7 +6,8 @@
 
 #include "train.h"
 
-/* Training loss, validation loss and the entropy of single bytes against steps, as PNG. NULL, or why there is none. */
+/* Training loss, validation loss and the entropy of single bytes against steps, as PNG. NULL, or
+ * why there is none. */
 const char *plot_losses(const trainer *t, const char *path);
 
 #endif

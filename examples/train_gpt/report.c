@@ -15,17 +15,20 @@ void report_start(const trainer *t, FILE *out)
 {
     const text *x = t->text;
     fprintf(out,
-            "%d files: %lld bytes to learn, %lld to validate; entropy of bytes by themselves %.3f nats\n"
+            "%d files: %lld bytes to learn, %lld to validate; entropy of bytes by themselves %.3f "
+            "nats\n"
             "%lld parameters, %s attention, %d threads\n",
-            x->files, (long long)x->train_bytes, (long long)x->valid_bytes, x->entropy, (long long)t->model->count,
-            attention_kind_name[t->config.attention], threads_count());
+            x->files, (long long)x->train_bytes, (long long)x->valid_bytes, x->entropy,
+            (long long)t->model->count, attention_kind_name[t->config.attention], threads_count());
 }
 
 void report_end(const trainer *t, const char *sample, FILE *out)
 {
     double loss = t->valid[t->step], entropy = t->text->entropy;
     fprintf(out, "%.0f s, of which attention %.0f s\n", t->seconds, t->model->attention->seconds);
-    fprintf(out, "validation loss %.3f nats a byte (%.3f bits); entropy of bytes by themselves %.3f nats (%.3f bits)\n",
+    fprintf(out,
+            "validation loss %.3f nats a byte (%.3f bits); entropy of bytes by themselves %.3f "
+            "nats (%.3f bits)\n",
             loss, loss / NATS_PER_BIT, entropy, entropy / NATS_PER_BIT);
     fprintf(out, "\n%s\n", sample);
 }
@@ -58,7 +61,8 @@ void report_json(const trainer *t, const char *sample)
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "attention", attention_kind_name[t->config.attention]);
     for (int i = 0; i < CONFIG_FIELDS; i++) {
-        cJSON_AddNumberToObject(o, config_fields[i].name, config_value(&t->config, &config_fields[i]));
+        cJSON_AddNumberToObject(o, config_fields[i].name,
+                                config_value(&t->config, &config_fields[i]));
     }
     cJSON_AddNumberToObject(o, "parameters", (double)t->model->count);
     cJSON_AddNumberToObject(o, "train_bytes", (double)t->text->train_bytes);

@@ -63,7 +63,8 @@ void standard_forward(const standard_head *h, real *o)
 {
     int n = h->length, d = h->dim;
     real *p = h->probabilities, *weights = p, scale = 1 / sqrt((real)d);
-    matmul(n, n, d, matrix_rows(h->q, h->row), transposed(matrix_rows(h->k, h->row)), matrix_rows(p, n), false);
+    matmul(n, n, d, matrix_rows(h->q, h->row), transposed(matrix_rows(h->k, h->row)),
+           matrix_rows(p, n), false);
     for (int i = 0; i < n; i++) {
         softmax_row(p + (int64_t)i * n, i + 1, n, scale);
     }
@@ -71,7 +72,8 @@ void standard_forward(const standard_head *h, real *o)
         weights = h->scratch;
         drop(h, dropout_mask(h), p, weights);
     }
-    matmul(n, d, n, matrix_rows(weights, n), matrix_rows(h->v, h->row), matrix_rows(o, h->out_row), false);
+    matmul(n, d, n, matrix_rows(weights, n), matrix_rows(h->v, h->row), matrix_rows(o, h->out_row),
+           false);
 }
 
 /* With dP in ds: dS = P (dP - rowsum(P dP)) scale. */

@@ -1,6 +1,7 @@
 /*
- * standard.h: attention as the textbook has it, one head at a time: softmax(Q K^T / sqrt(d)) V with the whole
- * length x length matrix in memory, and its gradients. The same products as in the linear layers.
+ * standard.h: attention as the textbook has it, one head at a time: softmax(Q K^T / sqrt(d)) V with
+ * the whole length x length matrix in memory, and its gradients. The same products as in the linear
+ * layers.
  */
 #ifndef TRAIN_GPT_STANDARD_H
 #define TRAIN_GPT_STANDARD_H
@@ -16,8 +17,9 @@ typedef struct standard_head {
     const real *q, *k, *v;
     ptrdiff_t row, out_row;
     attention_dropout dropout; /* offset: of this head */
-    real *probabilities;       /* length x length: written by the forward pass, read by the backward pass */
-    void *scratch;             /* standard_scratch_bytes */
+    /* length x length: written by the forward pass, read by the backward pass */
+    real *probabilities;
+    void *scratch; /* standard_scratch_bytes */
 } standard_head;
 
 uint64_t standard_scratch_bytes(int length, double dropout_p);

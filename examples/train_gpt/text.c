@@ -100,11 +100,13 @@ text text_read(char *const *paths, int count, int64_t least)
     }
     if (t.valid_bytes < least || t.train_bytes < least) {
         fail(EXIT_INPUT,
-             "the text is too short: %lld bytes to train on and %lld to validate, where the context wants %lld "
+             "the text is too short: %lld bytes to train on and %lld to validate, where the "
+             "context wants %lld "
              "of each",
              (long long)t.train_bytes, (long long)t.valid_bytes, (long long)least);
     }
-    t.hash = hash_bytes(hash_bytes(HASH_START, t.train, (uint64_t)t.train_bytes), t.valid, (uint64_t)t.valid_bytes);
+    t.hash = hash_bytes(hash_bytes(HASH_START, t.train, (uint64_t)t.train_bytes), t.valid,
+                        (uint64_t)t.valid_bytes);
     t.entropy = entropy_of(&t);
     return t;
 }

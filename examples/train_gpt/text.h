@@ -14,8 +14,9 @@ typedef struct text {
     double entropy; /* nats a byte if bytes came independently: -sum p ln p over all bytes */
 } text;
 
-/* Reads the files, and the regular files (no links) of directories in the order of their names. Ends the program with a
- * sentence if one cannot be read, or if either part is shorter than `least` bytes. */
+/* Reads the files, and the regular files (no links) of directories in the order of their names.
+ * Ends the program with a sentence if one cannot be read, or if either part is shorter than `least`
+ * bytes. */
 text text_read(char *const *paths, int count, int64_t least);
 void text_free(text *t);
 

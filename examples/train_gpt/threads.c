@@ -51,7 +51,8 @@ static int32_t number(void *user)
     return threads_count();
 }
 
-static void parallel_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg)
+static void parallel_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread),
+                         void *arg)
 {
     (void)user;
 #pragma omp parallel for schedule(dynamic)

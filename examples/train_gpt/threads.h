@@ -1,6 +1,6 @@
 /*
- * threads.h: the threads of this program are OpenMP's; the library runs on the same ones, through an attn_executor.
- * Without OpenMP there is one.
+ * threads.h: the threads of this program are OpenMP's; the library runs on the same ones, through
+ * an attn_executor. Without OpenMP there is one.
  */
 #ifndef TRAIN_GPT_THREADS_H
 #define TRAIN_GPT_THREADS_H

@@ -74,7 +74,8 @@ double trainer_step(trainer *t)
     model_forward(t->model, batch, dropout);
     double loss = model_backward(t->model, batch, dropout);
     if (!isfinite(loss)) {
-        fail(EXIT_INTERNAL, "the loss of step %lld is not finite: a lower --rate may help", (long long)t->step + 1);
+        fail(EXIT_INTERNAL, "the loss of step %lld is not finite: a lower --rate may help",
+             (long long)t->step + 1);
     }
     t->losses[t->step++] = loss;
     adamw_step(&t->adamw, t->model, t->step, adamw_rate(t->config.rate, t->step, t->config.steps));
@@ -96,7 +97,7 @@ double trainer_validate(trainer *t)
     return sum / (double)windows;
 }
 
-/* ---- The loop -------------------------------------------------------------------------------------------------- */
+/* ---- The loop -------------------------------------------------------------------------------- */
 
 static bool validates_at(const trainer *t)
 {
@@ -107,7 +108,8 @@ static bool validates_at(const trainer *t)
 /* What the last validation's line and the one that is overwritten have in common. */
 static void print_state(FILE *out, const trainer *t, double speed)
 {
-    double left = (double)(t->config.steps - t->step) * (double)(t->config.batch * t->config.context) / speed;
+    double left =
+        (double)(t->config.steps - t->step) * (double)(t->config.batch * t->config.context) / speed;
     fprintf(out, "step %4lld/%lld", (long long)t->step, (long long)t->config.steps);
     if (t->step > 0) {
         fprintf(out, "  loss %.3f", t->losses[t->step - 1]);
@@ -116,7 +118,8 @@ static void print_state(FILE *out, const trainer *t, double speed)
         fprintf(out, "  validation %.3f", t->valid[t->step]);
     }
     if (speed > 0) {
-        fprintf(out, "  %.1fk tokens/s  %d:%02d to go", speed / 1e3, (int)left / 60, (int)left % 60);
+        fprintf(out, "  %.1fk tokens/s  %d:%02d to go", speed / 1e3, (int)left / 60,
+                (int)left % 60);
     }
 }
 
@@ -150,14 +153,16 @@ void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval)
     while (t->step < t->config.steps) {
         trainer_step(t);
         bool validates = validates_at(t);
-        double speed = (double)((t->step - first) * t->config.batch * t->config.context) / (seconds_now() - start);
+        double speed = (double)((t->step - first) * t->config.batch * t->config.context) /
+                       (seconds_now() - start);
         if (validates) {
             t->valid[t->step] = trainer_validate(t);
             show_validation(t, out, speed);
         } else {
             show_progress(t, speed);
         }
-        if (checkpoint != NULL && (t->step == t->config.steps || seconds_now() - saved >= interval)) {
+        if (checkpoint != NULL &&
+            (t->step == t->config.steps || seconds_now() - saved >= interval)) {
             checkpoint_save(checkpoint, t);
             saved = seconds_now();
         }

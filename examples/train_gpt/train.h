@@ -12,7 +12,8 @@
 #include "model.h"
 #include "text.h"
 
-/* All that a checkpoint keeps is in here: config, parameters, moments, step, random state and losses. */
+/* All that a checkpoint keeps is in here: config, parameters, moments, step, random state and
+ * losses. */
 typedef struct trainer {
     config config;
     const text *text;
@@ -21,7 +22,8 @@ typedef struct trainer {
     uint64_t random; /* draws the batches */
     int64_t step;    /* done so far */
     double *losses;  /* [steps]: of each step's batch before its update */
-    double *valid;   /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
+    /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
+    double *valid;
     uint8_t *input, *target;
     double seconds; /* of trainer_run */
 } trainer;
@@ -35,8 +37,8 @@ double trainer_step(trainer *t);
 /* The mean loss over at most 32 windows, evenly spread over the validation part. */
 double trainer_validate(trainer *t);
 
-/* To the last step, a line on `out` for each validation. The state goes to the file `checkpoint` every `interval`
- * seconds and at the end; NULL: nowhere. */
+/* To the last step, a line on `out` for each validation. The state goes to the file `checkpoint`
+ * every `interval` seconds and at the end; NULL: nowhere. */
 void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval);
 
 /* Seconds of a clock that only goes forward. */

@@ -1,15 +1,18 @@
 /*
- * libattn: exact attention, softmax(scale * Q K^T + mask) V, computed tile by tile with a running maximum and
- * sum, so that the Nq x Nk matrix never exists (Dao et al., FlashAttention, arXiv 2205.14135, algorithm 1;
- * FlashAttention-2, arXiv 2307.08691, section 3.1; the online softmax is Milakov & Gimelshein, arXiv 1805.02867).
+ * libattn: exact attention, softmax(scale * Q K^T + mask) V, computed tile by tile with a running
+ * maximum and sum, so that the Nq x Nk matrix never exists (Dao et al., FlashAttention, arXiv
+ * 2205.14135, algorithm 1; FlashAttention-2, arXiv 2307.08691, section 3.1; the online softmax is
+ * Milakov & Gimelshein, arXiv 1805.02867).
  *
  * This header is the whole API and its manual. In three steps:
  *
  *   1. Simple: fill an attn_forward_args, call attn_forward(NULL, &args). This CPU, all cores.
- *   2. With a context: choose threads, an executor, an allocator, an instruction set (attn_context_create).
- *   3. With a workspace: ask attn_forward_workspace for its size, hand the memory in; no call allocates then.
+ *   2. With a context: choose threads, an executor, an allocator, an instruction set
+ *      (attn_context_create).
+ *   3. With a workspace: ask attn_forward_workspace for its size, hand the memory in; no call
+ *      allocates then.
  *
- * ---- Example --------------------------------------------------------------------------------------------------
+ * ---- Example ------------------------------------------------------------------------------------
  *
  *   float *q, *k, *v, *o;                          // each [batch][seq][heads][dim], contiguous
  *   attn_forward_args a = {
@@ -24,7 +27,7 @@
  *
  * C++ before C++20: attn_forward_args a = {}; a.struct_size = sizeof a; a.q = ...
  *
- * ---- Semantics ------------------------------------------------------------------------------------------------
+ * ---- Semantics ----------------------------------------------------------------------------------
  *
  * For query row i, key j, query head h, sequence b (lengths Nq, Nk of that sequence):
  *
@@ -35,57 +38,68 @@
  *   LSE[i] = ln( sum_{visible j} exp(s) + exp(sink[h]) )           the sink only if given
  *   O[i]   = sum_{visible j} exp(s - LSE[i]) V[b,j,hk,:]
  *
- *   C1  A row with no visible key gives O = 0 exactly and LSE = -inf. (A sink counts as one more visible key whose
- *       value row is 0: with sinks such a row gives O = 0 and LSE = sink.) Gradients of such a row are 0.
- *   C2  LSE is the natural logarithm of the sum of exp(s), after scale, softcap, bias, ALiBi and mask, before
- *       dropout.
- *   C3  Causal is aligned bottom-right: key j is visible to query i iff j <= i + off, off = Nk - Nq, so a block of
- *       queries at position start_pos over Nk = start_pos + Nq keys is the ordinary case. ATTN_TOP_LEFT makes
- *       off = 0. The window is inclusive: i + off - window_left <= j <= i + off + window_right; a negative bound is
- *       unbounded on that side.
- *   C4  A masked or padded position has no influence whatever its K and V bits are (NaN, Inf). An additive bias of
- *       -inf masks. A NaN in a visible position poisons exactly the rows that see it, and a bias of +inf gives NaN
- *       in that row only.
- *   C5  Query head h uses KV head h / (Hq / Hk) (blocked, not interleaved). Hk = 0 with Hq > 0, or Hq not divisible
- *       by Hk, is an error.
- *   C6  Every element of O, LSE and row_max inside the declared shape is written; nothing else is (gaps, padding).
- *       Rows beyond a sequence's length count as rows without a visible key. Inputs are never written.
- *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on the layout or
- *       alignment of the tensors, or on earlier calls; dense, padded and varlen forms of a sequence agree. On the
- *       CPU all instruction sets give the same bits as well, but for AMX tiles (see Accuracy).
- *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or prints.
- *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The default scale
- *       1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative scale is legal.
- *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to another
- *       implementation: the order of summation differs.
- *   C11 Dropout: after the softmax each exp(s - LSE) is multiplied by Z[b,h,i,j] = 0 with probability dropout_p, else
- *       1 / (1 - dropout_p). LSE knows nothing of it. Z is a function of (seed, offset, b, h, i, j) alone, with i and
- *       j counted within sequence b: word j mod 4 of Philox4x32-10 (Salmon et al., SC'11) with the key (low, high half
- *       of seed) and the counter (j / 4, i, low, high half of offset + b Hq + h); dropped iff the word is below
- *       dropout_p 2^32, rounded. Forward, backward and attn_dropout_mask agree. Give each call an offset of its own,
- *       B Hq apart.
+ *   C1  A row with no visible key gives O = 0 exactly and LSE = -inf. (A sink counts as one more
+ *       visible key whose value row is 0: with sinks such a row gives O = 0 and LSE = sink.)
+ *       Gradients of such a row are 0.
+ *   C2  LSE is the natural logarithm of the sum of exp(s), after scale, softcap, bias, ALiBi and
+ *       mask, before dropout.
+ *   C3  Causal is aligned bottom-right: key j is visible to query i iff j <= i + off, off = Nk -
+ *       Nq, so a block of queries at position start_pos over Nk = start_pos + Nq keys is the
+ *       ordinary case. ATTN_TOP_LEFT makes off = 0. The window is inclusive: i + off - window_left
+ *       <= j <= i + off + window_right; a negative bound is unbounded on that side.
+ *   C4  A masked or padded position has no influence whatever its K and V bits are (NaN, Inf). An
+ *       additive bias of -inf masks. A NaN in a visible position poisons exactly the rows that see
+ *       it, and a bias of +inf gives NaN in that row only.
+ *   C5  Query head h uses KV head h / (Hq / Hk) (blocked, not interleaved). Hk = 0 with Hq > 0, or
+ *       Hq not divisible by Hk, is an error.
+ *   C6  Every element of O, LSE and row_max inside the declared shape is written; nothing else is
+ *       (gaps, padding). Rows beyond a sequence's length count as rows without a visible key.
+ *       Inputs are never written.
+ *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
+ *       the layout or alignment of the tensors, or on earlier calls; dense, padded and varlen forms
+ *       of a sequence agree. On the CPU all instruction sets give the same bits as well, but for
+ *       AMX tiles (see Accuracy).
+ *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
+ *       prints.
+ *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
+ *       default scale 1/sqrt(d) applies unless ATTN_SCALE is set, so an explicit 0 or a negative
+ *       scale is legal.
+ *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to
+ *       another implementation: the order of summation differs.
+ *   C11 Dropout: after the softmax each exp(s - LSE) is multiplied by Z[b,h,i,j] = 0 with
+ *       probability dropout_p, else 1 / (1 - dropout_p). LSE knows nothing of it. Z is a function
+ *       of (seed, offset, b, h, i, j) alone, with i and j counted within sequence b: word j mod 4
+ *       of Philox4x32-10 (Salmon et al., SC'11) with the key (low, high half of seed) and the
+ *       counter (j / 4, i, low, high half of offset + b Hq + h); dropped iff the word is below
+ *       dropout_p 2^32, rounded. Forward, backward and attn_dropout_mask agree. Give each call an
+ *       offset of its own, B Hq apart.
  *
- * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64 with f64. Keys are
- * summed in blocks of 64 to 256, each block fresh, then added once. There is no epsilon in the row sum. AMX tiles are
- * the default where the CPU has them, with bits of their own: f32 as six products of bf16 parts, which is as accurate
- * as f32 arithmetic; f16 as four, exact but for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8
- * bits, so that its RMSE is at most 1.45 instead of 1.02 times that of rounding the exact result. Gradients the same,
- * with P and dS of so many bits. ATTN_PRECISE keeps a call off the tiles: f32 arithmetic for f32, f16 and bf16, and
- * the bits of all other CPUs; config.cpu = "avx512" does so for all calls of a context. ATTN_BF16X3 without it allows
- * f32 on tiles to be the three larger products of two bf16 parts (known as bf16x3): each product is within 2^-15
- * (3e-5) of exact, typically 6e-6. Elsewhere it changes nothing. Tiles take elements of f32 below 2^-110 with fewer
- * bits. GPUs: f32 by split products on the tensor cores, within the same bound; f16 and bf16 with probabilities of that
+ * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64
+ * with f64. Keys are summed in blocks of 64 to 256, each block fresh, then added once. There is no
+ * epsilon in the row sum. AMX tiles are the default where the CPU has them, with bits of their own:
+ * f32 as six products of bf16 parts, which is as accurate as f32 arithmetic; f16 as four, exact but
+ * for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8 bits, so that its RMSE
+ * is at most 1.45 instead of 1.02 times that of rounding the exact result. Gradients the same, with
+ * P and dS of so many bits. ATTN_PRECISE keeps a call off the tiles: f32 arithmetic for f32, f16
+ * and bf16, and the bits of all other CPUs; config.cpu = "avx512" does so for all calls of a
+ * context. ATTN_BF16X3 without it allows f32 on tiles to be the three larger products of two bf16
+ * parts (known as bf16x3): each product is within 2^-15 (3e-5) of exact, typically 6e-6. Elsewhere
+ * it changes nothing. Tiles take elements of f32 below 2^-110 with fewer bits. GPUs: f32 by split
+ * products on the tensor cores, within the same bound; f16 and bf16 with probabilities of that
  * type, RMSE at most 1.45 times that of rounding, unless ATTN_PRECISE is set.
  *
- * ---- Conventions ----------------------------------------------------------------------------------------------
+ * ---- Conventions --------------------------------------------------------------------------------
  *
- * Threads: every function may be called from any number of threads at once, on the same context too.
- * Ownership: the library keeps no pointer of an argument after a call returns, except those in a context's config.
- * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and V may share
- * memory, strides may be 0 or negative).
- * Growing: argument structs start with struct_size = sizeof(the struct); zero in any field means "off" or
- * "default". A program built with an older header works with a newer library (missing fields read as zero), and
- * the reverse as long as the fields unknown to the library are zero (else ATTN_ERR_UNKNOWN_FIELD).
+ * Threads: every function may be called from any number of threads at once, on the same context
+ * too.
+ * Ownership: the library keeps no pointer of an argument after a call returns, except those in a
+ * context's config.
+ * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and
+ * V may share memory, strides may be 0 or negative).
+ * Growing: argument structs start with struct_size = sizeof(the struct); zero in any field means
+ * "off" or "default". A program built with an older header works with a newer library (missing
+ * fields read as zero), and the reverse as long as the fields unknown to the library are zero (else
+ * ATTN_ERR_UNKNOWN_FIELD).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -111,28 +125,33 @@
 extern "C" {
 #endif
 
-/* ---- Status --------------------------------------------------------------------------------------------------- */
+/* ---- Status ---------------------------------------------------------------------------------- */
 
-/* Values are pinned for ever. attn_last_error() has the sentence that names the offending field and its values. */
+/* Values are pinned for ever. attn_last_error() has the sentence that names the offending field and
+ * its values. */
 typedef enum attn_status {
     ATTN_OK = 0,
     ATTN_ERR_INVALID_ARGUMENT = 1, /* a field, or two fields together, make no sense */
-    ATTN_ERR_UNKNOWN_FIELD = 2,    /* struct_size is larger than this library knows and the unknown part is not 0 */
-    ATTN_ERR_UNSUPPORTED = 3,      /* legal, but this build or device cannot do it; the sentence says why */
-    ATTN_ERR_OVERFLOW = 4,         /* a size or an offset does not fit in 64 bits */
-    ATTN_ERR_OUT_OF_MEMORY = 5,    /* the allocator returned NULL */
-    ATTN_ERR_WORKSPACE = 6,        /* the workspace handed in is too small */
-    ATTN_ERR_DEVICE = 7            /* the GPU driver reported an error */
+    /* struct_size is larger than this library knows and the unknown part is not 0 */
+    ATTN_ERR_UNKNOWN_FIELD = 2,
+    /* legal, but this build or device cannot do it; the sentence says why */
+    ATTN_ERR_UNSUPPORTED = 3,
+    ATTN_ERR_OVERFLOW = 4,      /* a size or an offset does not fit in 64 bits */
+    ATTN_ERR_OUT_OF_MEMORY = 5, /* the allocator returned NULL */
+    ATTN_ERR_WORKSPACE = 6,     /* the workspace handed in is too small */
+    ATTN_ERR_DEVICE = 7         /* the GPU driver reported an error */
 } attn_status;
 
-/* The status' name in lower-case words ("invalid argument"); "unknown status" for other values. Static string. */
+/* The status' name in lower-case words ("invalid argument"); "unknown status" for other values.
+ * Static string. */
 ATTN_API const char *attn_status_string(attn_status status);
 
-/* One sentence about the last call of this thread that did not return ATTN_OK, e.g. "k.shape[2] = 3 does not divide
- * q.shape[2] = 8"; "" if none. Valid until this thread's next call into the library. */
+/* One sentence about the last call of this thread that did not return ATTN_OK, e.g. "k.shape[2] = 3
+ * does not divide q.shape[2] = 8"; "" if none. Valid until this thread's next call into the
+ * library. */
 ATTN_API const char *attn_last_error(void);
 
-/* ---- Tensors -------------------------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 /* Element types. Values are pinned. */
 typedef enum attn_dtype {
@@ -149,12 +168,12 @@ typedef enum attn_dtype {
 ATTN_API size_t attn_dtype_size(int32_t dtype);
 
 /*
- * A view of up to four axes. This type is frozen. data == NULL means "absent" (unless an extent is 0). Strides are
- * in elements, may be 0 (broadcast; inputs only) or negative, and data must be aligned to the element size.
- * The axes are always, whatever the memory layout:
+ * A view of up to four axes. This type is frozen. data == NULL means "absent" (unless an extent is
+ * 0). Strides are in elements, may be 0 (broadcast; inputs only) or negative, and data must be
+ * aligned to the element size. The axes are always, whatever the memory layout:
  *
- *   q, k, v, o, lse, row_max          (batch, sequence, head, dim)        lse and row_max have dim = 1
- *   mask, bias, alibi_slopes, sinks   (batch, head, query, key)           any axis may have extent 1: broadcast
+ *   q, k, v, o, lse, row_max          (batch, sequence, head, dim); lse and row_max: dim = 1
+ *   mask, bias, alibi_slopes, sinks   (batch, head, query, key); an axis of extent 1 broadcasts
  *   gradients                         as what they are gradients of
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
  */
@@ -167,8 +186,8 @@ typedef struct attn_tensor {
 } attn_tensor;
 
 /* The view of contiguous memory laid out [n0][n1][n2][n3]. */
-static inline attn_tensor attn_tensor_bshd(const void *data, attn_dtype dtype, int64_t n0, int64_t n1, int64_t n2,
-                                           int64_t n3)
+static inline attn_tensor attn_tensor_bshd(const void *data, attn_dtype dtype, int64_t n0,
+                                           int64_t n1, int64_t n2, int64_t n3)
 {
     attn_tensor t;
     t.data = (void *)(uintptr_t)data;
@@ -179,20 +198,21 @@ static inline attn_tensor attn_tensor_bshd(const void *data, attn_dtype dtype, i
     return t;
 }
 
-/* The (batch, sequence, head, dim) view of contiguous memory laid out [batch][head][sequence][dim], the layout of
- * PyTorch's scaled_dot_product_attention. */
-static inline attn_tensor attn_tensor_bhsd(const void *data, attn_dtype dtype, int64_t batch, int64_t heads,
-                                           int64_t seq, int64_t dim)
+/* The (batch, sequence, head, dim) view of contiguous memory laid out [batch][head][sequence][dim],
+ * the layout of PyTorch's scaled_dot_product_attention. */
+static inline attn_tensor attn_tensor_bhsd(const void *data, attn_dtype dtype, int64_t batch,
+                                           int64_t heads, int64_t seq, int64_t dim)
 {
     attn_tensor t = attn_tensor_bshd(data, dtype, batch, seq, heads, dim);
     t.stride[1] = dim, t.stride[2] = seq * dim;
     return t;
 }
 
-/* ---- Context -------------------------------------------------------------------------------------------------- */
+/* ---- Context --------------------------------------------------------------------------------- */
 
-/* Memory for contexts and for workspaces that the caller did not hand in. alloc returns NULL on failure; alignment
- * is a power of two, size a multiple of it. Both are called from the thread that called the library. */
+/* Memory for contexts and for workspaces that the caller did not hand in. alloc returns NULL on
+ * failure; alignment is a power of two, size a multiple of it. Both are called from the thread that
+ * called the library. */
 typedef struct attn_allocator {
     void *user;
     void *(*alloc)(void *user, size_t size, size_t alignment);
@@ -202,66 +222,76 @@ typedef struct attn_allocator {
 /*
  * Threads to run on. parallel_for is the loop
  *     for (i = 0; i < n; i++) task(arg, i, thread);
- * in any order and on any threads; it returns when all n tasks are done. thread is in [0, num_threads(user)) and no
- * two tasks run at once with the same thread number. Results do not depend on what it does. num_threads is asked in
- * every call; a workspace of a size asked for earlier is large enough while it has not grown. Fits OpenMP, TBB,
- * pthreadpool or a game's job system in five lines (docs/api.md).
+ * in any order and on any threads; it returns when all n tasks are done. thread is in [0,
+ * num_threads(user)) and no two tasks run at once with the same thread number. Results do not
+ * depend on what it does. num_threads is asked in every call; a workspace of a size asked for
+ * earlier is large enough while it has not grown. Fits OpenMP, TBB, pthreadpool or a game's job
+ * system in five lines (docs/api.md).
  */
 typedef struct attn_executor {
     void *user;
     int32_t (*num_threads)(void *user);
-    void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg);
+    void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread),
+                         void *arg);
 } attn_executor;
 
 typedef enum attn_device { ATTN_DEVICE_CPU = 0, ATTN_DEVICE_CUDA = 1 } attn_device;
 
 typedef struct attn_context_config {
     uint64_t struct_size;
-    int32_t device;         /* attn_device; pointers in a call belong to this device, those of lengths too */
-    int32_t device_ordinal; /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
-                                primary one is retained; calls use the calling thread's current one if it has one */
-    int32_t threads;        /* size of the context's own pool; 0 = one per core in the creating thread's affinity, or as
-                               many as a quota of processor time allows (cpu.max of control groups, version 2) */
-    int32_t reserved;       /* 0 */
-    const char *cpu; /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the environment
-                        variable ATTN_CPU, or else the best there is */
+    /* attn_device; pointers in a call belong to this device, those of lengths too */
+    int32_t device;
+    /* which GPU. The creator's current CUDA context is used if it is on that GPU, else the
+     * primary one is retained; calls use the calling thread's current one if it has one */
+    int32_t device_ordinal;
+    /* size of the context's own pool; 0 = one per core in the creating thread's affinity, or as
+     * many as a quota of processor time allows (cpu.max of control groups, version 2) */
+    int32_t threads;
+    int32_t reserved; /* 0 */
+    /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the
+     * environment variable ATTN_CPU, or else the best there is */
+    const char *cpu;
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
 } attn_context_config;
 
-/* Immutable once created, hence usable from many threads at once: calls that find the pool busy run on their own
- * thread. Pass NULL as context for a default one (this CPU, all cores), which is created on first use and is never
- * freed. After fork() a child may use any context; the pool's threads are started anew. */
+/* Immutable once created, hence usable from many threads at once: calls that find the pool busy run
+ * on their own thread. Pass NULL as context for a default one (this CPU, all cores), which is
+ * created on first use and is never freed. After fork() a child may use any context; the pool's
+ * threads are started anew. */
 typedef struct attn_context attn_context;
 
-/* config == NULL = all defaults. Errors: invalid argument, unknown field, unsupported (no such device, or a cap this
- * machine or build cannot honour), out of memory; *context is NULL then. */
+/* config == NULL = all defaults. Errors: invalid argument, unknown field, unsupported (no such
+ * device, or a cap this machine or build cannot honour), out of memory; *context is NULL then. */
 ATTN_API attn_status attn_context_create(const attn_context_config *config, attn_context **context);
 
 /* Joins the pool's threads and frees. No call may be in flight. NULL is allowed. */
 ATTN_API void attn_context_destroy(attn_context *context);
 
-/* ---- Forward -------------------------------------------------------------------------------------------------- */
+/* ---- Forward --------------------------------------------------------------------------------- */
 
 enum {
     ATTN_CAUSAL = 1 << 0,   /* C3 */
     ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
     ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
     ATTN_SCALE = 1 << 3,    /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
-    ATTN_PRECISE = 1 << 4,  /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
-    ATTN_BF16X3 = 1 << 5    /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
+    /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
+    ATTN_PRECISE = 1 << 4,
+    /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
+    ATTN_BF16X3 = 1 << 5
 };
 
 typedef struct attn_forward_args {
     uint64_t struct_size;
 
-    /* Inputs f64, f32, f16 or bf16, the same type in q, k, v; o may be that type or f32. Any strides.
-     * q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v), o (B, Nq, Hq, d_v); d and d_v from 0 up.
-     * With cu_seqlens_*: q and o (1, total_q, Hq, .), k and v (1, total_k, Hk, .). */
+    /* Inputs f64, f32, f16 or bf16, the same type in q, k, v; o may be that type or f32. Any
+     * strides. q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v), o (B, Nq, Hq, d_v); d and
+     * d_v from 0 up. With cu_seqlens_*: q and o (1, total_q, Hq, .), k and v (1, total_k, Hk,
+     * .). */
     attn_tensor q, k, v, o;
 
-    /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the largest s of the
-     * row (-inf for a row without a visible key; sinks do not count). */
+    /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the
+     * largest s of the row (-inf for a row without a visible key; sinks do not count). */
     attn_tensor lse, row_max;
 
     uint64_t flags; /* ATTN_CAUSAL | ... */
@@ -269,54 +299,58 @@ typedef struct attn_forward_args {
     double softmax_scale;
     double softcap; /* > 0 and finite; 0 = off */
 
-    /* Optional. mask: bool, true = visible. bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each axis possibly of
-     * extent 1. With sequences of several lengths, rows and keys are counted within the sequence, and extents of at
-     * least the longest one are enough. */
+    /* Optional. mask: bool, true = visible. bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each
+     * axis possibly of extent 1. With sequences of several lengths, rows and keys are counted
+     * within the sequence, and extents of at least the longest one are enough. */
     attn_tensor mask, bias;
 
     attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
     attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
 
-    /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or none; i32 or i64,
-     * (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every sequence have no visible key. */
+    /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or
+     * none; i32 or i64, (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every
+     * sequence have no visible key. */
     attn_tensor cu_seqlens_q, cu_seqlens_k;
 
     /* Optional. Rows in use in each sequence (padding masks): i32 or i64, (B, 1, 1, 1), each within
      * [0, the sequence's length]. They take the place of Nq and Nk in C3. */
     attn_tensor seqused_q, seqused_k;
 
-    /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not matter and are not
-     * kept. NULL = the context's allocator is called once. GPU contexts: memory of the GPU, or NULL to do without,
-     * which is a little slower; it must not be in use by another call at the same time. */
+    /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
+     * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
+     * of the GPU, or NULL to do without, which is a little slower; it must not be in use by another
+     * call at the same time. */
     void *workspace;
     uint64_t workspace_bytes;
 
-    /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the default stream. The call
-     * returns at once: no allocation, no copy, no synchronisation, so it can be captured into a CUDA graph. Lengths in
-     * the GPU's memory cannot be checked by the call: values outside their ranges are cut to them. CPU contexts:
-     * NULL. */
+    /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the
+     * default stream. The call returns at once: no allocation, no copy, no synchronisation, so it
+     * can be captured into a CUDA graph. Lengths in the GPU's memory cannot be checked by the call:
+     * values outside their ranges are cut to them. CPU contexts: NULL. */
     void *stream;
 
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below 2^34. */
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below
+     * 2^34. */
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
 
-    /* Optional output: O once more in f32, beside an o of 16 bits. For attn_backward, whose gradients of inputs with
-     * outliers are several times more exact with it. CPU contexts only. */
+    /* Optional output: O once more in f32, beside an o of 16 bits. For attn_backward, whose
+     * gradients of inputs with outliers are several times more exact with it. CPU contexts only. */
     attn_tensor o_f32;
 } attn_forward_args;
 
-/* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field, unsupported, overflow,
- * workspace, out of memory; nothing is written then. Context may be NULL. */
+/* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,
+ * unsupported, overflow, workspace, out of memory; nothing is written then. Context may be NULL. */
 ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
 
-/* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in the head dimension
- * and the number of threads and bounded whatever the lengths, plus 8 bytes per sequence of a varlen call. Reads shapes
- * and lengths only, never q, k, v. */
-ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes);
+/* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
+ * the head dimension and the number of threads and bounded whatever the lengths, plus 8 bytes per
+ * sequence of a varlen call. Reads shapes and lengths only, never q, k, v. */
+ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
+                                            uint64_t *bytes);
 
-/* What attn_forward would do, and what it costs. Byte and operation counts are of the mathematics: a product of
- * visible tiles, as executed. Strings are static or in `why`. */
+/* What attn_forward would do, and what it costs. Byte and operation counts are of the mathematics:
+ * a product of visible tiles, as executed. Strings are static or in `why`. */
 typedef struct attn_plan {
     uint64_t struct_size; /* in: sizeof(attn_plan) of the caller */
     const char *kernel;   /* the kernel table's name, "avx2_f32" */
@@ -329,47 +363,56 @@ typedef struct attn_plan {
     int64_t items;         /* work items */
     /* strip x key_block tiles: all visible, masked in part, skipped */
     int64_t tiles_full, tiles_partial, tiles_skipped;
-    double flops;          /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
-    double bytes_tiled;    /* Q, K, V, O and masks once, and K and V again for each further block of rows */
-    double bytes_standard; /* the same with the score matrix written and read as standard attention does: 4 passes */
+    /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
+    double flops;
+    /* Q, K, V, O and masks once, and K and V again for each further block of rows */
+    double bytes_tiled;
+    /* the same with the score matrix written and read as standard attention does: 4 passes */
+    double bytes_standard;
     uint64_t workspace_bytes;
 } attn_plan;
 
-/* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as attn_forward,
- * except for the workspace, which is not looked at. */
-ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan);
+/* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as
+ * attn_forward, except for the workspace, which is not looked at. */
+ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args,
+                                       attn_plan *plan);
 
-/* ---- Backward ------------------------------------------------------------------------------------------------- */
+/* ---- Backward -------------------------------------------------------------------------------- */
 
 /*
- * Gradients of a loss L, given d_o = dL/dO (and d_lse = dL/dLSE), by recomputing probabilities from q, k and lse:
+ * Gradients of a loss L, given d_o = dL/dO (and d_lse = dL/dLSE), by recomputing probabilities from
+ * q, k and lse:
  *
  *   p      = exp(s - LSE[i]) where visible                     dV[j]  = sum_i p Z dO[i]
- *   dP     = Z dO[i].V[j]                                      dQ[i]  = sum_j g K[j],   g = softmax_scale (1 - t^2) dS
- *   delta  = dO[i].O[i] - dLSE[i]                              dK[j]  = sum_i g Q[i],   t = tanh(.) of the softcap or 0
- *   dS     = p (dP - delta)                                    dBias  = dS, dSlope = -sum dS |i + off - j|
- *                                                              dSink  = -sum_i exp(sink - LSE[i]) delta
+ *   dP     = Z dO[i].V[j]      dQ[i]  = sum_j g K[j],   g = softmax_scale (1 - t^2) dS
+ *   delta  = dO[i].O[i] - dLSE[i]      dK[j]  = sum_i g Q[i],   t = tanh(.) of the softcap or 0
+ *   dS     = p (dP - delta)      dBias  = dS, dSlope = -sum dS |i + off - j|
+ *                                                              dSink  = -sum_i exp(sink - LSE[i])
+ *                                                              delta
  *
- * each summed over whatever it is shared by: the heads of a group (dK, dV), the broadcast axes (dBias, dSlope, dSink).
- * A row without a visible key (LSE = -inf, or only a sink) has dQ = 0 and adds nothing to dK, dV and dBias. Positions
- * that no row sees get 0. C4, C6, C7, C8 hold: the result is deterministic, always.
+ * each summed over whatever it is shared by: the heads of a group (dK, dV), the broadcast axes
+ * (dBias, dSlope, dSink). A row without a visible key (LSE = -inf, or only a sink) has dQ = 0 and
+ * adds nothing to dK, dV and dBias. Positions that no row sees get 0. C4, C6, C7, C8 hold: the
+ * result is deterministic, always.
  *
- * o and lse are those of attn_forward on the same arguments, or those of a larger set of keys of which these are a part
- * (rings, split keys). Differentiating these gradients once more (double backward) is out of scope; its place would be
- * an attn_double_backward_args.
+ * o and lse are those of attn_forward on the same arguments, or those of a larger set of keys of
+ * which these are a part (rings, split keys). Differentiating these gradients once more (double
+ * backward) is out of scope; its place would be an attn_double_backward_args.
  */
 typedef struct attn_backward_args {
     uint64_t struct_size;
 
-    /* Inputs: q, k, v as in attn_forward_args. o and d_o (B, Nq, Hq, d_v), each of q's type or f32. lse (B, Nq, Hq, 1),
-     * f32 or f64. d_lse, optional, likewise. Any strides, 0 and negative ones too. */
+    /* Inputs: q, k, v as in attn_forward_args. o and d_o (B, Nq, Hq, d_v), each of q's type or f32.
+     * lse (B, Nq, Hq, 1), f32 or f64. d_lse, optional, likewise. Any strides, 0 and negative ones
+     * too. */
     attn_tensor q, k, v, o, lse, d_o, d_lse;
 
-    /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional; what is absent is not computed. */
+    /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional; what is absent
+     * is not computed. */
     attn_tensor dq, dk, dv;
 
-    /* Optional outputs in the shapes of bias, alibi_slopes and sinks, which must then be given: d_bias f64, f32, f16 or
-     * bf16, the others f32 or f64. */
+    /* Optional outputs in the shapes of bias, alibi_slopes and sinks, which must then be given:
+     * d_bias f64, f32, f16 or bf16, the others f32 or f64. */
     attn_tensor d_bias, d_alibi_slopes, d_sinks;
 
     /* All from here on as in attn_forward_args, with the same values as in the forward pass. */
@@ -388,10 +431,13 @@ typedef struct attn_backward_args {
 /* Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs. */
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
 
-/* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys, never Nq x Nk. */
-ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args, uint64_t *bytes);
+/* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys,
+ * never Nq x Nk. */
+ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args,
+                                             uint64_t *bytes);
 
-/* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq, Nq, Nk). */
+/* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq,
+ * Nq, Nk). */
 typedef struct attn_dropout_mask_args {
     uint64_t struct_size;
     attn_tensor keep;
@@ -401,13 +447,13 @@ typedef struct attn_dropout_mask_args {
 
 ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args);
 
-/* ---- Merge ---------------------------------------------------------------------------------------------------- */
+/* ---- Merge ----------------------------------------------------------------------------------- */
 
 /*
- * Combines results over disjoint key ranges of the same queries: LSE = ln sum_p exp(lse_p), O = sum_p exp(lse_p - LSE)
- * o_p (FlashAttention-2, section 3.1; used for shared prefixes, rings, split keys). A part with lse = -inf has no
- * influence whatever its o; if all have, O = 0 and LSE = -inf. Parts are added in order. A sink must be given to one
- * part only.
+ * Combines results over disjoint key ranges of the same queries: LSE = ln sum_p exp(lse_p), O =
+ * sum_p exp(lse_p - LSE) o_p (FlashAttention-2, section 3.1; used for shared prefixes, rings, split
+ * keys). A part with lse = -inf has no influence whatever its o; if all have, O = 0 and LSE = -inf.
+ * Parts are added in order. A sink must be given to one part only.
  */
 typedef struct attn_merge_args {
     uint64_t struct_size;
@@ -415,14 +461,16 @@ typedef struct attn_merge_args {
     const attn_tensor *part_o;   /* [parts]: (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
     const attn_tensor *part_lse; /* [parts]: (B, Nq, Hq, 1), f32 or f64, natural logarithm */
     attn_tensor o;               /* (B, Nq, Hq, d_v); may be the same view as one of part_o */
-    attn_tensor lse;             /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
+    /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
+    attn_tensor lse;
 } attn_merge_args;
 
 ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
 
-/* ---- Information ---------------------------------------------------------------------------------------------- */
+/* ---- Information ----------------------------------------------------------------------------- */
 
-/* MAJOR * 10000 + MINOR * 100 + PATCH of the library in use (which may differ from the header's). */
+/* MAJOR * 10000 + MINOR * 100 + PATCH of the library in use (which may differ from the
+ * header's). */
 ATTN_API int32_t attn_version(void);
 
 /* What a context runs on. Strings live as long as the context. */
@@ -432,7 +480,8 @@ typedef struct attn_info {
     const char *build;        /* the compiler and its version */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
-    const char *cpu_tables;   /* all tables that this machine can run, best first; all but amx give the same bits */
+    /* all tables that this machine can run, best first; all but amx give the same bits */
+    const char *cpu_tables;
     int32_t threads;
     int32_t reserved;
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* of one core; 0 = unknown */

@@ -1,5 +1,6 @@
 /*
- * args.c: copying size-first structs in and out, whatever version of the header the caller was built with.
+ * args.c: copying size-first structs in and out, whatever version of the header the caller was
+ * built with.
  */
 #include "api/args.h"
 #include "core/error.h"
@@ -30,9 +31,10 @@ attn_status attn_copy_args(void *to, size_t size, const void *from, const char *
     }
     for (uint64_t i = size; i < theirs; i++) {
         if (((const unsigned char *)from)[i] != 0) {
-            return attn_fail(ATTN_ERR_UNKNOWN_FIELD,
-                             "%s.struct_size = %llu and byte %llu is not 0: this library knows %zu bytes", what,
-                             (unsigned long long)theirs, (unsigned long long)i, size);
+            return attn_fail(
+                ATTN_ERR_UNKNOWN_FIELD,
+                "%s.struct_size = %llu and byte %llu is not 0: this library knows %zu bytes", what,
+                (unsigned long long)theirs, (unsigned long long)i, size);
         }
     }
     memset(to, 0, size);

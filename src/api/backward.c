@@ -17,12 +17,14 @@ typedef struct backward_call {
 static attn_status check_context(const backward_call *c)
 {
     if (c->context->cuda) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "attn_backward runs on the CPU only; the context is for %s",
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "attn_backward runs on the CPU only; the context is for %s",
                          attn_cuda_name(c->context->cuda));
     }
     return c->args.stream == NULL
                ? ATTN_OK
-               : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU",
+                           c->args.stream);
 }
 
 static attn_status check_and_plan(backward_call *c, const attn_machine *machine)
@@ -61,7 +63,8 @@ attn_status attn_backward(attn_context *context, const attn_backward_args *args)
     if (status != ATTN_OK || c.plan.workspace_bytes == 0) {
         return status;
     }
-    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace, c.args.workspace_bytes);
+    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace,
+                                 c.args.workspace_bytes);
     if (status == ATTN_OK) {
         attn_cpu_backward(&c.plan, &c.gradients, &c.context->executor, w.first);
         attn_workspace_close(&w, c.context);
@@ -69,7 +72,8 @@ attn_status attn_backward(attn_context *context, const attn_backward_args *args)
     return status;
 }
 
-attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args, uint64_t *bytes)
+attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args,
+                                    uint64_t *bytes)
 {
     backward_call c;
     if (bytes == NULL) {

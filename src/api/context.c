@@ -27,20 +27,23 @@ static const size_t CONTEXT_BYTES = (sizeof(attn_context) + 63) / 64 * 64;
 static attn_status check_config(const attn_context_config *c)
 {
     if (c->device != ATTN_DEVICE_CPU && c->device != ATTN_DEVICE_CUDA) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d is neither the CPU nor a GPU", c->device);
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d is neither the CPU nor a GPU",
+                         c->device);
     }
     if (c->threads < 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.threads = %d is negative", c->threads);
     }
     if ((c->device == ATTN_DEVICE_CPU && c->device_ordinal != 0) || c->reserved != 0) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.device_ordinal = %d and config.reserved = %d must be 0",
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "config.device_ordinal = %d and config.reserved = %d must be 0",
                          c->device_ordinal, c->reserved);
     }
     if ((c->allocator.alloc == NULL) != (c->allocator.free == NULL)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.allocator needs both alloc and free");
     }
     if ((c->executor.num_threads == NULL) != (c->executor.parallel_for == NULL)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.executor needs both num_threads and parallel_for");
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "config.executor needs both num_threads and parallel_for");
     }
     return ATTN_OK;
 }
@@ -64,7 +67,8 @@ static attn_status select_table(attn_context *x, const char *cpu)
     x->machine.isa = attn_select(x->features, cap);
     list_tables(x);
     if (x->machine.isa == NULL) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s = \"%.40s\" is none of this machine's tables: %s",
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "%s = \"%.40s\" is none of this machine's tables: %s",
                          cpu ? "config.cpu" : "ATTN_CPU", cap, x->tables);
     }
     return ATTN_OK;
@@ -77,13 +81,15 @@ static attn_status fill_context(attn_context *x, const attn_context_config *conf
         return status;
     }
     x->machine.caches = attn_cpu_caches();
-    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1; /* a GPU's context needs no pool */
+    /* a GPU's context needs no pool */
+    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1;
     x->machine.threads = config->threads > 0 ? config->threads : most;
     x->executor = config->executor;
     if (x->executor.parallel_for == NULL) {
         x->pool = attn_pool_create(x->machine.threads, &x->allocator);
         if (x->pool == NULL) {
-            return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pool of %d threads", x->machine.threads);
+            return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pool of %d threads",
+                             x->machine.threads);
         }
         x->executor = (attn_executor){x->pool, attn_pool_threads, attn_pool_for};
     }
@@ -97,7 +103,8 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "context is NULL");
     }
     *context = NULL;
-    attn_status status = config ? attn_copy_args(&c, sizeof c, config, "attn_context_config") : ATTN_OK;
+    attn_status status =
+        config ? attn_copy_args(&c, sizeof c, config, "attn_context_config") : ATTN_OK;
     if (status == ATTN_OK) {
         status = check_config(&c);
     }
@@ -109,7 +116,8 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
     }
     attn_context *x = c.allocator.alloc(c.allocator.user, CONTEXT_BYTES, 64);
     if (x == NULL) {
-        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %zu bytes", CONTEXT_BYTES);
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %zu bytes",
+                         CONTEXT_BYTES);
     }
     *x = (attn_context){.allocator = c.allocator};
     status = fill_context(x, &c);
@@ -137,8 +145,9 @@ void attn_context_destroy(attn_context *context)
     allocator.free(allocator.user, context, CONTEXT_BYTES);
 }
 
-/* The default context: the library's only global state. Created once; if that failed, tried again at the next call.
- * Once it is there no lock is taken: a child of fork() could find it held by a thread that it does not have. */
+/* The default context: the library's only global state. Created once; if that failed, tried again
+ * at the next call. Once it is there no lock is taken: a child of fork() could find it held by a
+ * thread that it does not have. */
 attn_status attn_context_get(attn_context *context, attn_context **actual)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -166,7 +175,8 @@ attn_status attn_context_machine(const attn_context *context, attn_machine *mach
     if (context->pool == NULL) {
         machine->threads = context->executor.num_threads(context->executor.user);
         if (machine->threads < 1) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "executor.num_threads returned %d", machine->threads);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "executor.num_threads returned %d",
+                             machine->threads);
         }
     }
     return ATTN_OK;

@@ -1,5 +1,6 @@
 /*
- * dropout.c: the mask of dropout on its own (attn_dropout_mask), from the same words as the kernels'.
+ * dropout.c: the mask of dropout on its own (attn_dropout_mask), from the same words as the
+ * kernels'.
  */
 #include "api/args.h"
 #include "api/context.h"
@@ -41,8 +42,8 @@ static attn_status check(const attn_dropout_mask_args *a, attn_dropout *dropout,
     if (status == ATTN_OK) {
         status = attn_dropout_fits(dropout, "keep", t->shape[2], "keep", t->shape[3]);
     }
-    if (status == ATTN_OK &&
-        (__builtin_mul_overflow(t->shape[0], t->shape[1], rows) || __builtin_mul_overflow(*rows, t->shape[2], rows))) {
+    if (status == ATTN_OK && (__builtin_mul_overflow(t->shape[0], t->shape[1], rows) ||
+                              __builtin_mul_overflow(*rows, t->shape[2], rows))) {
         status = attn_fail(ATTN_ERR_OVERFLOW, "the rows of keep do not fit in 64 bits");
     }
     return status;
@@ -58,7 +59,8 @@ attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_arg
         status = attn_context_get(context, &context);
     }
     if (status == ATTN_OK && context->cuda) {
-        status = attn_fail(ATTN_ERR_UNSUPPORTED, "attn_dropout_mask runs on the CPU only; the context is for %s",
+        status = attn_fail(ATTN_ERR_UNSUPPORTED,
+                           "attn_dropout_mask runs on the CPU only; the context is for %s",
                            attn_cuda_name(context->cuda));
     }
     if (status == ATTN_OK) {

@@ -24,7 +24,8 @@ static attn_status check_and_plan(forward_call *c)
     }
     attn_status status = attn_problem_init(&c->problem, &c->args);
     if (status == ATTN_OK && c->args.stream != NULL) {
-        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU", c->args.stream);
+        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU",
+                           c->args.stream);
     }
     return status == ATTN_OK ? attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine) : status;
 }
@@ -40,7 +41,8 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
     }
     if (status == ATTN_OK) {
         attn_host host;
-        attn_host_leave(&host); /* scales are computed, and must not depend on the host's rounding mode */
+        /* scales are computed, and must not depend on the host's rounding mode */
+        attn_host_leave(&host);
         status = check_and_plan(c);
         attn_host_return(&host);
     }
@@ -50,7 +52,8 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
 /* A GPU's workspace is for speed only, and is never allocated here. */
 static attn_status run_cuda(const forward_call *c)
 {
-    const attn_cuda_call call = {c->args.stream, c->args.workspace ? attn_align_up(c->args.workspace) : NULL,
+    const attn_cuda_call call = {c->args.stream,
+                                 c->args.workspace ? attn_align_up(c->args.workspace) : NULL,
                                  c->args.workspace_bytes};
     attn_host host;
     attn_host_leave(&host); /* as in prepare() */
@@ -70,7 +73,8 @@ attn_status attn_forward(attn_context *context, const attn_forward_args *args)
         return status;
     }
     attn_workspace w;
-    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace, c.args.workspace_bytes);
+    status = attn_workspace_open(&w, c.context, c.plan.workspace_bytes, c.args.workspace,
+                                 c.args.workspace_bytes);
     if (status == ATTN_OK) {
         attn_cpu_forward(&c.plan, &c.problem, &c.context->executor, w.first);
         attn_workspace_close(&w, c.context);
@@ -78,7 +82,8 @@ attn_status attn_forward(attn_context *context, const attn_forward_args *args)
     return status;
 }
 
-attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args, uint64_t *bytes)
+attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
+                                   uint64_t *bytes)
 {
     forward_call c;
     if (bytes == NULL) {
@@ -96,7 +101,7 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
     return status;
 }
 
-/* ---- plan ------------------------------------------------------------------------------------------------------ */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 static double elements(const attn_tensor *t)
 {
@@ -111,12 +116,15 @@ static double tensor_bytes(const attn_tensor *t)
 static void cost(const forward_call *c, const attn_tile_count *tiles, attn_plan *out)
 {
     const attn_problem *p = &c->problem;
-    double kv = tensor_bytes(&p->k) + tensor_bytes(&p->v), rows = (double)c->plan.schedule.block_rows;
+    double kv = tensor_bytes(&p->k) + tensor_bytes(&p->v),
+           rows = (double)c->plan.schedule.block_rows;
     double passes = (double)p->group * (double)p->q.shape[1] / rows;
-    double once = tensor_bytes(&p->q) + tensor_bytes(&p->o) + tensor_bytes(&p->mask) + tensor_bytes(&p->bias);
+    double once =
+        tensor_bytes(&p->q) + tensor_bytes(&p->o) + tensor_bytes(&p->mask) + tensor_bytes(&p->bias);
     out->flops = 2.0 * (double)(p->d + p->dv) * tiles->scores;
     out->bytes_tiled = once + kv * (passes > 1 ? passes : 1);
-    double scores = (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
+    double scores =
+        (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
     out->bytes_standard = once + kv + 4 * scores * (double)c->plan.uk->real_size;
 }
 
@@ -125,10 +133,11 @@ static void explain(const forward_call *c, char *why, size_t size)
     int count;
     const attn_isa *isas = attn_isas(&count), *best = attn_select(c->context->features, NULL);
     if (best != c->machine.isa) {
-        (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s", c->machine.isa->name,
-                       best->name);
+        (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",
+                       c->machine.isa->name, best->name);
     } else if (best != &isas[count - 1]) {
-        (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs", best->name, best[1].name);
+        (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs",
+                       best->name, best[1].name);
     } else {
         (void)snprintf(why, size, "%s is the best table of this build", best->name);
     }

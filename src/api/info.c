@@ -5,7 +5,9 @@
 #include "api/context.h"
 #include "core/compiler.h"
 
-#define VERSION ATTN_STRING(ATTN_VERSION_MAJOR) "." ATTN_STRING(ATTN_VERSION_MINOR) "." ATTN_STRING(ATTN_VERSION_PATCH)
+#define VERSION                     \
+    ATTN_STRING(ATTN_VERSION_MAJOR) \
+    "." ATTN_STRING(ATTN_VERSION_MINOR) "." ATTN_STRING(ATTN_VERSION_PATCH)
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__

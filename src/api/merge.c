@@ -1,6 +1,6 @@
 /*
- * merge.c: combining results over disjoint key ranges (attn_merge). Memory-bound and in double precision; one place for
- * validation and arithmetic, since there is nothing to plan.
+ * merge.c: combining results over disjoint key ranges (attn_merge). Memory-bound and in double
+ * precision; one place for validation and arithmetic, since there is nothing to plan.
  */
 #include "api/args.h"
 #include "api/context.h"
@@ -25,11 +25,13 @@ static attn_status check(const attn_merge_args *a)
     if (status == ATTN_OK && attn_tensor_present(&a->lse)) {
         status = attn_check_tensor("lse", &a->lse, ATTN_WIDE_TYPES, true);
         if (status == ATTN_OK && (!same_rows(&a->lse, &a->o) || a->lse.shape[3] != 1)) {
-            status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "lse must have the rows of o and a last axis of 1");
+            status = attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                               "lse must have the rows of o and a last axis of 1");
         }
     }
     if (status == ATTN_OK && (a->parts < 1 || !a->part_o || !a->part_lse)) {
-        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "parts = %lld needs part_o and part_lse of at least one part",
+        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                           "parts = %lld needs part_o and part_lse of at least one part",
                            (long long)a->parts);
     }
     for (int64_t i = 0; status == ATTN_OK && i < a->parts; i++) {
@@ -70,7 +72,8 @@ static double merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t
 
 enum { CHUNK = 64 }; /* columns summed at once */
 
-static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64_t i, int64_t h, int64_t c0, int64_t n)
+static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64_t i, int64_t h,
+                          int64_t c0, int64_t n)
 {
     double sum[CHUNK] = {0};
     for (int64_t part = 0; part < a->parts; part++) {
@@ -117,7 +120,8 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
         status = attn_context_get(context, &context);
     }
     if (status == ATTN_OK && context->cuda) {
-        status = attn_fail(ATTN_ERR_UNSUPPORTED, "attn_merge runs on the CPU only; the context is for %s",
+        status = attn_fail(ATTN_ERR_UNSUPPORTED,
+                           "attn_merge runs on the CPU only; the context is for %s",
                            attn_cuda_name(context->cuda));
     }
     if (status == ATTN_OK) {
@@ -128,7 +132,8 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     }
     int64_t rows;
     if (status == ATTN_OK && __builtin_mul_overflow(a.o.shape[0], a.o.shape[1], &rows)) {
-        status = attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
+        status =
+            attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
     }
     if (status == ATTN_OK) {
         context->executor.parallel_for(context->executor.user, rows, merge_task, &a);

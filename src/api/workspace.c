@@ -9,15 +9,16 @@ void *attn_align_up(void *address)
     return (void *)(((uintptr_t)address + 63) & ~(uintptr_t)63);
 }
 
-attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, uint64_t bytes, void *given,
-                                uint64_t given_bytes)
+attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, uint64_t bytes,
+                                void *given, uint64_t given_bytes)
 {
     *w = (attn_workspace){0};
     if (given) {
         w->first = attn_align_up(given);
-        return given_bytes >= bytes ? ATTN_OK
-                                    : attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
-                                                (unsigned long long)given_bytes, (unsigned long long)bytes);
+        return given_bytes >= bytes
+                   ? ATTN_OK
+                   : attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
+                               (unsigned long long)given_bytes, (unsigned long long)bytes);
     }
     const attn_allocator *allocator = &context->allocator;
     if (bytes <= PTRDIFF_MAX - 63) {

@@ -9,7 +9,8 @@
 #define ATTN_STRING_(a) #a
 #define ATTN_STRING(a) ATTN_STRING_(a)
 
-/* ATTN_COMPILE_FAST: sanitized and emulated builds, where a file of kernels, all inlined by force, takes minutes. */
+/* ATTN_COMPILE_FAST: sanitized and emulated builds, where a file of kernels, all inlined by force,
+ * takes minutes. */
 #if defined(ATTN_COMPILE_FAST)
 #define ATTN_UNROLL
 #elif defined(__clang__)
@@ -20,7 +21,8 @@
 #define ATTN_UNROLL
 #endif
 
-/* To the L2 cache. The empty statement: gcc 12 leaves out calls of functions that do nothing else. */
+/* To the L2 cache. The empty statement: gcc 12 leaves out calls of functions that do nothing
+ * else. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH(p)             \
     do {                             \

@@ -1,6 +1,7 @@
 /*
- * dropout.h: which positions dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j), nothing else. C and
- * CUDA. The vectorised form of the same numbers is in cpu/ukernel/body/body_grad.h.
+ * dropout.h: which positions dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j),
+ * nothing else. C and CUDA. The vectorised form of the same numbers is in
+ * cpu/ukernel/body/body_grad.h.
  */
 #ifndef ATTN_CORE_DROPOUT_H
 #define ATTN_CORE_DROPOUT_H
@@ -28,7 +29,11 @@ typedef struct attn_dropout {
 ATTN_CORE attn_dropout attn_dropout_make(double p, uint64_t seed, uint64_t offset)
 {
     double threshold = p * 4294967296.0 + 0.5; /* 2^32 */
-    attn_dropout d = {threshold >= 1, {(uint32_t)seed, (uint32_t)(seed >> 32)}, 0, offset, p < 1 ? 1 / (1 - p) : 0};
+    attn_dropout d = {threshold >= 1,
+                      {(uint32_t)seed, (uint32_t)(seed >> 32)},
+                      0,
+                      offset,
+                      p < 1 ? 1 / (1 - p) : 0};
     d.last = threshold >= 4294967296.0 ? UINT32_MAX : d.on ? (uint32_t)threshold - 1 : 0;
     return d;
 }
@@ -40,10 +45,13 @@ ATTN_CORE uint64_t attn_dropout_stream(const attn_dropout *d, int64_t b, int64_t
 }
 
 /* word[0..3]: the random words of row i and keys 4 quad .. 4 quad + 3. */
-ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad, uint32_t word[4])
+ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad,
+                                  uint32_t word[4])
 {
-    uint32_t x0 = quad, x1 = i, x2 = (uint32_t)stream, x3 = (uint32_t)(stream >> 32), k0 = d->key[0], k1 = d->key[1];
-    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
+    uint32_t x0 = quad, x1 = i, x2 = (uint32_t)stream, x3 = (uint32_t)(stream >> 32),
+             k0 = d->key[0], k1 = d->key[1];
+    for (int round = 0; round < ATTN_PHILOX_ROUNDS;
+         round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
         uint64_t a = (uint64_t)ATTN_PHILOX_M0 * x0, b = (uint64_t)ATTN_PHILOX_M1 * x2;
         x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
         x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;

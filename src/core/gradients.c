@@ -1,6 +1,6 @@
 /*
- * gradients.c: validation of the backward pass's arguments: those that it shares with the forward pass are checked as
- * there (problem.c), the rest here.
+ * gradients.c: validation of the backward pass's arguments: those that it shares with the forward
+ * pass are checked as there (problem.c), the rest here.
  */
 #include "core/error.h"
 #include "core/problem.h"
@@ -35,8 +35,8 @@ static attn_forward_args forward_of(const attn_backward_args *a)
 }
 
 /* An optional tensor in the shape of another, which must be there. */
-static attn_status check_like(const char *name, attn_tensor *t, int types, bool output, const char *like_name,
-                              const attn_tensor *like)
+static attn_status check_like(const char *name, attn_tensor *t, int types, bool output,
+                              const char *like_name, const attn_tensor *like)
 {
     if (!attn_tensor_present(t)) {
         return ATTN_OK;
@@ -47,8 +47,9 @@ static attn_status check_like(const char *name, attn_tensor *t, int types, bool 
     }
     for (int a = 0; a < 4 && status == ATTN_OK; a++) {
         if (t->shape[a] != like->shape[a]) {
-            status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld", name, a,
-                               (long long)t->shape[a], like_name, a, (long long)like->shape[a]);
+            status =
+                attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld",
+                          name, a, (long long)t->shape[a], like_name, a, (long long)like->shape[a]);
         }
     }
     return status;
@@ -56,7 +57,8 @@ static attn_status check_like(const char *name, attn_tensor *t, int types, bool 
 
 static attn_status check_required(const char *name, const attn_tensor *t)
 {
-    return attn_tensor_present(t) ? ATTN_OK : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
+    return attn_tensor_present(t) ? ATTN_OK
+                                  : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
 }
 
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
@@ -92,7 +94,8 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
         {"dk", &g->dk, same, false, true, "k", &a->k},
         {"dv", &g->dv, same, false, true, "v", &a->v},
         {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, true, "bias", &a->bias},
-        {"d_alibi_slopes", &g->d_alibi, ATTN_WIDE_TYPES, false, true, "alibi_slopes", &a->alibi_slopes},
+        {"d_alibi_slopes", &g->d_alibi, ATTN_WIDE_TYPES, false, true, "alibi_slopes",
+         &a->alibi_slopes},
         {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &a->sinks},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == ATTN_OK; i++) {

@@ -1,8 +1,8 @@
 /*
  * half.h: the bits of binary16 and bfloat16, and one element of any type as float or double.
  *
- * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included, so that a result does not
- * depend on which of the two converted it.
+ * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included, so that
+ * a result does not depend on which of the two converted it.
  */
 #ifndef ATTN_CORE_HALF_H
 #define ATTN_CORE_HALF_H
@@ -42,7 +42,8 @@ static inline float attn_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
     if (rest >= 0x7c00u) { /* inf, NaN (made quiet) */
-        return attn_bits_to_f32(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) | (rest > 0x7c00u ? 0x400000u : 0));
+        return attn_bits_to_f32(sign | 0x7f800000u | ((rest & 0x3ffu) << 13) |
+                                (rest > 0x7c00u ? 0x400000u : 0));
     }
     if (rest >= 0x400u) {
         return attn_bits_to_f32(sign | ((rest << 13) + (112u << 23)));
@@ -87,9 +88,10 @@ static inline double attn_element_to_f64(const void *p, int32_t dtype)
     }
 }
 
-/* The float that rounds to 16 bits as x does: cut off, with its last bit set if anything was lost, so that what is not
- * halfway between two of them does not become so (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums:
- * proved algorithms using rounding to odd", 2008). */
+/* The float that rounds to 16 bits as x does: cut off, with its last bit set if anything was
+ * lost, so that what is not halfway between two of them does not become so (Boldo and Melquiond,
+ * "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd",
+ * 2008). */
 static inline float attn_f64_to_f32_odd(double x)
 {
     float f = (float)x;

@@ -1,7 +1,8 @@
 /*
- * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and lengths exist: every
- * kind of them is one interval of keys per row, and a tile is skipped, full or partly masked by comparing intervals.
- * Boolean masks are not geometry: they reach the kernels as -inf scores (cpu/scores.h, score.cuh).
+ * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and
+ * lengths exist: every kind of them is one interval of keys per row, and a tile is skipped, full or
+ * partly masked by comparing intervals. Boolean masks are not geometry: they reach the kernels as
+ * -inf scores (cpu/scores.h, score.cuh).
  */
 #ifndef ATTN_CORE_MASK_H
 #define ATTN_CORE_MASK_H
@@ -60,7 +61,8 @@ ATTN_CORE void attn_mask_add(attn_rows_mask *m, attn_interval row)
 }
 
 /* Rows first .. last-1 of one sequence at once: both bounds grow with the row. */
-ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_sequence *s, int64_t first, int64_t last)
+ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_sequence *s,
+                                         int64_t first, int64_t last)
 {
     attn_rows_mask m = {{0, s->nk}, {0, s->nk}};
     last = last < s->nq_used ? last : s->nq_used;
@@ -80,7 +82,8 @@ ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_seque
 }
 
 /* The queries that see some of keys first .. last-1, all below nk. */
-ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequence *s, int64_t first, int64_t last)
+ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequence *s,
+                                          int64_t first, int64_t last)
 {
     attn_interval v = {0, s->nq_used};
     if (p->window_right != ATTN_UNBOUNDED) {
@@ -92,8 +95,8 @@ ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequ
     return v;
 }
 
-/* A sequence's intervals in 32 bits, for GPUs and lengths below 2^30: of the keys there are, row i < rows sees
- * i + from .. i + to - 1. */
+/* A sequence's intervals in 32 bits, for GPUs and lengths below 2^30: of the keys there are, row i
+ * < rows sees i + from .. i + to - 1. */
 typedef struct attn_band {
     int32_t from, to, rows, keys;
 } attn_band;
@@ -116,7 +119,8 @@ ATTN_CORE void attn_band_row(const attn_band *b, int32_t i, int32_t *lo, int32_t
 {
     *lo = *hi = 0;
     if (i < b->rows) {
-        int32_t from = i + b->from > 0 ? i + b->from : 0, to = i + b->to < b->keys ? i + b->to : b->keys;
+        int32_t from = i + b->from > 0 ? i + b->from : 0,
+                to = i + b->to < b->keys ? i + b->to : b->keys;
         *lo = from < to ? from : 0, *hi = from < to ? to : 0;
     }
 }
@@ -124,14 +128,16 @@ ATTN_CORE void attn_band_row(const attn_band *b, int32_t i, int32_t *lo, int32_t
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */
-ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last, attn_interval *keys)
+ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last,
+                                   attn_interval *keys)
 {
     keys->lo = first > m->hull.lo ? first : m->hull.lo;
     keys->hi = last < m->hull.hi ? last : m->hull.hi;
     if (keys->lo >= keys->hi) {
         return ATTN_TILE_SKIP;
     }
-    return keys->lo >= m->common.lo && keys->hi <= m->common.hi ? ATTN_TILE_FULL : ATTN_TILE_PARTIAL;
+    return keys->lo >= m->common.lo && keys->hi <= m->common.hi ? ATTN_TILE_FULL
+                                                                : ATTN_TILE_PARTIAL;
 }
 
 #endif

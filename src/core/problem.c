@@ -22,17 +22,18 @@ enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64, BOOL_TYPE = 1 << ATTN_BOOL }
 
 static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
 {
-    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s", name,
-                     (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3],
-                     want);
+    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s",
+                     name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
+                     (long long)t->shape[3], want);
 }
 
-static attn_status check_equal(const char *a_name, const attn_tensor *a, int axis_a, const char *b_name,
-                               const attn_tensor *b, int axis_b)
+static attn_status check_equal(const char *a_name, const attn_tensor *a, int axis_a,
+                               const char *b_name, const attn_tensor *b, int axis_b)
 {
     if (a->shape[axis_a] != b->shape[axis_b]) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld", a_name, axis_a,
-                         (long long)a->shape[axis_a], b_name, axis_b, (long long)b->shape[axis_b]);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld",
+                         a_name, axis_a, (long long)a->shape[axis_a], b_name, axis_b,
+                         (long long)b->shape[axis_b]);
     }
     return ATTN_OK;
 }
@@ -44,14 +45,16 @@ static attn_status check_qkvo(const attn_problem *p)
     TRY(attn_check_tensor("v", &p->v, ATTN_FLOAT_TYPES, false));
     TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, !p->backward));
     if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same", (int)p->q.dtype,
-                         attn_type_name(p->q.dtype), (int)p->k.dtype, attn_type_name(p->k.dtype), (int)p->v.dtype,
-                         attn_type_name(p->v.dtype));
+        return attn_fail(
+            ATTN_ERR_INVALID_ARGUMENT,
+            "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same",
+            (int)p->q.dtype, attn_type_name(p->q.dtype), (int)p->k.dtype,
+            attn_type_name(p->k.dtype), (int)p->v.dtype, attn_type_name(p->v.dtype));
     }
     if (p->o.dtype != p->q.dtype && p->o.dtype != ATTN_F32) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32",
-                         (int)p->o.dtype, attn_type_name(p->o.dtype), (int)p->q.dtype, attn_type_name(p->q.dtype));
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32", (int)p->o.dtype,
+                         attn_type_name(p->o.dtype), (int)p->q.dtype, attn_type_name(p->q.dtype));
     }
     TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
     TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));
@@ -63,7 +66,8 @@ static attn_status check_qkvo(const attn_problem *p)
     TRY(check_equal("o", &p->o, 2, "q", &p->q, 2));
     TRY(check_equal("o", &p->o, 3, "v", &p->v, 3));
     if (p->heads > 0 && (p->kv_heads == 0 || p->heads % p->kv_heads != 0)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "k.shape[2] = %lld does not divide q.shape[2] = %lld",
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "k.shape[2] = %lld does not divide q.shape[2] = %lld",
                          (long long)p->kv_heads, (long long)p->heads);
     }
     return ATTN_OK;
@@ -81,7 +85,7 @@ static attn_status check_rows(const char *name, const attn_tensor *t, const attn
     return t->shape[3] == 1 ? ATTN_OK : invalid_shape(name, t, "a last axis of 1");
 }
 
-/* ---- lengths ------------------------------------------------------------------------------------------------- */
+/* ---- lengths --------------------------------------------------------------------------------- */
 
 static attn_status check_index(const char *name, const attn_tensor *t, int64_t count)
 {
@@ -94,15 +98,17 @@ static attn_status check_index(const char *name, const attn_tensor *t, int64_t c
     return ATTN_OK;
 }
 
-static attn_status check_cu_seqlens(const char *name, const attn_problem *p, const attn_tensor *t, int64_t total)
+static attn_status check_cu_seqlens(const char *name, const attn_problem *p, const attn_tensor *t,
+                                    int64_t total)
 {
     TRY(check_index(name, t, p->batch + 1));
     int64_t before = 0;
     for (int64_t b = 0; b <= p->batch && !p->device; b++) {
         int64_t at = attn_index_at(t, b);
         if (at < before || at > total) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]", name, (long long)b,
-                             (long long)at, (long long)before, (long long)total);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]",
+                             name, (long long)b, (long long)at, (long long)before,
+                             (long long)total);
         }
         before = at;
     }
@@ -112,14 +118,16 @@ static attn_status check_cu_seqlens(const char *name, const attn_problem *p, con
 static attn_status check_varlen(attn_problem *p)
 {
     if (attn_tensor_present(&p->cu_q) != attn_tensor_present(&p->cu_k)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "cu_seqlens_q and cu_seqlens_k must be given together");
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "cu_seqlens_q and cu_seqlens_k must be given together");
     }
     p->varlen = attn_tensor_present(&p->cu_q);
     if (!p->varlen) {
         return ATTN_OK;
     }
     if (p->q.shape[0] != 1) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "q.shape[0] = %lld, must be 1 with cu_seqlens_q",
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "q.shape[0] = %lld, must be 1 with cu_seqlens_q",
                          (long long)p->q.shape[0]);
     }
     if (p->cu_q.shape[0] < 1) {
@@ -140,14 +148,14 @@ static attn_status check_seqused(const char *name, const attn_problem *p, const 
     for (int64_t b = 0; b < p->batch && !p->device; b++) {
         int64_t n = attn_index_at(used, b), length = attn_declared_length(cu, rows, b);
         if (n < 0 || n > length) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [0, %lld]", name, (long long)b,
-                             (long long)n, (long long)length);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [0, %lld]",
+                             name, (long long)b, (long long)n, (long long)length);
         }
     }
     return ATTN_OK;
 }
 
-/* ---- what changes scores -------------------------------------------------------------------------------------- */
+/* ---- what changes scores --------------------------------------------------------------------- */
 
 static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_tensor *rows)
 {
@@ -162,9 +170,10 @@ static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_
     return n;
 }
 
-/* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be longer. */
-static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p, int types, int64_t nq,
-                                   int64_t nk)
+/* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be
+ * longer. */
+static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p,
+                                   int types, int64_t nq, int64_t nk)
 {
     if (!attn_tensor_present(t)) {
         return ATTN_OK;
@@ -174,8 +183,8 @@ static attn_status check_broadcast(const char *name, const attn_tensor *t, const
     for (int a = 0; a < 4; a++) {
         bool longer = p->varlen && a >= 2 && t->shape[a] > full[a];
         if (t->shape[a] != 1 && t->shape[a] != full[a] && !longer) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld", name, a,
-                             (long long)t->shape[a], (long long)full[a]);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld",
+                             name, a, (long long)t->shape[a], (long long)full[a]);
         }
     }
     return ATTN_OK;
@@ -198,9 +207,11 @@ static int64_t window_bound(int64_t n)
 
 static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
 {
-    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE | ATTN_BF16X3;
+    const uint64_t known =
+        ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE | ATTN_BF16X3;
     if (args->flags & ~known) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits", (unsigned long long)args->flags);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits",
+                         (unsigned long long)args->flags);
     }
     p->precise = (args->flags & ATTN_PRECISE) != 0;
     p->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
@@ -211,13 +222,18 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
     if (args->flags & ATTN_CAUSAL) {
         p->window_right = 0;
     }
-    p->scale = args->flags & ATTN_SCALE ? args->softmax_scale : p->d == 0 ? 1.0 : 1.0 / sqrt((double)p->d);
+    p->scale = args->flags & ATTN_SCALE ? args->softmax_scale
+               : p->d == 0              ? 1.0
+                                        : 1.0 / sqrt((double)p->d);
     if (!(fabs(p->scale) <= 1e38)) { /* times log2(e) it must be a finite f32 */
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "softmax_scale = %g must be finite and at most 1e38", p->scale);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "softmax_scale = %g must be finite and at most 1e38", p->scale);
     }
     p->softcap = args->softcap;
-    if (!(p->softcap >= 0.0 && p->softcap <= (double)FLT_MAX) || (p->softcap > 0.0 && p->softcap < (double)FLT_MIN)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "softcap = %g must be 0 or a positive normal f32", p->softcap);
+    if (!(p->softcap >= 0.0 && p->softcap <= (double)FLT_MAX) ||
+        (p->softcap > 0.0 && p->softcap < (double)FLT_MIN)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "softcap = %g must be 0 or a positive normal f32", p->softcap);
     }
     return ATTN_OK;
 }
@@ -261,7 +277,8 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
         .backward = backward,
     };
     if (device && (args->dropout_p != 0 || attn_tensor_present(&args->o_f32))) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "dropout_p = %g and o_f32 are for contexts of the CPU only",
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
     TRY(check_qkvo(p));
@@ -276,7 +293,8 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
     TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q, &p->k, &p->v, &p->o, &p->o_f32, &p->lse, &p->row_max, &p->mask, &p->bias};
+    attn_tensor *const tensors[] = {&p->q,   &p->k,       &p->v,    &p->o,   &p->o_f32,
+                                    &p->lse, &p->row_max, &p->mask, &p->bias};
     for (int i = 0; i < 9; i++) {
         attn_normalise_tensor(tensors[i], i < 4);
     }

@@ -1,6 +1,7 @@
 /*
- * problem.h: the validated, normalised problem. Nothing is checked again after attn_problem_init, and everything
- * behind the front door takes this instead of the caller's arguments. No threads, no instruction sets, no CUDA.
+ * problem.h: the validated, normalised problem. Nothing is checked again after attn_problem_init,
+ * and everything behind the front door takes this instead of the caller's arguments. No threads, no
+ * instruction sets, no CUDA.
  */
 #ifndef ATTN_CORE_PROBLEM_H
 #define ATTN_CORE_PROBLEM_H
@@ -43,28 +44,32 @@ typedef struct attn_sequence {
     bool outside;        /* rows of a varlen tensor that belong to no sequence: no key, no sink */
 } attn_sequence;
 
-/* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k, v. */
+/* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k,
+ * v. */
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args);
 
 /* The same with o and lse as inputs: attn_gradients_init. */
 attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args);
 
-/* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their values. */
+/* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their
+ * values. */
 attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args);
 
 /* The same for the backward pass (gradients.c). */
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args);
 
-/* Sequences to run: batch, and for varlen two more for the rows before the first and after the last sequence. */
+/* Sequences to run: batch, and for varlen two more for the rows before the first and after the last
+ * sequence. */
 ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
 {
     return p->varlen ? p->batch + 2 : p->batch;
 }
 
-/* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in its stream. */
+/* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in
+ * its stream. */
 attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t offset);
-attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows, const char *keys_name,
-                              int64_t keys);
+attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows,
+                              const char *keys_name, int64_t keys);
 
 /* Sets of dtypes for attn_check_tensor. */
 enum {
@@ -80,31 +85,34 @@ ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
 /* "f32"; "unknown" for other numbers. */
 const char *attn_type_name(int32_t dtype);
 
-/* Type, extents, memory, alignment and address span of one tensor; an output must not write one place twice by a
- * stride of 0. `name` is for the error's sentence. */
+/* Type, extents, memory, alignment and address span of one tensor; an output must not write one
+ * place twice by a stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
 
-/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and a tensor without
- * elements is absent or, if it is required, points somewhere. */
+/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and
+ * a tensor without elements is absent or, if it is required, points somewhere. */
 void attn_normalise_tensor(attn_tensor *t, bool required);
 
-/* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its index. */
+/* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its
+ * index. */
 ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    /* attn_dtype_size as digits: a table would be a load from global memory on a GPU, before every first access */
+    /* attn_dtype_size as digits: a table would be a load from global memory on a GPU, before every
+     * first access */
     const uint32_t sizes = 0x84122480;
     int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
     return (char *)t->data + e * (int64_t)(sizes >> 4 * t->dtype & 15);
 }
 
 /* The same with axes of extent 1 broadcast. */
-ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2,
+                                  int64_t i3)
 {
-    return attn_at(t, t->shape[0] == 1 ? 0 : i0, t->shape[1] == 1 ? 0 : i1, t->shape[2] == 1 ? 0 : i2,
-                   t->shape[3] == 1 ? 0 : i3);
+    return attn_at(t, t->shape[0] == 1 ? 0 : i0, t->shape[1] == 1 ? 0 : i1,
+                   t->shape[2] == 1 ? 0 : i2, t->shape[3] == 1 ? 0 : i3);
 }
 
-/* ---- lengths: on a GPU their values were not checked, hence the clamps ----------------------------------------- */
+/* ---- lengths: on a GPU their values were not checked, hence the clamps ----------------------- */
 
 ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
 {
@@ -149,11 +157,13 @@ ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t ind
 {
     attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};
     if (index >= p->batch) { /* the rows outside every sequence */
-        int64_t first = attn_first_row(&p->cu_q, &p->q, 0), last = attn_first_row(&p->cu_q, &p->q, p->batch);
+        int64_t first = attn_first_row(&p->cu_q, &p->q, 0),
+                last = attn_first_row(&p->cu_q, &p->q, p->batch);
         bool before = index == p->batch;
         s.q_first = before ? 0 : last;
         s.nq = before ? first : p->q.shape[1] - last;
-        first = attn_first_row(&p->cu_k, &p->k, 0), last = attn_first_row(&p->cu_k, &p->k, p->batch);
+        first = attn_first_row(&p->cu_k, &p->k, 0),
+        last = attn_first_row(&p->cu_k, &p->k, p->batch);
         s.k_first = before ? 0 : last;
         s.k_rows = before ? first : p->k.shape[1] - last;
         s.outside = true;

@@ -1,9 +1,10 @@
 /*
  * schedule.h: work item <-> (sequence, KV head, block of rows).
  *
- * The rows of a KV head are its queries with the heads of the group folded in, query-major: row r is query r / group of
- * head r % group, so a GQA group shares one pass over K and V, and neighbouring rows see nearly the same keys. An item
- * is a block of `block_rows` of them. No result depends on how rows are cut into items or which thread runs them.
+ * The rows of a KV head are its queries with the heads of the group folded in, query-major: row r
+ * is query r / group of head r % group, so a GQA group shares one pass over K and V, and
+ * neighbouring rows see nearly the same keys. An item is a block of `block_rows` of them. No result
+ * depends on how rows are cut into items or which thread runs them.
  */
 #ifndef ATTN_CORE_SCHEDULE_H
 #define ATTN_CORE_SCHEDULE_H
@@ -14,7 +15,8 @@ typedef struct attn_schedule {
     int64_t block_rows;
     int64_t items;
     int64_t sequences;
-    const int64_t *first_item; /* [sequences + 1] when lengths differ, else NULL: every sequence has the same number */
+    /* [sequences + 1] when lengths differ, else NULL: every sequence has the same number */
+    const int64_t *first_item;
 } attn_schedule;
 
 typedef struct attn_item {
@@ -22,14 +24,16 @@ typedef struct attn_item {
     int64_t first_row, last_row; /* last exclusive; not yet cut to the sequence's rows */
 } attn_item;
 
-static inline int64_t attn_schedule_blocks(const attn_problem *p, const attn_sequence *s, int64_t block_rows)
+static inline int64_t attn_schedule_blocks(const attn_problem *p, const attn_sequence *s,
+                                           int64_t block_rows)
 {
     int64_t rows = s->nq * p->group;
     return rows / block_rows + (rows % block_rows != 0);
 }
 
 /* Later blocks first: under a causal mask they are the heaviest. */
-static inline attn_item attn_schedule_item(const attn_schedule *s, const attn_problem *p, int64_t index)
+static inline attn_item attn_schedule_item(const attn_schedule *s, const attn_problem *p,
+                                           int64_t index)
 {
     int64_t sequence, within, blocks;
     if (s->first_item == NULL) {
@@ -48,7 +52,8 @@ static inline attn_item attn_schedule_item(const attn_schedule *s, const attn_pr
         blocks = (s->first_item[lo + 1] - s->first_item[lo]) / p->kv_heads;
     }
     int64_t block = blocks - 1 - within / p->kv_heads;
-    return (attn_item){sequence, within % p->kv_heads, block * s->block_rows, (block + 1) * s->block_rows};
+    return (attn_item){sequence, within % p->kv_heads, block * s->block_rows,
+                       (block + 1) * s->block_rows};
 }
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * softmax.h: the end of a row's softmax. The kernels hand over the largest score `max` of the row, l = sum exp(s - max)
- * and OT = sum exp(s - max) v; here is what O's divisor and the LSE are, with an attention sink (-inf: none) as one
- * more score whose value row is 0. In double, once per row. Called by cpu/forward/forward.c; not here: the running update,
- * which is the kernels' business (cpu/ukernel/table.h).
+ * softmax.h: the end of a row's softmax. The kernels hand over the largest score `max` of the row,
+ * l = sum exp(s - max) and OT = sum exp(s - max) v; here is what O's divisor and the LSE are, with
+ * an attention sink (-inf: none) as one more score whose value row is 0. In double, once per row.
+ * Called by cpu/forward/forward.c; not here: the running update, which is the kernels' business
+ * (cpu/ukernel/table.h).
  */
 #ifndef ATTN_CORE_SOFTMAX_H
 #define ATTN_CORE_SOFTMAX_H
@@ -15,8 +16,8 @@ typedef struct attn_row_end {
     double far;     /* 0, or O = OT / far / divisor, to be computed in double */
 } attn_row_end;
 
-/* exp(a - b), with what the difference loses when it is rounded (Knuth's exact sum), since a - b may be much larger
- * than the scores by which the error of O is bounded. */
+/* exp(a - b), with what the difference loses when it is rounded (Knuth's exact sum), since a - b
+ * may be much larger than the scores by which the error of O is bounded. */
 ATTN_CORE double attn_exp_difference(double a, double b)
 {
     double d = a - b, back = d - a;
@@ -33,9 +34,10 @@ ATTN_CORE double attn_row_lse(double max, double l, double sink)
 }
 
 /*
- * A sink far above the scores makes l + exp(sink - max) overflow (f32: from 88 on, f64: from 709), although O = OT /
- * (l + exp(sink - max)) may be a normal number when values are large. With far = exp((sink - max) / 2) the divisor is
- * l / far + far. far > 1 and O = OT / far / divisor, so OT / far underflows only if O does.
+ * A sink far above the scores makes l + exp(sink - max) overflow (f32: from 88 on, f64: from 709),
+ * although O = OT / (l + exp(sink - max)) may be a normal number when values are large. With far =
+ * exp((sink - max) / 2) the divisor is l / far + far. far > 1 and O = OT / far / divisor, so OT /
+ * far underflows only if O does.
  */
 ATTN_CORE attn_row_end attn_row_divisor(double max, double l, double sink)
 {

@@ -1,5 +1,6 @@
 /*
- * tensor.c: validation of one tensor on its own, and its normal form. Called by problem.c, gradients.c and api/.
+ * tensor.c: validation of one tensor on its own, and its normal form. Called by problem.c,
+ * gradients.c and api/.
  */
 #include "core/error.h"
 #include "core/problem.h"
@@ -12,7 +13,8 @@ static attn_status check_span(const char *name, const attn_tensor *t)
         int64_t reach;
         if (__builtin_mul_overflow(t->shape[a] - 1, t->stride[a], &reach) ||
             __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down)) {
-            return attn_fail(ATTN_ERR_OVERFLOW, "%s.shape[%d] = %lld times %s.stride[%d] = %lld leaves 64 bits", name,
+            return attn_fail(ATTN_ERR_OVERFLOW,
+                             "%s.shape[%d] = %lld times %s.stride[%d] = %lld leaves 64 bits", name,
                              a, (long long)t->shape[a], name, a, (long long)t->stride[a]);
         }
     }
@@ -31,11 +33,13 @@ const char *attn_type_name(int32_t dtype)
 static attn_status check_type(const char *name, const attn_tensor *t, int types)
 {
     if (t->dtype <= 0 || t->dtype > ATTN_I64 || !(types >> t->dtype & 1)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s) is not a type that %s can have", name,
-                         (int)t->dtype, attn_type_name(t->dtype), name);
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "%s.dtype = %d (%s) is not a type that %s can have", name, (int)t->dtype,
+                         attn_type_name(t->dtype), name);
     }
     if (t->reserved != 0) {
-        return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name, (int)t->reserved);
+        return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name,
+                         (int)t->reserved);
     }
     return ATTN_OK;
 }
@@ -57,8 +61,9 @@ static attn_status check_output(const char *name, const attn_tensor *t)
 {
     for (int a = 0; a < 4; a++) {
         if (t->shape[a] > 1 && t->stride[a] == 0) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.stride[%d] = 0 would write %lld elements to one place",
-                             name, a, (long long)t->shape[a]);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                             "%s.stride[%d] = 0 would write %lld elements to one place", name, a,
+                             (long long)t->shape[a]);
         }
     }
     return ATTN_OK;
@@ -77,8 +82,9 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types,
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
     }
     if ((uintptr_t)t->data % attn_dtype_size(t->dtype) != 0) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data = %p is not aligned to its elements of %zu bytes", name,
-                         t->data, attn_dtype_size(t->dtype));
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "%s.data = %p is not aligned to its elements of %zu bytes", name, t->data,
+                         attn_dtype_size(t->dtype));
     }
     return check_span(name, t);
 }

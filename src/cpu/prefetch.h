@@ -1,6 +1,6 @@
 /*
- * prefetch.h: a row of a tensor towards the second-level cache, for the loops of both passes, which know what they pack
- * next. Not for panels, which are there already (attn_ahead in ukernel.h).
+ * prefetch.h: a row of a tensor towards the second-level cache, for the loops of both passes, which
+ * know what they pack next. Not for panels, which are there already (attn_ahead in table.h).
  */
 #ifndef ATTN_CPU_PREFETCH_H
 #define ATTN_CPU_PREFETCH_H

@@ -1,6 +1,7 @@
 /*
- * real.h: elements of arrays of a kernel table's arithmetic type, f32 or f64, for the loops around the kernels; and the
- * smaller and the larger of two indices, and the next multiple. Static, hence without the library's prefix.
+ * real.h: elements of arrays of a kernel table's arithmetic type, f32 or f64, for the loops around
+ * the kernels; and the smaller and the larger of two indices, and the next multiple. Static, hence
+ * without the library's prefix.
  */
 #ifndef ATTN_CPU_REAL_H
 #define ATTN_CPU_REAL_H

@@ -1,5 +1,6 @@
 /*
- * scores.c: see scores.h. Everything here is per lane or per tile; loops over elements are the kernels'.
+ * scores.c: see scores.h. Everything here is per lane or per tile; loops over elements are the
+ * kernels'.
  */
 #include "cpu/scores.h"
 #include "core/half.h"
@@ -55,7 +56,8 @@ static void lane_slopes(const attn_score_run *r, int64_t first, int lanes, attn_
 }
 
 /* `to`: rows of up to key_tile keys. */
-static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lanes, attn_interval keys)
+static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lanes,
+                      attn_interval keys)
 {
     const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
     attn_bias_rows rows = {.dtype = bias->dtype};
@@ -67,15 +69,16 @@ static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lane
             rows.bias[lane] = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
         }
         if (mask->data) {
-            rows.mask[lane] =
-                (const unsigned char *)attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
+            rows.mask[lane] = (const unsigned char *)attn_at_broadcast(
+                mask, r->seq->index, row.head, row.query, keys.lo);
         }
         row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }
     r->uk->bias(to, keys.hi - keys.lo, &rows);
 }
 
-static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys)
+static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes,
+                       attn_interval keys)
 {
     bool tensors = r->p->bias.data || r->p->mask.data, alibi = r->p->alibi.data;
     if (alibi) {
@@ -84,7 +87,8 @@ static void score_step(const attn_score_run *r, void *s, int64_t first, int lane
     if (tensors) {
         for (int64_t key = keys.lo; key < keys.hi; key += r->uk->key_tile) {
             char *to = (char *)r->bias + (key - keys.lo) * r->uk->strip * r->uk->real_size;
-            bias_tile(r, to, first, lanes, (attn_interval){key, min64(key + r->uk->key_tile, keys.hi)});
+            bias_tile(r, to, first, lanes,
+                      (attn_interval){key, min64(key + r->uk->key_tile, keys.hi)});
         }
     }
     const attn_score_tile tile = {
@@ -97,7 +101,8 @@ static void score_step(const attn_score_run *r, void *s, int64_t first, int lane
     r->uk->score(s, keys.hi - keys.lo, &tile, r->all_lanes ? r->uk->strip : lanes);
 }
 
-void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys, attn_tile kind)
+void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes,
+                         attn_interval keys, attn_tile kind)
 {
     if (r->plan->step) {
         score_step(r, s, first, lanes, keys);
@@ -108,19 +113,21 @@ void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int la
     }
 }
 
-void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first, int64_t first_key, int64_t n,
-                     bool times)
+void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first,
+                     int64_t first_key, int64_t n, bool times)
 {
     attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
     lane_row row = attn_score_row(r, first);
     for (int lane = 0; lane < r->uk->strip; lane++, row = attn_score_next(r, row)) {
         drop.query[lane] = (uint64_t)row.query;
-        drop.stream[lane] = attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
+        drop.stream[lane] =
+            attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
     }
     r->uk->grad->drop(tile, done, n, &drop, times);
 }
 
-void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible)
+void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n,
+                             unsigned char *visible)
 {
     for (int64_t i = 0; i < n * uk->strip; i++) {
         visible[i] = (unsigned char)(get_real(uk, s, i) != -INFINITY);

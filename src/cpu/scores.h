@@ -1,7 +1,8 @@
 /*
- * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The step between qk and the
- * softmax, the same in the forward (cpu/forward/forward.c) and in the backward pass (cpu/backward/backward.c). Not here: the arithmetic
- * (ukernel.h: score, mask, bias), what a mask is (core/mask.h).
+ * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The
+ * step between qk and the softmax, the same in the forward (cpu/forward/forward.c) and in the
+ * backward pass (cpu/backward/backward.c). Not here: the arithmetic (table.h: score, mask, bias),
+ * what a mask is (core/mask.h).
  */
 #ifndef ATTN_CPU_SCORES_H
 #define ATTN_CPU_SCORES_H
@@ -28,7 +29,8 @@ typedef struct attn_score_run {
     const attn_score_plan *plan;
     const attn_sequence *seq;
     int64_t first_head, fold;
-    bool all_lanes;                   /* those beyond the last row too: products over rows go on with them */
+    /* those beyond the last row too: products over rows go on with them */
+    bool all_lanes;
     char *bias;                       /* real [key_block][strip]; only with a mask or bias tensor */
     char *lo, *hi, *slope, *distance; /* real [strip] */
 } attn_score_run;
@@ -42,7 +44,8 @@ static inline uint64_t attn_score_lane_bytes(const attn_ukernel *uk)
 static inline void attn_score_lanes(attn_score_run *r, char *lanes)
 {
     int64_t bytes = r->uk->strip * r->uk->real_size;
-    r->lo = lanes, r->hi = lanes + bytes, r->slope = lanes + 2 * bytes, r->distance = lanes + 3 * bytes;
+    r->lo = lanes, r->hi = lanes + bytes, r->slope = lanes + 2 * bytes,
+    r->distance = lanes + 3 * bytes;
 }
 
 typedef struct lane_row {
@@ -64,16 +67,18 @@ static inline lane_row attn_score_next(const attn_score_run *r, lane_row row)
 /* The mask of rows first .. first + lanes - 1. */
 attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
 
-/* The scores of those rows and keys.lo .. keys.hi-1, in place of the products s[key][strip]; -inf where masked. */
-void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes, attn_interval keys,
-                         attn_tile kind);
+/* The scores of those rows and keys.lo .. keys.hi-1, in place of the products s[key][strip]; -inf
+ * where masked. */
+void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes,
+                         attn_interval keys, attn_tile kind);
 
-/* Z of C11 for those rows and n keys from first_key on, into the tile or, with `times`, multiplied into P from its key
- * `done` on. */
-void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first, int64_t first_key, int64_t n,
-                     bool times);
+/* Z of C11 for those rows and n keys from first_key on, into the tile or, with `times`, multiplied
+ * into P from its key `done` on. */
+void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first,
+                     int64_t first_key, int64_t n, bool times);
 
 /* visible[i] = s[i] is not -inf, for n keys. */
-void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n, unsigned char *visible);
+void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n,
+                             unsigned char *visible);
 
 #endif

@@ -6,7 +6,8 @@
 
 static attn_status refuse(void)
 {
-    return attn_fail(ATTN_ERR_UNSUPPORTED, "this build has no GPU kernels (ATTN_CUDA=OFF, or nvcc was not found)");
+    return attn_fail(ATTN_ERR_UNSUPPORTED,
+                     "this build has no GPU kernels (ATTN_CUDA=OFF, or nvcc was not found)");
 }
 
 attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator)
@@ -27,7 +28,8 @@ const char *attn_cuda_name(const attn_cuda *cuda)
     return "";
 }
 
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_cuda_call *call)
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p,
+                              const attn_cuda_call *call)
 {
     (void)cuda, (void)p, (void)call;
     return refuse();

@@ -23,21 +23,28 @@ static attn_status describe(attn_cuda *x, int32_t ordinal)
     char model[96] = "";
     TRY(attn_driver_check(cu, cu->device_count(&count), "counting GPUs"));
     if (ordinal < 0 || ordinal >= count) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device_ordinal = %d, but there are %d GPUs", ordinal, count);
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device_ordinal = %d, but there are %d GPUs",
+                         ordinal, count);
     }
     TRY(attn_driver_check(cu, cu->device_get(&x->device, ordinal), "finding the GPU"));
     TRY(attn_driver_check(cu, cu->device_name(model, sizeof model, x->device), "naming the GPU"));
-    TRY(attn_driver_check(cu, cu->device_attribute(&major, CU_CAPABILITY_MAJOR, x->device), "asking the GPU"));
-    TRY(attn_driver_check(cu, cu->device_attribute(&minor, CU_CAPABILITY_MINOR, x->device), "asking the GPU"));
-    TRY(attn_driver_check(cu, cu->device_attribute(&x->multiprocessors, CU_MULTIPROCESSORS, x->device),
+    TRY(attn_driver_check(cu, cu->device_attribute(&major, CU_CAPABILITY_MAJOR, x->device),
                           "asking the GPU"));
-    TRY(attn_driver_check(cu, cu->device_attribute(&x->l2_bytes, CU_L2_BYTES, x->device), "asking the GPU"));
-    TRY(attn_driver_check(cu, cu->device_attribute(&x->shared_bytes, CU_SHARED_BYTES_OPTIN, x->device),
+    TRY(attn_driver_check(cu, cu->device_attribute(&minor, CU_CAPABILITY_MINOR, x->device),
+                          "asking the GPU"));
+    TRY(attn_driver_check(cu,
+                          cu->device_attribute(&x->multiprocessors, CU_MULTIPROCESSORS, x->device),
+                          "asking the GPU"));
+    TRY(attn_driver_check(cu, cu->device_attribute(&x->l2_bytes, CU_L2_BYTES, x->device),
+                          "asking the GPU"));
+    TRY(attn_driver_check(cu,
+                          cu->device_attribute(&x->shared_bytes, CU_SHARED_BYTES_OPTIN, x->device),
                           "asking the GPU"));
     TRY(attn_driver_check(cu, cu->driver_version(&version), "asking the driver"));
     x->capability = 10 * major + minor;
-    (void)snprintf(x->name, sizeof x->name, "%s, sm_%d, %d multiprocessors, %d MiB of L2, driver %d.%d", model,
-                   x->capability, x->multiprocessors, x->l2_bytes >> 20, version / 1000, version % 1000 / 10);
+    (void)snprintf(
+        x->name, sizeof x->name, "%s, sm_%d, %d multiprocessors, %d MiB of L2, driver %d.%d", model,
+        x->capability, x->multiprocessors, x->l2_bytes >> 20, version / 1000, version % 1000 / 10);
     return ATTN_OK;
 }
 
@@ -50,20 +57,24 @@ static attn_status choose_context(attn_cuda *x)
     if (x->context != NULL && cu->context_device(&device) == 0 && device == x->device) {
         return ATTN_OK;
     }
-    TRY(attn_driver_check(cu, cu->primary_retain(&x->context, x->device), "retaining the GPU's primary context"));
+    TRY(attn_driver_check(cu, cu->primary_retain(&x->context, x->device),
+                          "retaining the GPU's primary context"));
     x->primary = true;
     return ATTN_OK;
 }
 
-/* Looks every kernel up and has the driver load it now, since loading later could disturb a graph capture. */
+/* Looks every kernel up and has the driver load it now, since loading later could disturb a graph
+ * capture. */
 static attn_status load_kernels(attn_cuda *x)
 {
-    static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {attn_image_forward_sm90, attn_image_forward_sm80,
-                                                                    attn_image_forward_generic};
+    static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
+        attn_image_forward_sm90, attn_image_forward_sm80, attn_image_forward_generic};
     const attn_driver *cu = x->driver;
-    for (int i = x->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES; i++) {
-        TRY(attn_driver_check(cu, cu->library_load(&x->images[i], images[i], NULL, NULL, 0, NULL, NULL, 0),
-                              "loading kernels"));
+    for (int i = x->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;
+         i++) {
+        TRY(attn_driver_check(
+            cu, cu->library_load(&x->images[i], images[i], NULL, NULL, 0, NULL, NULL, 0),
+            "loading kernels"));
     }
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
@@ -73,9 +84,10 @@ static attn_status load_kernels(attn_cuda *x)
             continue;
         }
         TRY(attn_driver_check(cu, cu->library_kernel(&x->kernels[i], image, k->name), k->name));
-        TRY(attn_driver_check(
-            cu, cu->kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED_BYTES, k->shared_bytes, x->kernels[i], x->device),
-            k->name));
+        TRY(attn_driver_check(cu,
+                              cu->kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED_BYTES,
+                                                       k->shared_bytes, x->kernels[i], x->device),
+                              k->name));
         TRY(attn_driver_check(cu, cu->kernel_function(&function, x->kernels[i]), k->name));
     }
     return ATTN_OK;
@@ -90,7 +102,8 @@ static attn_status fill(attn_cuda *x, int32_t ordinal)
     }
     TRY(choose_context(x));
     cu_context before;
-    TRY(attn_driver_check(x->driver, x->driver->context_push(x->context), "entering the GPU's context"));
+    TRY(attn_driver_check(x->driver, x->driver->context_push(x->context),
+                          "entering the GPU's context"));
     attn_status status = load_kernels(x);
     (void)x->driver->context_pop(&before);
     return status;

@@ -22,11 +22,13 @@ typedef struct attn_cuda_call {
     uint64_t workspace_bytes; /* before aligning */
 } attn_cuda_call;
 
-/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation, no copy, no
- * synchronisation. Errors: unsupported, workspace, device. */
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_cuda_call *call);
+/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation,
+ * no copy, no synchronisation. Errors: unsupported, workspace, device. */
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p,
+                              const attn_cuda_call *call);
 
-/* Fills kernel, why, strip, key_block, rows_per_item, items, flops and workspace_bytes of the plan. */
+/* Fills kernel, why, strip, key_block, rows_per_item, items, flops and workspace_bytes of the
+ * plan. */
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);
 
 #endif

@@ -36,7 +36,8 @@ static bool find_entries(void *library)
     return true;
 }
 
-/* The library stays open for the life of the process: other users of the GPU keep it open anyway. */
+/* The library stays open for the life of the process: other users of the GPU keep it open
+ * anyway. */
 static void open_driver(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -54,9 +55,11 @@ static void open_driver(void)
         if (result != 0) {
             (void)table.error_name(result, &name);
         }
-        (void)snprintf(failure, sizeof failure, "the CUDA driver finds no GPU it can use: %s", name);
+        (void)snprintf(failure, sizeof failure, "the CUDA driver finds no GPU it can use: %s",
+                       name);
     } else if (table.driver_version(&version) != 0 || version < OLDEST) {
-        (void)snprintf(failure, sizeof failure, "the CUDA driver is of version %d, %d is needed", version, OLDEST);
+        (void)snprintf(failure, sizeof failure, "the CUDA driver is of version %d, %d is needed",
+                       version, OLDEST);
     }
 }
 

@@ -1,5 +1,6 @@
 /*
- * images.c: the compiled kernels as bytes of the library. ATTN_IMAGES is the folder where the build put them.
+ * images.c: the compiled kernels as bytes of the library. ATTN_IMAGES is the folder where the build
+ * put them.
  */
 #include "core/compiler.h"
 #include "cuda/forward/forward.h"

@@ -41,17 +41,19 @@ typedef struct attn_cuda_single {
     attn_cuda_place k, v, o;
 } attn_cuda_single;
 
-/* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that is over in a few
- * microseconds waits for each line that it has not seen. */
+/* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that
+ * is over in a few microseconds waits for each line that it has not seen. */
 typedef struct attn_cuda_forward_params {
     attn_cuda_single single;
-    float scale_log2;  /* > 0: from what the softmax takes to exponents of 2 */
-    bool steps;        /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
-    bool o_boxed;      /* O is laid out for the TMA, and of the inputs' type */
-    bool statistics;   /* a row has more to it than O: LSE, its maximum, a sink */
-    bool whole;        /* every sequence is as long as the tensors */
-    int32_t aligned;   /* without TMA: whose rows can be read 16 bytes at a time */
-    uint32_t *counter; /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
+    float scale_log2; /* > 0: from what the softmax takes to exponents of 2 */
+    /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
+    bool steps;
+    bool o_boxed;    /* O is laid out for the TMA, and of the inputs' type */
+    bool statistics; /* a row has more to it than O: LSE, its maximum, a sink */
+    bool whole;      /* every sequence is as long as the tensors */
+    int32_t aligned; /* without TMA: whose rows can be read 16 bytes at a time */
+    /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
+    uint32_t *counter;
     attn_cuda_schedule schedule;
     attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
     attn_problem problem;

@@ -39,7 +39,8 @@ bool call_is_right(call *c)
 {
     size_t bytes;
     unsigned char *now = outputs_copy(c->args, &bytes);
-    bool right = now != NULL && memcmp(now, c->right, bytes) == 0 && problem_tensors_intact(&c->tensors);
+    bool right =
+        now != NULL && memcmp(now, c->right, bytes) == 0 && problem_tensors_intact(&c->tensors);
     free(now);
     outputs_poison(c->args);
     return right;

@@ -1,6 +1,6 @@
 /*
- * call.h: a valid forward call and its right result, for tests of how the library is called rather than of what it
- * computes. Includes cmocka with what that needs.
+ * call.h: a valid forward call and its right result, for tests of how the library is called rather
+ * than of what it computes. Includes cmocka with what that needs.
  */
 #ifndef TESTS_API_CALL_H
 #define TESTS_API_CALL_H
@@ -27,8 +27,8 @@ typedef struct call {
     size_t bytes;
 } call;
 
-/* Makes the tensors between guard pages, finds the right bits on one thread and has them judged by the oracle; leaves
- * the outputs poisoned. */
+/* Makes the tensors between guard pages, finds the right bits on one thread and has them judged by
+ * the oracle; leaves the outputs poisoned. */
 void call_open(call *c, const char *line);
 void call_close(call *c);
 

@@ -1,6 +1,6 @@
 /*
- * test_backward.c: how attn_backward is called rather than what it computes: wrong arguments (C8, F3), workspaces and
- * allocations (F1), older and newer structs. (What it computes: tests/op.)
+ * test_backward.c: how attn_backward is called rather than what it computes: wrong arguments (C8,
+ * F3), workspaces and allocations (F1), older and newer structs. (What it computes: tests/op.)
  */
 #include "call.h"
 #include "grad_runs.h"
@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define DENSE                                                                                                         \
-    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=bf16 o_dtype=f32 bias=bhqk alibi=h sinks=h used_q=5,4 pass=backward d_lse=1 " \
+#define DENSE                                                                                   \
+    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=bf16 o_dtype=f32 bias=bhqk alibi=h sinks=h used_q=5,4 " \
+    "pass=backward d_lse=1 "                                                                    \
     "d_bias=f32 d_alibi=1 d_sinks=1"
 
 static void open_gradients(problem_tensors *t)
@@ -34,10 +35,10 @@ static bool untouched(const problem_tensors *t)
     return same && problem_tensors_intact(t);
 }
 
-#define FIELD(member, value, status, says)                                                                         \
-    {                                                                                                              \
-        offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), value, ATTN_ERR_##status, \
-            says                                                                                                   \
+#define FIELD(member, value, status, says)                                                      \
+    {                                                                                           \
+        offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), value, \
+            ATTN_ERR_##status, says                                                             \
     }
 
 static void test_wrong_fields(void **state)
@@ -63,7 +64,8 @@ static void test_wrong_fields(void **state)
         FIELD(dq.dtype, ATTN_F16, INVALID_ARGUMENT, "dq.dtype = 3"),
         FIELD(dq.shape[0], 3, INVALID_ARGUMENT, "dq.shape[0] = 3 but q.shape[0] = 2"),
         FIELD(dk.shape[2], 4, INVALID_ARGUMENT, "dk.shape[2] = 4 but k.shape[2] = 2"),
-        FIELD(dv.stride[1], 0, INVALID_ARGUMENT, "dv.stride[1] = 0 would write 7 elements to one place"),
+        FIELD(dv.stride[1], 0, INVALID_ARGUMENT,
+              "dv.stride[1] = 0 would write 7 elements to one place"),
         FIELD(dv.data, 4097, INVALID_ARGUMENT, "dv.data = 0x1001 is not aligned"),
         FIELD(d_bias.shape[0], 1, INVALID_ARGUMENT, "d_bias.shape[0] = 1 but bias.shape[0] = 2"),
         FIELD(d_bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "d_bias.dtype = 5"),
@@ -72,7 +74,8 @@ static void test_wrong_fields(void **state)
         FIELD(d_sinks.reserved, 1, UNKNOWN_FIELD, "d_sinks.reserved = 1"),
         FIELD(flags, 1 << 20, INVALID_ARGUMENT, "flags = 0x100000"),
         FIELD(softcap, -1, INVALID_ARGUMENT, "softcap = "),
-        FIELD(dropout_p, INT64_C(0x4000000000000000), INVALID_ARGUMENT, "dropout_p = 2 must be in [0, 1]"),
+        FIELD(dropout_p, INT64_C(0x4000000000000000), INVALID_ARGUMENT,
+              "dropout_p = 2 must be in [0, 1]"),
         FIELD(dropout_p, -1, INVALID_ARGUMENT, "dropout_p = "),
         FIELD(stream, 64, INVALID_ARGUMENT, "stream = 0x40"),
         FIELD(q.shape[1], INT64_C(1) << 62, OVERFLOW, "leaves 64 bits"),
@@ -85,9 +88,11 @@ static void test_wrong_fields(void **state)
         uint64_t bytes = 5;
         memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
         for (int function = 0; function < 2; function++) {
-            attn_status got = function ? attn_backward_workspace(NULL, &a, &bytes) : attn_backward(NULL, &a);
+            attn_status got =
+                function ? attn_backward_workspace(NULL, &a, &bytes) : attn_backward(NULL, &a);
             if (got != list[i].status || strstr(attn_last_error(), list[i].says) == NULL) {
-                fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, got, attn_last_error());
+                fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, got,
+                         attn_last_error());
             }
         }
         assert_int_equal(bytes, 0);
@@ -120,7 +125,8 @@ static attn_tensor no_elements(int64_t b, int64_t heads, int64_t last)
     return t;
 }
 
-/* No gradient asked for, or none with an element: no work, however many heads; and more of them than can be counted. */
+/* No gradient asked for, or none with an element: no work, however many heads; and more of them
+ * than can be counted. */
 static void test_nothing_to_write(void **state)
 {
     const int64_t many = INT64_C(1) << 40;
@@ -140,7 +146,8 @@ static void test_nothing_to_write(void **state)
     assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
     assert_true(untouched(&t));
     problem_tensors_free(&t);
-    a = (attn_backward_args){.struct_size = sizeof a, .q = row, .k = row, .v = row, .o = row, .lse = one, .d_o = row};
+    a = (attn_backward_args){
+        .struct_size = sizeof a, .q = row, .k = row, .v = row, .o = row, .lse = one, .d_o = row};
     a.dq = a.dk = a.dv = row;
     assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
     assert_int_equal(bytes, 0);
@@ -151,7 +158,7 @@ static void test_nothing_to_write(void **state)
     assert_true(d_slope == 5);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 typedef struct books {
     int calls, live;
@@ -179,7 +186,8 @@ static void books_free(void *user, void *ptr, size_t size)
     free(ptr);
 }
 
-/* One allocation without a workspace, none with one; refused ones and workspaces too small leave all as it is. */
+/* One allocation without a workspace, none with one; refused ones and workspaces too small leave
+ * all as it is. */
 static void test_memory(void **state)
 {
     books b = {0};
@@ -230,15 +238,17 @@ static void test_workspace_is_linear(void **state)
         assert_true(problem_parse(line, &p, sentence, sizeof sentence));
         assert_true(problem_tensors_create(&p, PLACE_NOWHERE, &t));
         assert_int_equal(attn_backward_workspace(NULL, &t.grad, &bytes), ATTN_OK);
-        print_message("N = %lld: workspace %.1f MB, standard attention's scores and their gradients %.0f MB\n",
-                      (long long)n, (double)bytes / 1e6, 2.0 * 16 * (double)n * (double)n * 4 / 1e6);
+        print_message("N = %lld: workspace %.1f MB, standard attention's scores and their "
+                      "gradients %.0f MB\n",
+                      (long long)n, (double)bytes / 1e6,
+                      2.0 * 16 * (double)n * (double)n * 4 / 1e6);
         assert_true(before == 0 || bytes <= 2 * before + 4096);
         before = bytes;
         problem_tensors_free(&t);
     }
 }
 
-/* ---- structs --------------------------------------------------------------------------------------------------- */
+/* ---- structs --------------------------------------------------------------------------------- */
 
 static void test_older_and_newer_structs(void **state)
 {
@@ -250,7 +260,8 @@ static void test_older_and_newer_structs(void **state)
     (void)state;
     open_gradients(&t);
     a.known = t.grad;
-    a.known.struct_size = offsetof(attn_backward_args, dropout_p); /* an older header: the rest is not the struct's */
+    /* an older header: the rest is not the struct's */
+    a.known.struct_size = offsetof(attn_backward_args, dropout_p);
     memset(&a.known.dropout_p, 0xA5, sizeof a - a.known.struct_size);
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
     memset(&a, 0, sizeof a);

@@ -33,8 +33,10 @@ static void test_wrong_configs(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         attn_status status = create(list[i].config, &context);
-        if (status != list[i].status || strstr(attn_last_error(), list[i].says) == NULL || context != NULL) {
-            fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, status, attn_last_error());
+        if (status != list[i].status || strstr(attn_last_error(), list[i].says) == NULL ||
+            context != NULL) {
+            fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, status,
+                     attn_last_error());
         }
     }
     assert_int_equal(attn_context_create(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
@@ -58,11 +60,13 @@ static void test_half_an_interface(void **state)
 {
     attn_context *context;
     (void)state;
-    assert_int_equal(create((attn_context_config){.allocator.alloc = no_alloc}, &context), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(create((attn_context_config){.allocator.alloc = no_alloc}, &context),
+                     ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "config.allocator needs both alloc and free");
     assert_int_equal(create((attn_context_config){.executor.num_threads = one_thread}, &context),
                      ATTN_ERR_INVALID_ARGUMENT);
-    assert_string_equal(attn_last_error(), "config.executor needs both num_threads and parallel_for");
+    assert_string_equal(attn_last_error(),
+                        "config.executor needs both num_threads and parallel_for");
 }
 
 /* The cap by config and by environment, the first of them the stronger. */
@@ -76,7 +80,8 @@ static void test_caps(void **state)
     (void)state;
     for (int i = 0; i < 2 * count; i++) {
         setenv("ATTN_CPU", i < count ? "no table" : names[i - count], 1);
-        assert_int_equal(create((attn_context_config){.cpu = i < count ? names[i] : NULL}, &context), ATTN_OK);
+        assert_int_equal(
+            create((attn_context_config){.cpu = i < count ? names[i] : NULL}, &context), ATTN_OK);
         assert_int_equal(attn_get_info(context, &info), ATTN_OK);
         assert_string_equal(info.cpu_table, names[i % count]);
         assert_non_null(strstr(info.cpu_tables, names[i % count]));
@@ -84,11 +89,13 @@ static void test_caps(void **state)
     }
     setenv("ATTN_CPU", "no table", 1);
     assert_int_equal(create((attn_context_config){.threads = 1}, &context), ATTN_ERR_UNSUPPORTED);
-    assert_non_null(strstr(attn_last_error(), "ATTN_CPU = \"no table\" is none of this machine's tables: "));
+    assert_non_null(
+        strstr(attn_last_error(), "ATTN_CPU = \"no table\" is none of this machine's tables: "));
     setenv("ATTN_CPU", "", 1); /* as if unset */
     assert_int_equal(create((attn_context_config){.threads = 1}, &context), ATTN_OK);
     assert_int_equal(attn_get_info(context, &info), ATTN_OK);
-    assert_string_equal(info.cpu_table, own_count > 0 ? own[own_count - 1] : names[count - 1]); /* the best */
+    /* the best */
+    assert_string_equal(info.cpu_table, own_count > 0 ? own[own_count - 1] : names[count - 1]);
     attn_context_destroy(context);
     saved ? setenv("ATTN_CPU", saved, 1) : unsetenv("ATTN_CPU");
     free(saved);
@@ -114,8 +121,9 @@ static void test_info(void **state)
 /* Pinned for ever. */
 static void test_constants(void **state)
 {
-    static const char *const names[] = {"ok",       "invalid argument", "unknown field",       "unsupported",
-                                        "overflow", "out of memory",    "workspace too small", "device error"};
+    static const char *const names[] = {
+        "ok",       "invalid argument", "unknown field",       "unsupported",
+        "overflow", "out of memory",    "workspace too small", "device error"};
     static const size_t sizes[] = {0, 8, 4, 2, 2, 1, 4, 8, 0};
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -129,15 +137,17 @@ static void test_constants(void **state)
     assert_int_equal(attn_dtype_size(-1), 0);
     assert_int_equal(attn_dtype_size(INT32_MIN), 0);
     assert_int_equal(attn_dtype_size(INT32_MAX), 0);
-    assert_int_equal(attn_version(), ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH);
+    assert_int_equal(attn_version(),
+                     ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH);
     assert_int_equal(sizeof(attn_tensor), 80);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_configs), cmocka_unit_test(test_half_an_interface), cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_info),          cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_wrong_configs), cmocka_unit_test(test_half_an_interface),
+        cmocka_unit_test(test_caps),          cmocka_unit_test(test_info),
+        cmocka_unit_test(test_constants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

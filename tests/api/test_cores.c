@@ -1,5 +1,6 @@
 /*
- * test_cores.c: threads that a context gets by itself: control groups' quotas, read from files made here, and affinity.
+ * test_cores.c: threads that a context gets by itself: control groups' quotas, read from files made
+ * here, and affinity.
  */
 #include "call.h"
 #include "cpu/machine/cores.h"
@@ -44,7 +45,8 @@ static int make_groups(void **state)
 
 static int remove_groups(void **state)
 {
-    static const char *const names[] = {"groups", "cpu.max", "a/cpu.max", "a/b/cpu.max", "a/b", "a", ""};
+    static const char *const names[] = {"groups", "cpu.max", "a/cpu.max", "a/b/cpu.max",
+                                        "a/b",    "a",       ""};
     char path[256];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -67,15 +69,17 @@ static void test_quota(void **state)
     assert_int_equal(quota("1:cpu:/x\n0::/a\n"), 3);
     assert_int_equal(quota("0::/elsewhere/a\n"), INT32_MAX);
     write_file("cpu.max", "1000 100000\n");
-    assert_int_equal(quota("0::/elsewhere/a\n"), 1); /* a container that sees its own group as the root */
+    /* a container that sees its own group as the root */
+    assert_int_equal(quota("0::/elsewhere/a\n"), 1);
     assert_int_equal(quota("0::/\n"), 1);
     assert_int_equal(quota("0::/../../a\n"), 1);
 }
 
 static void test_nonsense(void **state)
 {
-    static const char *const text[] = {
-        "", "\n", "0 100000", "-5 100000", "100000 0", "100000", "max\n", "a b c d\n", "9223372036854775807 1"};
+    static const char *const text[] = {"",          "\n",        "0 100000",
+                                       "-5 100000", "100000 0",  "100000",
+                                       "max\n",     "a b c d\n", "9223372036854775807 1"};
     (void)state;
     for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
         write_file("cpu.max", text[i]);
@@ -83,7 +87,8 @@ static void test_nonsense(void **state)
     }
     write_file("cpu.max", "100000 100000\n");
     assert_int_equal(quota(""), INT32_MAX);
-    assert_int_equal(quota("4:memory:/a\n10::/\n"), INT32_MAX); /* version 1 only, or a line like ours */
+    /* version 1 only, or a line like ours */
+    assert_int_equal(quota("4:memory:/a\n10::/\n"), INT32_MAX);
     assert_int_equal(attn_cpu_quota("/nonexistent", "/nonexistent"), INT32_MAX);
 }
 

@@ -1,6 +1,7 @@
 /*
- * test_environment.c: what belongs to the host (contract F2, P4): rounding mode, flush-to-zero, floating-point flags,
- * errno, signal mask and affinity are after a call what they were before, and none of them changes a result.
+ * test_environment.c: what belongs to the host (contract F2, P4): rounding mode, flush-to-zero,
+ * floating-point flags, errno, signal mask and affinity are after a call what they were before, and
+ * none of them changes a result.
  */
 #include "call.h"
 #include "grad_runs.h"
@@ -72,7 +73,8 @@ static void test_rounding_modes(void **state)
     assert_right_in_every_mode(CALL_LINE " softcap=5 bias=f16:qk sinks=h alibi=h");
     assert_right_in_every_mode("n=70 hq=2 d=16 dtype=bf16 lse=1 scale=0.25");
     assert_right_in_every_mode("n=70 hq=2 d=16 dtype=f64 lse=1 scale=0.25");
-    assert_right_in_every_mode("n=70 hq=2 d=24 dtype=f64 lse=1 dropout=0.3"); /* 1 / sqrt(24), 1 / 0.7 are rounded */
+    /* 1 / sqrt(24), 1 / 0.7 are rounded */
+    assert_right_in_every_mode("n=70 hq=2 d=24 dtype=f64 lse=1 dropout=0.3");
 }
 
 static void test_rounding_modes_of_gradients(void **state)
@@ -83,7 +85,8 @@ static void test_rounding_modes_of_gradients(void **state)
     unsigned char *right = NULL;
     size_t bytes;
     (void)state;
-    assert_true(problem_parse("n=70 hq=2 d=24 dtype=f64 dropout=0.3 pass=backward", &p, sentence, sizeof sentence));
+    assert_true(problem_parse("n=70 hq=2 d=24 dtype=f64 dropout=0.3 pass=backward", &p, sentence,
+                              sizeof sentence));
     assert_true(problem_tensors_create(&p, PLACE_GUARD_AFTER, &t));
     assert_int_equal(attn_forward(NULL, &t.args), ATTN_OK);
     for (int mode = 0; mode < 8; mode++) {
@@ -106,7 +109,8 @@ static void test_rounding_modes_of_gradients(void **state)
 }
 
 /* An executor that looks after each task whether floating point is as it was. */
-static void watchful_loop(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg)
+static void watchful_loop(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread),
+                          void *arg)
 {
     for (int64_t i = 0; i < n; i++) {
         unsigned before = get_mode();
@@ -124,8 +128,9 @@ static int32_t one_thread(void *user)
 static float attend(const char *table, const float *key, const float *value, int64_t n)
 {
     int changed = 0;
-    const attn_context_config config = {
-        .struct_size = sizeof config, .cpu = table, .executor = {&changed, one_thread, watchful_loop}};
+    const attn_context_config config = {.struct_size = sizeof config,
+                                        .cpu = table,
+                                        .executor = {&changed, one_thread, watchful_loop}};
     attn_context *context;
     uint16_t q[1], k[512], v[512];
     float o = NAN;
@@ -146,13 +151,14 @@ static float attend(const char *table, const float *key, const float *value, int
     return o;
 }
 
-/* bf16 on AMX sets flush-to-zero for a while (docs/numerics.md). A sum that becomes subnormal among the keys is then 0;
- * a quotient that does is kept. Other tables keep both. */
+/* bf16 on AMX sets flush-to-zero for a while (docs/numerics.md). A sum that becomes subnormal among
+ * the keys is then 0; a quotient that does is kept. Other tables keep both. */
 static void subnormal_results(const char *table, bool flushes)
 {
     float key[512] = {0}, value[512] = {0x1p-126f};
     const float quotient = attend(table, key, value, 4);
-    key[256] = 6.25f; /* in the second block of 256: its weight, 2^9.02, scales the sum down to 2^-135 */
+    /* in the second block of 256: its weight, 2^9.02, scales the sum down to 2^-135 */
+    key[256] = 6.25f;
     const float sum = attend(table, key, value, 512);
     assert_true(quotient == 0x1p-128f);
     if (flushes ? sum != 0 : !(sum > 0x1p-137f && sum < 0x1p-135f)) {
@@ -172,7 +178,8 @@ static void test_subnormal_results(void **state)
         subnormal_results(own_names[i], true);
     }
     if (own == 0) {
-        print_message("SKIPPED flush-to-zero within bf16 on AMX: this machine has no AMX (preset emulate has)\n");
+        print_message("SKIPPED flush-to-zero within bf16 on AMX: this machine has no AMX (preset "
+                      "emulate has)\n");
     }
 }
 
@@ -204,7 +211,8 @@ static void test_merge(void **state)
         part_o[p] = attn_tensor_bshd(o + 2 * p, ATTN_F32, 1, 2, 1, 1);
         part_lse[p] = attn_tensor_bshd(lse + 2 * p, ATTN_F32, 1, 2, 1, 1);
     }
-    attn_merge_args a = {.struct_size = sizeof a, .parts = 2, .part_o = part_o, .part_lse = part_lse};
+    attn_merge_args a = {
+        .struct_size = sizeof a, .parts = 2, .part_o = part_o, .part_lse = part_lse};
     a.o = attn_tensor_bshd(to, ATTN_F32, 1, 2, 1, 1);
     for (int mode = 0; mode < 8; mode++) {
         set_mode(mode);

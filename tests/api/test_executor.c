@@ -1,6 +1,6 @@
 /*
- * test_executor.c: the caller's threads instead of the library's. The results' bits must not depend on the order of
- * tasks, on which thread runs which, or on how many there are.
+ * test_executor.c: the caller's threads instead of the library's. The results' bits must not depend
+ * on the order of tasks, on which thread runs which, or on how many there are.
  */
 #include "call.h"
 
@@ -95,11 +95,14 @@ static attn_context *context_on(team *t, loop_function *loop)
 
 static void test_any_executor_gives_the_same_bits(void **state)
 {
-    static loop_function *const loops[] = {in_order, backwards_on_the_last_thread, in_turn, on_threads};
+    static loop_function *const loops[] = {in_order, backwards_on_the_last_thread, in_turn,
+                                           on_threads};
     call dense, varlen;
     (void)state;
     call_open(&dense, CALL_LINE);
-    call_open(&varlen, "lens_q=3,70,1,40 lens_k=30,80,0,40 hq=4 hkv=2 d=16 dtype=f16 causal=1 lse=1 row_max=1");
+    call_open(
+        &varlen,
+        "lens_q=3,70,1,40 lens_k=30,80,0,40 hq=4 hkv=2 d=16 dtype=f16 causal=1 lse=1 row_max=1");
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
         for (int32_t threads = 1; threads <= 5; threads += 2) {
             team t = {.threads = threads};
@@ -146,7 +149,8 @@ static void test_no_threads(void **state)
     for (; t.threads > -3; t.threads--) {
         assert_int_equal(attn_forward(context, c.args), ATTN_ERR_INVALID_ARGUMENT);
         assert_non_null(strstr(attn_last_error(), "executor.num_threads returned "));
-        assert_int_equal(attn_forward_workspace(context, c.args, &bytes), ATTN_ERR_INVALID_ARGUMENT);
+        assert_int_equal(attn_forward_workspace(context, c.args, &bytes),
+                         ATTN_ERR_INVALID_ARGUMENT);
     }
     assert_int_equal(t.loops, 0);
     assert_true(call_is_untouched(&c));
@@ -162,7 +166,8 @@ static void test_merge(void **state)
     float o[6] = {1, 2, 3, 4, 5, 6}, lse[6] = {0}, to[6] = {0};
     attn_tensor part_o = attn_tensor_bshd(o, ATTN_F32, 2, 3, 1, 1),
                 part_lse = attn_tensor_bshd(lse, ATTN_F32, 2, 3, 1, 1);
-    attn_merge_args a = {.struct_size = sizeof a, .parts = 1, .part_o = &part_o, .part_lse = &part_lse};
+    attn_merge_args a = {
+        .struct_size = sizeof a, .parts = 1, .part_o = &part_o, .part_lse = &part_lse};
     (void)state;
     a.o = attn_tensor_bshd(to, ATTN_F32, 2, 3, 1, 1);
     assert_int_equal(attn_merge(context, &a), ATTN_OK);

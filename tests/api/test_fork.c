@@ -1,6 +1,6 @@
 /*
- * test_fork.c: a child of fork() may use every context, whatever the parent's threads were doing (contract P2). A
- * child that hangs is ended by its alarm after 10 seconds, and the test fails.
+ * test_fork.c: a child of fork() may use every context, whatever the parent's threads were doing
+ * (contract P2). A child that hangs is ended by its alarm after 10 seconds, and the test fails.
  */
 #include "call.h"
 
@@ -29,8 +29,8 @@ static int threads_of_this_process(void)
     return count;
 }
 
-/* In the child: two right calls, then the end of the context. Exit status 0 if all is well, which takes at least
- * `threads` threads of its own. */
+/* In the child: two right calls, then the end of the context. Exit status 0 if all is well, which
+ * takes at least `threads` threads of its own. */
 static void child(attn_context *context, call *c, int threads)
 {
     alarm(10);
@@ -83,8 +83,9 @@ static void test_fork_while_idle(void **state)
     attn_context_destroy(context);
 }
 
-/* A thread that calls without pause until told to stop. It hands a workspace in: the child's malloc is not the
- * library's business, and that of clang 14's ASan hangs if another thread was inside it at the fork. */
+/* A thread that calls without pause until told to stop. It hands a workspace in: the child's malloc
+ * is not the library's business, and that of clang 14's ASan hangs if another thread was inside it
+ * at the fork. */
 typedef struct busy {
     attn_context *context;
     call own;
@@ -111,8 +112,10 @@ static void fork_during_calls(attn_context *context, int threads)
     pthread_t id;
     void *wrong;
     call_open(&c, CALL_LINE);
-    call_open(&b.own, "b=1 hq=3 n=7 d=8 dtype=f32"); /* short, so that forks hit every moment of a call */
-    assert_int_equal(attn_forward_workspace(context, b.own.args, &b.own.args->workspace_bytes), ATTN_OK);
+    /* short, so that forks hit every moment of a call */
+    call_open(&b.own, "b=1 hq=3 n=7 d=8 dtype=f32");
+    assert_int_equal(attn_forward_workspace(context, b.own.args, &b.own.args->workspace_bytes),
+                     ATTN_OK);
     b.own.args->workspace = malloc(b.own.args->workspace_bytes);
     assert_int_equal(pthread_create(&id, NULL, run_busy, &b), 0);
     while (atomic_load(&b.calls) < 10) {

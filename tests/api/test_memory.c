@@ -1,8 +1,10 @@
 /*
- * test_memory.c: what the library allocates and starts, and what happens when it gets none (contract F1, B118).
+ * test_memory.c: what the library allocates and starts, and what happens when it gets none
+ * (contract F1, B118).
  *
- * The linker sends malloc, its relatives and pthread_create through the __wrap_ functions below (-Wl,--wrap), for the
- * library in this program too. No test here may use the default context but the one about it.
+ * The linker sends malloc, its relatives and pthread_create through the __wrap_ functions below
+ * (-Wl,--wrap), for the library in this program too. No test here may use the default context but
+ * the one about it.
  */
 #include "call.h"
 
@@ -11,22 +13,25 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* ---- counted and failing functions of the C library ------------------------------------------------------------ */
+/* ---- counted and failing functions of the C library ------------------------------------------ */
 
-static atomic_int allocations;     /* calls since the last reset */
-static atomic_bool malloc_refuses; /* aligned_alloc, which is what the library's default allocator calls */
+static atomic_int allocations; /* calls since the last reset */
+/* aligned_alloc, which is what the library's default allocator calls */
+static atomic_bool malloc_refuses;
 static atomic_int threads_until_failure = 1 << 30;
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
-int __real_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __real_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
-int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
 
 void *__wrap_malloc(size_t size)
 {
@@ -52,12 +57,15 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
     return atomic_load(&malloc_refuses) ? NULL : __real_aligned_alloc(alignment, size);
 }
 
-int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg)
 {
-    return atomic_fetch_sub(&threads_until_failure, 1) <= 0 ? EAGAIN : __real_pthread_create(id, attr, run, arg);
+    return atomic_fetch_sub(&threads_until_failure, 1) <= 0
+               ? EAGAIN
+               : __real_pthread_create(id, attr, run, arg);
 }
 
-/* ---- an allocator that keeps books and fails on request -------------------------------------------------------- */
+/* ---- an allocator that keeps books and fails on request -------------------------------------- */
 
 typedef struct books {
     int calls, fail_at; /* the call number that fails, from 1; 0 = none */
@@ -80,7 +88,8 @@ static void *books_alloc(void *user, size_t size, size_t alignment)
     *block = size;
     b->live++;
     b->bytes += size;
-    memset((char *)block + alignment, 0xFF, size + alignment); /* a poisoned block, and a canary behind it */
+    /* a poisoned block, and a canary behind it */
+    memset((char *)block + alignment, 0xFF, size + alignment);
     return (char *)block + alignment;
 }
 
@@ -105,7 +114,8 @@ static attn_status create(books *b, int threads, attn_context **context)
     return attn_context_create(&config, context);
 }
 
-/* One life of a context under an allocator that fails at call k; true once k is beyond the last call. */
+/* One life of a context under an allocator that fails at call k; true once k is beyond the last
+ * call. */
 static bool live_with_failure(call *c, int k, bool forever)
 {
     books b = {.fail_at = k, .forever = forever};
@@ -184,7 +194,8 @@ static void test_every_thread_fails(void **state)
     call_close(&c);
 }
 
-/* With a workspace no call allocates, whatever the function; without one attn_forward allocates once. */
+/* With a workspace no call allocates, whatever the function; without one attn_forward allocates
+ * once. */
 static void test_a_workspace_saves_all_allocations(void **state)
 {
     static char room[1 << 22];
@@ -243,8 +254,10 @@ static void test_workspace_at_any_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_allocation_fails),   cmocka_unit_test(test_default_context_without_memory),
-        cmocka_unit_test(test_every_thread_fails),       cmocka_unit_test(test_a_workspace_saves_all_allocations),
+        cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_default_context_without_memory),
+        cmocka_unit_test(test_every_thread_fails),
+        cmocka_unit_test(test_a_workspace_saves_all_allocations),
         cmocka_unit_test(test_workspace_at_any_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
- * test_merge.c: attn_merge on numbers that can be worked out by hand, its rules for empty and NaN parts, types,
- * strides and aliasing, and wrong arguments. (Splits of real problems: tests/op/test_splits.c.)
+ * test_merge.c: attn_merge on numbers that can be worked out by hand, its rules for empty and NaN
+ * parts, types, strides and aliasing, and wrong arguments. (Splits of real problems:
+ * tests/op/test_splits.c.)
  */
 #include "call.h"
 
@@ -184,7 +185,8 @@ static void test_misuse(void **state)
     REFUSED(f.part_lse[1].reserved = 1, UNKNOWN_FIELD, "part_lse");
 }
 
-/* With nothing to write, the number of rows does not matter: o.shape[2] = 0, then d_v = 0 without lse. */
+/* With nothing to write, the number of rows does not matter: o.shape[2] = 0, then d_v = 0 without
+ * lse. */
 static void test_nothing_to_write(void **state)
 {
     const int64_t many = INT64_C(1) << 62;

@@ -1,15 +1,17 @@
 /*
- * test_misuse.c: wrong arguments of the forward pass (contract C8, F3): the right status, a sentence that names the
- * field and its values, and nothing written, from attn_forward, attn_forward_workspace and attn_forward_plan alike.
+ * test_misuse.c: wrong arguments of the forward pass (contract C8, F3): the right status, a
+ * sentence that names the field and its values, and nothing written, from attn_forward,
+ * attn_forward_workspace and attn_forward_plan alike.
  */
 #include "call.h"
 
 #include <math.h>
 
 /* All optional tensors, dense and with lengths. */
-#define DENSE                                                                                                  \
-    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=f32 lse=1 row_max=1 mask=bhqk bias=bhqk alibi=bh sinks=bh used_q=5,4 " \
-    "used_k=7,3 "                                                                                              \
+#define DENSE                                                                              \
+    "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=f32 lse=1 row_max=1 mask=bhqk bias=bhqk alibi=bh " \
+    "sinks=bh used_q=5,4 "                                                                 \
+    "used_k=7,3 "                                                                          \
     "index=i64"
 #define VARLEN "lens_q=2,3 lens_k=4,3 hq=4 hkv=2 d=8 dtype=f32 lse=1 row_max=1 mask=qk bias=f16:k"
 
@@ -21,12 +23,14 @@ typedef struct misuse {
     const char *says;
 } misuse;
 
-#define FIELD(member, value, status, says)                                                                            \
-    {                                                                                                                 \
-        offsetof(attn_forward_args, member), sizeof(((attn_forward_args *)0)->member), value, ATTN_ERR_##status, says \
+#define FIELD(member, value, status, says)                                                    \
+    {                                                                                         \
+        offsetof(attn_forward_args, member), sizeof(((attn_forward_args *)0)->member), value, \
+            ATTN_ERR_##status, says                                                           \
     }
 
-static void assert_refused_by_all(const call *c, const attn_forward_args *a, attn_status status, const char *says)
+static void assert_refused_by_all(const call *c, const attn_forward_args *a, attn_status status,
+                                  const char *says)
 {
     uint64_t bytes = 5;
     attn_plan plan = {.struct_size = sizeof plan, .threads = -5};
@@ -35,7 +39,8 @@ static void assert_refused_by_all(const call *c, const attn_forward_args *a, att
                           : function == 1 ? attn_forward_workspace(NULL, a, &bytes)
                                           : attn_forward_plan(NULL, a, &plan);
         if (got != status || strstr(attn_last_error(), says) == NULL) {
-            fail_msg("wanted %d, \"%s\"; function %d gave %d, \"%s\"", status, says, function, got, attn_last_error());
+            fail_msg("wanted %d, \"%s\"; function %d gave %d, \"%s\"", status, says, function, got,
+                     attn_last_error());
         }
     }
     assert_int_equal(plan.threads, -5);
@@ -73,11 +78,14 @@ static void test_dense_fields(void **state)
         FIELD(mask.shape[3], 8, INVALID_ARGUMENT, "mask.shape[3] = 8, must be 1 or 7"),
         FIELD(bias.shape[1], 2, INVALID_ARGUMENT, "bias.shape[1] = 2, must be 1 or 4"),
         FIELD(bias.shape[2], 0, INVALID_ARGUMENT, "bias.shape[2] = 0, must be 1 or 5"),
-        FIELD(alibi_slopes.shape[1], 2, INVALID_ARGUMENT, "alibi_slopes.shape[1] = 2, must be 1 or 4"),
+        FIELD(alibi_slopes.shape[1], 2, INVALID_ARGUMENT,
+              "alibi_slopes.shape[1] = 2, must be 1 or 4"),
         FIELD(sinks.shape[2], 5, INVALID_ARGUMENT, "sinks.shape[2] = 5, must be 1 or 1"),
-        FIELD(seqused_q.shape[0], 1, INVALID_ARGUMENT, "seqused_q has shape (1, 1, 1, 1), wanted (2, 1, 1, 1)"),
+        FIELD(seqused_q.shape[0], 1, INVALID_ARGUMENT,
+              "seqused_q has shape (1, 1, 1, 1), wanted (2, 1, 1, 1)"),
         FIELD(seqused_k.shape[1], 2, INVALID_ARGUMENT, "seqused_k has shape (2, 2, 1, 1)"),
-        FIELD(o.stride[3], 0, INVALID_ARGUMENT, "o.stride[3] = 0 would write 8 elements to one place"),
+        FIELD(o.stride[3], 0, INVALID_ARGUMENT,
+              "o.stride[3] = 0 would write 8 elements to one place"),
         FIELD(o.stride[0], 0, INVALID_ARGUMENT, "o.stride[0] = 0"),
         FIELD(lse.stride[1], 0, INVALID_ARGUMENT, "lse.stride[1] = 0"),
         FIELD(q.data, 0, INVALID_ARGUMENT, "q.data is NULL"),
@@ -87,8 +95,10 @@ static void test_dense_fields(void **state)
         FIELD(seqused_k.data, 4100, INVALID_ARGUMENT, "seqused_k.data = 0x1004 is not aligned"),
         FIELD(k.dtype, ATTN_F16, INVALID_ARGUMENT,
               "q.dtype = 2 (f32), k.dtype = 3 (f16) and v.dtype = 2 (f32) must be the same"),
-        FIELD(o.dtype, ATTN_F16, INVALID_ARGUMENT, "o.dtype = 3 (f16) must be q.dtype = 2 (f32) or f32"),
-        FIELD(q.dtype, ATTN_I32, INVALID_ARGUMENT, "q.dtype = 6 (i32) is not a type that q can have"),
+        FIELD(o.dtype, ATTN_F16, INVALID_ARGUMENT,
+              "o.dtype = 3 (f16) must be q.dtype = 2 (f32) or f32"),
+        FIELD(q.dtype, ATTN_I32, INVALID_ARGUMENT,
+              "q.dtype = 6 (i32) is not a type that q can have"),
         FIELD(lse.dtype, ATTN_F16, INVALID_ARGUMENT, "lse.dtype = 3"),
         FIELD(mask.dtype, ATTN_F32, INVALID_ARGUMENT, "mask.dtype = 2"),
         FIELD(bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "bias.dtype = 5"),
@@ -97,7 +107,8 @@ static void test_dense_fields(void **state)
         FIELD(flags, 0x40000, INVALID_ARGUMENT, "flags = 0x40000 has unknown bits"),
         FIELD(flags, INT64_MIN, INVALID_ARGUMENT, "flags = 0x8000000000000000"),
         FIELD(struct_size, 0, INVALID_ARGUMENT, "attn_forward_args.struct_size = 0"),
-        FIELD(struct_size, -1, INVALID_ARGUMENT, "attn_forward_args.struct_size = 18446744073709551615"),
+        FIELD(struct_size, -1, INVALID_ARGUMENT,
+              "attn_forward_args.struct_size = 18446744073709551615"),
     };
     (void)state;
     assert_refused_fields(DENSE, list, sizeof list / sizeof list[0]);
@@ -108,7 +119,8 @@ static void test_varlen_fields(void **state)
     static const misuse list[] = {
         FIELD(cu_seqlens_q.dtype, 0, INVALID_ARGUMENT, "cu_seqlens_q.dtype = 0"),
         FIELD(cu_seqlens_q.shape[0], 0, INVALID_ARGUMENT, "cu_seqlens_q has shape (0, 1, 1, 1)"),
-        FIELD(cu_seqlens_k.shape[0], 2, INVALID_ARGUMENT, "cu_seqlens_k has shape (2, 1, 1, 1), wanted (3, 1, 1, 1)"),
+        FIELD(cu_seqlens_k.shape[0], 2, INVALID_ARGUMENT,
+              "cu_seqlens_k has shape (2, 1, 1, 1), wanted (3, 1, 1, 1)"),
         FIELD(mask.shape[2], 2, INVALID_ARGUMENT, "mask.shape[2] = 2, must be 1 or 3"),
         FIELD(bias.shape[3], 3, INVALID_ARGUMENT, "bias.shape[3] = 3, must be 1 or 4"),
     };
@@ -141,10 +153,13 @@ static void test_lengths(void **state)
     }
     attn_forward_args a = *c.args;
     memset(&a.cu_seqlens_k, 0, sizeof a.cu_seqlens_k);
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "cu_seqlens_q and cu_seqlens_k must be given together");
+    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+                          "cu_seqlens_q and cu_seqlens_k must be given together");
     a = *c.args;
-    a.q.shape[0] = a.k.shape[0] = a.v.shape[0] = a.o.shape[0] = a.lse.shape[0] = a.row_max.shape[0] = 0;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "q.shape[0] = 0, must be 1 with cu_seqlens_q");
+    a.q.shape[0] = a.k.shape[0] = a.v.shape[0] = a.o.shape[0] = a.lse.shape[0] =
+        a.row_max.shape[0] = 0;
+    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+                          "q.shape[0] = 0, must be 1 with cu_seqlens_q");
     call_close(&c);
 }
 
@@ -199,13 +214,15 @@ static void test_b52_heads(void **state)
     call_open(&c, "b=1 hq=8 hkv=4 nq=5 nk=7 d=8 dtype=f32");
     attn_forward_args a = *c.args;
     a.k.shape[2] = a.v.shape[2] = 0;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "k.shape[2] = 0 does not divide q.shape[2] = 8");
+    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+                          "k.shape[2] = 0 does not divide q.shape[2] = 8");
     a.k.shape[2] = a.v.shape[2] = 3;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "k.shape[2] = 3 does not divide q.shape[2] = 8");
+    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+                          "k.shape[2] = 3 does not divide q.shape[2] = 8");
     call_close(&c);
 }
 
-/* ---- every field of every tensor, with values that cannot be meant --------------------------------------------- */
+/* ---- every field of every tensor, with values that cannot be meant --------------------------- */
 
 static const struct {
     const char *name;

@@ -1,6 +1,6 @@
 /*
- * test_structs.c: programs built with an older or a newer header: every struct that carries its size, shorter and
- * longer than the library knows it.
+ * test_structs.c: programs built with an older or a newer header: every struct that carries its
+ * size, shorter and longer than the library knows it.
  */
 #include "call.h"
 
@@ -72,7 +72,8 @@ static void test_newer_forward_args(void **state)
     call_close(&c);
 }
 
-/* Structs that the library fills: beyond the caller's size nothing is written, what the library lacks is zeroed. */
+/* Structs that the library fills: beyond the caller's size nothing is written, what the library
+ * lacks is zeroed. */
 static void assert_filled(attn_status (*fill)(void *to), size_t known, size_t prefix)
 {
     unsigned char right[1024], got[1024];
@@ -142,7 +143,8 @@ static void test_context_config(void **state)
     assert_int_equal(attn_context_create(&config.known, &context), ATTN_ERR_UNKNOWN_FIELD);
     assert_null(context);
     config.known.struct_size = offsetof(attn_context_config, cpu);
-    memset((char *)&config.known + config.known.struct_size, 0xA5, sizeof config.known - config.known.struct_size);
+    memset((char *)&config.known + config.known.struct_size, 0xA5,
+           sizeof config.known - config.known.struct_size);
     assert_int_equal(attn_context_create(&config.known, &context), ATTN_OK);
     assert_int_equal(attn_get_info(context, &info), ATTN_OK);
     assert_int_equal(info.threads, 2);

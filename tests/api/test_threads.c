@@ -1,6 +1,6 @@
 /*
- * test_threads.c: calls from many threads at once, on one context and on the default one, and on threads with small
- * stacks (contract P1, P5). Under TSan this is the test for data races.
+ * test_threads.c: calls from many threads at once, on one context and on the default one, and on
+ * threads with small stacks (contract P1, P5). Under TSan this is the test for data races.
  */
 #include "call.h"
 
@@ -10,7 +10,8 @@
 
 enum { THREADS = 16, ROUNDS = 12 };
 
-/* What one thread does. cmocka's assertions jump to the test's thread, so threads only note what went wrong. */
+/* What one thread does. cmocka's assertions jump to the test's thread, so threads only note what
+ * went wrong. */
 typedef struct caller {
     attn_context *context;
     call own;
@@ -25,7 +26,8 @@ static void fail_on_purpose(caller *c)
     char says[64];
     snprintf(says, sizeof says, "flags = 0x%x00 has unknown bits", c->number + 1);
     a.flags = (uint64_t)(c->number + 1) << 8;
-    if (attn_forward(c->context, &a) != ATTN_ERR_INVALID_ARGUMENT || strcmp(attn_last_error(), says) != 0) {
+    if (attn_forward(c->context, &a) != ATTN_ERR_INVALID_ARGUMENT ||
+        strcmp(attn_last_error(), says) != 0) {
         c->wrong = "the sentence of another thread";
     }
 }
@@ -56,7 +58,8 @@ static void run_all(attn_context *context, size_t stack)
     }
     for (int i = 0; i < THREADS; i++) {
         char line[128];
-        snprintf(line, sizeof line, "b=%d hq=4 hkv=2 nq=%d nk=50 d=%d dtype=%s causal=1 lse=1 seed=%d", 1 + i % 3,
+        snprintf(line, sizeof line,
+                 "b=%d hq=4 hkv=2 nq=%d nk=50 d=%d dtype=%s causal=1 lse=1 seed=%d", 1 + i % 3,
                  20 + i, 8 + i, i % 2 ? "f32" : "f16", i);
         callers[i] = (caller){.context = context, .number = i};
         call_open(&callers[i].own, line);
@@ -92,7 +95,8 @@ static void test_default_context(void **state)
     run_all(NULL, 0);
 }
 
-/* musl's default; the library promises 64 KiB of stack per call. Sanitizers need more for their own frames. */
+/* musl's default; the library promises 64 KiB of stack per call. Sanitizers need more for their own
+ * frames. */
 static void test_small_stacks(void **state)
 {
     (void)state;
@@ -110,8 +114,8 @@ static void *create_and_destroy(void *arg)
     for (int i = 0; i < ROUNDS && c->wrong == NULL; i++) {
         attn_context_config config = {.struct_size = sizeof config, .threads = 2};
         attn_context *context;
-        if (attn_context_create(&config, &context) != ATTN_OK || attn_forward(context, c->own.args) != ATTN_OK ||
-            !call_is_right(&c->own)) {
+        if (attn_context_create(&config, &context) != ATTN_OK ||
+            attn_forward(context, c->own.args) != ATTN_OK || !call_is_right(&c->own)) {
             c->wrong = "a wrong result";
         }
         attn_context_destroy(context);

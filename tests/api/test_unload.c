@@ -1,7 +1,8 @@
 /*
- * test_unload.c: dlclose() on the shared library, the argument, after a call on the default context, whose threads are
- * never joined: their code has to stay. A program of its own, since the other tests have the static library in them.
- * With one core there are no such threads, and nothing can fail.
+ * test_unload.c: dlclose() on the shared library, the argument, after a call on the default
+ * context, whose threads are never joined: their code has to stay. A program of its own, since the
+ * other tests have the static library in them. With one core there are no such threads, and nothing
+ * can fail.
  */
 #include <attn/attn.h>
 #include <dlfcn.h>
@@ -21,7 +22,8 @@ static int use_and_close(const char *path)
 {
     static float q[HEADS * ROWS * DIM], o[HEADS * ROWS * DIM];
     attn_status (*forward)(attn_context *, const attn_forward_args *);
-    void *library = dlopen(path, RTLD_NOW), *symbol = library == NULL ? NULL : dlsym(library, "attn_forward");
+    void *library = dlopen(path, RTLD_NOW),
+         *symbol = library == NULL ? NULL : dlsym(library, "attn_forward");
     if (symbol == NULL) {
         return fail("attn_forward");
     }
@@ -29,13 +31,15 @@ static int use_and_close(const char *path)
     const attn_tensor t = attn_tensor_bhsd(q, ATTN_F32, 1, HEADS, ROWS, DIM);
     attn_forward_args args = {.struct_size = sizeof args, .q = t, .k = t, .v = t, .o = t};
     args.o.data = o;
-    return forward(NULL, &args) != ATTN_OK || dlclose(library) != 0 ? fail("a call and dlclose") : 0;
+    return forward(NULL, &args) != ATTN_OK || dlclose(library) != 0 ? fail("a call and dlclose")
+                                                                    : 0;
 }
 
 int main(int count, char **arguments)
 {
     int bad = count != 2;
-    for (int round = 0; round < 10 && !bad; round++) { /* so that threads are met spinning, and falling asleep */
+    /* so that threads are met spinning, and falling asleep */
+    for (int round = 0; round < 10 && !bad; round++) {
         bad = use_and_close(arguments[1]);
     }
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);

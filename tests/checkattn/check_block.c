@@ -1,7 +1,8 @@
 /*
- * check_block.c: softmax and pv of one block together, O = OT / l, against float64: for every table, whatever form its
- * probabilities and its maximum have. The bound is gamma of the additions; where P has 16 bits, 2^-8 for the rounding
- * of each p, and 2^-8 again since l may be the sum of the rounded ones.
+ * check_block.c: softmax and pv of one block together, O = OT / l, against float64: for every
+ * table, whatever form its probabilities and its maximum have. The bound is gamma of the additions;
+ * where P has 16 bits, 2^-8 for the rounding of each p, and 2^-8 again since l may be the sum of
+ * the rounded ones.
  */
 #include "checks.h"
 #include "panel.h"
@@ -11,7 +12,8 @@
 typedef struct block {
     int64_t n, dv;
     attn_tensor value;
-    double s[KIT_MOST_KEYS * KIT_MOST_LANES]; /* scores, times log2(e) exponents; -inf = not visible */
+    /* scores, times log2(e) exponents; -inf = not visible */
+    double s[KIT_MOST_KEYS * KIT_MOST_LANES];
 } block;
 
 /* The probabilities of one lane; their sum. */
@@ -30,7 +32,8 @@ static long double lane_weights(const kit *k, const block *b, int64_t lane, long
     return sum;
 }
 
-static bool judge_lane(kit *k, const block *b, int64_t lane, const void *ot, double l, double relative)
+static bool judge_lane(kit *k, const block *b, int64_t lane, const void *ot, double l,
+                       double relative)
 {
     static long double p[KIT_MOST_KEYS];
     long double sum = lane_weights(k, b, lane, p);
@@ -46,7 +49,8 @@ static bool judge_lane(kit *k, const block *b, int64_t lane, const void *ot, dou
         if (!isfinite((double)exact) || sum == 0) {
             continue;
         }
-        double got = kit_get(k, ot, col * k->uk->strip + lane) / l, error = fabs(got - (double)(exact / sum));
+        double got = kit_get(k, ot, col * k->uk->strip + lane) / l,
+               error = fabs(got - (double)(exact / sum));
         if (!(error <= relative * (double)(size / sum))) {
             kit_fail(k, "O[%lld][%lld] = %.9g, exact %.9g", (long long)col, (long long)lane, got,
                      (double)(exact / sum));
@@ -65,15 +69,16 @@ static void judge(kit *k, const block *b, const void *ot, const void *l, int lan
     }
 }
 
-/* Scores, a third of them hidden if careful; in every third turn they rise from tile to tile, far and less far, so that
- * what is relative to earlier maxima has to be scaled down. */
+/* Scores, a third of them hidden if careful; in every third turn they rise from tile to tile, far
+ * and less far, so that what is relative to earlier maxima has to be scaled down. */
 static void fill(kit *k, block *b, unsigned char *visible, bool careful, int64_t turn)
 {
     for (int64_t i = 0; i < b->n * k->uk->strip; i++) {
         visible[i] = !careful || kit_choice(k, 71, i + turn, 3) != 0;
         double size = turn % 3 == 0 ? 8 : 2,
                rise = turn % 3 == 0 ? (double)(i / k->uk->strip) * (turn % 2 ? 0.8 : 0.1) : 0;
-        double x = visible[i] ? size * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) + rise : -(double)INFINITY;
+        double x = visible[i] ? size * kit_value(k, VALUES_NORMAL, 70, i + turn, 1) + rise
+                              : -(double)INFINITY;
         b->s[i] = k->uk->real_size == 4 ? (double)(float)x : x;
     }
     kit_lock(k, SLOT_VISIBLE);
@@ -91,21 +96,26 @@ static void *make_state(kit *k, enum slot slot, int64_t rows, double value)
 static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
 {
     static block b;
-    int64_t strip = k->uk->strip, granule = k->uk->granule, pad = (dv + granule - 1) / granule * granule;
+    int64_t strip = k->uk->strip, granule = k->uk->granule,
+            pad = (dv + granule - 1) / granule * granule;
     size_t row = (size_t)(strip * k->uk->real_size);
     int lanes = kit_lanes(k, turn);
     b.n = n, b.dv = dv;
-    kit_doing(k, "dv=%lld n=%lld lanes=%d dtype=%d turn=%lld careful=%d", (long long)dv, (long long)n, lanes, k->dtype,
-              (long long)turn, careful);
-    b.value = panel_matrix(k, SLOT_SOURCE, n, dv, careful ? VALUES_SPECIAL : VALUES_NORMAL, panel_stride(turn));
-    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * row), *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
+    kit_doing(k, "dv=%lld n=%lld lanes=%d dtype=%d turn=%lld careful=%d", (long long)dv,
+              (long long)n, lanes, k->dtype, (long long)turn, careful);
+    b.value = panel_matrix(k, SLOT_SOURCE, n, dv, careful ? VALUES_SPECIAL : VALUES_NORMAL,
+                           panel_stride(turn));
+    void *s = kit_slot(k, SLOT_S, (size_t)k->uk->key_tile * row),
+         *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(pad));
     void *m = make_state(k, SLOT_M, 1, -(double)INFINITY), *l = make_state(k, SLOT_L, 1, 0);
     void *top = k->uk->lags ? make_state(k, SLOT_TOP, 1, -(double)INFINITY) : m;
-    void *alpha = kit_slot(k, SLOT_ALPHA, row), *ot = make_state(k, SLOT_OT, pad, turn % 3 ? 0 : (double)NAN);
+    void *alpha = kit_slot(k, SLOT_ALPHA, row),
+         *ot = make_state(k, SLOT_OT, pad, turn % 3 ? 0 : (double)NAN);
     void *p = k->uk->p_bytes() > 0 ? kit_slot(k, SLOT_P, k->uk->p_bytes()) : s;
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)(n * strip));
     fill(k, &b, visible, careful, turn);
-    for (size_t i = 0; i < k->uk->v_bytes(pad); i++) { /* keys beyond n have weight 0: they must be finite */
+    /* keys beyond n have weight 0: they must be finite */
+    for (size_t i = 0; i < k->uk->v_bytes(pad); i++) {
         ((unsigned char *)panel)[i] = 0;
     }
     attn_rows source = panel_rows(&b.value, 0);
@@ -116,10 +126,12 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
             kit_put(k, s, i, b.s[done * strip + i]);
         }
         KIT_CALL(k, k->uk->softmax(p, done, s, keys, 1.4426950408889634,
-                                   &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
+                                   &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top},
+                                   lanes));
     }
     if (careful) {
-        KIT_CALL(k, k->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible, lanes));
+        KIT_CALL(
+            k, k->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible, lanes));
     } else {
         KIT_CALL(k, k->uk->pv(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, lanes));
     }

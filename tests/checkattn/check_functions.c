@@ -1,6 +1,7 @@
 /*
- * check_functions.c: the two functions inside the kernels, over their whole range and in ulps (contract A7): exp2 as
- * the softmax of one key below a maximum of 0 with c = 1, tanh as the score with scale and softcap 1.
+ * check_functions.c: the two functions inside the kernels, over their whole range and in ulps
+ * (contract A7): exp2 as the softmax of one key below a maximum of 0 with c = 1, tanh as the score
+ * with scale and softcap 1.
  */
 #include "checks.h"
 
@@ -34,7 +35,8 @@ static double argument(const kit *k, int64_t i, double least)
 static void sweep(kit *k, double least, void (*judge)(kit *k, const double *x, int64_t count))
 {
     static double x[KIT_MOST_KEYS * KIT_MOST_LANES];
-    int64_t count = (int64_t)k->uk->key_tile * k->uk->strip, step = k->uk->real_size == 4 ? check_step : 1, i = 0;
+    int64_t count = (int64_t)k->uk->key_tile * k->uk->strip,
+            step = k->uk->real_size == 4 ? check_step : 1, i = 0;
     bool more = true;
     while (more) {
         for (int64_t n = 0; n < count; n++, i += step) {
@@ -60,7 +62,8 @@ static void judge_exp2(kit *k, const double *x, int64_t count)
     }
     kit_doing(k, "x=%a ..", x[0]);
     KIT_CALL(k, k->uk->softmax(s, 0, s, count / k->uk->strip, 1,
-                               &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m}, k->uk->strip));
+                               &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+                               k->uk->strip));
     for (int64_t i = 0; i < count; i++) {
         double got = kit_get(k, s, i), error = ulps(k, got, exp2l((long double)x[i]));
         k->worst_exp2 = fmax(k->worst_exp2, error);

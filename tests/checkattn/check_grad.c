@@ -1,7 +1,7 @@
 /*
- * check_grad.c: the members that the backward pass and dropout add (ukernel_grad.h), but for products: softmax and
- * softcap against scalar bit for bit and against float64, dots against the chains that the contract gives, dropout
- * against core/dropout.h.
+ * check_grad.c: the members that the backward pass and dropout add (table_grad.h), but for
+ * products: softmax and softcap against scalar bit for bit and against float64, dots against the
+ * chains that the contract gives, dropout against core/dropout.h.
  */
 #include "checks.h"
 #include "core/half.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- softmax, softcap, dots ------------------------------------------------------------------------------------ */
+/* ---- softmax, softcap, dots ------------------------------------------------------------------ */
 
 typedef struct tile_case {
     int64_t n;
@@ -20,7 +20,8 @@ typedef struct tile_case {
     attn_grad_tile tile;
 } tile_case;
 
-/* Scores around lse: far below, near, a little above (as rounding may have them), masked, NaN; rows without keys. */
+/* Scores around lse: far below, near, a little above (as rounding may have them), masked, NaN; rows
+ * without keys. */
 static void fill_tile(kit *k, tile_case *c, int64_t turn)
 {
     const int64_t strip = k->uk->strip;
@@ -40,10 +41,12 @@ static void fill_tile(kit *k, tile_case *c, int64_t turn)
     }
     for (int64_t lane = 0; lane < strip; lane++) {
         kit_put(k, c->lse, lane,
-                (lane + turn) % 7 == 0 ? (double)INFINITY : kit_value(k, VALUES_NORMAL, 97, lane + turn, 1));
+                (lane + turn) % 7 == 0 ? (double)INFINITY
+                                       : kit_value(k, VALUES_NORMAL, 97, lane + turn, 1));
         kit_put(k, c->delta, lane, kit_value(k, VALUES_NORMAL, 98, lane + turn, 1));
     }
-    c->tile = (attn_grad_tile){.exponent = turn % 2 ? 0.18 : 1.4426950408889634, .factor = turn % 3 ? -0.3 : 1};
+    c->tile = (attn_grad_tile){.exponent = turn % 2 ? 0.18 : 1.4426950408889634,
+                               .factor = turn % 3 ? -0.3 : 1};
     c->tile.lse = c->lse, c->tile.delta = c->delta, c->tile.keep = turn % 4 < 2 ? c->keep : NULL;
 }
 
@@ -76,21 +79,25 @@ static void judge_softmax(kit *k, const tile_case *c, const double *s, const dou
         if (i % k->uk->strip >= c->lanes) {
             continue;
         }
-        double lse = kit_get(k, c->lse, i % k->uk->strip), delta = kit_get(k, c->delta, i % k->uk->strip);
-        double keep = c->tile.keep ? kit_get(k, c->keep, i) : 1, u = kit_unit(k), x = kit_get(k, s, i);
+        double lse = kit_get(k, c->lse, i % k->uk->strip),
+               delta = kit_get(k, c->delta, i % k->uk->strip);
+        double keep = c->tile.keep ? kit_get(k, c->keep, i) : 1, u = kit_unit(k),
+               x = kit_get(k, s, i);
         double exponent = fmin(x - lse, 0) * c->tile.exponent, p = isnan(x) ? x : exp2(exponent);
         double size = p * (fabs(kit_get(k, dp, i)) * keep + fabs(delta)) * fabs(c->tile.factor);
-        double ds = p * (kit_get(k, dp, i) * keep - delta) * c->tile.factor, slack = u * (6 + 2 * fabs(exponent));
-        double p_error = fabs(kit_get(k, c->s, i) - p * keep), ds_error = fabs(kit_get(k, c->dp, i) - ds);
+        double ds = p * (kit_get(k, dp, i) * keep - delta) * c->tile.factor,
+               slack = u * (6 + 2 * fabs(exponent));
+        double p_error = fabs(kit_get(k, c->s, i) - p * keep),
+               ds_error = fabs(kit_get(k, c->dp, i) - ds);
         bool tiny = p < (k->uk->real_size == 4 ? 0x1p-124 : 0x1p-1020);
         if (tiny || isinf(exponent)) {
             if (!(kit_get(k, c->s, i) <= 0x1p-100 && fabs(kit_get(k, c->dp, i)) <= 0x1p-100)) {
-                kit_fail(k, "P = %g and dS = %g for s = %g, lse = %g", kit_get(k, c->s, i), kit_get(k, c->dp, i), x,
-                         lse);
+                kit_fail(k, "P = %g and dS = %g for s = %g, lse = %g", kit_get(k, c->s, i),
+                         kit_get(k, c->dp, i), x, lse);
             }
         } else if (!isnan(p) && !(p_error <= slack * p * keep && ds_error <= slack * size)) {
-            kit_fail(k, "P = %.9g, exact %.9g; dS = %.9g, exact %.9g", kit_get(k, c->s, i), p * keep,
-                     kit_get(k, c->dp, i), ds);
+            kit_fail(k, "P = %.9g, exact %.9g; dS = %.9g, exact %.9g", kit_get(k, c->s, i),
+                     p * keep, kit_get(k, c->dp, i), ds);
         } else if (isnan(p) && !(isnan(kit_get(k, c->s, i)) && isnan(kit_get(k, c->dp, i)))) {
             kit_fail(k, "a NaN is lost");
         }
@@ -102,7 +109,8 @@ static void judge_plain(kit *k, const tile_case *c)
 {
     for (int64_t i = 0; i < c->n * k->uk->strip; i++) {
         double plain = kit_get(k, c->tile.plain, i), got = kit_get(k, c->dp, i);
-        double want = k->uk->real_size == 4 ? (double)((float)plain * (float)c->tile.factor) : plain * c->tile.factor;
+        double want = k->uk->real_size == 4 ? (double)((float)plain * (float)c->tile.factor)
+                                            : plain * c->tile.factor;
         if (i % k->uk->strip < c->lanes && got != want && !(isnan(got) && isnan(want))) {
             kit_fail(k, "plain[%lld] = %a, but dS = %a", (long long)i, plain, got);
             return;
@@ -141,7 +149,8 @@ void check_grad_softmax(kit *k)
     }
 }
 
-/* 1 - tanh^2 within 12 u and 8 u for each unit of the argument; 0 may stand for what is below the least normal number.
+/* 1 - tanh^2 within 12 u and 8 u for each unit of the argument; 0 may stand for what is below the
+ * least normal number.
  */
 static void one_softcap(kit *k, int64_t n, int64_t turn)
 {
@@ -159,9 +168,11 @@ static void one_softcap(kit *k, int64_t n, int64_t turn)
     KIT_CALL(k, k->uk->grad->softcap(c.dp, c.s, n, 0.7, 1.3));
     kit_compare(k, "dS", c.dp, dp, n * k->uk->strip);
     for (int64_t i = 0; i < n * k->uk->strip; i++) {
-        double x = kit_get(k, c.s, i) * 0.7 / 1.3, exact = kit_get(k, before, i) / cosh(x) / cosh(x);
+        double x = kit_get(k, c.s, i) * 0.7 / 1.3,
+               exact = kit_get(k, before, i) / cosh(x) / cosh(x);
         double error = fabs(kit_get(k, c.dp, i) - exact);
-        if (!isnan(x) && !(error <= kit_unit(k) * (12 + 8 * fmin(fabs(x), 1000)) * fabs(exact) + 0x1p-100)) {
+        if (!isnan(x) &&
+            !(error <= kit_unit(k) * (12 + 8 * fmin(fabs(x), 1000)) * fabs(exact) + 0x1p-100)) {
             kit_fail(k, "dS = %.9g, exact %.9g", kit_get(k, c.dp, i), exact);
         }
     }
@@ -193,23 +204,26 @@ void check_grad_dots(kit *k)
         for (int64_t lane = 0; lane < strip; lane++) {
             double all = 0, chunk = 0;
             for (int64_t c = 0; c < d; c++) {
-                chunk = kit_fused(k, kit_get(k, a, c * strip + lane), kit_get(k, b, c * strip + lane), chunk);
+                chunk = kit_fused(k, kit_get(k, a, c * strip + lane),
+                                  kit_get(k, b, c * strip + lane), chunk);
                 if (c % ATTN_DOT_CHUNK == ATTN_DOT_CHUNK - 1 || c == d - 1) {
                     all = kit_sum(k, all, chunk), chunk = 0;
                 }
             }
             if (kit_get(k, dots, lane) != all) {
-                kit_fail(k, "lane %lld: %a, wanted %a", (long long)lane, kit_get(k, dots, lane), all);
+                kit_fail(k, "lane %lld: %a, wanted %a", (long long)lane, kit_get(k, dots, lane),
+                         all);
             }
         }
     }
 }
 
-/* ---- put and drop ---------------------------------------------------------------------------------------------- */
+/* ---- put and drop ---------------------------------------------------------------------------- */
 
 static void one_put(kit *k, int64_t cols, int64_t turn)
 {
-    const int64_t vector = k->uk->grad->vector, pad = (cols + vector - 1) / vector * vector, n = 1 + turn % 5;
+    const int64_t vector = k->uk->grad->vector, pad = (cols + vector - 1) / vector * vector,
+                  n = 1 + turn % 5;
     const bool spoil = turn % 3 == 0;
     const int64_t where = kit_choice(k, 99, turn, n * cols);
     void *g = kit_reals(k, SLOT_OT, n * pad);
@@ -227,12 +241,14 @@ static void one_put(kit *k, int64_t cols, int64_t turn)
         to.stride[1] = 1, to.stride[3] = n;
     }
     kit_lock(k, SLOT_OT);
-    KIT_CALL(k, finite = k->uk->grad->put(to.data, to.stride[1], to.stride[3], k->dtype, g, pad, cols, n));
+    KIT_CALL(k, finite = k->uk->grad->put(to.data, to.stride[1], to.stride[3], k->dtype, g, pad,
+                                          cols, n));
     if (finite == spoil) {
         kit_fail(k, "says %d", finite);
     }
     for (int64_t i = 0; i < n * cols; i++) {
-        double x = kit_get(k, g, i / cols * pad + i % cols), got = panel_element(&to, i / cols, i % cols);
+        double x = kit_get(k, g, i / cols * pad + i % cols),
+               got = panel_element(&to, i / cols, i % cols);
         uint64_t want = 0;
         attn_element_from_f64(&want, k->dtype, x);
         if (!(got == attn_element_to_f64(&want, k->dtype) || (isnan(x) && isnan(got)))) {
@@ -258,12 +274,16 @@ void check_grad_drop(kit *k)
     static const double p[] = {0x1p-40, 0.1, 0.5, 0.999, 1};
     kit_member(k, "grad->drop");
     for (int64_t turn = 0; turn < 2 * ATTN_KEY_BLOCK; turn++) {
-        const attn_dropout dropout = attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
+        const attn_dropout dropout =
+            attn_dropout_make(p[turn % 5], (uint64_t)turn << 40 | 7, UINT64_MAX - 3);
         const int64_t n = 1 + turn % ATTN_KEY_BLOCK, strip = k->uk->strip;
-        attn_drop_tile t = {.dropout = &dropout, .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};
-        const bool times = k->same_bits && turn % 2; /* else P has a form of its own: tests/op judges it */
+        attn_drop_tile t = {.dropout = &dropout,
+                            .first_key = turn % 7 == 6 ? (INT64_C(1) << 33) + turn : turn};
+        /* else P has a form of its own: tests/op judges it */
+        const bool times = k->same_bits && turn % 2;
         const int64_t done = times ? turn % 3 : 0;
-        void *all = kit_reals(k, SLOT_S, (done + n) * strip), *tile = (char *)all + done * strip * k->uk->real_size;
+        void *all = kit_reals(k, SLOT_S, (done + n) * strip),
+             *tile = (char *)all + done * strip * k->uk->real_size;
         kit_doing(k, "n=%lld turn=%lld", (long long)n, (long long)turn);
         for (int64_t i = 0; i < n * strip; i++) {
             kit_put(k, tile, i, 0.5 + (double)(i % 64));
@@ -276,7 +296,8 @@ void check_grad_drop(kit *k)
         for (int64_t i = 0; i < n * strip; i++) {
             uint32_t word[4];
             int64_t key = t.first_key + i / strip;
-            attn_dropout_words(&dropout, t.stream[i % strip], (uint32_t)t.query[i % strip], (uint32_t)(key / 4), word);
+            attn_dropout_words(&dropout, t.stream[i % strip], (uint32_t)t.query[i % strip],
+                               (uint32_t)(key / 4), word);
             double z = word[key % 4] > dropout.last
                            ? (k->uk->real_size == 4 ? (double)(float)dropout.scale : dropout.scale)
                            : 0;

@@ -1,8 +1,8 @@
 /*
- * check_grad_products.c: the products of the backward pass as a table has them, in whatever form: tiles of P and dS are
- * split, rows of X packed, G += P X (rows, rows_careful) and dQT += K^T dS (pv) compared with float64. The bound is
- * gamma of the additions, and what a table loses where P and dS have fewer bits. That tables with the bits of scalar
- * have them here too is check_grad.c's.
+ * check_grad_products.c: the products of the backward pass as a table has them, in whatever form:
+ * tiles of P and dS are split, rows of X packed, G += P X (rows, rows_careful) and dQT += K^T dS
+ * (pv) compared with float64. The bound is gamma of the additions, and what a table loses where P
+ * and dS have fewer bits. That tables with the bits of scalar have them here too is check_grad.c's.
  */
 #include "checks.h"
 #include "cpu/ukernel/table_grad.h"
@@ -15,7 +15,8 @@ enum { MOST_COLS = 160 };
 
 typedef struct products {
     int64_t at, n, strips, cols, d; /* cols: of X, d: those that its rows have */
-    double p[ATTN_MAX_ROW_BLOCK * ATTN_MAX_KEY_BLOCK], ds[ATTN_MAX_ROW_BLOCK * ATTN_MAX_KEY_BLOCK]; /* [key][row] */
+    /* [key][row] */
+    double p[ATTN_MAX_ROW_BLOCK * ATTN_MAX_KEY_BLOCK], ds[ATTN_MAX_ROW_BLOCK * ATTN_MAX_KEY_BLOCK];
     unsigned char visible[ATTN_MAX_ROW_BLOCK * ATTN_MAX_KEY_BLOCK]; /* [strip][key_block][strip] */
     bool careful;
     attn_tensor x, k;
@@ -44,8 +45,8 @@ static void fill(kit *k, products *c, int64_t turn)
 }
 
 /* The tile of n keys that begins at key `first` of the part, of one strip. */
-static void put_tile(const kit *k, const products *c, const double *from, void *to, int64_t strip, int64_t first,
-                     int64_t n)
+static void put_tile(const kit *k, const products *c, const double *from, void *to, int64_t strip,
+                     int64_t first, int64_t n)
 {
     const int64_t width = k->uk->strip;
     for (int64_t i = 0; i < n * width; i++) {
@@ -62,13 +63,16 @@ static void make_factors(kit *k, products *c)
     const int64_t left = in_place ? uk->key_block * line : (int64_t)uk->p_bytes();
     c->p_left = kit_slot(k, SLOT_P, (size_t)(c->strips * left));
     c->ds_left = kit_slot(k, SLOT_BIAS, (size_t)(c->strips * left));
-    c->right = in_place ? c->ds_left + (c->strips - 1) * left + c->at * line : kit_slot(k, SLOT_QT, (size_t)left);
+    c->right = in_place ? c->ds_left + (c->strips - 1) * left + c->at * line
+                        : kit_slot(k, SLOT_QT, (size_t)left);
     for (int64_t strip = 0; strip < c->strips; strip++) {
         char *p = c->p_left + strip * left, *ds = c->ds_left + strip * left;
         for (int64_t done = 0; done < c->n; done += uk->grad->key_tile) {
             const int64_t n = c->n - done < uk->grad->key_tile ? c->n - done : uk->grad->key_tile;
-            void *s = in_place ? p + (c->at + done) * line : kit_slot(k, SLOT_S, (size_t)(uk->grad->key_tile * line));
-            void *dp = in_place ? ds + (c->at + done) * line : kit_slot(k, SLOT_K, (size_t)(uk->grad->key_tile * line));
+            void *s = in_place ? p + (c->at + done) * line
+                               : kit_slot(k, SLOT_S, (size_t)(uk->grad->key_tile * line));
+            void *dp = in_place ? ds + (c->at + done) * line
+                                : kit_slot(k, SLOT_K, (size_t)(uk->grad->key_tile * line));
             put_tile(k, c, c->p, s, strip, done, n);
             put_tile(k, c, c->ds, dp, strip, done, n);
             if (!in_place) {
@@ -89,7 +93,8 @@ static void pack_strip(kit *k, const products *c, const void *const *row, void *
     const size_t bytes = k->uk->q_bytes(c->d);
     void *qt = kit_slot(k, SLOT_S, bytes), *alone = kit_slot(k, SLOT_K, bytes);
     KIT_CALL(k, k->uk->pack_q(alone, row, c->x.stride[3], k->dtype, c->d, factor, k->uk->strip));
-    KIT_CALL(k, k->uk->grad->pack_both(qt, x, row, c->x.stride[3], k->dtype, c->d, c->cols, factor));
+    KIT_CALL(k,
+             k->uk->grad->pack_both(qt, x, row, c->x.stride[3], k->dtype, c->d, c->cols, factor));
     if (memcmp(qt, alone, bytes) != 0) {
         kit_fail(k, "QT of pack_both is not that of pack_q");
     }
@@ -104,7 +109,8 @@ static void *make_x(kit *k, const products *c)
         for (int64_t lane = 0; lane < k->uk->strip; lane++) {
             row[lane] = panel_row(&c->x, strip * k->uk->strip + lane);
         }
-        row[k->uk->strip / 2] = strip == 0 ? NULL : row[k->uk->strip / 2]; /* a row that is not there */
+        /* a row that is not there */
+        row[k->uk->strip / 2] = strip == 0 ? NULL : row[k->uk->strip / 2];
         pack_strip(k, c, row, x + strip * (int64_t)bytes, strip % 2 ? -1 : 1);
     }
     return x;
@@ -115,8 +121,8 @@ static double relative(const kit *k, int64_t terms)
     return k->losses.weights + kit_gamma(k, (double)terms + 40);
 }
 
-static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact, double size,
-                  int64_t terms)
+static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact,
+                  double size, int64_t terms)
 {
     const double want = start + exact;
     if (isfinite(want) && !(fabs(got - want) <= relative(k, terms) * (size + fabs(start)))) {
@@ -155,10 +161,11 @@ static void run_rows(kit *k, products *c)
     kit_lock(k, SLOT_P);
     kit_lock(k, SLOT_V);
     if (c->careful) {
-        KIT_CALL(k,
-                 k->uk->grad->rows_careful(g, c->p_left, c->at, x, c->cols, c->n, 0, (int)rows_of(k, c), c->visible));
+        KIT_CALL(k, k->uk->grad->rows_careful(g, c->p_left, c->at, x, c->cols, c->n, 0,
+                                              (int)rows_of(k, c), c->visible));
     } else {
-        KIT_CALL(k, k->uk->grad->rows(g, c->p_left, c->at, x, c->cols, c->n, 0, (int)rows_of(k, c)));
+        KIT_CALL(k,
+                 k->uk->grad->rows(g, c->p_left, c->at, x, c->cols, c->n, 0, (int)rows_of(k, c)));
     }
     judge_rows(k, c, g, start);
 }
@@ -167,7 +174,8 @@ static void run_rows(kit *k, products *c)
 static void run_pv(kit *k, products *c)
 {
     const int64_t width = k->uk->strip, first = (c->strips - 1) * width, pad = c->cols;
-    void *panel = kit_slot(k, SLOT_TARGET, k->uk->v_bytes(pad)), *ones = kit_slot(k, SLOT_ALPHA, (size_t)(width * 8));
+    void *panel = kit_slot(k, SLOT_TARGET, k->uk->v_bytes(pad)),
+         *ones = kit_slot(k, SLOT_ALPHA, (size_t)(width * 8));
     void *dqt = kit_slot(k, SLOT_L, (size_t)(pad * width * k->uk->real_size));
     memset(panel, 0, k->uk->v_bytes(pad));
     const attn_rows source = panel_rows(&c->k, 0);
@@ -182,7 +190,8 @@ static void run_pv(kit *k, products *c)
     for (int64_t i = 0; i < c->d * width; i++) {
         double exact = 0, size = 0;
         for (int64_t key = 0; key < c->n; key++) {
-            double term = c->ds[key * rows_of(k, c) + first + i % width] * panel_element(&c->k, key, i / width);
+            double term = c->ds[key * rows_of(k, c) + first + i % width] *
+                          panel_element(&c->k, key, i / width);
             exact += term, size += fabs(term);
         }
         if (!judge(k, "dQT", i, kit_get(k, dqt, i), 0, exact, size, c->n)) {
@@ -195,13 +204,15 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn, bool careful)
 {
     static products c;
     const attn_ukernel_grad *grad = k->uk->grad;
-    const int64_t pad = grad->vector > k->uk->granule ? grad->vector : k->uk->granule, room = k->uk->key_block - n;
+    const int64_t pad = grad->vector > k->uk->granule ? grad->vector : k->uk->granule,
+                  room = k->uk->key_block - n;
     c = (products){.n = n, .d = d, .cols = (d + pad - 1) / pad * pad, .careful = careful};
     c.at = turn % 2 ? room / grad->key_step * grad->key_step : 0;
     c.strips = 1 + turn % (grad->row_block / k->uk->strip);
-    kit_doing(k, "d=%lld n=%lld at=%lld strips=%lld dtype=%d careful=%d", (long long)d, (long long)n, (long long)c.at,
-              (long long)c.strips, k->dtype, careful);
-    c.x = panel_matrix(k, SLOT_SOURCE, rows_of(k, &c), d, careful ? VALUES_SPECIAL : VALUES_NORMAL, panel_stride(turn));
+    kit_doing(k, "d=%lld n=%lld at=%lld strips=%lld dtype=%d careful=%d", (long long)d,
+              (long long)n, (long long)c.at, (long long)c.strips, k->dtype, careful);
+    c.x = panel_matrix(k, SLOT_SOURCE, rows_of(k, &c), d, careful ? VALUES_SPECIAL : VALUES_NORMAL,
+                       panel_stride(turn));
     c.k = panel_matrix(k, SLOT_SOURCE_2, n, d, VALUES_NORMAL, panel_stride(turn + 1));
     fill(k, &c, turn);
     make_factors(k, &c);
@@ -214,7 +225,8 @@ void check_grad_products(kit *k)
     int64_t turn = 0;
     kit_member(k, "grad->products");
     for (int i = 0; i < panel_dims_count; i += 2) {
-        for (int64_t n = 1; panel_dims[i] <= MOST_COLS && n <= k->uk->key_block; n += k->uk->key_block / 4 - 3) {
+        for (int64_t n = 1; panel_dims[i] <= MOST_COLS && n <= k->uk->key_block;
+             n += k->uk->key_block / 4 - 3) {
             one(k, panel_dims[i], n, turn++, false);
         }
         if (panel_dims[i] <= 40) {

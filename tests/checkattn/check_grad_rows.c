@@ -1,6 +1,7 @@
 /*
- * check_grad_rows.c: rows and rows_careful of ukernel_grad.h in tables with the bits of scalar: sums over rows against
- * the chain of fused multiply-adds that the contract gives. Tables with products of their own: check_grad_products.c.
+ * check_grad_rows.c: rows and rows_careful of table_grad.h in tables with the bits of scalar:
+ * sums over rows against the chain of fused multiply-adds that the contract gives. Tables with
+ * products of their own: check_grad_products.c.
  */
 #include "checks.h"
 #include "cpu/ukernel/table_grad.h"
@@ -33,10 +34,12 @@ static double want_element(const kit *k, const rows_case *c, int64_t key, int64_
 static void compare_rows(kit *k, const rows_case *c, const void *before, const void *g)
 {
     for (int64_t i = 0; i < c->n * c->cols; i++) {
-        double want = kit_sum(k, kit_get(k, before, i), want_element(k, c, i / c->cols, i % c->cols)),
+        double want =
+                   kit_sum(k, kit_get(k, before, i), want_element(k, c, i / c->cols, i % c->cols)),
                got = kit_get(k, g, i);
         if (got != want && !(isnan(got) && isnan(want))) {
-            kit_fail(k, "G[%lld][%lld] = %a, wanted %a", (long long)(i / c->cols), (long long)(i % c->cols), got, want);
+            kit_fail(k, "G[%lld][%lld] = %a, wanted %a", (long long)(i / c->cols),
+                     (long long)(i % c->cols), got, want);
             return;
         }
     }
@@ -62,9 +65,11 @@ static const void *pack_x(kit *k, const char *x, int64_t cols, int64_t strips)
 static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t turn, bool careful)
 {
     static double before[ATTN_KEY_BLOCK * MOST_COLS];
-    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip, step = k->uk->grad->key_step,
-                  room = (n + step - 1) / step * step, row_step = k->uk->grad->row_step;
-    const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0, most = strips * strip / row_step;
+    const int64_t strip = k->uk->strip, tile = strips * ATTN_KEY_BLOCK * strip,
+                  step = k->uk->grad->key_step, room = (n + step - 1) / step * step,
+                  row_step = k->uk->grad->row_step;
+    const int64_t at = turn % 2 ? (ATTN_KEY_BLOCK - n) / step * step : 0,
+                  most = strips * strip / row_step;
     const int64_t first = turn % 3 ? kit_choice(k, 89, turn, most) : 0;
     const int64_t last = turn % 4 < 2 ? most : first + 1 + kit_choice(k, 88, turn, most - first);
     enum values kind = (enum values)(turn % VALUES_KINDS);
@@ -73,17 +78,28 @@ static void one_rows(kit *k, int64_t cols, int64_t n, int64_t strips, int64_t tu
     unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)tile);
     for (int64_t i = 0; i < tile; i++) {
         visible[i] = kit_choice(k, 3, i + turn, 3) != 0;
-        kit_put(k, p, i, careful && !visible[i] ? 0 : kit_value(k, VALUES_NORMAL, 90, i + turn, tile));
+        kit_put(k, p, i,
+                careful && !visible[i] ? 0 : kit_value(k, VALUES_NORMAL, 90, i + turn, tile));
     }
     for (int64_t i = 0; i < strips * strip * cols; i++) {
-        kit_put(k, x, i, kit_value(k, kind == VALUES_SPECIAL && !careful ? VALUES_NORMAL : kind, 91, i + turn, tile));
+        kit_put(k, x, i,
+                kit_value(k, kind == VALUES_SPECIAL && !careful ? VALUES_NORMAL : kind, 91,
+                          i + turn, tile));
     }
     for (int64_t i = 0; i < room * cols; i++) {
         kit_put(k, g, i, kit_value(k, VALUES_NORMAL, 92, i + turn, 1));
     }
     memcpy(before, g, (size_t)(n * cols * k->uk->real_size));
-    const rows_case c = {at, cols, n, (int)(first * row_step), (int)(last * row_step), p, x, careful ? visible : NULL};
-    kit_doing(k, "cols=%lld n=%lld rows=%d..%d kind=%d", (long long)cols, (long long)n, c.first, c.last, kind);
+    const rows_case c = {at,
+                         cols,
+                         n,
+                         (int)(first * row_step),
+                         (int)(last * row_step),
+                         p,
+                         x,
+                         careful ? visible : NULL};
+    kit_doing(k, "cols=%lld n=%lld rows=%d..%d kind=%d", (long long)cols, (long long)n, c.first,
+              c.last, kind);
     const void *panel = pack_x(k, x, cols, strips);
     kit_lock(k, SLOT_S);
     kit_lock(k, SLOT_V);

@@ -1,6 +1,7 @@
 /*
- * check_pack.c: what moves and converts without arithmetic, hence must be exact: the packing of K, V and Q in their
- * documented layout, bias, store and finite. Packing and store round as support/half.h does, by the formula.
+ * check_pack.c: what moves and converts without arithmetic, hence must be exact: the packing of K,
+ * V and Q in their documented layout, bias, store and finite. Packing and store round as
+ * support/half.h does, by the formula.
  */
 #include "checks.h"
 #include "half.h"
@@ -11,18 +12,20 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- pack_k, pack_v, pack_q ------------------------------------------------------------------------------------ */
+/* ---- pack_k, pack_v, pack_q ------------------------------------------------------------------ */
 
 /* Every bit pattern of a 16-bit type, or values of all kinds. */
 static void fill_source(kit *k, attn_tensor *t, int64_t turn)
 {
     int64_t n = t->shape[1], d = t->shape[3];
     for (int64_t i = 0; i < n * d; i++) {
-        char *at = (char *)t->data + (i / d * t->stride[1] + i % d * t->stride[3]) * (int64_t)attn_dtype_size(t->dtype);
+        char *at = (char *)t->data + (i / d * t->stride[1] + i % d * t->stride[3]) *
+                                         (int64_t)attn_dtype_size(t->dtype);
         if (attn_dtype_size(t->dtype) == 2) {
             memcpy(at, &(uint16_t){(uint16_t)(turn * n * d + i)}, 2);
         } else {
-            inputs_store(t, 0, i / d, 0, i % d, kit_value(k, VALUES_SPECIAL, 90, turn * n * d + i, 1));
+            inputs_store(t, 0, i / d, 0, i % d,
+                         kit_value(k, VALUES_SPECIAL, 90, turn * n * d + i, 1));
         }
     }
 }
@@ -37,17 +40,19 @@ static void expect(kit *k, const char *what, const void *panel, int64_t at, doub
     }
 }
 
-/* pack_k gives [key][d], pack_v [key][dv_pad] with zeroes in the padding. Only for tables of that layout. */
+/* pack_k gives [key][d], pack_v [key][dv_pad] with zeroes in the padding. Only for tables of that
+ * layout. */
 static void one_pack(kit *k, int64_t n, int64_t d, int64_t turn, bool values)
 {
     int64_t granule = k->uk->granule, pad = values ? (d + granule - 1) / granule * granule : d;
     attn_tensor t = panel_matrix(k, SLOT_SOURCE, n, d, VALUES_NORMAL, panel_stride(turn));
-    void *source = kit_slot(k, SLOT_SOURCE, (size_t)((n * t.stride[1]) * (int64_t)attn_dtype_size(k->dtype)));
+    void *source =
+        kit_slot(k, SLOT_SOURCE, (size_t)((n * t.stride[1]) * (int64_t)attn_dtype_size(k->dtype)));
     t.data = (char *)source + (t.stride[3] < 0 ? (d - 1) * (int64_t)attn_dtype_size(k->dtype) : 0);
     fill_source(k, &t, turn);
     kit_lock(k, SLOT_SOURCE);
-    kit_doing(k, "%s n=%lld d=%lld dtype=%d turn=%lld", values ? "V" : "K", (long long)n, (long long)d, k->dtype,
-              (long long)turn);
+    kit_doing(k, "%s n=%lld d=%lld dtype=%d turn=%lld", values ? "V" : "K", (long long)n,
+              (long long)d, k->dtype, (long long)turn);
     void *panel = kit_slot(k, SLOT_K, values ? k->uk->v_bytes(pad) : k->uk->k_bytes(d));
     attn_rows rows = panel_rows(&t, 0);
     int64_t at = k->uk->key_block - n;
@@ -72,16 +77,19 @@ void check_pack(kit *k)
 {
     kit_member(k, "pack");
     for (int64_t turn = 0; k->same_bits && turn < 160; turn++) {
-        int64_t d = panel_dims[turn % panel_dims_count], n = 1 + kit_choice(k, 91, turn, k->uk->key_block);
+        int64_t d = panel_dims[turn % panel_dims_count],
+                n = 1 + kit_choice(k, 91, turn, k->uk->key_block);
         one_pack(k, n, d, turn, turn & 1);
     }
-    for (int64_t turn = 0; k->same_bits && turn < 65536 / (64 * 128); turn++) { /* every 16-bit pattern */
-        one_pack(k, 64, 128, turn * 5, false); /* stride 1: whole vectors; 5 is the period of the strides */
+    /* every 16-bit pattern */
+    for (int64_t turn = 0; k->same_bits && turn < 65536 / (64 * 128); turn++) {
+        /* stride 1: whole vectors; 5 is the period of the strides */
+        one_pack(k, 64, 128, turn * 5, false);
         one_pack(k, 64, 128, turn * 5 + 2, false);
     }
 }
 
-/* ---- bias ------------------------------------------------------------------------------------------------------ */
+/* ---- bias ------------------------------------------------------------------------------------ */
 
 /* How lanes and keys share rows, for a check's turn. */
 typedef struct bias_case {
@@ -107,12 +115,13 @@ static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
     const int64_t reach = (n - 1) * (c.bias_stride < 0 ? -c.bias_stride : c.bias_stride) + 1;
     const int64_t bytes = (n - 1) * c.mask_stride + 1;
     unsigned char *first = kit_slot(k, SLOT_SOURCE, (size_t)(c.rows * reach * size));
-    attn_tensor t =
-        attn_tensor_bshd(first + (c.bias_stride < 0 ? (reach - 1) * size : 0), (attn_dtype)dtype, c.rows, n, 1, 1);
+    attn_tensor t = attn_tensor_bshd(first + (c.bias_stride < 0 ? (reach - 1) * size : 0),
+                                     (attn_dtype)dtype, c.rows, n, 1, 1);
     t.stride[0] = reach, t.stride[1] = c.bias_stride;
     for (int64_t i = 0; i < c.rows * n; i++) {
         bool low = kit_choice(k, 92, i + turn, 9) == 0;
-        inputs_store(&t, i / n, i % n, 0, 0, low ? -(double)INFINITY : kit_value(k, VALUES_NORMAL, 93, i + turn, 1));
+        inputs_store(&t, i / n, i % n, 0, 0,
+                     low ? -(double)INFINITY : kit_value(k, VALUES_NORMAL, 93, i + turn, 1));
     }
     kit_lock(k, SLOT_SOURCE);
     unsigned char *mask = kit_slot(k, SLOT_VISIBLE, (size_t)(c.rows * bytes));
@@ -120,20 +129,25 @@ static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
         mask[i] = (unsigned char)(kit_choice(k, 94, i + turn, 3) ? 1 + i % 255 : 0);
     }
     kit_lock(k, SLOT_VISIBLE);
-    attn_bias_rows rows = {.bias_stride = c.bias_stride, .mask_stride = c.mask_stride, .dtype = dtype};
+    attn_bias_rows rows = {
+        .bias_stride = c.bias_stride, .mask_stride = c.mask_stride, .dtype = dtype};
     for (int64_t lane = 0; lane < strip; lane++) {
         const int64_t row = lane % c.rows;
         rows.bias[lane] = c.bias ? (char *)t.data + row * reach * size : NULL;
         rows.mask[lane] = c.mask ? mask + row * bytes : NULL;
     }
     void *tile = kit_slot(k, SLOT_BIAS, (size_t)(n * strip * k->uk->real_size));
-    kit_doing(k, "n=%lld dtype=%d rows=%lld strides=%lld %lld bias=%d mask=%d", (long long)n, dtype, (long long)c.rows,
-              (long long)c.bias_stride, (long long)c.mask_stride, c.bias, c.mask);
+    kit_doing(k, "n=%lld dtype=%d rows=%lld strides=%lld %lld bias=%d mask=%d", (long long)n, dtype,
+              (long long)c.rows, (long long)c.bias_stride, (long long)c.mask_stride, c.bias,
+              c.mask);
     KIT_CALL(k, k->uk->bias(tile, n, &rows));
     for (int64_t i = 0; i < n * strip; i++) {
         const int64_t row = i % strip % c.rows, key = i / strip;
         bool hidden = c.mask && mask[row * bytes + key * c.mask_stride] == 0;
-        expect(k, "tile", tile, i, hidden ? -(double)INFINITY : c.bias ? oracle_element(&t, row, key, 0, 0) : 0);
+        expect(k, "tile", tile, i,
+               hidden   ? -(double)INFINITY
+               : c.bias ? oracle_element(&t, row, key, 0, 0)
+                        : 0);
     }
 }
 
@@ -150,7 +164,7 @@ void check_bias(kit *k)
     }
 }
 
-/* ---- store ----------------------------------------------------------------------------------------------------- */
+/* ---- store ----------------------------------------------------------------------------------- */
 
 /* x rounded once to dtype, through real as the kernels' accumulators are. */
 static double rounded(const kit *k, int32_t dtype, double x)
@@ -188,27 +202,34 @@ static double store_value(const kit *k, int64_t i)
                                     -(double)INFINITY,
                                     1.00390625};
     int64_t which = kit_choice(k, 95, i, 40);
-    return which < (int64_t)(sizeof values / sizeof values[0]) ? values[which] : kit_value(k, VALUES_NORMAL, 96, i, 1);
+    return which < (int64_t)(sizeof values / sizeof values[0])
+               ? values[which]
+               : kit_value(k, VALUES_NORMAL, 96, i, 1);
 }
 
 static void one_store(kit *k, int32_t dtype, int64_t dv, int lanes, int64_t turn)
 {
-    int64_t strip = k->uk->strip, size = (int64_t)attn_dtype_size(dtype), stride = panel_stride(turn);
+    int64_t strip = k->uk->strip, size = (int64_t)attn_dtype_size(dtype),
+            stride = panel_stride(turn);
     int64_t reach = (dv - 1) * (stride < 0 ? -stride : stride), row_stride = reach + 2;
     int64_t pad = (dv + k->uk->granule - 1) / k->uk->granule * k->uk->granule;
-    void *ot = kit_slot(k, SLOT_OT, (size_t)(pad * strip * k->uk->real_size)), *rows[KIT_MOST_LANES];
+    void *ot = kit_slot(k, SLOT_OT, (size_t)(pad * strip * k->uk->real_size)),
+         *rows[KIT_MOST_LANES];
     void *divisor = kit_slot(k, SLOT_L, (size_t)(strip * k->uk->real_size));
-    unsigned char *target = kit_slot(k, SLOT_TARGET, (size_t)(((lanes - 1) * row_stride + reach + 1) * size));
+    unsigned char *target =
+        kit_slot(k, SLOT_TARGET, (size_t)(((lanes - 1) * row_stride + reach + 1) * size));
     for (int64_t i = 0; i < pad * strip; i++) {
         kit_put(k, ot, i, store_value(k, i + turn));
     }
     for (int lane = 0; lane < strip; lane++) {
         kit_put(k, divisor, lane, lane % 5 == 3 ? 0 : lane % 5 == 1 ? 3 : 1);
-        rows[lane] = lane < lanes ? target + (lane * row_stride + (stride < 0 ? reach : 0)) * size : NULL;
+        rows[lane] =
+            lane < lanes ? target + (lane * row_stride + (stride < 0 ? reach : 0)) * size : NULL;
     }
     kit_lock(k, SLOT_OT);
     kit_lock(k, SLOT_L);
-    kit_doing(k, "dv=%lld lanes=%d dtype=%d stride=%lld", (long long)dv, lanes, dtype, (long long)stride);
+    kit_doing(k, "dv=%lld lanes=%d dtype=%d stride=%lld", (long long)dv, lanes, dtype,
+              (long long)stride);
     const bool divides = turn % 4 != 3;
     KIT_CALL(k, k->uk->store(rows, stride, dtype, ot, dv, divides ? divisor : NULL, lanes));
     attn_tensor t = attn_tensor_bshd(rows[0], (attn_dtype)dtype, 1, lanes, 1, dv);
@@ -217,14 +238,20 @@ static void one_store(kit *k, int32_t dtype, int64_t dv, int lanes, int64_t turn
         int64_t lane = i / dv, c = i % dv;
         double by = divides ? kit_get(k, divisor, lane) : 1, x = kit_get(k, ot, c * strip + lane),
                got = oracle_element(&t, 0, lane, 0, c);
-        double quotient = by == 0 ? 0 : k->uk->real_size == 4 ? (double)((float)x / (float)by) : x / by;
+        double quotient = by == 0                 ? 0
+                          : k->uk->real_size == 4 ? (double)((float)x / (float)by)
+                                                  : x / by;
         double want = rounded(k, dtype, quotient);
-        if (!(got == want && signbit(got) == 0 ? true : got == want && want != 0) && !(isnan(got) && isnan(want))) {
-            kit_fail(k, "row %lld column %lld = %a, want %a", (long long)lane, (long long)c, got, want);
+        if (!(got == want && signbit(got) == 0 ? true : got == want && want != 0) &&
+            !(isnan(got) && isnan(want))) {
+            kit_fail(k, "row %lld column %lld = %a, want %a", (long long)lane, (long long)c, got,
+                     want);
         }
     }
-    for (int64_t i = 0; i < (int64_t)(row_stride * (lanes - 1)); i++) { /* what lies between the elements */
-        bool element = i % row_stride <= reach && i % row_stride % (stride < 0 ? -stride : stride) == 0;
+    /* what lies between the elements */
+    for (int64_t i = 0; i < (int64_t)(row_stride * (lanes - 1)); i++) {
+        bool element =
+            i % row_stride <= reach && i % row_stride % (stride < 0 ? -stride : stride) == 0;
         if (!element && (target[i * size] != 0xFF || target[i * size + size - 1] != 0xFF)) {
             kit_fail(k, "writes between its elements");
             return;
@@ -238,11 +265,12 @@ void check_store(kit *k)
     kit_member(k, "store");
     for (int64_t turn = 0; turn < 600; turn++) {
         int32_t dtype = dtypes[k->uk->real_size == 8 ? turn % 2 * 3 : turn % 3];
-        one_store(k, dtype, panel_dims[turn % panel_dims_count], 1 + (int)(turn * 7 % k->uk->strip), turn);
+        one_store(k, dtype, panel_dims[turn % panel_dims_count], 1 + (int)(turn * 7 % k->uk->strip),
+                  turn);
     }
 }
 
-/* ---- finite ---------------------------------------------------------------------------------------------------- */
+/* ---- finite ---------------------------------------------------------------------------------- */
 
 /* One NaN or infinity anywhere counts, unless its lane is beyond those in use. */
 void check_finite(kit *k)

@@ -1,7 +1,8 @@
 /*
- * check_pv.c: OT = OT alpha + V^T P with the packing of V: scalar's bits, and float64 within gamma_(n+1) of the sum of
- * sizes. For tables that promise scalar's bits and therefore keep P as rows of reals; the form of others' P is their
- * own business: they are checked together with their softmax (check_block.c).
+ * check_pv.c: OT = OT alpha + V^T P with the packing of V: scalar's bits, and float64 within
+ * gamma_(n+1) of the sum of sizes. For tables that promise scalar's bits and therefore keep P as
+ * rows of reals; the form of others' P is their own business: they are checked together with their
+ * softmax (check_block.c).
  */
 #include "checks.h"
 #include "panel.h"
@@ -13,13 +14,15 @@ typedef struct pv_case {
     int64_t dv, n, at, pad;
     int lanes;
     attn_tensor value;
-    const void *before, *p, *alpha; /* real: OT as it was [pad][strip], [n][strip], [strip] or NULL */
-    const unsigned char *visible;   /* NULL: pv, else pv_careful */
+    /* real: OT as it was [pad][strip], [n][strip], [strip] or NULL */
+    const void *before, *p, *alpha;
+    const unsigned char *visible; /* NULL: pv, else pv_careful */
 } pv_case;
 
 static void run_scalar(const kit *k, const pv_case *c, void *want)
 {
-    static double panel[KIT_MOST_KEYS * KIT_MOST_D], p[8 * KIT_MOST_KEYS], ot[8 * KIT_MOST_D], alpha[8];
+    static double panel[KIT_MOST_KEYS * KIT_MOST_D], p[8 * KIT_MOST_KEYS], ot[8 * KIT_MOST_D],
+        alpha[8];
     static unsigned char visible[8 * KIT_MOST_KEYS];
     int narrow = k->scalar->strip, wide = k->uk->strip;
     attn_rows source = panel_rows(&c->value, 0);
@@ -33,7 +36,8 @@ static void run_scalar(const kit *k, const pv_case *c, void *want)
             visible[i] = c->visible[i / narrow * wide + (lane < wide ? lane : wide - 1)];
         }
         if (c->visible) {
-            k->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible, narrow);
+            k->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible,
+                                  narrow);
         } else {
             k->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
         }
@@ -44,7 +48,9 @@ static void run_scalar(const kit *k, const pv_case *c, void *want)
 static bool judge_element(kit *k, const pv_case *c, const void *ot, int64_t col, int64_t lane)
 {
     int64_t at = col * k->uk->strip + lane;
-    long double exact = c->alpha ? (long double)kit_get(k, c->before, at) * (long double)kit_get(k, c->alpha, lane) : 0;
+    long double exact =
+        c->alpha ? (long double)kit_get(k, c->before, at) * (long double)kit_get(k, c->alpha, lane)
+                 : 0;
     long double size = fabsl(exact);
     for (int64_t key = 0; key < c->n; key++) {
         if (!c->visible || c->visible[key * k->uk->strip + lane]) {
@@ -60,8 +66,8 @@ static bool judge_element(kit *k, const pv_case *c, const void *ot, int64_t col,
     bound += (double)c->n * (k->uk->real_size == 4 ? 0x1p-149 : 0x1p-1074);
     double got = kit_get(k, ot, at), error = fabs(got - (double)exact);
     if (!(error <= bound)) {
-        kit_fail(k, "OT[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)col, (long long)lane, got,
-                 (double)exact, bound);
+        kit_fail(k, "OT[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)col,
+                 (long long)lane, got, (double)exact, bound);
         return false;
     }
     k->worst_pv = fmax(k->worst_pv, error / bound);
@@ -72,11 +78,12 @@ static void judge(kit *k, const pv_case *c, const void *ot)
 {
     bool good = true;
     for (int64_t i = 0; good && i < c->dv * k->uk->strip; i++) {
-        good = i % k->uk->strip >= c->lanes || judge_element(k, c, ot, i / k->uk->strip, i % k->uk->strip);
+        good = i % k->uk->strip >= c->lanes ||
+               judge_element(k, c, ot, i / k->uk->strip, i % k->uk->strip);
     }
 }
 
-/* ---- one case -------------------------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 
 /* count reals in [0, 1], one in nine of them 0, in a locked slot. */
 static const void *make_weights(kit *k, enum slot slot, int64_t rows, int64_t count, int64_t turn)
@@ -131,10 +138,12 @@ static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
     pv_case c = {.dv = dv, .n = n, .at = kit_choice(k, 5, turn, k->uk->key_block - n + 1)};
     c.lanes = kit_lanes(k, turn);
     c.pad = (dv + granule - 1) / granule * granule;
-    kit_doing(k, "dv=%lld n=%lld at=%lld lanes=%d alpha=%d kind=%d dtype=%d turn=%lld", (long long)dv, (long long)n,
-              (long long)c.at, c.lanes, turn % 5 != 2, kind, k->dtype, (long long)turn);
+    kit_doing(k, "dv=%lld n=%lld at=%lld lanes=%d alpha=%d kind=%d dtype=%d turn=%lld",
+              (long long)dv, (long long)n, (long long)c.at, c.lanes, turn % 5 != 2, kind, k->dtype,
+              (long long)turn);
     c.value = panel_matrix(k, SLOT_SOURCE, n, dv, kind, panel_stride(turn));
-    void *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(c.pad)), *ot = make_ot(k, c.pad, turn, turn % 5 != 2);
+    void *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(c.pad)),
+         *ot = make_ot(k, c.pad, turn, turn % 5 != 2);
     memcpy(before, ot, (size_t)(c.pad * strip * k->uk->real_size));
     c.before = before;
     c.p = make_weights(k, SLOT_S, n, n * strip, turn);

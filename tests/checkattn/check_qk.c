@@ -1,6 +1,6 @@
 /*
- * check_qk.c: S = K QT with the packing of both: scalar's bits, and float64 within gamma_n sum |q k|, where n counts
- * the roundings of a chain of ATTN_DOT_CHUNK products and of adding the chunks.
+ * check_qk.c: S = K QT with the packing of both: scalar's bits, and float64 within gamma_n sum |q
+ * k|, where n counts the roundings of a chain of ATTN_DOT_CHUNK products and of adding the chunks.
  */
 #include "checks.h"
 #include "panel.h"
@@ -31,8 +31,10 @@ static void run_scalar(const kit *k, const qk_case *c, void *want)
     }
 }
 
-/* One score against float64; false once it is beyond the bound. Where infinities come in, scalar's bits decide. */
-static bool judge_score(kit *k, const qk_case *c, const void *s, int64_t key, int64_t lane, double gamma)
+/* One score against float64; false once it is beyond the bound. Where infinities come in, scalar's
+ * bits decide. */
+static bool judge_score(kit *k, const qk_case *c, const void *s, int64_t key, int64_t lane,
+                        double gamma)
 {
     bool single = k->uk->real_size == 4;
     long double exact = 0, size = 0;
@@ -48,8 +50,8 @@ static bool judge_score(kit *k, const qk_case *c, const void *s, int64_t key, in
     /* results below the smallest normal lose up to half of the smallest subnormal each */
     double bound = gamma * (double)size + (double)c->d * (single ? 0x1p-149 : 0x1p-1074);
     if (!(error <= bound)) {
-        kit_fail(k, "S[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)key, (long long)lane, got, (double)exact,
-                 bound);
+        kit_fail(k, "S[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)key, (long long)lane,
+                 got, (double)exact, bound);
         return false;
     }
     k->worst_qk = fmax(k->worst_qk, error / bound);
@@ -59,10 +61,12 @@ static bool judge_score(kit *k, const qk_case *c, const void *s, int64_t key, in
 static void judge(kit *k, const qk_case *c, const void *s)
 {
     double chunks = ceil((double)c->d / ATTN_DOT_CHUNK), chain = fmin((double)c->d, ATTN_DOT_CHUNK);
-    double gamma = k->losses.inputs + kit_gamma(k, k->same_bits ? chain + chunks : 4 * (double)c->d + 16);
+    double gamma =
+        k->losses.inputs + kit_gamma(k, k->same_bits ? chain + chunks : 4 * (double)c->d + 16);
     bool good = true;
     for (int64_t i = 0; good && i < c->n * k->uk->strip; i++) {
-        good = i % k->uk->strip >= c->lanes || judge_score(k, c, s, i / k->uk->strip, i % k->uk->strip, gamma);
+        good = i % k->uk->strip >= c->lanes ||
+               judge_score(k, c, s, i / k->uk->strip, i % k->uk->strip, gamma);
     }
 }
 
@@ -83,7 +87,8 @@ static void pack(kit *k, void *panel, const qk_case *c)
 /* Where rows are panels, nothing lies behind the last one. */
 static size_t panel_bytes(const kit *k, const qk_case *c)
 {
-    return k->uk->rows_are_panels ? (size_t)((c->at + c->n) * c->d * k->uk->real_size) : k->uk->k_bytes(c->d);
+    return k->uk->rows_are_panels ? (size_t)((c->at + c->n) * c->d * k->uk->real_size)
+                                  : k->uk->k_bytes(c->d);
 }
 
 static void one(kit *k, int64_t d, int64_t n, int64_t turn)
@@ -91,16 +96,21 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     static double want[KIT_MOST_KEYS * KIT_MOST_LANES];
     enum values kind = (enum values)(turn % VALUES_KINDS);
     int64_t strip = k->uk->strip, block = k->uk->key_block;
-    qk_case c = {.d = d, .n = n, .at = kit_choice(k, 1, turn, block - n + 1), .lanes = kit_lanes(k, turn)};
+    qk_case c = {
+        .d = d, .n = n, .at = kit_choice(k, 1, turn, block - n + 1), .lanes = kit_lanes(k, turn)};
     c.factor = turn % 7 == 6 ? -1 : turn % 11 == 10 ? 0 : 1;
-    kit_doing(k, "d=%lld n=%lld at=%lld lanes=%d kind=%d dtype=%d factor=%g turn=%lld", (long long)d, (long long)n,
-              (long long)c.at, c.lanes, kind, k->dtype, c.factor, (long long)turn);
+    kit_doing(k, "d=%lld n=%lld at=%lld lanes=%d kind=%d dtype=%d factor=%g turn=%lld",
+              (long long)d, (long long)n, (long long)c.at, c.lanes, kind, k->dtype, c.factor,
+              (long long)turn);
     c.q = panel_matrix(k, SLOT_SOURCE, strip, d, kind, panel_stride(turn));
-    c.key = panel_matrix(k, SLOT_SOURCE_2, n, d, kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, panel_stride(turn / 5));
+    c.key = panel_matrix(k, SLOT_SOURCE_2, n, d, kind == VALUES_SPECIAL ? VALUES_NORMAL : kind,
+                         panel_stride(turn / 5));
     for (int64_t lane = 0; lane < strip; lane++) {
-        c.rows[lane] = lane >= c.lanes || (turn % 4 == 3 && lane % 5 == 4) ? NULL : panel_row(&c.q, lane);
+        c.rows[lane] =
+            lane >= c.lanes || (turn % 4 == 3 && lane % 5 == 4) ? NULL : panel_row(&c.q, lane);
     }
-    void *panel = kit_slot(k, SLOT_K, panel_bytes(k, &c)), *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
+    void *panel = kit_slot(k, SLOT_K, panel_bytes(k, &c)),
+         *qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d));
     void *s = kit_slot(k, SLOT_S, (size_t)(k->uk->key_tile * strip * k->uk->real_size));
     pack(k, panel, &c);
     KIT_CALL(k, k->uk->pack_q(qt, c.rows, c.q.stride[3], k->dtype, d, c.factor, c.lanes));

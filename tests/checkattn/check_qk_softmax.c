@@ -1,6 +1,6 @@
 /*
- * check_qk_softmax.c: qk_softmax gives the bits of qk and softmax in turn, tile by tile, which have checks of their
- * own. P has a form of the table's own, so its product with values is compared.
+ * check_qk_softmax.c: qk_softmax gives the bits of qk and softmax in turn, tile by tile, which have
+ * checks of their own. P has a form of the table's own, so its product with values is compared.
  */
 #include "checks.h"
 #include "panel.h"
@@ -30,8 +30,8 @@ static void *filled(kit *k, enum slot slot, int64_t rows, double value)
 }
 
 /* Keys from `done` on, tile by tile or in one call. */
-static void run_tiles(kit *k, const tiles_case *c, void *p, void *s, attn_keys keys, const attn_running *state,
-                      bool at_once)
+static void run_tiles(kit *k, const tiles_case *c, void *p, void *s, attn_keys keys,
+                      const attn_running *state, bool at_once)
 {
     const attn_ukernel *uk = k->uk;
     int64_t done = 0, from = keys.at;
@@ -57,8 +57,10 @@ static void run(kit *k, const tiles_case *c, bool at_once, tiles_result *result)
     attn_keys keys = {.k = kit_slot(k, SLOT_K, uk->k_bytes(c->d)), .d = c->d, .at = c->at};
     void *qt = kit_slot(k, SLOT_QT, uk->q_bytes(c->d)), *v = kit_slot(k, SLOT_V, uk->v_bytes(pad));
     const int64_t tiles = uk->p_bytes() > 0 ? 2 : 1;
-    void *s = filled(k, SLOT_S, tiles * uk->key_tile, NAN), *ot = filled(k, SLOT_OT, pad, NAN), *p = s;
-    attn_running state = {.m = filled(k, SLOT_M, 1, -(double)INFINITY), .l = filled(k, SLOT_L, 1, 0)};
+    void *s = filled(k, SLOT_S, tiles * uk->key_tile, NAN), *ot = filled(k, SLOT_OT, pad, NAN),
+         *p = s;
+    attn_running state = {.m = filled(k, SLOT_M, 1, -(double)INFINITY),
+                          .l = filled(k, SLOT_L, 1, 0)};
     state.alpha = filled(k, SLOT_ALPHA, 1, NAN);
     state.top = uk->lags ? filled(k, SLOT_TOP, 1, -(double)INFINITY) : state.m;
     if (uk->p_bytes() > 0) {
@@ -76,7 +78,8 @@ static void run(kit *k, const tiles_case *c, bool at_once, tiles_result *result)
     KIT_CALL(k, uk->pv(ot, v, c->at, p, pad, c->n, NULL, c->lanes));
     for (int lane = 0; lane < c->lanes; lane++) {
         result->m[lane] = kit_get(k, state.m, lane), result->l[lane] = kit_get(k, state.l, lane);
-        result->alpha[lane] = kit_get(k, state.alpha, lane), result->top[lane] = kit_get(k, state.top, lane);
+        result->alpha[lane] = kit_get(k, state.alpha, lane),
+        result->top[lane] = kit_get(k, state.top, lane);
         for (int64_t col = 0; col < c->d; col++) {
             result->ot[col * c->lanes + lane] = kit_get(k, ot, col * uk->strip + lane);
         }
@@ -98,12 +101,16 @@ static void one(kit *k, int64_t d, int64_t n, int64_t turn)
     static tiles_result want, got;
     const int64_t tile = k->uk->key_tile, room = (k->uk->key_block - n) / tile + 1;
     const enum values kind = (enum values)(turn % VALUES_KINDS);
-    tiles_case c = {.d = d, .n = n, .at = kit_choice(k, 81, turn, room) * tile, .lanes = kit_lanes(k, turn)};
+    tiles_case c = {
+        .d = d, .n = n, .at = kit_choice(k, 81, turn, room) * tile, .lanes = kit_lanes(k, turn)};
     c.done = kit_choice(k, 82, turn, (n + tile - 1) / tile) * tile;
-    c.c = turn % 3 == 0 ? 0.18 : turn % 3 == 1 ? 1.5 : 40; /* references are raised seldom, sometimes, often */
-    kit_doing(k, "d=%lld n=%lld at=%lld done=%lld lanes=%d kind=%d c=%g dtype=%d turn=%lld", (long long)d, (long long)n,
-              (long long)c.at, (long long)c.done, c.lanes, kind, c.c, k->dtype, (long long)turn);
-    c.q = panel_matrix(k, SLOT_SOURCE, k->uk->strip, d, kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, 1);
+    /* references are raised seldom, sometimes, often */
+    c.c = turn % 3 == 0 ? 0.18 : turn % 3 == 1 ? 1.5 : 40;
+    kit_doing(k, "d=%lld n=%lld at=%lld done=%lld lanes=%d kind=%d c=%g dtype=%d turn=%lld",
+              (long long)d, (long long)n, (long long)c.at, (long long)c.done, c.lanes, kind, c.c,
+              k->dtype, (long long)turn);
+    c.q = panel_matrix(k, SLOT_SOURCE, k->uk->strip, d,
+                       kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, 1);
     c.key = panel_matrix(k, SLOT_SOURCE_2, n, d, kind, 1);
     run(k, &c, false, &want);
     run(k, &c, true, &got);

@@ -1,11 +1,13 @@
 /*
- * check_quotients.c: store divides as IEEE 754 does, where that is hardest. Tables may multiply by an inverse and
- * correct the product by its remainder, which is within 2^-22 ulp of the quotient before it is rounded. So only
- * quotients that near to the middle between two floats could be rounded wrongly: all of them are tried, or those of
- * every check_step-th divisor (checkattn --kernel=quotient --step=1).
+ * check_quotients.c: store divides as IEEE 754 does, where that is hardest. Tables may multiply by
+ * an inverse and correct the product by its remainder, which is within 2^-22 ulp of the quotient
+ * before it is rounded. So only quotients that near to the middle between two floats could be
+ * rounded wrongly: all of them are tried, or those of every check_step-th divisor (checkattn
+ * --kernel=quotient --step=1).
  *
- * With A and B of 24 bits, such a middle is n / 2^s, n odd and of 25 bits, s = 24 or 25, and |A 2^s - n B| = |r| <= 8.
- * A given r leaves few n: n = -r / B modulo 2^s, where r / B is taken without the powers of two that B has.
+ * With A and B of 24 bits, such a middle is n / 2^s, n odd and of 25 bits, s = 24 or 25, and |A 2^s
+ * - n B| = |r| <= 8. A given r leaves few n: n = -r / B modulo 2^s, where r / B is taken without
+ * the powers of two that B has.
  */
 #include "checks.h"
 
@@ -35,8 +37,10 @@ static int hard_dividends(int64_t b, float *a)
             if (r == 0 || r % ((int64_t)1 << zeros) != 0) {
                 continue;
             }
-            int64_t n = (int64_t)((uint64_t)(-r / ((int64_t)1 << zeros)) * inverse & (uint64_t)(modulus - 1));
-            for (n += (2 * FIRST - n + modulus - 1) / modulus * modulus; n < 4 * FIRST; n += modulus) {
+            int64_t n = (int64_t)((uint64_t)(-r / ((int64_t)1 << zeros)) * inverse &
+                                  (uint64_t)(modulus - 1));
+            for (n += (2 * FIRST - n + modulus - 1) / modulus * modulus; n < 4 * FIRST;
+                 n += modulus) {
                 const int64_t dividend = (n * b + r) >> s;
                 if (n % 2 && dividend >= FIRST && dividend < 2 * FIRST && count < MOST) {
                     a[count++] = (float)dividend;
@@ -49,7 +53,8 @@ static int hard_dividends(int64_t b, float *a)
 
 void check_quotients(kit *k)
 {
-    static _Alignas(64) float ot[MOST * KIT_MOST_LANES], divisor[KIT_MOST_LANES], o[KIT_MOST_LANES][MOST];
+    static _Alignas(64) float ot[MOST * KIT_MOST_LANES], divisor[KIT_MOST_LANES],
+        o[KIT_MOST_LANES][MOST];
     void *rows[KIT_MOST_LANES];
     const int strip = k->uk->strip;
     kit_member(k, "quotient");
@@ -70,8 +75,8 @@ void check_quotients(kit *k)
         for (int i = 0; i < MOST * strip; i++) {
             const float got = o[i % strip][i / strip], want = ot[i] / divisor[i % strip];
             if (got != want) {
-                kit_fail(k, "%.9g / %.9g = %.9g, not %.9g", (double)ot[i], (double)divisor[i % strip], (double)got,
-                         (double)want);
+                kit_fail(k, "%.9g / %.9g = %.9g, not %.9g", (double)ot[i],
+                         (double)divisor[i % strip], (double)got, (double)want);
                 return;
             }
         }

@@ -1,6 +1,6 @@
 /*
- * check_scores.c: the members that work on a tile of scores: softmax, score and mask, against scalar bit for bit and,
- * for the softmax, against float64 within a few roundings of the exponent.
+ * check_scores.c: the members that work on a tile of scores: softmax, score and mask, against
+ * scalar bit for bit and, for the softmax, against float64 within a few roundings of the exponent.
  */
 #include "checks.h"
 
@@ -8,7 +8,14 @@
 #include <string.h>
 
 /* Kinds of tiles beyond those of kit.h. */
-enum tile { TILE_MASKED = VALUES_KINDS, TILE_ONE_NAN, TILE_ONE_INF, TILE_ONE_MINUS_INF, TILE_FALLING, TILE_KINDS };
+enum tile {
+    TILE_MASKED = VALUES_KINDS,
+    TILE_ONE_NAN,
+    TILE_ONE_INF,
+    TILE_ONE_MINUS_INF,
+    TILE_FALLING,
+    TILE_KINDS
+};
 
 static double tile_value(const kit *k, int kind, int64_t i, int64_t n, int64_t strip, int64_t turn)
 {
@@ -41,7 +48,7 @@ static void *make_tile(kit *k, int kind, int64_t rows, int64_t n, int64_t turn)
     return s;
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
 /* The state before: nothing seen, something seen, a maximum above all or below all that comes. */
 static void make_state(kit *k, double *m, double *l, int64_t turn)
@@ -57,7 +64,9 @@ static void make_state(kit *k, double *m, double *l, int64_t turn)
 typedef struct softmax_case {
     int64_t n;
     double c;
-    double s[KIT_MOST_KEYS * KIT_MOST_LANES], m[KIT_MOST_LANES], l[KIT_MOST_LANES], alpha[KIT_MOST_LANES]; /* reals */
+    /* reals */
+    double s[KIT_MOST_KEYS * KIT_MOST_LANES], m[KIT_MOST_LANES], l[KIT_MOST_LANES],
+        alpha[KIT_MOST_LANES];
 } softmax_case;
 
 static void run_scalar_softmax(const kit *k, softmax_case *x)
@@ -67,7 +76,8 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
         kit_take_lanes(k, s, x->s, x->n, first);
         kit_take_lanes(k, m, x->m, 1, first);
         kit_take_lanes(k, l, x->l, 1, first);
-        k->scalar->softmax(s, 0, s, x->n, x->c, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+        k->scalar->softmax(s, 0, s, x->n, x->c,
+                           &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
                            k->scalar->strip);
         kit_give_lanes(k, x->s, s, x->n, first);
         kit_give_lanes(k, x->m, m, 1, first);
@@ -76,20 +86,21 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
     }
 }
 
-/* p = 2^((s - m) c) within 2 u, and u for each unit of the exponent, whose difference and product are rounded; 0 may
- * stand for what is below the smallest normal number. */
+/* p = 2^((s - m) c) within 2 u, and u for each unit of the exponent, whose difference and product
+ * are rounded; 0 may stand for what is below the smallest normal number. */
 static void judge_probability(kit *k, double s, double m, double c, double p)
 {
     double least = k->uk->real_size == 4 ? 0x1p-124 : 0x1p-1020, exponent = (s - m) * c;
     long double exact = exp2l((long double)exponent);
-    double error = fabs(p - (double)exact), bound = kit_unit(k) * (2 + fabs(exponent)) * (double)exact;
+    double error = fabs(p - (double)exact),
+           bound = kit_unit(k) * (2 + fabs(exponent)) * (double)exact;
     if (isfinite(m) && !isnan(s) && !(error <= bound) && !(p == 0 && (double)exact < least)) {
         kit_fail(k, "2^((%.9g - %.9g) %.9g) = %.9g, exact %.9g", s, m, c, p, (double)exact);
     }
 }
 
-/* The first part of each P, a bf16, is never subnormal: exponentials below 2^-126 are 0 by comparison or, where the
- * table counts on it, because its caller has set flush-to-zero. */
+/* The first part of each P, a bf16, is never subnormal: exponentials below 2^-126 are 0 by
+ * comparison or, where the table counts on it, because its caller has set flush-to-zero. */
 static void judge_flushed(kit *k, const uint16_t *p, int64_t n)
 {
     for (int64_t i = 0; i < n / 2 * 2 * k->uk->strip; i++) {
@@ -100,8 +111,10 @@ static void judge_flushed(kit *k, const uint16_t *p, int64_t n)
     }
 }
 
-/* Tables whose reference lags: it does not fall, and is below the maximum by no more than 2^8 in probabilities. */
-static void judge_reference(kit *k, const softmax_case *x, const void *m, const void *top, int lanes)
+/* Tables whose reference lags: it does not fall, and is below the maximum by no more than 2^8 in
+ * probabilities. */
+static void judge_reference(kit *k, const softmax_case *x, const void *m, const void *top,
+                            int lanes)
 {
     for (int64_t lane = 0; lane < lanes; lane++) {
         double old = kit_get(k, x->m, lane), new = kit_get(k, m, lane), most = old;
@@ -109,9 +122,10 @@ static void judge_reference(kit *k, const softmax_case *x, const void *m, const 
             const double s = kit_get(k, x->s, key * k->uk->strip + lane);
             most = s > most ? s : most;
         }
-        if (kit_get(k, top, lane) != most || new < old || (isfinite(most) && (most - new) * x->c > 8.001)) {
-            kit_fail(k, "lane %lld: reference %g, before %g; maximum %g, is said to be %g", (long long)lane, new, old,
-                     most, kit_get(k, top, lane));
+        if (kit_get(k, top, lane) != most || new < old ||
+            (isfinite(most) && (most - new) * x->c > 8.001)) {
+            kit_fail(k, "lane %lld: reference %g, before %g; maximum %g, is said to be %g",
+                     (long long)lane, new, old, most, kit_get(k, top, lane));
             return;
         }
     }
@@ -126,9 +140,11 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     size_t row = (size_t)(k->uk->strip * k->uk->real_size), tile = (size_t)n * row;
     void *s = make_tile(k, kind, k->uk->key_tile, n, turn), *m = kit_slot(k, SLOT_M, row),
          *l = kit_slot(k, SLOT_L, row);
-    void *alpha = kit_slot(k, SLOT_ALPHA, row), *top = k->uk->lags ? kit_slot(k, SLOT_TOP, row) : m, *p = s;
+    void *alpha = kit_slot(k, SLOT_ALPHA, row), *top = k->uk->lags ? kit_slot(k, SLOT_TOP, row) : m,
+         *p = s;
     want.n = n, want.c = exponents[turn % 5];
-    kit_doing(k, "kind=%d n=%lld lanes=%d c=%g turn=%lld", kind, (long long)n, lanes, want.c, (long long)turn);
+    kit_doing(k, "kind=%d n=%lld lanes=%d c=%g turn=%lld", kind, (long long)n, lanes, want.c,
+              (long long)turn);
     make_state(k, want.m, want.l, turn);
     memcpy(m, want.m, row);
     memcpy(top, want.m, row);
@@ -138,7 +154,8 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     if (k->uk->p_bytes() > 0) {
         p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
-    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
+    KIT_CALL(k, k->uk->softmax(p, 0, s, n, want.c,
+                               &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top}, lanes));
     if (!k->same_bits) {
         judge_flushed(k, p, n);
         judge_reference(k, &want, m, top, lanes);
@@ -152,7 +169,8 @@ static void one_softmax(kit *k, int kind, int64_t n, int64_t turn)
     for (int64_t i = 0; i < n * k->uk->strip; i++) {
         int64_t lane = i % k->uk->strip;
         if (lane < lanes) {
-            judge_probability(k, kit_get(k, before, i), kit_get(k, m, lane), want.c, kit_get(k, p, i));
+            judge_probability(k, kit_get(k, before, i), kit_get(k, m, lane), want.c,
+                              kit_get(k, p, i));
         }
     }
 }
@@ -168,13 +186,14 @@ void check_softmax(kit *k)
     }
 }
 
-/* ---- score and mask -------------------------------------------------------------------------------------------- */
+/* ---- score and mask -------------------------------------------------------------------------- */
 
 /* Runs score or mask of the table and of scalar on the same tile. */
-static void compare_tile(kit *k, void *s, int64_t n, int lanes, const attn_score_tile *t, const void *lo,
-                         const void *hi)
+static void compare_tile(kit *k, void *s, int64_t n, int lanes, const attn_score_tile *t,
+                         const void *lo, const void *hi)
 {
-    static double want[KIT_MOST_KEYS * KIT_MOST_LANES], part[8 * KIT_MOST_KEYS], bias[8 * KIT_MOST_KEYS], lane[2][8];
+    static double want[KIT_MOST_KEYS * KIT_MOST_LANES], part[8 * KIT_MOST_KEYS],
+        bias[8 * KIT_MOST_KEYS], lane[2][8];
     memcpy(want, s, (size_t)(n * k->uk->strip * k->uk->real_size));
     for (int first = 0; first < k->uk->strip; first += k->scalar->strip) {
         kit_take_lanes(k, part, want, n, first);
@@ -232,8 +251,8 @@ static void one_score(kit *k, int kind, int64_t n, int64_t turn)
         t.slope = make_lanes(k, SLOT_LO, 5, turn);
         t.distance = make_lanes(k, SLOT_HI, 100, turn);
     }
-    kit_doing(k, "kind=%d n=%lld lanes=%d softcap=%g bias=%d slope=%d turn=%lld", kind, (long long)n, lanes, t.softcap,
-              t.bias != NULL, t.slope != NULL, (long long)turn);
+    kit_doing(k, "kind=%d n=%lld lanes=%d softcap=%g bias=%d slope=%d turn=%lld", kind,
+              (long long)n, lanes, t.softcap, t.bias != NULL, t.slope != NULL, (long long)turn);
     compare_tile(k, s, n, lanes, &t, NULL, NULL);
 }
 
@@ -255,7 +274,8 @@ void check_mask(kit *k)
     for (int64_t n = 1; n <= k->uk->key_tile; n++) {
         for (int kind = 0; kind < TILE_KINDS; kind++) {
             void *s = make_tile(k, kind, n, n, n);
-            void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind), *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);
+            void *lo = make_lanes(k, SLOT_LO, n + 1, n + kind),
+                 *hi = make_lanes(k, SLOT_HI, n + 1, 7 * n + kind);
             int lanes = kit_lanes(k, n + kind);
             kit_doing(k, "kind=%d n=%lld lanes=%d", kind, (long long)n, lanes);
             compare_tile(k, s, n, lanes, NULL, lo, hi);

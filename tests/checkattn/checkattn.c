@@ -1,7 +1,8 @@
 /*
- * checkattn.c: the kernel harness: every table of src/cpu/ukernel/tables.inc that this machine can run, every member of it,
- * against the scalar table bit for bit and against float64 within derived bounds, in memory with guard pages (contract
- * T4; the idea is dav1d's checkasm). What whole operations compute is tests/op.
+ * checkattn.c: the kernel harness: every table of src/cpu/ukernel/tables.inc that this machine can
+ * run, every member of it, against the scalar table bit for bit and against float64 within derived
+ * bounds, in memory with guard pages (contract T4; the idea is dav1d's checkasm). What whole
+ * operations compute is tests/op.
  *
  * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench]
  * checkattn --exp2 [--isa=GLOB]
@@ -29,7 +30,8 @@ static const struct argp_option options[] = {
     {"isa", 'i', "GLOB", 0, "only tables with such names (avx2, ...)", 0},
     {"seed", 's', "N", 0, "seed of the inputs (1)", 0},
     {"step", 't', "N", 0, "exp2, tanh and divisors: every N-th float (4099; 1 takes minutes)", 0},
-    {"exp2", 'e', NULL, 0, "nothing but exp2, on all 2^32 floats: error, monotony, a hash; a minute per table", 0},
+    {"exp2", 'e', NULL, 0,
+     "nothing but exp2, on all 2^32 floats: error, monotony, a hash; a minute per table", 0},
     {"bench", 'b', NULL, 0, "measure the kernels as well", 0},
     {0},
 };
@@ -65,8 +67,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 /* One table with one type of inputs. */
-static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
-                     const kit_losses *losses, bool first)
+static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukernel *scalar,
+                     int32_t dtype, const kit_losses *losses, bool first)
 {
     static const char *const names[] = {"", "f64", "f32", "f16", "bf16"};
     kit k;
@@ -79,8 +81,8 @@ static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukern
             check_run(&checks[i], &k);
         }
     }
-    printf("%-12s %-4s  %7lld calls  %d failures   worst: qk %.2f pv %.2f of the bound", uk->name, names[dtype],
-           (long long)k.calls, k.failures, k.worst_qk, k.worst_pv);
+    printf("%-12s %-4s  %7lld calls  %d failures   worst: qk %.2f pv %.2f of the bound", uk->name,
+           names[dtype], (long long)k.calls, k.failures, k.worst_qk, k.worst_pv);
     if (first) {
         printf(", exp2 %.3f tanh %.3f ulp", k.worst_exp2, k.worst_tanh);
     }
@@ -96,16 +98,19 @@ static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scala
 {
     if (s->exp2) {
         return isa->same_bits ? exhaust_exp2(isa->f32)
-                              : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) + exhaust_parts(isa->f16) +
-                                    exhaust_parts(isa->bf16);
+                              : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) +
+                                    exhaust_parts(isa->f16) + exhaust_parts(isa->bf16);
     }
     /* of tables with bits of their own: their files in src/cpu/ukernel say why */
-    const kit_losses of_f32 = {0, 0}, of_f16 = {0, 0x1p-16}, of_bf16 = {0, 0x1p-8}, of_x3 = {0x4p-17, 0x7p-17};
+    const kit_losses of_f32 = {0, 0}, of_f16 = {0, 0x1p-16}, of_bf16 = {0, 0x1p-8},
+                     of_x3 = {0x4p-17, 0x7p-17};
     const bool own = !isa->same_bits;
     int failures = run_table(s, isa->f32, scalar->f32, ATTN_F32, own ? &of_f32 : NULL, true);
     failures += run_table(s, isa->f64, scalar->f64, ATTN_F64, NULL, true);
-    failures += run_table(s, isa->f16, scalar->f16, ATTN_F16, own ? &of_f16 : NULL, isa->f16 != isa->f32);
-    failures += run_table(s, isa->bf16, scalar->bf16, ATTN_BF16, own ? &of_bf16 : NULL, isa->bf16 != isa->f32);
+    failures +=
+        run_table(s, isa->f16, scalar->f16, ATTN_F16, own ? &of_f16 : NULL, isa->f16 != isa->f32);
+    failures += run_table(s, isa->bf16, scalar->bf16, ATTN_BF16, own ? &of_bf16 : NULL,
+                          isa->bf16 != isa->f32);
     if (isa->bf16x3 != isa->f32) {
         failures += run_table(s, isa->bf16x3, scalar->f32, ATTN_F32, &of_x3, true);
     }
@@ -114,7 +119,8 @@ static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scala
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {.options = options, .parser = parse, .doc = "Checks the kernels of libattn."};
+    static const struct argp argp = {
+        .options = options, .parser = parse, .doc = "Checks the kernels of libattn."};
     settings s = {.kernel = "*", .isa = "*", .seed = 1};
     int count, failures, run = 0;
     const attn_isa *isas = attn_isas(&count);

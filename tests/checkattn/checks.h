@@ -1,6 +1,7 @@
 /*
- * checks.h: the checks, one function per member or pair of members of attn_ukernel. Each calls kit_member, then the
- * member in many ways; the result is in k->failures. Who calls it: checkattn.c and selftest.c, through the list.
+ * checks.h: the checks, one function per member or pair of members of attn_ukernel. Each calls
+ * kit_member, then the member in many ways; the result is in k->failures. Who calls it: checkattn.c
+ * and selftest.c, through the list.
  */
 #ifndef TESTS_CHECKATTN_CHECKS_H
 #define TESTS_CHECKATTN_CHECKS_H

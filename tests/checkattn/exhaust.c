@@ -1,8 +1,9 @@
 /*
- * exhaust.c: see exhaust.h. exp2 is reached through the softmax step of one key per lane with a maximum of 0 so far and
- * c = 1: a score x <= 0 has probability 2^x, a score x > 0 becomes the maximum itself and alpha = 2^-x rescales what
- * was there. NaN gives NaN. So every float is an argument, and both uses of the function are covered. Tables with P in
- * parts have an exp2 of their own: what l counts and what products see.
+ * exhaust.c: see exhaust.h. exp2 is reached through the softmax step of one key per lane with a
+ * maximum of 0 so far and c = 1: a score x <= 0 has probability 2^x, a score x > 0 becomes the
+ * maximum itself and alpha = 2^-x rescales what was there. NaN gives NaN. So every float is an
+ * argument, and both uses of the function are covered. Tables with P in parts have an exp2 of their
+ * own: what l counts and what products see.
  */
 #include "exhaust.h"
 #include "kit.h"
@@ -15,11 +16,13 @@
 
 /* What is known after the arguments so far. */
 struct tally {
-    double worst;      /* ulps */
-    float worst_at;    /* argument */
-    float first_zero;  /* the largest argument with result 0 */
-    float last;        /* result, for monotony */
-    int64_t backwards; /* results above that of a larger argument, the last of these arguments, how many ulps at most */
+    double worst;     /* ulps */
+    float worst_at;   /* argument */
+    float first_zero; /* the largest argument with result 0 */
+    float last;       /* result, for monotony */
+    /* results above that of a larger argument, the last of these arguments, how many ulps at
+     * most */
+    int64_t backwards;
     float backwards_at;
     double most_backwards;
     int64_t wrong; /* beyond 1.02 ulp, or not 0, 1 or NaN where that is due */
@@ -73,7 +76,8 @@ static void judge(struct tally *t, float x, float got)
 /* Floats of the given sign bit, from 0 away, then NaN. */
 static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
 {
-    static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP], alpha[MOST_STRIP];
+    static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP],
+        alpha[MOST_STRIP];
     const uint32_t lanes = (uint32_t)uk->strip;
     for (uint64_t bits = 0; bits < UINT64_C(1) << 31; bits += lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
@@ -82,18 +86,19 @@ static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
         }
         float x[MOST_STRIP];
         memcpy(x, s, lanes * sizeof *x);
-        uk->softmax(s, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m}, (int)lanes);
+        uk->softmax(s, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+                    (int)lanes);
         for (uint32_t lane = 0; lane < lanes && bits + lane < UINT64_C(1) << 31; lane++) {
             judge(t, x[lane], x[lane] > 0 ? alpha[lane] : s[lane]);
         }
         if (bits % (UINT64_C(1) << 24) < lanes && isatty(STDERR_FILENO)) {
-            fprintf(stderr, "\r%s: %2.0f %% of the %s floats ", uk->name, (double)bits * 0x1p-31 * 100,
-                    sign ? "negative" : "positive");
+            fprintf(stderr, "\r%s: %2.0f %% of the %s floats ", uk->name,
+                    (double)bits * 0x1p-31 * 100, sign ? "negative" : "positive");
         }
     }
 }
 
-/* ---- tables whose P is the sum of bf16 parts ------------------------------------------------------------------- */
+/* ---- tables whose P is the sum of bf16 parts ------------------------------------------------- */
 
 /* Relative errors of the probability that l counts, and of the one that products see. */
 struct relative {
@@ -104,7 +109,8 @@ struct relative {
 
 static double sum_of_parts(const attn_ukernel *uk, const uint16_t *p, uint32_t lane)
 {
-    const int64_t part = (int64_t)uk->key_block * uk->strip, parts = (int64_t)uk->p_bytes() / 2 / part;
+    const int64_t part = (int64_t)uk->key_block * uk->strip,
+                  parts = (int64_t)uk->p_bytes() / 2 / part;
     double sum = 0;
     for (int64_t i = 0; i < parts; i++) {
         sum += (double)from_bits((uint32_t)p[i * part + 2 * lane] << 16);
@@ -116,7 +122,8 @@ static double sum_of_parts(const attn_ukernel *uk, const uint16_t *p, uint32_t l
 static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, struct relative *r)
 {
     static _Alignas(64) uint16_t p[3 * ATTN_MAX_KEY_BLOCK * MOST_STRIP];
-    static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP], alpha[MOST_STRIP];
+    static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP],
+        alpha[MOST_STRIP];
     memcpy(s, x, lanes * sizeof *x);
     memset(m, 0, sizeof m);
     memset(l, 0, sizeof l);
@@ -129,7 +136,8 @@ static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, 
             const double error_l = (double)l[lane] / exact - 1, error_p = got / exact - 1;
             r->worst_l = fmax(r->worst_l, fabs(error_l));
             r->worst_p =
-                x[lane] < -100 ? r->worst_p : fmax(r->worst_p, fabs(error_p)); /* parts get lost below 2^-126 */
+                /* parts get lost below 2^-126 */
+                x[lane] < -100 ? r->worst_p : fmax(r->worst_p, fabs(error_p));
             r->sum_l += error_l, r->sum_p += error_p;
         }
     }
@@ -137,12 +145,14 @@ static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, 
 
 int exhaust_parts(const attn_ukernel *uk)
 {
-    enum { EVEN = 1 << 24, LEAST = 0x32000000, MOST = 0x43020000, SAMPLE = 1024 }; /* 2^-27 and 130; beyond, 1 and 0 */
+    /* 2^-27 and 130; beyond, 1 and 0 */
+    enum { EVEN = 1 << 24, LEAST = 0x32000000, MOST = 0x43020000, SAMPLE = 1024 };
     const uint32_t lanes = (uint32_t)uk->strip;
     float x[MOST_STRIP];
     struct relative all = {0}, even = {0};
     kit_begin(uk);
-    for (uint32_t bits = 0; bits <= 0x7F800000u - lanes; bits += bits < LEAST || bits > MOST ? SAMPLE : lanes) {
+    for (uint32_t bits = 0; bits <= 0x7F800000u - lanes;
+         bits += bits < LEAST || bits > MOST ? SAMPLE : lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             x[lane] = from_bits(0x80000000u | (bits + lane));
         }
@@ -155,8 +165,10 @@ int exhaust_parts(const attn_ukernel *uk)
         judge_parts(uk, x, lanes, &even);
     }
     kit_end(uk);
-    printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean %+.2g; %lld wrong\n",
-           uk->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN, (long long)all.wrong);
+    printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean "
+           "%+.2g; %lld wrong\n",
+           uk->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN,
+           (long long)all.wrong);
     return all.wrong > 0 || !(all.worst_l <= 0x1p-22) || !(all.worst_p <= 0x1p-8);
 }
 
@@ -169,11 +181,12 @@ int exhaust_exp2(const attn_ukernel *uk)
     t.last = 1;
     sweep(uk, 0, &t);
     kit_end(uk);
-    printf("%s%-12s exp2 on 2^32 floats: worst %.4f ulp at %a, 0 from %a down, %lld wrong, hash %016llx\n",
-           isatty(STDERR_FILENO) ? "\r" : "", uk->name, t.worst, (double)t.worst_at, (double)t.first_zero,
-           (long long)t.wrong, (unsigned long long)t.hash);
-    printf("%-12s steps back: %lld of 2^32, of %.2f ulp at most, the last at %a\n", uk->name, (long long)t.backwards,
-           t.most_backwards, (double)t.backwards_at);
+    printf("%s%-12s exp2 on 2^32 floats: worst %.4f ulp at %a, 0 from %a down, %lld wrong, hash "
+           "%016llx\n",
+           isatty(STDERR_FILENO) ? "\r" : "", uk->name, t.worst, (double)t.worst_at,
+           (double)t.first_zero, (long long)t.wrong, (unsigned long long)t.hash);
+    printf("%-12s steps back: %lld of 2^32, of %.2f ulp at most, the last at %a\n", uk->name,
+           (long long)t.backwards, t.most_backwards, (double)t.backwards_at);
     first_hash = first_hash == 0 ? t.hash : first_hash;
     if (t.hash != first_hash) {
         printf("FAIL %s: other bits than the first table\n", uk->name);

@@ -20,20 +20,26 @@
 
 enum { CANARY_BYTES = 64, CANARY = 0xA5, MOST_REPORTS = 4 };
 
-/* ---- slots ----------------------------------------------------------------------------------------------------- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
-/* Enough for K of any table: three parts of 64-bit elements, a block of keys, the largest d and its padding. */
+/* Enough for K of any table: three parts of 64-bit elements, a block of keys, the largest d and its
+ * padding. */
 static const size_t SLOT_BYTES = (size_t)3 * 8 * (KIT_MOST_KEYS + 64) * (KIT_MOST_D + 64);
 
-bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype, const kit_losses *losses,
-              uint64_t seed)
+bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
+              const kit_losses *losses, uint64_t seed)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (SLOT_BYTES + page - 1) / page * page;
-    *k = (kit){.uk = uk, .scalar = scalar, .same_bits = losses == NULL, .dtype = dtype, .seed = seed, .member = ""};
+    *k = (kit){.uk = uk,
+               .scalar = scalar,
+               .same_bits = losses == NULL,
+               .dtype = dtype,
+               .seed = seed,
+               .member = ""};
     k->losses = losses ? *losses : (kit_losses){0, 0};
     for (int s = 0; s < SLOTS; s++) {
-        void *map =
-            mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *map = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED || mprotect((char *)map + bytes, page, PROT_NONE) != 0) {
             return false;
         }
@@ -54,7 +60,8 @@ void kit_close(kit *k)
 static void protect(kit *k, enum slot s, bool lock)
 {
     if (k->slot[s].locked != lock) {
-        (void)mprotect(k->slot[s].map, k->slot[s].map_bytes, lock ? PROT_READ : PROT_READ | PROT_WRITE);
+        (void)mprotect(k->slot[s].map, k->slot[s].map_bytes,
+                       lock ? PROT_READ : PROT_READ | PROT_WRITE);
         k->slot[s].locked = lock;
     }
 }
@@ -73,7 +80,7 @@ void kit_lock(kit *k, enum slot s)
     protect(k, s, true);
 }
 
-/* ---- failures -------------------------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 void kit_member(kit *k, const char *member)
 {
@@ -148,7 +155,7 @@ void kit_after(kit *k)
     }
 }
 
-/* ---- elements -------------------------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 double kit_get(const kit *k, const void *array, int64_t i)
 {
@@ -167,18 +174,20 @@ void kit_put(const kit *k, void *array, int64_t i, double x)
 bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j)
 {
     size_t size = (size_t)k->uk->real_size;
-    return memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)j * size, size) == 0 ||
+    return memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)j * size, size) ==
+               0 ||
            (isnan(kit_get(k, a, i)) && isnan(kit_get(k, b, j)));
 }
 
 /* Elements of `count` whose number is below `most` modulo `of`. */
-static void compare(kit *k, const char *what, const void *got, const void *want, int64_t count, int64_t of,
-                    int64_t most)
+static void compare(kit *k, const char *what, const void *got, const void *want, int64_t count,
+                    int64_t of, int64_t most)
 {
     for (int64_t i = 0; i < count; i++) {
         if (i % of < most && !kit_same(k, got, i, want, i)) {
-            kit_fail(k, "%s[%lld] = %.9g (%a), scalar has %.9g (%a)", what, (long long)i, kit_get(k, got, i),
-                     kit_get(k, got, i), kit_get(k, want, i), kit_get(k, want, i));
+            kit_fail(k, "%s[%lld] = %.9g (%a), scalar has %.9g (%a)", what, (long long)i,
+                     kit_get(k, got, i), kit_get(k, got, i), kit_get(k, want, i),
+                     kit_get(k, want, i));
             return;
         }
     }
@@ -189,7 +198,8 @@ void kit_compare(kit *k, const char *what, const void *got, const void *want, in
     compare(k, what, got, want, count, 1, 1);
 }
 
-void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows, int lanes)
+void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows,
+                       int lanes)
 {
     compare(k, what, got, want, rows * k->uk->strip, k->uk->strip, lanes);
 }
@@ -219,7 +229,7 @@ double kit_sum(const kit *k, double a, double b)
     return k->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n)
 {
@@ -236,8 +246,10 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
 {
     double x = inputs_value(INPUTS_NORMAL, k->seed, stream, i);
     switch (kind) {
-    case VALUES_CANCELLING: /* the second half is the first with the other sign, in its even positions */
-        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, k->seed, stream, i - n / 2) : x;
+    /* the second half is the first with the other sign, in its even positions */
+    case VALUES_CANCELLING:
+        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, k->seed, stream, i - n / 2)
+                                        : x;
     case VALUES_HUGE:
         return x * (k->dtype == ATTN_F64 ? 1e140 : k->dtype == ATTN_F16 ? 2e4 : 1e17);
     case VALUES_TINY:
@@ -251,7 +263,7 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
     }
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 int kit_lanes(const kit *k, int64_t turn)
 {

@@ -1,9 +1,10 @@
 /*
- * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table run lane by lane as
- * the reference, and the record of failures.
+ * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table
+ * run lane by lane as the reference, and the record of failures.
  *
- * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an address that is aligned
- * to an element and no more. A locked slot is read-only. Memory right before a slot holds a canary.
+ * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an
+ * address that is aligned to an element and no more. A locked slot is read-only. Memory right
+ * before a slot holds a canary.
  */
 #ifndef TESTS_CHECKATTN_KIT_H
 #define TESTS_CHECKATTN_KIT_H
@@ -37,7 +38,8 @@ enum slot {
 
 enum { KIT_MOST_D = 576, KIT_MOST_LANES = ATTN_MAX_STRIP, KIT_MOST_KEYS = ATTN_MAX_KEY_BLOCK };
 
-/* What a product of two inputs, and one of P or dS with an input, loses of |x y| besides the rounding of sums. */
+/* What a product of two inputs, and one of P or dS with an input, loses of |x y| besides the
+ * rounding of sums. */
 typedef struct kit_losses {
     double inputs, weights;
 } kit_losses;
@@ -45,9 +47,10 @@ typedef struct kit_losses {
 typedef struct kit {
     const attn_ukernel *uk;     /* under test */
     const attn_ukernel *scalar; /* of the same arithmetic */
-    bool same_bits;             /* as scalar: promised by every table that is not taken on request only */
-    kit_losses losses;          /* of a table with bits of its own */
-    int32_t dtype;              /* of Q, K and V */
+    /* as scalar: promised by every table that is not taken on request only */
+    bool same_bits;
+    kit_losses losses; /* of a table with bits of its own */
+    int32_t dtype;     /* of Q, K and V */
     uint64_t seed;
     bool quiet;         /* the self-test's tables are meant to fail */
     const char *member; /* being checked */
@@ -64,8 +67,8 @@ typedef struct kit {
 } kit;
 
 /* losses: NULL for a table with the bits of scalar. */
-bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype, const kit_losses *losses,
-              uint64_t seed);
+bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
+              const kit_losses *losses, uint64_t seed);
 void kit_close(kit *k);
 
 /* bytes of NaN in a slot, writable; the slot's memory before is gone. */
@@ -89,7 +92,7 @@ void kit_end(const attn_ukernel *uk);
 
 #define KIT_CALL(k, call) (kit_before(k), (call), kit_after(k))
 
-/* ---- elements of type real ------------------------------------------------------------------------------------- */
+/* ---- elements of type real ------------------------------------------------------------------- */
 
 double kit_get(const kit *k, const void *array, int64_t i);
 void kit_put(const kit *k, void *array, int64_t i, double x);
@@ -101,7 +104,8 @@ bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j);
 void kit_compare(kit *k, const char *what, const void *got, const void *want, int64_t count);
 
 /* The same for the first `lanes` lanes of rows of a strip. */
-void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows, int lanes);
+void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows,
+                       int lanes);
 
 /* u of the arithmetic: 2^-24 or 2^-53. */
 double kit_unit(const kit *k);
@@ -116,10 +120,18 @@ void *kit_reals(kit *k, enum slot slot, int64_t count);
 double kit_fused(const kit *k, double a, double b, double c);
 double kit_sum(const kit *k, double a, double b);
 
-/* ---- values ---------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* Kinds of inputs, each a different way to go wrong. */
-enum values { VALUES_NORMAL, VALUES_CANCELLING, VALUES_HUGE, VALUES_TINY, VALUES_EQUAL, VALUES_SPECIAL, VALUES_KINDS };
+enum values {
+    VALUES_NORMAL,
+    VALUES_CANCELLING,
+    VALUES_HUGE,
+    VALUES_TINY,
+    VALUES_EQUAL,
+    VALUES_SPECIAL,
+    VALUES_KINDS
+};
 
 /* Element i of n. SPECIAL: normal, but for one NaN, infinity or zero now and then. */
 double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t n);
@@ -127,13 +139,14 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
 /* A number from 0 to n - 1. */
 int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n);
 
-/* ---- lanes ----------------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* How many lanes of the strip hold rows: all in every other turn, in the others each number in turn. */
+/* How many lanes of the strip hold rows: all in every other turn, in the others each number in
+ * turn. */
 int kit_lanes(const kit *k, int64_t turn);
 
-/* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back. Missing lanes repeat the
- * last one. */
+/* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back.
+ * Missing lanes repeat the last one. */
 void kit_take_lanes(const kit *k, void *to, const void *from, int64_t rows, int first);
 void kit_give_lanes(const kit *k, void *to, const void *from, int64_t rows, int first);
 

@@ -24,7 +24,8 @@ static void run_qk(const kit *k, const tiles *t)
 static void run_softmax(const kit *k, const tiles *t)
 {
     k->uk->softmax(t->p, 0, t->s, k->uk->key_tile, 0.18,
-                   &(attn_running){.m = t->m, .l = t->l, .alpha = t->alpha, .top = t->top}, k->uk->strip);
+                   &(attn_running){.m = t->m, .l = t->l, .alpha = t->alpha, .top = t->top},
+                   k->uk->strip);
 }
 
 static void run_pv(const kit *k, const tiles *t)
@@ -32,7 +33,8 @@ static void run_pv(const kit *k, const tiles *t)
     k->uk->pv(t->ot, t->v, 0, t->p, t->d, t->n, t->alpha, k->uk->strip);
 }
 
-static double median_seconds(const kit *k, const tiles *t, void (*run)(const kit *k, const tiles *t))
+static double median_seconds(const kit *k, const tiles *t,
+                             void (*run)(const kit *k, const tiles *t))
 {
     double samples[SAMPLES];
     for (int i = 0; i < SAMPLES; i++) {
@@ -56,9 +58,12 @@ static tiles make_tiles(kit *k, int64_t d)
         rows[lane] = panel_row(&source, lane % t.n);
     }
     t.k = kit_slot(k, SLOT_K, k->uk->k_bytes(d)), t.v = kit_slot(k, SLOT_V, k->uk->v_bytes(d));
-    t.qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d)), t.s = kit_slot(k, SLOT_S, (size_t)t.n * lanes), t.p = t.s;
-    t.ot = kit_slot(k, SLOT_OT, (size_t)d * lanes), t.m = kit_slot(k, SLOT_M, lanes), t.l = kit_slot(k, SLOT_L, lanes);
-    t.alpha = kit_slot(k, SLOT_ALPHA, lanes), t.top = k->uk->lags ? kit_slot(k, SLOT_TOP, lanes) : t.m;
+    t.qt = kit_slot(k, SLOT_QT, k->uk->q_bytes(d)), t.s = kit_slot(k, SLOT_S, (size_t)t.n * lanes),
+    t.p = t.s;
+    t.ot = kit_slot(k, SLOT_OT, (size_t)d * lanes), t.m = kit_slot(k, SLOT_M, lanes),
+    t.l = kit_slot(k, SLOT_L, lanes);
+    t.alpha = kit_slot(k, SLOT_ALPHA, lanes),
+    t.top = k->uk->lags ? kit_slot(k, SLOT_TOP, lanes) : t.m;
     if (k->uk->p_bytes() > 0) {
         t.p = kit_slot(k, SLOT_P, k->uk->p_bytes());
     }
@@ -85,11 +90,12 @@ void measure(kit *k)
         run_qk(k, &t);
         double qk = median_seconds(k, &t, run_qk), softmax = median_seconds(k, &t, run_softmax);
         double pv = median_seconds(k, &t, run_pv);
-        printf(
-            "%-12s dtype=%d d=%-3lld  qk %8.0f ns %6.1f GFLOP/s   softmax %8.0f ns %5.2f ns/score   pv %8.0f ns %6.1f "
-            "GFLOP/s\n",
-            k->uk->name, k->dtype, (long long)d, qk * 1e9, 2e-9 * scores * (double)d / qk, softmax * 1e9,
-            softmax * 1e9 / (double)(k->uk->key_tile * k->uk->strip), pv * 1e9, 2e-9 * scores * (double)d / pv);
+        printf("%-12s dtype=%d d=%-3lld  qk %8.0f ns %6.1f GFLOP/s   softmax %8.0f ns %5.2f "
+               "ns/score   pv %8.0f ns %6.1f "
+               "GFLOP/s\n",
+               k->uk->name, k->dtype, (long long)d, qk * 1e9, 2e-9 * scores * (double)d / qk,
+               softmax * 1e9, softmax * 1e9 / (double)(k->uk->key_tile * k->uk->strip), pv * 1e9,
+               2e-9 * scores * (double)d / pv);
     }
     kit_end(k->uk);
 }

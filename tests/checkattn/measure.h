@@ -1,5 +1,6 @@
 /*
- * measure.h: the time of single kernels (--bench): for comparing tables with each other, not for publishing.
+ * measure.h: the time of single kernels (--bench): for comparing tables with each other, not for
+ * publishing.
  */
 #ifndef TESTS_CHECKATTN_MEASURE_H
 #define TESTS_CHECKATTN_MEASURE_H

@@ -1,6 +1,6 @@
 /*
- * selftest.c: the scalar f32 table with one member replaced by a wrong one. Each of them is a bug that attention
- * kernels have shipped; a harness that lets one of them pass is worth nothing.
+ * selftest.c: the scalar f32 table with one member replaced by a wrong one. Each of them is a bug
+ * that attention kernels have shipped; a harness that lets one of them pass is worth nothing.
  */
 #include "selftest.h"
 #include "checks.h"
@@ -13,16 +13,18 @@
 
 static const attn_ukernel *right; /* the table that the wrong members are made of */
 
-/* ---- wrong members --------------------------------------------------------------------------------------------- */
+/* ---- wrong members --------------------------------------------------------------------------- */
 
 /* The tail is left out: the last key of an odd number of them. */
-static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void qk_short_tail(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                          int lanes)
 {
     right->qk(s, k, at, qt, d, n % 2 && n > 1 ? n - 1 : n, lanes);
 }
 
 /* Reads one row of K more than there is. */
-static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, int64_t d,
+                            int64_t n, int lanes)
 {
     volatile float next = ((const float *)k)[(at + n) * d + d - 1];
     (void)next;
@@ -30,13 +32,15 @@ static void qk_reads_beyond(void *s, const void *k, int64_t at, const void *qt, 
 }
 
 /* The last lane of a strip that is not full is left out. */
-static void qk_short_strip(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void qk_short_strip(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                           int lanes)
 {
     right->qk(s, k, at, qt, d, n, lanes < right->strip ? lanes - 1 : lanes);
 }
 
 /* Sums all products in one chain: right within any error bound, but not scalar's bits. */
-static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                         int lanes)
 {
     (void)lanes;
     for (int64_t i = 0; i < n * right->strip; i++) {
@@ -50,20 +54,21 @@ static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int
 }
 
 /* The maximum stays what it was once there is one. */
-static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
-                                  int lanes)
+static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c,
+                                  const attn_running *state, int lanes)
 {
     float before[64];
     memcpy(before, state->m, (size_t)right->strip * sizeof before[0]);
     right->softmax(p, done, s, n, c, state, lanes);
     for (int lane = 0; lane < right->strip; lane++) {
-        ((float *)state->m)[lane] = before[lane] > -INFINITY ? before[lane] : ((float *)state->m)[lane];
+        ((float *)state->m)[lane] =
+            before[lane] > -INFINITY ? before[lane] : ((float *)state->m)[lane];
     }
 }
 
 /* The sum of earlier blocks is not rescaled. */
-static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
-                               int lanes)
+static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double c,
+                               const attn_running *state, int lanes)
 {
     float before[64];
     memcpy(before, state->l, (size_t)right->strip * sizeof before[0]);
@@ -75,8 +80,8 @@ static void softmax_no_rescale(void *p, int64_t done, void *s, int64_t n, double
 }
 
 /* Nor is the output. */
-static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                          const void *alpha, int lanes)
+static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
+                          int64_t n, const void *alpha, int lanes)
 {
     float one[64];
     (void)alpha;
@@ -87,8 +92,9 @@ static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, in
 }
 
 /* 0 x NaN where a lane must not look. */
-static void pv_careful_careless(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                                const void *alpha, const unsigned char *visible, int lanes)
+static void pv_careful_careless(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
+                                int64_t n, const void *alpha, const unsigned char *visible,
+                                int lanes)
 {
     (void)visible;
     right->pv(ot, v, at, p, dv_pad, n, alpha, lanes);
@@ -114,8 +120,8 @@ static void score_cap_last(void *s, int64_t n, const attn_score_tile *tile, int 
 }
 
 /* Writes one element before the first row. */
-static void store_writes_before(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv,
-                                const void *divisor, int lanes)
+static void store_writes_before(void *const *row, int64_t stride, int32_t dtype, const void *ot,
+                                int64_t dv, const void *divisor, int lanes)
 {
     right->store(row, stride, dtype, ot, dv, divisor, lanes);
     if (stride > 0) {
@@ -129,7 +135,8 @@ static bool finite_forgets_a_lane(const void *ot, int64_t dv, int lanes)
 }
 
 /* B106: dS from the probability after dropout. */
-static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes)
+static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_grad_tile *tile,
+                                       int lanes)
 {
     right->grad->softmax(s, dp, n, tile, lanes);
     for (int64_t i = 0; tile->keep && i < n * right->strip; i++) {
@@ -138,8 +145,8 @@ static void grad_softmax_dropped_twice(void *s, void *dp, int64_t n, const attn_
 }
 
 /* The last row of a block is left out. */
-static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
-                                 int last)
+static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void *x, int64_t cols,
+                                 int64_t n, int first, int last)
 {
     static float less[ATTN_ROW_BLOCK * ATTN_KEY_BLOCK];
     const int strip = (last - 1) / right->strip, tile = right->strip * ATTN_KEY_BLOCK;
@@ -151,7 +158,8 @@ static void grad_rows_forget_one(void *g, const void *p, int64_t at, const void 
 }
 
 /* B107: the same words for all heads. */
-static void grad_drop_one_head(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes, bool times)
+static void grad_drop_one_head(void *tile, int64_t done, int64_t n, const attn_drop_tile *lanes,
+                               bool times)
 {
     attn_drop_tile same = *lanes;
     for (int lane = 0; lane < right->strip; lane++) {
@@ -160,10 +168,11 @@ static void grad_drop_one_head(void *tile, int64_t done, int64_t n, const attn_d
     right->grad->drop(tile, done, n, &same, times);
 }
 
-/* ---- the self-test --------------------------------------------------------------------------------------------- */
+/* ---- the self-test --------------------------------------------------------------------------- */
 
 /* The check of this name must fail. */
-static bool catches(const char *check_name, const char *name, const attn_ukernel *wrong, uint64_t seed)
+static bool catches(const char *check_name, const char *name, const attn_ukernel *wrong,
+                    uint64_t seed)
 {
     kit k;
     if (!kit_open(&k, wrong, right, ATTN_F32, NULL, seed)) {

@@ -16,7 +16,8 @@ struct CUlib_st {
 };
 static struct CUlib_st library;
 static struct CUctx_st primary[FAKE_GPUS] = {{0}, {1}};
-const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm80[1], attn_image_forward_generic[1];
+const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm80[1],
+    attn_image_forward_generic[1];
 
 void fake_reset(void)
 {
@@ -26,7 +27,8 @@ void fake_reset(void)
 
 attn_status fake_create(int ordinal, attn_context **context)
 {
-    attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA, .device_ordinal = ordinal};
+    attn_context_config config = {
+        .struct_size = sizeof config, .device = ATTN_DEVICE_CUDA, .device_ordinal = ordinal};
     return attn_context_create(&config, context);
 }
 
@@ -50,7 +52,7 @@ static cu_result answer(void)
     return ++fake.calls == fake.fail_at ? FAKE_ERROR : 0;
 }
 
-/* ---- The entry points ------------------------------------------------------------------------------------------ */
+/* ---- The entry points ------------------------------------------------------------------------ */
 
 #define DECLARE(name, symbol, args) static cu_result fake_##name args;
 ATTN_CU_ENTRIES(DECLARE)
@@ -158,10 +160,12 @@ static cu_result fake_context_pop(cu_context *context)
     return 0;
 }
 
-static cu_result fake_library_load(cu_library *loaded, const void *image, void *jit_names, void **jit_values,
-                                   unsigned jit_count, void *names, void **values, unsigned count)
+static cu_result fake_library_load(cu_library *loaded, const void *image, void *jit_names,
+                                   void **jit_values, unsigned jit_count, void *names,
+                                   void **values, unsigned count)
 {
-    (void)image, (void)jit_names, (void)jit_values, (void)jit_count, (void)names, (void)values, (void)count;
+    (void)image, (void)jit_names, (void)jit_values, (void)jit_count, (void)names, (void)values,
+        (void)count;
     cu_result result = fake.depth > 0 ? answer() : FAKE_ERROR;
     if (result == 0) {
         *loaded = &library;
@@ -190,23 +194,25 @@ static cu_result fake_kernel_function(cu_function *function, cu_kernel kernel)
     return answer();
 }
 
-static cu_result fake_kernel_set_attribute(int attribute, int value, cu_kernel kernel, cu_device device)
+static cu_result fake_kernel_set_attribute(int attribute, int value, cu_kernel kernel,
+                                           cu_device device)
 {
     (void)kernel, (void)device;
     bool can = attribute == CU_KERNEL_MAX_DYNAMIC_SHARED_BYTES && value <= fake.shared_bytes;
     return can ? answer() : FAKE_ERROR;
 }
 
-static cu_result fake_set_words(unsigned long long address, unsigned value, size_t count, cu_stream stream)
+static cu_result fake_set_words(unsigned long long address, unsigned value, size_t count,
+                                cu_stream stream)
 {
     (void)value, (void)count, (void)stream;
     fake.cleared = address;
     return answer();
 }
 
-static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                             unsigned block_y, unsigned block_z, unsigned shared_bytes, cu_stream stream, void **params,
-                             void **extra)
+static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned grid_y,
+                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                             unsigned shared_bytes, cu_stream stream, void **params, void **extra)
 {
     bool can = function != NULL && fake.depth > 0 && params != NULL && extra == NULL;
     cu_result result = can ? answer() : FAKE_ERROR;
@@ -223,8 +229,9 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
     return result;
 }
 
-static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, void *address, const uint64_t *extents,
-                                 const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
+static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, void *address,
+                                 const uint64_t *extents, const uint64_t *strides,
+                                 const uint32_t *box, const uint32_t *element_strides,
                                  int interleave, int swizzle, int promotion, int fill)
 {
     (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
@@ -232,12 +239,13 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
     bool can = rank == 4 && (uintptr_t)address % 16 == 0;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;
-        can &= element_strides[i] == 1 && (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40));
+        can &= element_strides[i] == 1 &&
+               (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40));
     }
     return can ? answer() : FAKE_ERROR;
 }
 
-/* ---- dlopen, dlsym and dlerror ----------------------------------------------------------------------------------- */
+/* ---- dlopen, dlsym and dlerror --------------------------------------------------------------- */
 
 void *fake_dlopen(const char *name, int flags)
 {

@@ -1,7 +1,8 @@
 /*
- * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1: it counts what it is asked
- * to keep (contexts, images of kernels), and fails when told to. For test_driver.c and test_launches.c, in
- * which dlopen, dlsym and dlerror are other names (CMakeLists.txt): those of the functions here.
+ * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1: it
+ * counts what it is asked to keep (contexts, images of kernels), and fails when told to. For
+ * test_driver.c and test_launches.c, in which dlopen, dlsym and dlerror are other names
+ * (CMakeLists.txt): those of the functions here.
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
@@ -53,7 +54,8 @@ attn_status fake_create(int ordinal, attn_context **context);
 /* All contexts and images that were asked for have been given back. */
 bool fake_keeps_nothing(void);
 
-/* Two sequences, four heads, d_v = d. Nothing on the host looks behind the pointers, which are aligned to 64 bytes. */
+/* Two sequences, four heads, d_v = d. Nothing on the host looks behind the pointers, which are
+ * aligned to 64 bytes. */
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * refused_serial.cu: a product of the tensor cores across a function's boundary, which the compiler serialises (C7510);
- * tools/cuda-image must refuse it. Never run.
+ * refused_serial.cu: a product of the tensor cores across a function's boundary, which the compiler
+ * serialises (C7510); tools/cuda-image must refuse it. Never run.
  */
 #include "cuda/kernel/mma/wgmma.cuh"
 

@@ -1,7 +1,8 @@
 /*
- * test_driver.c: the host side of GPUs (src/cuda/context.c, driver.c, forward.c) on a driver that has no GPU behind it
- * (fake_driver.c): what is retained, loaded and entered is given back whatever fails. No kernel runs: what they are
- * handed is tested in test_launches.c, what they compute where a GPU is (attn check --device cuda).
+ * test_driver.c: the host side of GPUs (src/cuda/context.c, driver.c, forward.c) on a driver that
+ * has no GPU behind it (fake_driver.c): what is retained, loaded and entered is given back whatever
+ * fails. No kernel runs: what they are handed is tested in test_launches.c, what they compute where
+ * a GPU is (attn check --device cuda).
  */
 #include "cuda/cuda.h"
 #include "fake_driver.h"
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- Opening the driver: once in a process, so each in a child of its own -------------------------------------- */
+/* ---- Opening the driver: once in a process, so each in a child of its own -------------------- */
 
 static void assert_refused(const char *sentence)
 {
@@ -59,7 +60,7 @@ static void test_no_driver(void **state)
     assert_refused("of version 11080, 12000 is needed");
 }
 
-/* ---- Contexts -------------------------------------------------------------------------------------------------- */
+/* ---- Contexts -------------------------------------------------------------------------------- */
 
 static void test_primary_context(void **state)
 {
@@ -133,7 +134,7 @@ static void test_create_fails(void **state)
     assert_true(fake_keeps_nothing());
 }
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void test_launch(void **state)
 {
@@ -161,7 +162,8 @@ static void test_launch(void **state)
     attn_context_destroy(context);
 }
 
-/* The calling thread's current context is used if it is of this GPU; of another one, it is an error. */
+/* The calling thread's current context is used if it is of this GPU; of another one, it is an
+ * error. */
 static void test_callers_context(void **state)
 {
     attn_context *context;
@@ -173,7 +175,8 @@ static void test_callers_context(void **state)
         assert_int_equal(fake_create(0, &context), ATTN_OK);
         int pushes = fake.pushes;
         fake.stack[fake.depth++] = &own;
-        assert_int_equal(attn_forward(context, &a), device == 0 ? ATTN_OK : ATTN_ERR_INVALID_ARGUMENT);
+        assert_int_equal(attn_forward(context, &a),
+                         device == 0 ? ATTN_OK : ATTN_ERR_INVALID_ARGUMENT);
         assert_int_equal(fake.launches, device == 0);
         assert_int_equal(fake.pushes, pushes);
         assert_int_equal(fake.depth, 1);
@@ -228,7 +231,8 @@ static void test_forward_fails(void **state)
             failures++;
         }
     }
-    assert_int_equal(failures, 4 + 1 + 1 + 1 + 1); /* maps of Q, K, V, O; current, push, memset, launch */
+    /* maps of Q, K, V, O; current, push, memset, launch */
+    assert_int_equal(failures, 4 + 1 + 1 + 1 + 1);
     attn_context_destroy(context);
 }
 

@@ -1,7 +1,7 @@
 /*
- * test_launches.c: plans and launches of a forward pass (src/cuda/forward/plan.c, forward.c) on GPUs that a driver without one
- * pretends (fake_driver.c): the kernel, what it is handed, and the maps of tensors for its TMA. Whole plans of one GPU
- * are in tests/plan/h200.txt.
+ * test_launches.c: plans and launches of a forward pass (src/cuda/forward/plan.c, forward.c) on
+ * GPUs that a driver without one pretends (fake_driver.c): the kernel, what it is handed, and the
+ * maps of tensors for its TMA. Whole plans of one GPU are in tests/plan/h200.txt.
  */
 #include "fake_driver.h"
 
@@ -15,14 +15,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- GPUs of several kinds ------------------------------------------------------------------------------------- */
+/* ---- GPUs of several kinds ------------------------------------------------------------------- */
 
 static void assert_launches_fit(attn_context *context)
 {
     static const attn_dtype dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     static const int64_t sizes[] = {1, 8, 33, 64, 65, 128, 200, 256, 300};
     for (int n = 0; n < 4 * 9 * 2 * 2; n++) {
-        attn_forward_args a = fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16]);
+        attn_forward_args a =
+            fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16]);
         a.softcap = n / 8 % 2;
         assert_int_equal(attn_forward(context, &a), ATTN_OK);
         assert_int_equal(fake.launches, n + 1);
@@ -32,12 +33,17 @@ static void assert_launches_fit(attn_context *context)
     }
 }
 
-/* An A100, its smaller kin, an H100, and what came after it: kernels of sm_90a are for sm_90 alone. */
+/* An A100, its smaller kin, an H100, and what came after it: kernels of sm_90a are for sm_90
+ * alone. */
 static void test_capabilities(void **state)
 {
     static const struct {
         int capability, shared_bytes, images;
-    } gpus[] = {{80, 163 << 10, 2}, {86, 99 << 10, 2}, {90, 227 << 10, 3}, {100, 227 << 10, 2}, {120, 99 << 10, 2}};
+    } gpus[] = {{80, 163 << 10, 2},
+                {86, 99 << 10, 2},
+                {90, 227 << 10, 3},
+                {100, 227 << 10, 2},
+                {120, 99 << 10, 2}};
     attn_context *context;
     (void)state;
     for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
@@ -56,7 +62,8 @@ static void test_capabilities(void **state)
     assert_true(fake_keeps_nothing());
 }
 
-/* Why f32 with d = 128 is not on the tensor cores of a GPU whose shared memory is too small for it. */
+/* Why f32 with d = 128 is not on the tensor cores of a GPU whose shared memory is too small for
+ * it. */
 static void test_why(void **state)
 {
     attn_context *context;
@@ -72,7 +79,7 @@ static void test_why(void **state)
     attn_context_destroy(context);
 }
 
-/* ---- Plans of any size ----------------------------------------------------------------------------------------- */
+/* ---- Plans of any size ----------------------------------------------------------------------- */
 
 /* A GPU's count of operations is a formula, the CPU's a count of every row's keys. */
 static void test_flops(void **state)
@@ -94,8 +101,8 @@ static void test_flops(void **state)
     attn_context_destroy(context);
 }
 
-/* Any extents may be declared of an axis with a stride of 0: planning takes no longer, nothing overflows, and what the
- * kernels cannot count is refused. */
+/* Any extents may be declared of an axis with a stride of 0: planning takes no longer, nothing
+ * overflows, and what the kernels cannot count is refused. */
 static void test_sizes(void **state)
 {
     attn_context *context;
@@ -127,7 +134,7 @@ static void test_sizes(void **state)
     attn_context_destroy(context);
 }
 
-/* ---- What a kernel is handed ----------------------------------------------------------------------------------- */
+/* ---- What a kernel is handed ----------------------------------------------------------------- */
 
 /* Rows of a warpgroup, keys of a block, rows of a warp: as the kernels expect their boxes. */
 static void test_boxes(void **state)
@@ -147,7 +154,8 @@ static void test_boxes(void **state)
     attn_context_destroy(context);
 }
 
-/* The TMA takes addresses and strides in multiples of 16 bytes, and none backwards: the fake driver refuses others. */
+/* The TMA takes addresses and strides in multiples of 16 bytes, and none backwards: the fake driver
+ * refuses others. */
 static void test_alignment(void **state)
 {
     attn_context *context;
@@ -163,8 +171,8 @@ static void test_alignment(void **state)
             t->stride[1] *= how == 2 ? -1 : 1;
             t->stride[2] = how == 3 ? INT64_C(1) << 40 : t->stride[2];
             assert_int_equal(attn_forward(context, &a), ATTN_OK);
-            assert_string_equal(fake.last.kernel,
-                                which == 3 ? "attn_forward_sm90_bf16_d64" : "attn_forward_sm90_bf16_d64_any");
+            assert_string_equal(fake.last.kernel, which == 3 ? "attn_forward_sm90_bf16_d64"
+                                                             : "attn_forward_sm90_bf16_d64_any");
             assert_int_equal(fake.last.params.o_boxed, false);
         }
     }
@@ -242,8 +250,9 @@ static void test_sections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),      cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_boxes),    cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
+        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_params),       cmocka_unit_test(test_sections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

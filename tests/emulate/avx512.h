@@ -1,7 +1,8 @@
 /*
- * avx512.h: the intrinsics of AVX-512 and the instructions of AMX tiles in software, so that machines without them test
- * the kernels on them. Included by the compiler before each kernel file of a build with ATTN_EMULATE (CMakeLists.txt);
- * AVX-512 is SIMDe's, with what SIMDe 0.7.4 lacks; tiles are in tiles.h.
+ * avx512.h: the intrinsics of AVX-512 and the instructions of AMX tiles in software, so that
+ * machines without them test the kernels on them. Included by the compiler before each kernel file
+ * of a build with ATTN_EMULATE (CMakeLists.txt); AVX-512 is SIMDe's, with what SIMDe 0.7.4 lacks;
+ * tiles are in tiles.h.
  */
 #ifndef TESTS_EMULATE_AVX512_H
 #define TESTS_EMULATE_AVX512_H

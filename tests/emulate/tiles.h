@@ -1,8 +1,9 @@
 /*
- * tiles.h: AMX tiles in software, under the names of src/cpu/ukernel/amx/amx_instructions.h, which it stands in for.
- * Products are summed as Intel's manual defines TDPBF16PS: even and odd elements in a chain each, their sum added once;
- * subnormal numbers are zero. Not emulated: configurations other than the one that the kernels use. Tiles that are
- * used outside of tiles_begin() .. tiles_end() abort.
+ * tiles.h: AMX tiles in software, under the names of src/cpu/ukernel/amx/amx_instructions.h, which
+ * it stands in for. Products are summed as Intel's manual defines TDPBF16PS: even and odd elements
+ * in a chain each, their sum added once; subnormal numbers are zero. Not emulated: configurations
+ * other than the one that the kernels use. Tiles that are used outside of tiles_begin() ..
+ * tiles_end() abort.
  */
 #define ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
 
@@ -44,7 +45,8 @@ static inline void emulated_row(uint32_t *c, const uint32_t *a, const uint32_t (
     for (int n = 0; n < 16; n += 8) {
         __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
         for (int k = 0; k < 16; k++) {
-            const __m256i x = _mm256_set1_epi32((int)a[k]), y = _mm256_loadu_si256((const __m256i *)(b[k] + n));
+            const __m256i x = _mm256_set1_epi32((int)a[k]),
+                          y = _mm256_loadu_si256((const __m256i *)(b[k] + n));
             even = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_slli_epi32(x, 16)),
                                    _mm256_castsi256_ps(_mm256_slli_epi32(y, 16)), even);
             odd = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_and_si256(x, high)),

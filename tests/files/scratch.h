@@ -1,6 +1,6 @@
 /*
- * scratch.h: files for the tests of the file readers: a fresh folder, files of given bytes in it, and what opening one
- * may cost. Included by one .c file per test program.
+ * scratch.h: files for the tests of the file readers: a fresh folder, files of given bytes in it,
+ * and what opening one may cost. Included by one .c file per test program.
  */
 #ifndef TESTS_FILES_SCRATCH_H
 #define TESTS_FILES_SCRATCH_H
@@ -65,26 +65,26 @@ static long peak_kib(void)
     return usage.ru_maxrss;
 }
 
-/* A refusal: one line with the path and the expected words, in under 10 ms of processor time (the best of three tries),
- * and in less than 1 MiB. */
-#define assert_refused(call, words)                                                                          \
-    do {                                                                                                     \
-        double best_ = 1e9;                                                                                  \
-        long kib_ = peak_kib();                                                                              \
-        for (int try_ = 0; try_ < 3; try_++) {                                                               \
-            strcpy(error, "no sentence");                                                                    \
-            double start_ = cpu_seconds();                                                                   \
-            bool ok_ = (call);                                                                               \
-            double took_ = cpu_seconds() - start_;                                                           \
-            best_ = took_ < best_ ? took_ : best_;                                                           \
-            assert_false(ok_);                                                                               \
-        }                                                                                                    \
-        if (strncmp(error, scratch_folder, strlen(scratch_folder)) != 0 || strstr(error, (words)) == NULL || \
-            strpbrk(error, "\n\r\033") != NULL) {                                                            \
-            fail_msg("expected \"%s\", got \"%s\"", (words), error);                                         \
-        }                                                                                                    \
-        assert_true(best_ < 0.01);                                                                           \
-        assert_true(peak_kib() - kib_ < 1024);                                                               \
+/* A refusal: one line with the path and the expected words, in under 10 ms of processor time (the
+ * best of three tries), and in less than 1 MiB. */
+#define assert_refused(call, words)                                                 \
+    do {                                                                            \
+        double best_ = 1e9;                                                         \
+        long kib_ = peak_kib();                                                     \
+        for (int try_ = 0; try_ < 3; try_++) {                                      \
+            strcpy(error, "no sentence");                                           \
+            double start_ = cpu_seconds();                                          \
+            bool ok_ = (call);                                                      \
+            double took_ = cpu_seconds() - start_;                                  \
+            best_ = took_ < best_ ? took_ : best_;                                  \
+            assert_false(ok_);                                                      \
+        }                                                                           \
+        if (strncmp(error, scratch_folder, strlen(scratch_folder)) != 0 ||          \
+            strstr(error, (words)) == NULL || strpbrk(error, "\n\r\033") != NULL) { \
+            fail_msg("expected \"%s\", got \"%s\"", (words), error);                \
+        }                                                                           \
+        assert_true(best_ < 0.01);                                                  \
+        assert_true(peak_kib() - kib_ < 1024);                                      \
     } while (0)
 
 #endif

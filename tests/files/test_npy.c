@@ -1,6 +1,6 @@
 /*
- * test_npy.c: the .npy reader and writer: every legal form reads right, every broken file gives one sentence at once
- * (contract, cases B119 and B120).
+ * test_npy.c: the .npy reader and writer: every legal form reads right, every broken file gives one
+ * sentence at once (contract, cases B119 and B120).
  */
 #include "scratch.h"
 #include "npy.h"
@@ -16,7 +16,8 @@ static void put_npy(const char *dictionary, const void *data, size_t bytes)
     scratch_put(head, 10 + n, data, bytes);
 }
 
-#define DICT(descr, fortran, shape) "{'descr': '" descr "', 'fortran_order': " fortran ", 'shape': " shape ", }\n"
+#define DICT(descr, fortran, shape) \
+    "{'descr': '" descr "', 'fortran_order': " fortran ", 'shape': " shape ", }\n"
 
 static const float six[6] = {1, 2, 3, 4, 5, 6};
 
@@ -74,7 +75,8 @@ static void test_orders_and_blanks(void **state)
     open_six(&f);
     assert_int_equal(f.ndim, 1);
     array_file_close(&f);
-    put_npy(" { 'shape':(1,2,3 , 1,1,1,1,1,) , 'fortran_order' : False, 'descr': 'f4' }   \n", six, sizeof six);
+    put_npy(" { 'shape':(1,2,3 , 1,1,1,1,1,) , 'fortran_order' : False, 'descr': 'f4' }   \n", six,
+            sizeof six);
     open_six(&f);
     assert_int_equal(f.ndim, 8);
     array_file_close(&f);
@@ -86,9 +88,10 @@ static void test_types(void **state)
         const char *descr;
         int32_t dtype;
         size_t bytes;
-    } rows[] = {{"<f4", ATTN_F32, 4},  {"<f8", ATTN_F64, 8},       {"<f2", ATTN_F16, 2},  {"<V2", ATTN_BF16, 2},
-                {"|V2", ATTN_BF16, 2}, {"bfloat16", ATTN_BF16, 2}, {"|b1", ATTN_BOOL, 1}, {"?b1", 0, 1},
-                {"<i4", ATTN_I32, 4},  {"<i8", ATTN_I64, 8},       {"=i8", ATTN_I64, 8},  {">b1", ATTN_BOOL, 1}};
+    } rows[] = {{"<f4", ATTN_F32, 4},  {"<f8", ATTN_F64, 8},  {"<f2", ATTN_F16, 2},
+                {"<V2", ATTN_BF16, 2}, {"|V2", ATTN_BF16, 2}, {"bfloat16", ATTN_BF16, 2},
+                {"|b1", ATTN_BOOL, 1}, {"?b1", 0, 1},         {"<i4", ATTN_I32, 4},
+                {"<i8", ATTN_I64, 8},  {"=i8", ATTN_I64, 8},  {">b1", ATTN_BOOL, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char dictionary[128];
@@ -115,7 +118,8 @@ static void test_refused_types(void **state)
     }
     put_npy(DICT(">f4", "False", "(6,)"), six, sizeof six);
     assert_refused(npy_open(scratch_path, &f, error, sizeof error), "big-endian");
-    put_npy("{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (3,), }", six, sizeof six);
+    put_npy("{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (3,), }", six,
+            sizeof six);
     assert_refused(npy_open(scratch_path, &f, error, sizeof error), "structured");
 }
 
@@ -135,7 +139,8 @@ static void test_scalars_and_empty(void **state)
     assert_int_equal(f.bytes, 0);
     array_file_close(&f);
     put_npy(DICT("<f4", "False", "(0, 4)"), six, 4);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "needs 0 bytes of data, the file has 4");
+    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+                   "needs 0 bytes of data, the file has 4");
 }
 
 static void test_sizes(void **state)
@@ -143,9 +148,11 @@ static void test_sizes(void **state)
     array_file f;
     (void)state;
     put_npy(DICT("<f4", "False", "(7,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "needs 28 bytes of data, the file has 24");
+    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+                   "needs 28 bytes of data, the file has 24");
     put_npy(DICT("<f4", "False", "(5,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "needs 20 bytes of data, the file has 24");
+    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+                   "needs 20 bytes of data, the file has 24");
     put_npy(DICT("<f4", "False", "(4294967296, 4294967296)"), six, sizeof six);
     assert_refused(npy_open(scratch_path, &f, error, sizeof error), "fit in 64 bits");
     put_npy(DICT("<f4", "False", "(4611686018427387904, 4)"), "", 0);
@@ -216,7 +223,8 @@ static void test_truncation(void **state)
         assert_refused(npy_open(scratch_path, &f, error, sizeof error), words);
     }
     scratch_put("\x93NUMPY\x02\x00\xf0\xff\xff\xff", 12, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "claims 4294967280 bytes, the file has 0 left");
+    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+                   "claims 4294967280 bytes, the file has 0 left");
     scratch_put("\x93NUMPY\x02\x00\xf0\xff", 10, "", 0);
     assert_refused(npy_open(scratch_path, &f, error, sizeof error), "ends inside");
     scratch_put("PK\x03\x04 this is a zip file", 20, "", 0);
@@ -267,12 +275,14 @@ static void test_alignment(void **state)
 /* What NumPy 2 writes for np.arange(1, 7, dtype='<f4').reshape(2, 3), byte for byte. */
 static void test_write(void **state)
 {
-    static const char numpy[] = "\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
-                                "                                                          \n";
+    static const char numpy[] =
+        "\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+        "                                                          \n";
     char bytes[256];
     array_file f;
     (void)state;
-    assert_true(npy_write(scratch_path, ATTN_F32, 2, (const int64_t[]){2, 3}, six, error, sizeof error));
+    assert_true(
+        npy_write(scratch_path, ATTN_F32, 2, (const int64_t[]){2, 3}, six, error, sizeof error));
     FILE *file = fopen(scratch_path, "rb");
     assert_non_null(file);
     assert_int_equal(fread(bytes, 1, sizeof bytes, file), 128 + sizeof six);
@@ -286,7 +296,8 @@ static void test_write(void **state)
 
 static void test_write_forms(void **state)
 {
-    static const int32_t dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_BOOL, ATTN_I32, ATTN_I64};
+    static const int32_t dtypes[] = {ATTN_F64,  ATTN_F32, ATTN_F16, ATTN_BF16,
+                                     ATTN_BOOL, ATTN_I32, ATTN_I64};
     static const int64_t shape[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     char nowhere[PATH_MAX];
     array_file f;
@@ -303,8 +314,10 @@ static void test_write_forms(void **state)
     }
     assert_refused(npy_write(scratch_path, 99, 1, shape, six, error, sizeof error), "not an array");
     snprintf(nowhere, sizeof nowhere, "%s/no/such", scratch_folder);
-    assert_refused(npy_write(nowhere, ATTN_F32, 1, shape, six, error, sizeof error), "No such file");
-    assert_refused(npy_write(scratch_folder, ATTN_F32, 1, shape, six, error, sizeof error), "directory");
+    assert_refused(npy_write(nowhere, ATTN_F32, 1, shape, six, error, sizeof error),
+                   "No such file");
+    assert_refused(npy_write(scratch_folder, ATTN_F32, 1, shape, six, error, sizeof error),
+                   "directory");
 }
 
 int main(void)

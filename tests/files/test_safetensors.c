@@ -1,6 +1,6 @@
 /*
- * test_safetensors.c: the .safetensors reader and writer: every legal form reads right, every broken file gives one
- * sentence at once (contract, case B122).
+ * test_safetensors.c: the .safetensors reader and writer: every legal form reads right, every
+ * broken file gives one sentence at once (contract, case B122).
  */
 #include "scratch.h"
 #include "safetensors.h"
@@ -18,8 +18,10 @@ static void put(const char *json, const void *data, size_t bytes)
     scratch_put(head, 8 + n, data, bytes);
 }
 
-#define A(dtype, shape, offsets) "\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
-#define B(dtype, shape, offsets) "\"b\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define A(dtype, shape, offsets) \
+    "\"a\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define B(dtype, shape, offsets) \
+    "\"b\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 static void refuse(const char *json, const char *words)
 {
@@ -47,7 +49,8 @@ static void test_read(void **state)
     char names[64] = "";
     array_file f;
     (void)state;
-    put("{\"__metadata__\":{\"format\":\"pt\"}," B("F32", "[2]", "[16,24]") "," A("F32", "[2, 2]", "[0,16]") "}   ",
+    put("{\"__metadata__\":{\"format\":\"pt\"}," B("F32", "[2]", "[16,24]") "," A("F32", "[2, 2]",
+                                                                                  "[0,16]") "}   ",
         six, sizeof six);
     open_a(&f);
     assert_int_equal(f.ndim, 2);
@@ -63,7 +66,8 @@ static void test_read(void **state)
     array_file_close(&f);
     assert_true(safetensors_names(scratch_path, collect, names, error, sizeof error));
     assert_string_equal(names, "a b ");
-    assert_refused(safetensors_open(scratch_path, "c", &f, error, sizeof error), "no tensor named 'c'");
+    assert_refused(safetensors_open(scratch_path, "c", &f, error, sizeof error),
+                   "no tensor named 'c'");
 }
 
 static void test_types(void **state)
@@ -130,8 +134,10 @@ static void test_offsets(void **state)
     refuse("{" A("F32", "[4]", "[8,24]") "}", "begins at byte 8, expected 0");
     refuse("{" A("F32", "[4]", "[0,16]") "}", "fill 16 bytes, the file has 24");
     refuse("{" A("F32", "[7]", "[0,28]") "}", "fill 28 bytes, the file has 24");
-    refuse("{" A("F32", "[2]", "[0,8]") "," B("F32", "[3]", "[12,24]") "}", "begins at byte 12, expected 8");
-    refuse("{" A("F32", "[4]", "[0,16]") "," B("F32", "[4]", "[8,24]") "}", "begins at byte 8, expected 16");
+    refuse("{" A("F32", "[2]", "[0,8]") "," B("F32", "[3]", "[12,24]") "}",
+           "begins at byte 12, expected 8");
+    refuse("{" A("F32", "[4]", "[0,16]") "," B("F32", "[4]", "[8,24]") "}",
+           "begins at byte 8, expected 16");
 }
 
 static void test_shapes(void **state)
@@ -160,9 +166,12 @@ static void test_headers(void **state)
     refuse("{\"a\":\"", "not a JSON object");
     refuse("{\"a\":1}", "not an object");
     refuse("{\"a\":{}}", "not an object");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", "not an object");
-    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24],\"more\":1}}", "not an object");
-    refuse("{" A("F32", "[6]", "[0,24]") "," A("F32", "[6]", "[0,24]") "}", "two tensors are named 'a'");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+           "not an object");
+    refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24],\"more\":1}}",
+           "not an object");
+    refuse("{" A("F32", "[6]", "[0,24]") "," A("F32", "[6]", "[0,24]") "}",
+           "two tensors are named 'a'");
     refuse("{\"__metadata__\":{},\"__metadata__\":{}," A("F32", "[6]", "[0,24]") "}",
            "'__metadata__' is not an object");
     refuse("{\"__metadata__\":1," A("F32", "[6]", "[0,24]") "}", "'__metadata__' is not an object");
@@ -187,7 +196,8 @@ static void test_nesting(void **state)
     free(json);
     refuse("{" A("F32", "[[6]]", "[0,24]") "}", "nests deeper");
     array_file f;
-    put("{\"__metadata__\":{\"[[[[\":\"\\\"{{{{\"}," A("F32", "[6]", "[0,24]") "}", six, sizeof six);
+    put("{\"__metadata__\":{\"[[[[\":\"\\\"{{{{\"}," A("F32", "[6]", "[0,24]") "}", six,
+        sizeof six);
     open_a(&f); /* brackets in strings do not count */
     array_file_close(&f);
 }
@@ -195,8 +205,13 @@ static void test_nesting(void **state)
 /* Header lengths that lie, and a legal file cut at every byte. */
 static void test_truncation(void **state)
 {
-    static const uint64_t lies[] = {
-        UINT64_MAX, UINT64_MAX - 7, (uint64_t)INT64_MAX, (uint64_t)INT64_MIN, 0xfffffff0u, 100000001, 25};
+    static const uint64_t lies[] = {UINT64_MAX,
+                                    UINT64_MAX - 7,
+                                    (uint64_t)INT64_MAX,
+                                    (uint64_t)INT64_MIN,
+                                    0xfffffff0u,
+                                    100000001,
+                                    25};
     static const char json[] = "{" A("F32", "[6]", "[0,24]") "}";
     unsigned char whole[8 + sizeof json - 1 + sizeof six];
     uint64_t n = sizeof json - 1;
@@ -204,7 +219,8 @@ static void test_truncation(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         scratch_put(&lies[i], 8, six, sizeof six);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), "the file has 24 left");
+        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+                       "the file has 24 left");
     }
     memcpy(whole, &n, 8);
     memcpy(whole + 8, json, n);
@@ -213,7 +229,8 @@ static void test_truncation(void **state)
         scratch_put(whole, cut, "", 0);
         assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), ": ");
     }
-    assert_refused(safetensors_open(scratch_folder, "a", &f, error, sizeof error), "not a regular file");
+    assert_refused(safetensors_open(scratch_folder, "a", &f, error, sizeof error),
+                   "not a regular file");
 }
 
 /* The header ends where the mapping ends: nothing may be read beyond. */
@@ -228,13 +245,16 @@ static void test_page_end(void **state)
         memcpy(json + n - 6, "\"ab\":1", 6);
         put(json, "", 0);
         array_file f;
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), "not a JSON object");
+        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+                       "not a JSON object");
         memcpy(json + n - 6, "\"ab\":\"", 6);
         put(json, "", 0);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), "not a JSON object");
+        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+                       "not a JSON object");
         memcpy(json + n - 6, "{\"1\":1", 6);
         put(json, "", 0);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), "not a JSON object");
+        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+                       "not a JSON object");
     }
 }
 
@@ -243,7 +263,8 @@ static void test_write(void **state)
     static const uint8_t flags[3] = {1, 0, 1};
     const array_file tensors[3] = {
         {.ndim = 1, .shape = {3}, .dtype = ATTN_BOOL, .data = flags},
-        {.ndim = 2, .shape = {2, 3}, .dtype = ATTN_F32, .data = six}, /* at byte 3: not aligned in the file */
+        /* at byte 3: not aligned in the file */
+        {.ndim = 2, .shape = {2, 3}, .dtype = ATTN_F32, .data = six},
         {.ndim = 2, .shape = {0, 3}, .dtype = ATTN_BF16},
     };
     static const char *const names[3] = {"flags", "a", "model.\"empty\""};
@@ -267,16 +288,18 @@ static void test_write(void **state)
     assert_true(safetensors_write(scratch_path, 0, NULL, NULL, error, sizeof error));
     array_file bad = tensors[0];
     bad.shape[0] = -1;
-    assert_refused(safetensors_write(scratch_path, 1, names, &bad, error, sizeof error), "not tensors");
+    assert_refused(safetensors_write(scratch_path, 1, names, &bad, error, sizeof error),
+                   "not tensors");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),    cmocka_unit_test(test_types),      cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_offsets), cmocka_unit_test(test_shapes),     cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_nesting), cmocka_unit_test(test_truncation), cmocka_unit_test(test_page_end),
-        cmocka_unit_test(test_write),
+        cmocka_unit_test(test_read),     cmocka_unit_test(test_types),
+        cmocka_unit_test(test_empty),    cmocka_unit_test(test_offsets),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_nesting),  cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_page_end), cmocka_unit_test(test_write),
     };
     return cmocka_run_group_tests_name("safetensors", tests, scratch_create, scratch_remove);
 }

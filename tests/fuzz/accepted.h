@@ -1,6 +1,6 @@
 /*
- * accepted.h: what must hold for an array that a reader accepted, and for the sentence if it did not.
- * Included by fuzz_npy.c and fuzz_safetensors.c.
+ * accepted.h: what must hold for an array that a reader accepted, and for the sentence if it did
+ * not. Included by fuzz_npy.c and fuzz_safetensors.c.
  */
 #ifndef TESTS_FUZZ_ACCEPTED_H
 #define TESTS_FUZZ_ACCEPTED_H
@@ -15,7 +15,8 @@
         }                     \
     } while (0)
 
-/* Every element can be read, the strides of a contiguous array reach the last one, and bytes fit shape and type. */
+/* Every element can be read, the strides of a contiguous array reach the last one, and bytes fit
+ * shape and type. */
 static void check_accepted(const array_file *f)
 {
     int64_t count = 1, last = 0;
@@ -27,7 +28,8 @@ static void check_accepted(const array_file *f)
         last += (f->shape[a] - 1) * f->stride[a];
     }
     REQUIRE((size_t)count * attn_dtype_size(f->dtype) == f->bytes);
-    REQUIRE(count == 0 || (last == count - 1 && (uintptr_t)f->data % attn_dtype_size(f->dtype) == 0));
+    REQUIRE(count == 0 ||
+            (last == count - 1 && (uintptr_t)f->data % attn_dtype_size(f->dtype) == 0));
     for (size_t i = 0; i < f->bytes; i++) {
         sum = (unsigned char)(sum + ((const unsigned char *)f->data)[i]);
     }
@@ -35,7 +37,8 @@ static void check_accepted(const array_file *f)
 
 static void check_refused(const array_file *f, const char *error)
 {
-    REQUIRE(f->map == NULL && strlen(error) > strlen("/proc/self/fd/") && strchr(error, '\n') == NULL);
+    REQUIRE(f->map == NULL && strlen(error) > strlen("/proc/self/fd/") &&
+            strchr(error, '\n') == NULL);
 }
 
 #endif

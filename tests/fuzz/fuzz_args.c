@@ -1,9 +1,10 @@
 /*
  * fuzz_args.c: bytes as arguments of attn_forward.
  *
- * The bytes choose a small legal problem in buffers of exactly its size (so that ASan sees one byte too many), then up
- * to three fields of any argument are replaced by any value. Whatever comes out, the library answers with a status; it
- * writes nothing if that is an error; and if every view still lies inside its buffer, the problem is run.
+ * The bytes choose a small legal problem in buffers of exactly its size (so that ASan sees one byte
+ * too many), then up to three fields of any argument are replaced by any value. Whatever comes out,
+ * the library answers with a status; it writes nothing if that is an error; and if every view still
+ * lies inside its buffer, the problem is run.
  */
 #include "args.h"
 
@@ -51,9 +52,11 @@ static bool flip(input *in)
 }
 
 /* A contiguous view of a fresh buffer filled by repeating the input. */
-static void create(call *c, int which, input *in, int32_t dtype, int64_t n0, int64_t n1, int64_t n2, int64_t n3)
+static void create(call *c, int which, input *in, int32_t dtype, int64_t n0, int64_t n1, int64_t n2,
+                   int64_t n3)
 {
-    size_t bytes = (size_t)(n0 * n1 * n2 * n3) * attn_dtype_size(dtype), have = (size_t)(in->end - in->at);
+    size_t bytes = (size_t)(n0 * n1 * n2 * n3) * attn_dtype_size(dtype),
+           have = (size_t)(in->end - in->at);
     char *buffer = malloc(bytes + 1);
     REQUIRE(buffer != NULL);
     for (size_t i = 0; i < bytes; i++) {
@@ -126,7 +129,8 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
 static void create_call(call *c, input *in)
 {
     attn_forward_args *a = &c->args;
-    int64_t b = below(in, 4), hkv = below(in, 4), h = hkv * below(in, 4), nq = below(in, 40), nk = below(in, 300);
+    int64_t b = below(in, 4), hkv = below(in, 4), h = hkv * below(in, 4), nq = below(in, 40),
+            nk = below(in, 300);
     int64_t d = below(in, 40), dv = below(in, 40);
     int32_t dtype = (int32_t)below(in, 4) + ATTN_F64;
     memset(c, 0, sizeof *c);
@@ -161,7 +165,8 @@ static int64_t wild(input *in)
                                      INT64_C(1) << 62,
                                      INT64_MAX,
                                      INT64_MIN};
-    return flip(in) ? values[below(in, sizeof values / sizeof *values)] : (int64_t)take(in, flip(in) ? 1 : 8);
+    return flip(in) ? values[below(in, sizeof values / sizeof *values)]
+                    : (int64_t)take(in, flip(in) ? 1 : 8);
 }
 
 static void change_tensor(call *c, input *in)
@@ -212,7 +217,8 @@ static void change_scalar(call *c, input *in)
     }
 }
 
-/* Every element of the view lies in its buffer; views without elements and those of unknown type touch nothing. */
+/* Every element of the view lies in its buffer; views without elements and those of unknown type
+ * touch nothing. */
 static bool inside(const call *c, int which)
 {
     const attn_tensor *t = args_get(&c->args, which);
@@ -238,7 +244,8 @@ static bool affordable(const call *c)
     const attn_tensor *q = &c->args.q, *v = &c->args.v;
     double rows = (double)q->shape[0] * (double)q->shape[1] * (double)q->shape[2];
     double width = (double)q->shape[3] + (double)v->shape[3] + 1;
-    return rows * (1 + (double)v->shape[1]) * width < 2e5 && rows * width < 2e4 && (double)v->shape[1] * width < 2e4;
+    return rows * (1 + (double)v->shape[1]) * width < 2e5 && rows * width < 2e4 &&
+           (double)v->shape[1] * width < 2e4;
 }
 
 static void check_forward(call *c, attn_context *context)
@@ -260,8 +267,8 @@ static void check_forward(call *c, attn_context *context)
     memcpy(before, c->buffer[ARGS_O], c->bytes[ARGS_O]);
     attn_status run = attn_forward(context, &c->args);
     REQUIRE(run == status || (status == ATTN_OK && run == ATTN_ERR_OUT_OF_MEMORY));
-    REQUIRE(run == ATTN_OK ||
-            (attn_last_error()[0] != '\0' && memcmp(before, c->buffer[ARGS_O], c->bytes[ARGS_O]) == 0));
+    REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' &&
+                               memcmp(before, c->buffer[ARGS_O], c->bytes[ARGS_O]) == 0));
     free(before);
     if (status == ATTN_OK) { /* once more, in a workspace of exactly the size asked for */
         c->args.workspace = malloc(bytes + 1);

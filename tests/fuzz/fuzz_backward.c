@@ -1,10 +1,10 @@
 /*
  * fuzz_backward.c: bytes as arguments of attn_backward.
  *
- * The bytes choose a small legal problem, whose tensors end where ASan looks, and then up to three words of the
- * arguments that are replaced by any value. Whatever comes out, the library answers with a status, the same from
- * attn_backward_workspace, and writes nothing if that is an error; an unchanged problem is run, twice, with the same
- * bits.
+ * The bytes choose a small legal problem, whose tensors end where ASan looks, and then up to three
+ * words of the arguments that are replaced by any value. Whatever comes out, the library answers
+ * with a status, the same from attn_backward_workspace, and writes nothing if that is an error; an
+ * unchanged problem is run, twice, with the same bits.
  */
 #include "grad_runs.h"
 #include "problem.h"
@@ -62,7 +62,8 @@ static problem choose(input *in)
     p.dtype = (int32_t)below(in, 4) + ATTN_F64;
     p.o_dtype = below(in, 2) ? ATTN_F32 : p.dtype, p.grad_dtype = below(in, 2) ? ATTN_F32 : p.dtype;
     uint64_t flags = take(in, 1);
-    p.causal = flags & 1, p.top_left = flags >> 1 & 1, p.has_window = flags >> 2 & 1, p.d_lse = flags >> 3 & 1;
+    p.causal = flags & 1, p.top_left = flags >> 1 & 1, p.has_window = flags >> 2 & 1,
+    p.d_lse = flags >> 3 & 1;
     p.window_left = below(in, 60) - 8, p.window_right = below(in, 60) - 8;
     p.softcap = flags >> 4 & 1 ? 1 + (double)below(in, 50) : 0;
     p.dropout = flags >> 5 & 1 ? (double)below(in, 11) / 10 : 0, p.dropout_seed = take(in, 2);
@@ -76,16 +77,19 @@ static problem choose(input *in)
     return p;
 }
 
-/* Any word but the addresses of lengths and a size beyond the struct's, of which wrong ones cannot be told. */
+/* Any word but the addresses of lengths and a size beyond the struct's, of which wrong ones cannot
+ * be told. */
 static bool change(attn_backward_args *a, input *in)
 {
-    static const int64_t values[] = {0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
+    static const int64_t values[] = {
+        0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
     size_t at = (size_t)take(in, 2) % (sizeof *a / 8) * 8;
     int64_t value = take(in, 1) & 1 ? values[below(in, 10)] : (int64_t)take(in, 8);
     attn_backward_args before = *a;
     memcpy((char *)a + at, &value, sizeof value);
     bool lengths = memcmp(&before.cu_seqlens_q, &a->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
-    bool keep = !lengths && a->struct_size <= sizeof *a; /* lengths are read even to find the workspace */
+    /* lengths are read even to find the workspace */
+    bool keep = !lengths && a->struct_size <= sizeof *a;
     if (!keep) {
         *a = before;
     }

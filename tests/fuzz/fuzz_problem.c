@@ -1,5 +1,6 @@
 /*
- * fuzz_problem.c: any text as a problem line. An accepted line, printed and parsed again, is the same problem.
+ * fuzz_problem.c: any text as a problem line. An accepted line, printed and parsed again, is the
+ * same problem.
  */
 #include "problem.h"
 #include <stdlib.h>
@@ -20,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(line, data, size);
     line[size] = '\0';
     if (problem_parse(line, &first, error, sizeof error)) {
-        if (problem_print(&first, printed, ROOM) >= ROOM || !problem_parse(printed, &second, error, sizeof error) ||
+        if (problem_print(&first, printed, ROOM) >= ROOM ||
+            !problem_parse(printed, &second, error, sizeof error) ||
             problem_print(&second, again, ROOM) >= ROOM || strcmp(printed, again) != 0) {
             __builtin_trap();
         }

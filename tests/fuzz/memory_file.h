@@ -1,6 +1,6 @@
 /*
- * memory_file.h: bytes as a file with a path, for fuzzing the readers: a memfd that lives as long as the process.
- * Included by fuzz_npy.c and fuzz_safetensors.c.
+ * memory_file.h: bytes as a file with a path, for fuzzing the readers: a memfd that lives as long
+ * as the process. Included by fuzz_npy.c and fuzz_safetensors.c.
  */
 #ifndef TESTS_FUZZ_MEMORY_FILE_H
 #define TESTS_FUZZ_MEMORY_FILE_H

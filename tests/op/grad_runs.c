@@ -20,8 +20,8 @@ unsigned char *grad_runs_copy(const attn_backward_args *args, size_t *bytes)
     return outputs_copy_these(tensors, ORACLE_GRADIENTS, bytes);
 }
 
-bool grad_runs_once(const attn_backward_args *args, const char *table, int threads, enum runs_poison poison,
-                    char *sentence, size_t size)
+bool grad_runs_once(const attn_backward_args *args, const char *table, int threads,
+                    enum runs_poison poison, char *sentence, size_t size)
 {
     attn_context *context = tables_context(table, threads);
     const attn_tensor *tensors[ORACLE_GRADIENTS];
@@ -58,7 +58,8 @@ static bool same_bits(const attn_backward_args *args, unsigned char **first)
     return same;
 }
 
-static bool agree(const attn_backward_args *args, const int *threads, int counts, char *sentence, size_t size)
+static bool agree(const attn_backward_args *args, const int *threads, int counts, char *sentence,
+                  size_t size)
 {
     unsigned char *first = NULL;
     int count;
@@ -69,7 +70,8 @@ static bool agree(const attn_backward_args *args, const int *threads, int counts
         int t = threads[n % counts];
         ok = grad_runs_once(args, table, t, (enum runs_poison)(n % RUNS_POISONS), sentence, size);
         if (ok && !same_bits(args, &first)) {
-            snprintf(sentence, size, "%s with %d threads gives other bits than the first run", table, t);
+            snprintf(sentence, size, "%s with %d threads gives other bits than the first run",
+                     table, t);
             ok = false;
         }
     }
@@ -88,7 +90,8 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
     return agree(args, &one, 1, sentence, size);
 }
 
-bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args, char *sentence, size_t size)
+bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args,
+                        char *sentence, size_t size)
 {
     int count;
     const char *const *names = tables_own_bits(&count);
@@ -97,9 +100,11 @@ bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_ar
         unsigned char *first = NULL;
         ok = runs_once(forward, names[i], 2, RUNS_NOISE, sentence, size);
         for (int n = 0; ok && n < 2; n++) {
-            ok = grad_runs_once(args, names[i], 1 + 2 * n, n ? RUNS_ZEROS : RUNS_ONES, sentence, size);
+            ok = grad_runs_once(args, names[i], 1 + 2 * n, n ? RUNS_ZEROS : RUNS_ONES, sentence,
+                                size);
             if (ok && !same_bits(args, &first)) {
-                snprintf(sentence, size, "%s gives other bits with 3 threads than with 1", names[i]);
+                snprintf(sentence, size, "%s gives other bits with 3 threads than with 1",
+                         names[i]);
                 ok = false;
             }
         }
@@ -109,11 +114,13 @@ bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_ar
     return ok;
 }
 
-double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence, size_t size)
+double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence,
+                       size_t size)
 {
     grad_errors e;
     double worst = 0, allowed = errors_allowed(args->q.dtype, args->flags, table).grad_c;
-    int length = snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
+    int length =
+        snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
     grad_errors_measure(args, &e);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         worst = isnan(e.c[n]) ? e.c[n] : fmax(worst, e.c[n] / allowed);

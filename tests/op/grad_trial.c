@@ -66,7 +66,8 @@ void assert_same_gradients(const attn_backward_args *a, const attn_backward_args
 void assert_same_tensor(const attn_tensor *a, const attn_tensor *b)
 {
     size_t a_bytes, b_bytes;
-    unsigned char *a_bits = outputs_copy_these(&a, 1, &a_bytes), *b_bits = outputs_copy_these(&b, 1, &b_bytes);
+    unsigned char *a_bits = outputs_copy_these(&a, 1, &a_bytes),
+                  *b_bits = outputs_copy_these(&b, 1, &b_bytes);
     assert_int_equal(a_bytes, b_bytes);
     assert_memory_equal(a_bits, b_bits, a_bytes);
     free(a_bits);

@@ -1,5 +1,6 @@
 /*
- * grad_trial.h: a trial (trial.h) of the backward pass: its line says pass=backward, its arguments are t->tensors.grad.
+ * grad_trial.h: a trial (trial.h) of the backward pass: its line says pass=backward, its arguments
+ * are t->tensors.grad.
  */
 #ifndef TESTS_OP_GRAD_TRIAL_H
 #define TESTS_OP_GRAD_TRIAL_H
@@ -10,7 +11,8 @@
 /* o and lse by one forward pass. */
 void grad_trial_forward(trial *t);
 
-/* The backward pass in every way: all bits equal, inputs and gaps untouched. o and lse are as they are. */
+/* The backward pass in every way: all bits equal, inputs and gaps untouched. o and lse are as they
+ * are. */
 void grad_trial_backward(trial *t);
 
 /* Both, and the oracle's judgement. */

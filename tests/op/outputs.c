@@ -12,7 +12,8 @@
 #include <string.h>
 
 /* Calls visit for the address of each element, in order of its index. */
-static void each_element(const attn_tensor *t, void (*visit)(void *user, char *element, size_t size), void *user)
+static void each_element(const attn_tensor *t,
+                         void (*visit)(void *user, char *element, size_t size), void *user)
 {
     size_t size = attn_dtype_size(t->dtype);
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
@@ -70,7 +71,8 @@ static void copy_element(void *user, char *element, size_t size)
 
 static size_t bytes_of(const attn_tensor *t)
 {
-    return (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * attn_dtype_size(t->dtype);
+    return (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) *
+           attn_dtype_size(t->dtype);
 }
 
 unsigned char *outputs_copy_these(const attn_tensor *const *tensors, int count, size_t *bytes)
@@ -100,12 +102,13 @@ double outputs_judge(const attn_forward_args *args, const char *table, char *sen
     errors e;
     errors_measure(args, INT64_MAX, &e);
     const errors_limits allowed = errors_allowed(args->q.dtype, args->flags, table);
-    snprintf(sentence, size, "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most %.3g)", e.c,
-             allowed.c, e.lse, e.row_max, allowed.lse);
+    snprintf(sentence, size,
+             "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most %.3g)",
+             e.c, allowed.c, e.lse, e.row_max, allowed.lse);
     return fmax(e.c / allowed.c, fmax(e.lse, e.row_max) / allowed.lse);
 }
 
-/* ---- inputs ---------------------------------------------------------------------------------------------------- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 static uint64_t span_hash(const attn_tensor *t)
 {
@@ -117,7 +120,8 @@ static uint64_t span_hash(const attn_tensor *t)
             return 0;
         }
     }
-    region r = {.first = (unsigned char *)t->data + low * size, .bytes = (size_t)((high - low) * size)};
+    region r = {.first = (unsigned char *)t->data + low * size,
+                .bytes = (size_t)((high - low) * size)};
     return t->data ? region_hash(&r) : 0;
 }
 

@@ -25,8 +25,8 @@ void runs_fill(const region *r, enum runs_poison poison)
     }
 }
 
-bool runs_once(const attn_forward_args *args, const char *table, int threads, enum runs_poison poison, char *sentence,
-               size_t size)
+bool runs_once(const attn_forward_args *args, const char *table, int threads,
+               enum runs_poison poison, char *sentence, size_t size)
 {
     attn_context *context = tables_context(table, threads);
     attn_forward_args a = *args;
@@ -70,8 +70,8 @@ static bool same_bits(struct bits *first, const attn_forward_args *args)
 }
 
 /* One table: all numbers of threads, and one content of the workspace after the other. */
-static bool table_agrees(const attn_forward_args *args, const char *table, struct bits *first, char *sentence,
-                         size_t size)
+static bool table_agrees(const attn_forward_args *args, const char *table, struct bits *first,
+                         char *sentence, size_t size)
 {
     for (int n = 0; n < RUNS_COUNTS; n++) {
         enum runs_poison poison = (enum runs_poison)(n % RUNS_POISONS);
@@ -79,7 +79,8 @@ static bool table_agrees(const attn_forward_args *args, const char *table, struc
             return false;
         }
         if (!same_bits(first, args)) {
-            snprintf(sentence, size, "%s with %d threads gives other bits than the first run", table, runs_threads[n]);
+            snprintf(sentence, size, "%s with %d threads gives other bits than the first run",
+                     table, runs_threads[n]);
             return false;
         }
     }

@@ -92,9 +92,11 @@ attn_context *tables_context(const char *table, int threads)
     static int registered;
     attn_context **context = &cache[place_of(table)][threads];
     if (*context == NULL) {
-        attn_context_config config = {.struct_size = sizeof config, .threads = threads, .cpu = table};
+        attn_context_config config = {
+            .struct_size = sizeof config, .threads = threads, .cpu = table};
         if (attn_context_create(&config, context) != ATTN_OK) {
-            fprintf(stderr, "no context for table %s: %s\n", table ? table : "(best)", attn_last_error());
+            fprintf(stderr, "no context for table %s: %s\n", table ? table : "(best)",
+                    attn_last_error());
             exit(1);
         }
         if (!registered) {

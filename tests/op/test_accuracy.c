@@ -1,7 +1,8 @@
 /*
- * test_accuracy.c: the numbers of the contract (A2, B13, B19a) on long random inputs: RMSE of 16-bit types at most 1.02
- * times that of rounding the exact result once; f32 |O - O64| at most 2e-7 sum p|v| on N(0, 1), and a bounded RMSE
- * on inputs with outliers. Each number is printed. One run on the best table: tests of bits tie the others to it.
+ * test_accuracy.c: the numbers of the contract (A2, B13, B19a) on long random inputs: RMSE of
+ * 16-bit types at most 1.02 times that of rounding the exact result once; f32 |O - O64| at most
+ * 2e-7 sum p|v| on N(0, 1), and a bounded RMSE on inputs with outliers. Each number is printed. One
+ * run on the best table: tests of bits tie the others to it.
  */
 #include "errors.h"
 #include "trial.h"
@@ -15,8 +16,8 @@ static errors measure(const char *line, int64_t rows)
     errors e;
     trial_run_once(&t, 2);
     errors_measure(t.args, rows, &e);
-    print_message("%s: max |err| / sum p|v| %.3g, c %.3g, rmse %.4g (rounding once: %.4g)\n", line, e.relative, e.c,
-                  e.rmse, e.rmse_once);
+    print_message("%s: max |err| / sum p|v| %.3g, c %.3g, rmse %.4g (rounding once: %.4g)\n", line,
+                  e.relative, e.c, e.rmse, e.rmse_once);
     trial_close(&t);
     return e;
 }
@@ -42,8 +43,9 @@ static void assert_rounded_p(const char *line, int64_t rows)
     assert_true(e.rmse <= 1.45 * e.rmse_once);
 }
 
-/* With a thousand keys the worst element is that of the row with the largest score, which the seed decides: of 24 seeds
- * one or two exceed 2e-7 on every table (docs/numerics.md). The mean of the worst tells a table that sums badly. */
+/* With a thousand keys the worst element is that of the row with the largest score, which the seed
+ * decides: of 24 seeds one or two exceed 2e-7 on every table (docs/numerics.md). The mean of the
+ * worst tells a table that sums badly. */
 static void assert_f32_over_seeds(const char *words)
 {
     double sum = 0;
@@ -102,10 +104,12 @@ static void test_bf16(void **state)
     assert_rounded_p("nq=512 nk=4096 hq=1 d=128 dtype=bf16 inputs=outlier", 512);
 }
 
-/* Two parts where the best table has them: sizes that nobody promised, but that users want to know. */
+/* Two parts where the best table has them: sizes that nobody promised, but that users want to
+ * know. */
 static void test_bf16x3(void **state)
 {
-    const char *const lines[] = {"n=1024 hq=1 d=64 dtype=f32 bf16x3=1", "nq=512 nk=4096 hq=1 d=128 dtype=f32 bf16x3=1"};
+    const char *const lines[] = {"n=1024 hq=1 d=64 dtype=f32 bf16x3=1",
+                                 "nq=512 nk=4096 hq=1 d=128 dtype=f32 bf16x3=1"};
     (void)state;
     for (int i = 0; i < 2; i++) {
         errors e = measure(lines[i], 512);
@@ -114,14 +118,16 @@ static void test_bf16x3(void **state)
     }
 }
 
-/* Outliers: the RMSE is that of the few rows whose largest score is a product of two outliers, hence it depends on the
- * sample: 1e-7 to 3.3e-7 over seeds, whatever the order of summation. One f32 accumulator over all keys gives 5e-6. */
+/* Outliers: the RMSE is that of the few rows whose largest score is a product of two outliers,
+ * hence it depends on the sample: 1e-7 to 3.3e-7 over seeds, whatever the order of summation. One
+ * f32 accumulator over all keys gives 5e-6. */
 static void b19a_outliers(void **state)
 {
     (void)state;
     for (int seed = 0; seed < 4; seed++) {
         char line[128];
-        snprintf(line, sizeof line, "nq=256 nk=16384 hq=1 d=128 dtype=f32 inputs=outlier seed=%d", seed);
+        snprintf(line, sizeof line, "nq=256 nk=16384 hq=1 d=128 dtype=f32 inputs=outlier seed=%d",
+                 seed);
         errors e = measure(line, 256);
         assert_true(e.rmse <= 4e-7);
         assert_true(e.c <= 4);
@@ -139,9 +145,10 @@ static void test_f64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32_1024), cmocka_unit_test(test_f32_4096), cmocka_unit_test(test_f32_16384),
-        cmocka_unit_test(test_f16),      cmocka_unit_test(test_bf16),     cmocka_unit_test(b19a_outliers),
-        cmocka_unit_test(test_bf16x3),   cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_f32_1024),  cmocka_unit_test(test_f32_4096),
+        cmocka_unit_test(test_f32_16384), cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_bf16),      cmocka_unit_test(b19a_outliers),
+        cmocka_unit_test(test_bf16x3),    cmocka_unit_test(test_f64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

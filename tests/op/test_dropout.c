@@ -1,6 +1,7 @@
 /*
- * test_dropout.c: the mask of C11 (D6, B107): attn_dropout_mask against the published test vectors of Philox4x32-10 and
- * against the oracle, its share of dropped positions, and forward passes that use exactly that mask.
+ * test_dropout.c: the mask of C11 (D6, B107): attn_dropout_mask against the published test vectors
+ * of Philox4x32-10 and against the oracle, its share of dropped positions, and forward passes that
+ * use exactly that mask.
  */
 #include "trial.h"
 #include "oracle.h"
@@ -19,8 +20,9 @@ static attn_dropout_mask_args mask_of(attn_tensor keep, double p, uint64_t seed,
     };
 }
 
-/* Position (b, h, i, j) is kept iff its word is at least p 2^32, rounded. Random123's known answers: counter and key 0
- * give 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give 408f276d 41c83b0e a20bc7c6 6d5451fd. */
+/* Position (b, h, i, j) is kept iff its word is at least p 2^32, rounded. Random123's known
+ * answers: counter and key 0 give 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give
+ * 408f276d 41c83b0e a20bc7c6 6d5451fd. */
 static void test_known_answers(void **state)
 {
     static const uint32_t words[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -36,21 +38,26 @@ static void test_known_answers(void **state)
             assert_int_equal(keep[j], above[n] < 0.5);
             assert_int_equal(keep[j], oracle_keeps(a.dropout_p, 0, 0, 0, 1, 0, 0, j));
         }
-        double p = ldexp((double)words[1][j], -32); /* counter and key all ones: keys 2^34 - 4 .. of row 2^32 - 1 */
-        assert_true(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX, (INT64_C(1) << 34) - 4 + j));
+        /* counter and key all ones: keys 2^34 - 4 .. of row 2^32 - 1 */
+        double p = ldexp((double)words[1][j], -32);
+        assert_true(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX,
+                                 (INT64_C(1) << 34) - 4 + j));
         p = ldexp((double)words[1][j] + 1, -32);
-        assert_false(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX, (INT64_C(1) << 34) - 4 + j));
+        assert_false(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX,
+                                  (INT64_C(1) << 34) - 4 + j));
     }
 }
 
-/* The smallest p that drops anything is 2^-33, and then it drops the word 0, which key 1 of this offset has. */
+/* The smallest p that drops anything is 2^-33, and then it drops the word 0, which key 1 of this
+ * offset has. */
 static void test_smallest_p(void **state)
 {
     static const double p[] = {0x1p-34, 0x1.8p-34, 0x1p-33, 0x1p-32};
     unsigned char keep[4];
     (void)state;
     for (int n = 0; n < 4; n++) {
-        attn_dropout_mask_args a = mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4), p[n], 0, 371492825);
+        attn_dropout_mask_args a =
+            mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4), p[n], 0, 371492825);
         assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
         for (int j = 0; j < 4; j++) {
             assert_int_equal(keep[j], n < 2 || j != 1);
@@ -75,7 +82,8 @@ static void test_mask_is_the_oracles(void **state)
         assert_int_equal(attn_dropout_mask(tables_context(NULL, 1 + n % 3), &a), ATTN_OK);
         for (int at = 0; at < B * H * Q * K; at++) {
             int b = at / K / Q / H, h = at / K / Q % H, i = at / K % Q, j = at % K;
-            bool want = p[n % 5] == 0 || oracle_keeps(p[n % 5], 77, a.dropout_offset, b, H, h, i, j);
+            bool want =
+                p[n % 5] == 0 || oracle_keeps(p[n % 5], 77, a.dropout_offset, b, H, h, i, j);
             assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j], want);
             assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j + 1], 0xFF);
         }
@@ -99,16 +107,17 @@ static void test_share(void **state)
     }
 }
 
-/* With V the unit matrix O is P Z: its zeros are the mask's, whatever the table, the threads and the geometry. */
+/* With V the unit matrix O is P Z: its zeros are the mask's, whatever the table, the threads and
+ * the geometry. */
 static void b107_forward_uses_the_mask(void **state)
 {
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t =
-            trial_open("b=2 hq=6 hkv=2 nq=30 nk=70 d=8 dv=70 dtype=%s dropout=0.4 dropout_seed=5 dropout_offset=9 "
-                       "window_left=30 lse=1",
-                       dtypes[n]);
+        trial t = trial_open("b=2 hq=6 hkv=2 nq=30 nk=70 d=8 dv=70 dtype=%s dropout=0.4 "
+                             "dropout_seed=5 dropout_offset=9 "
+                             "window_left=30 lse=1",
+                             dtypes[n]);
         for (int64_t at = 0; at < 2 * 70 * 2 * 70; at++) {
             int64_t c = at % 70, h = at / 70 % 2, j = at / 140 % 70, b = at / 140 / 70;
             inputs_store(&t.args->v, b, j, h, c, c == j);
@@ -149,12 +158,18 @@ static void test_misuse(void **state)
         attn_status status;
         const char *says;
     } list[] = {
-        {offsetof(attn_dropout_mask_args, struct_size), 8, 4, ATTN_ERR_INVALID_ARGUMENT, "struct_size = 4"},
-        {offsetof(attn_dropout_mask_args, keep.dtype), 4, ATTN_F32, ATTN_ERR_INVALID_ARGUMENT, "keep.dtype = 2"},
-        {offsetof(attn_dropout_mask_args, keep.data), 8, 0, ATTN_ERR_INVALID_ARGUMENT, "keep.data is NULL"},
-        {offsetof(attn_dropout_mask_args, keep.stride[2]), 8, 0, ATTN_ERR_INVALID_ARGUMENT, "keep.stride[2] = 0"},
-        {offsetof(attn_dropout_mask_args, keep.shape[2]), 8, INT64_C(1) << 33, ATTN_ERR_OVERFLOW, "keep has 85899345"},
-        {offsetof(attn_dropout_mask_args, dropout_p), 8, -1, ATTN_ERR_INVALID_ARGUMENT, "dropout_p = "},
+        {offsetof(attn_dropout_mask_args, struct_size), 8, 4, ATTN_ERR_INVALID_ARGUMENT,
+         "struct_size = 4"},
+        {offsetof(attn_dropout_mask_args, keep.dtype), 4, ATTN_F32, ATTN_ERR_INVALID_ARGUMENT,
+         "keep.dtype = 2"},
+        {offsetof(attn_dropout_mask_args, keep.data), 8, 0, ATTN_ERR_INVALID_ARGUMENT,
+         "keep.data is NULL"},
+        {offsetof(attn_dropout_mask_args, keep.stride[2]), 8, 0, ATTN_ERR_INVALID_ARGUMENT,
+         "keep.stride[2] = 0"},
+        {offsetof(attn_dropout_mask_args, keep.shape[2]), 8, INT64_C(1) << 33, ATTN_ERR_OVERFLOW,
+         "keep has 85899345"},
+        {offsetof(attn_dropout_mask_args, dropout_p), 8, -1, ATTN_ERR_INVALID_ARGUMENT,
+         "dropout_p = "},
     };
     (void)state;
     memset(keep, 0xFF, sizeof keep);

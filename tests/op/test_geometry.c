@@ -1,10 +1,11 @@
 /*
- * test_geometry.c: which keys a row sees by causality, windows, ALiBi positions and lengths, and what else changes a
- * score: contract, cases B32 .. B39, B44 .. B48.
+ * test_geometry.c: which keys a row sees by causality, windows, ALiBi positions and lengths, and
+ * what else changes a score: contract, cases B32 .. B39, B44 .. B48.
  */
 #include "trial.h"
 
-/* The number of keys that row i sees: all scores are equal, so LSE = score + ln(count). 0 for an empty row. */
+/* The number of keys that row i sees: all scores are equal, so LSE = score + ln(count). 0 for an
+ * empty row. */
 static double seen(const trial *t, int64_t i)
 {
     double score = 0.25 * (double)t->p.d / sqrt((double)t->p.d), lse = trial_lse(t, 0, i, 0);
@@ -75,7 +76,8 @@ static void b35_window_of_one(void **state)
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("n=130 hq=2 d=24 dtype=%s window_left=0 window_right=0 lse=1", dtypes[n]);
+        trial t =
+            trial_open("n=130 hq=2 d=24 dtype=%s window_left=0 window_right=0 lse=1", dtypes[n]);
         trial_check(&t);
         size_t size = attn_dtype_size(t.p.dtype);
         assert_memory_equal(t.args->o.data, t.args->v.data, 130 * 2 * 24 * size);
@@ -119,7 +121,8 @@ static void b37_negative_bounds(void **state)
     assert_seen(EQUAL "n=40 window_left=-3 window_right=5", 40, five_to_the_right);
     assert_seen(EQUAL "n=40 window_left=9223372036854775807 window_right=5", 40, five_to_the_right);
     assert_seen(EQUAL "n=40 window_left=30 window_right=-1", 40, thirty_to_the_left);
-    assert_seen(EQUAL "n=40 window_left=30 window_right=9223372036854775806", 40, thirty_to_the_left);
+    assert_seen(EQUAL "n=40 window_left=30 window_right=9223372036854775806", 40,
+                thirty_to_the_left);
 }
 
 /* 16 keys in use of 256: the others have no weight. */
@@ -146,7 +149,8 @@ static void b39_many_keys(void **state)
     trial_run(&t);
     trial u = trial_open("nq=2 nk=1024 hq=1 d=4 dtype=f32 lse=1");
     tensor_copy(&u.args->q, &t.args->q);
-    attn_tensor k = tensor_slice(t.args->k, 1, 35840, 1024), v = tensor_slice(t.args->v, 1, 35840, 1024);
+    attn_tensor k = tensor_slice(t.args->k, 1, 35840, 1024),
+                v = tensor_slice(t.args->v, 1, 35840, 1024);
     tensor_copy(&u.args->k, &k);
     tensor_copy(&u.args->v, &v);
     trial_check(&u);
@@ -167,8 +171,10 @@ static void b44_alibi_in_decoding(void **state)
     tensor_fill(&full.args->alibi_slopes, 0.5);
     trial_check(&step);
     trial_check(&full);
-    assert_near(trial_lse(&step, 0, 0, 0), log(1 + exp(-0.5) + exp(-1) + exp(-1.5) + exp(-2)), 1e-6);
-    assert_near(trial_lse(&full, 0, 2, 0), log(1 + 2 * exp(-0.5) + 2 * exp(-1)), 1e-6); /* to both sides */
+    assert_near(trial_lse(&step, 0, 0, 0), log(1 + exp(-0.5) + exp(-1) + exp(-1.5) + exp(-2)),
+                1e-6);
+    /* to both sides */
+    assert_near(trial_lse(&full, 0, 2, 0), log(1 + 2 * exp(-0.5) + 2 * exp(-1)), 1e-6);
     assert_true(trial_lse(&step, 0, 0, 0) == trial_lse(&full, 0, 4, 0));
     for (int64_t c = 0; c < 8; c++) {
         assert_true(trial_o(&step, 0, 0, 0, c) == trial_o(&full, 0, 4, 0, c));
@@ -240,12 +246,18 @@ static void b48_sink(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b32_alignment),           cmocka_unit_test(b33_no_mask_is_not_causal),
-        cmocka_unit_test(b35_window_of_one),       cmocka_unit_test(b36_rows_outside_the_window),
-        cmocka_unit_test(b37_negative_bounds),     cmocka_unit_test(b38_short_sequence_in_a_long_tensor),
-        cmocka_unit_test(b39_many_keys),           cmocka_unit_test(b44_alibi_in_decoding),
-        cmocka_unit_test(b45_slopes_of_48_heads),  cmocka_unit_test(b46_saturated_softcap),
-        cmocka_unit_test(b47_softcap_before_bias), cmocka_unit_test(b48_sink),
+        cmocka_unit_test(b32_alignment),
+        cmocka_unit_test(b33_no_mask_is_not_causal),
+        cmocka_unit_test(b35_window_of_one),
+        cmocka_unit_test(b36_rows_outside_the_window),
+        cmocka_unit_test(b37_negative_bounds),
+        cmocka_unit_test(b38_short_sequence_in_a_long_tensor),
+        cmocka_unit_test(b39_many_keys),
+        cmocka_unit_test(b44_alibi_in_decoding),
+        cmocka_unit_test(b45_slopes_of_48_heads),
+        cmocka_unit_test(b46_saturated_softcap),
+        cmocka_unit_test(b47_softcap_before_bias),
+        cmocka_unit_test(b48_sink),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /*
- * test_grad_accuracy.c: the numbers of the contract for gradients (A4, B103a), N = 1024, d = 64: the RMSE of 16-bit
- * gradients at most 1.05 times that of rounding the exact ones once, on N(0, 1) and with outliers, when delta comes
- * from an O in f32; and what it is when O was stored in 16 bits, or where P and dS are rounded. Each number is printed.
- * One run on the best table: tests of bits tie the others to it.
+ * test_grad_accuracy.c: the numbers of the contract for gradients (A4, B103a), N = 1024, d = 64:
+ * the RMSE of 16-bit gradients at most 1.05 times that of rounding the exact ones once, on N(0, 1)
+ * and with outliers, when delta comes from an O in f32; and what it is when O was stored in 16
+ * bits, or where P and dS are rounded. Each number is printed. One run on the best table: tests of
+ * bits tie the others to it.
  */
 #include "errors.h"
 #include "grad_errors.h"
@@ -26,13 +27,14 @@ static grad_errors measure(const char *line)
     grad_errors e;
     char sentence[256];
     assert_true(runs_once(&t.tensors.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
-    assert_true(grad_runs_once(&t.tensors.grad, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(
+        grad_runs_once(&t.tensors.grad, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
     grad_errors_measure(&t.tensors.grad, &e);
     print_message("%s:", line);
     for (int n = 0; n <= ORACLE_DV; n++) {
         print_message(" %s rmse %.3g (rounding once %.3g, ratio %.3f) c %.2g;",
-                      grad_errors_name((enum oracle_gradient)n), e.rmse[n], e.rmse_once[n], e.rmse[n] / e.rmse_once[n],
-                      e.c[n]);
+                      grad_errors_name((enum oracle_gradient)n), e.rmse[n], e.rmse_once[n],
+                      e.rmse[n] / e.rmse_once[n], e.c[n]);
         assert_true(e.c[n] <= allowed);
     }
     print_message("\n");
@@ -61,7 +63,8 @@ static void test_16_bits(void **state)
 static void test_fast(void **state)
 {
     (void)state;
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f16"), f = measure("n=1024 hq=1 d=64 dtype=bf16");
+    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f16"),
+                f = measure("n=1024 hq=1 d=64 dtype=bf16");
     for (int n = 0; n <= ORACLE_DV; n++) {
         assert_true(e.rmse[n] <= 1.05 * e.rmse_once[n] && f.rmse[n] <= 1.45 * f.rmse_once[n]);
     }
@@ -73,7 +76,8 @@ static void b103a_outliers(void **state)
     (void)state;
     assert_floor("n=1024 hq=1 d=64 dtype=f16 inputs=outlier");
     assert_floor("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier precise=1"); /* why there is o_f32 */
+    /* why there is o_f32 */
+    grad_errors e = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier precise=1");
     assert_true(e.rmse[ORACLE_DK] > 1.3 * e.rmse_once[ORACLE_DK]);
 }
 
@@ -81,7 +85,8 @@ static void b103a_outliers(void **state)
 static void test_f32(void **state)
 {
     (void)state;
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f32"), f = measure("n=1024 hq=1 d=64 dtype=f32 inputs=outlier");
+    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f32"),
+                f = measure("n=1024 hq=1 d=64 dtype=f32 inputs=outlier");
     for (int n = 0; n <= ORACLE_DV; n++) {
         assert_true(e.rmse[n] <= 1e-7 && f.rmse[n] <= 1e-6);
     }

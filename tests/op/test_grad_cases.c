@@ -1,6 +1,7 @@
 /*
- * test_grad_cases.c: gradients where they went wrong elsewhere: rows without keys, scores far from 0, strides of 0 and
- * below, gradients asked for one by one, many runs (contract, cases B16, B46, B69, B101 to B104).
+ * test_grad_cases.c: gradients where they went wrong elsewhere: rows without keys, scores far from
+ * 0, strides of 0 and below, gradients asked for one by one, many runs (contract, cases B16, B46,
+ * B69, B101 to B104).
  */
 #include "grad_trial.h"
 #include "oracle.h"
@@ -8,7 +9,8 @@
 static bool all_finite(const attn_tensor *t)
 {
     for (int64_t at = 0; at < t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]; at++) {
-        int64_t c = at % t->shape[3], h = at / t->shape[3] % t->shape[2], rest = at / t->shape[3] / t->shape[2];
+        int64_t c = at % t->shape[3], h = at / t->shape[3] % t->shape[2],
+                rest = at / t->shape[3] / t->shape[2];
         if (!isfinite(oracle_element(t, rest / t->shape[1], rest % t->shape[1], h, c))) {
             return false;
         }
@@ -23,7 +25,8 @@ static void assert_finite_gradients(const trial *t)
     assert_true(all_finite(&t->tensors.grad.dv));
 }
 
-/* B103: rows without a visible key, by mask or geometry, with LSE = -inf, and with an LSE of -1e30. */
+/* B103: rows without a visible key, by mask or geometry, with LSE = -inf, and with an LSE of
+ * -1e30. */
 static void b103_rows_without_keys(void **state)
 {
     static const char *const lines[] = {"nq=20 nk=5 causal=1",
@@ -34,8 +37,8 @@ static void b103_rows_without_keys(void **state)
                                         "nq=20 nk=20 scale=-1e29"};
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
-        trial t =
-            trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n], n % 2 ? "f32" : "bf16", n % 3 == 0);
+        trial t = trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n],
+                             n % 2 ? "f32" : "bf16", n % 3 == 0);
         if (n == 5) {
             tensor_fill(&t.tensors.grad.q, 1);
             tensor_fill(&t.tensors.grad.k, 1);
@@ -48,13 +51,15 @@ static void b103_rows_without_keys(void **state)
         assert_finite_gradients(&t);
         for (int64_t at = 0; at < 20 * 2 * 8; at++) {
             bool empty = isinf(oracle_element(&t.tensors.grad.lse, 0, at / 16, at / 8 % 2, 0));
-            assert_true(!empty || oracle_element(&t.tensors.grad.dq, 0, at / 16, at / 8 % 2, at % 8) == 0);
+            assert_true(!empty ||
+                        oracle_element(&t.tensors.grad.dq, 0, at / 16, at / 8 % 2, at % 8) == 0);
         }
         trial_close(&t);
     }
 }
 
-/* B16: inputs of 5e8 and scores of 1e18: dV is dO of the rows whose largest score the key has; dQ and dK are finite. */
+/* B16: inputs of 5e8 and scores of 1e18: dV is dO of the rows whose largest score the key has; dQ
+ * and dK are finite. */
 static void b16_huge_scores(void **state)
 {
     trial t = trial_open("hq=1 nq=50 nk=50 d=64 dtype=f32 pass=backward");
@@ -72,8 +77,8 @@ static void b16_huge_scores(void **state)
     trial_close(&t);
 }
 
-/* B101: one row, all scores shifted by -128. B102: q 5, k 3 in f16. B46: saturated softcaps. B69: many more rows than
- * keys. */
+/* B101: one row, all scores shifted by -128. B102: q 5, k 3 in f16. B46: saturated softcaps. B69:
+ * many more rows than keys. */
 static void b_scores_of_all_sizes(void **state)
 {
     static const char *const lines[] = {
@@ -120,11 +125,13 @@ static void test_views(void **state)
 /* Each gradient alone has the bits that it has among all. */
 static void one_by_one(const char *bias)
 {
-    const char *line = "hq=4 hkv=2 nq=120 nk=70 d=8 dtype=f32 causal=1 d_bias=f32 pass=backward bias=";
+    const char *line =
+        "hq=4 hkv=2 nq=120 nk=70 d=8 dtype=f32 causal=1 d_bias=f32 pass=backward bias=";
     trial all = trial_open("%s%s", line, bias), some = trial_open("%s%s", line, bias);
     attn_backward_args *a = &all.tensors.grad, *b = &some.tensors.grad, full = *b;
-    attn_tensor *const mine[] = {&a->dq, &a->dk, &a->dv, &a->d_bias}, *const theirs[] = {&b->dq, &b->dk, &b->dv,
-                                                                                         &b->d_bias};
+    attn_tensor *const mine[] = {&a->dq, &a->dk, &a->dv, &a->d_bias}, *const theirs[] = {
+                                                                          &b->dq, &b->dk, &b->dv,
+                                                                          &b->d_bias};
     grad_trial_check(&all);
     grad_trial_forward(&some);
     for (int n = 0; n < 16; n++) {
@@ -162,14 +169,16 @@ enum { RUNS = 200 };
 
 static void two_hundred_runs(const char *bias)
 {
-    const char *line = "b=2 hq=3 nq=130 nk=200 d=16 dtype=f32 d_bias=f32 dropout=0.1 pass=backward bias=";
+    const char *line =
+        "b=2 hq=3 nq=130 nk=200 d=16 dtype=f32 d_bias=f32 dropout=0.1 pass=backward bias=";
     trial t = trial_open("%s%s", line, bias);
     char sentence[256];
     size_t bytes;
     grad_trial_check(&t);
     unsigned char *first = NULL;
     for (int n = 0; n < RUNS; n++) {
-        assert_true(grad_runs_once(&t.tensors.grad, NULL, 1 + n % 7, (enum runs_poison)(n % RUNS_POISONS), sentence,
+        assert_true(grad_runs_once(&t.tensors.grad, NULL, 1 + n % 7,
+                                   (enum runs_poison)(n % RUNS_POISONS), sentence,
                                    sizeof sentence));
         unsigned char *bits = grad_runs_copy(&t.tensors.grad, &bytes);
         first = first ? first : bits;

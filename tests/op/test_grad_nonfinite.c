@@ -1,21 +1,23 @@
 /*
- * test_grad_nonfinite.c: NaN and infinities in the inputs of the backward pass (contract C4): what sees them is
- * poisoned, and nothing else is.
+ * test_grad_nonfinite.c: NaN and infinities in the inputs of the backward pass (contract C4): what
+ * sees them is poisoned, and nothing else is.
  */
 #include "grad_trial.h"
 #include "oracle.h"
 #include "tables.h"
 
-/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`; or, with some slack, nearly: on
- * tables with bits of their own the careful way sums in another order. */
+/* Rows of `got` that are to be NaN throughout are, the others have the bits of `clean`; or, with
+ * some slack, nearly: on tables with bits of their own the careful way sums in another order. */
 static void assert_poisoned(const attn_tensor *got, const attn_tensor *clean, double slack,
                             bool (*poisoned)(int64_t i, int64_t c))
 {
     for (int64_t at = 0; at < got->shape[1] * got->shape[2] * got->shape[3]; at++) {
-        int64_t c = at % got->shape[3], h = at / got->shape[3] % got->shape[2], i = at / got->shape[3] / got->shape[2];
+        int64_t c = at % got->shape[3], h = at / got->shape[3] % got->shape[2],
+                i = at / got->shape[3] / got->shape[2];
         double x = oracle_element(got, 0, i, h, c), y = oracle_element(clean, 0, i, h, c);
         if (poisoned(i, c) ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
-            fail_msg("row %lld column %lld: %g, without the NaN %g", (long long)i, (long long)c, x, y);
+            fail_msg("row %lld column %lld: %g, without the NaN %g", (long long)i, (long long)c, x,
+                     y);
         }
     }
 }
@@ -80,16 +82,19 @@ static void backward_on(trial *t, const char *table)
     if (table == NULL) {
         grad_trial_backward(t);
     } else {
-        assert_true(grad_runs_once(&t->tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+        assert_true(
+            grad_runs_once(&t->tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
     }
 }
 
-/* A NaN in row 30 of dO, under a causal mask: dQ of that row, dK of the keys it sees, and that column of their dV. A
- * NaN in row 30 of V: dQ of the rows from 30 on, which see it, and dK of that key. */
+/* A NaN in row 30 of dO, under a causal mask: dQ of that row, dK of the keys it sees, and that
+ * column of their dV. A NaN in row 30 of V: dQ of the rows from 30 on, which see it, and dK of that
+ * key. */
 static void poisons_what_sees_it(const char *dtype, const char *table, bool ones)
 {
     const char *line = "hq=2 nq=100 nk=100 d=8 dtype=%s causal=1 pass=backward";
-    trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype), v = trial_open(line, dtype);
+    trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype),
+          v = trial_open(line, dtype);
     const attn_backward_args *a = &clean.tensors.grad, *b = &d_o.tensors.grad, *c = &v.tensors.grad;
     const double slack = table ? 0x1p-6 : 0;
     forward_on(&clean, table);
@@ -122,12 +127,14 @@ static void c4_a_nan_poisons_what_sees_it(void **state)
     }
 }
 
-/* Row 30 of Q is NaN, or key 30, and so is the LSE of row 30, or of all rows from it on: a NaN in their dQ, in dK and
- * dV of the keys they see and in the gradients of bias there; whatever they do not see is as it was. The group is as
- * wide as a strip, so that on some tables all rows of a strip see the same keys. */
+/* Row 30 of Q is NaN, or key 30, and so is the LSE of row 30, or of all rows from it on: a NaN in
+ * their dQ, in dK and dV of the keys they see and in the gradients of bias there; whatever they do
+ * not see is as it was. The group is as wide as a strip, so that on some tables all rows of a strip
+ * see the same keys. */
 static void nan_rows(const char *dtype, const char *bias, const char *table, bool key)
 {
-    const char *line = "hq=32 hkv=1 nq=40 nk=40 d=8 dtype=%s causal=1 bias=%s d_bias=f32 pass=backward";
+    const char *line =
+        "hq=32 hkv=1 nq=40 nk=40 d=8 dtype=%s causal=1 bias=%s d_bias=f32 pass=backward";
     trial clean = trial_open(line, dtype, bias), t = trial_open(line, dtype, bias);
     const attn_backward_args *a = &clean.tensors.grad, *b = &t.tensors.grad;
     const double slack = table ? 0x1p-5 : 0;
@@ -143,11 +150,13 @@ static void nan_rows(const char *dtype, const char *bias, const char *table, boo
     assert_poisoned(&b->dv, &a->dv, slack, key ? all : up_to_30);
     for (int64_t i = 0; i < b->d_bias.shape[2]; i++) {
         for (int64_t j = 0; j < 40; j++) {
-            const bool nan = b->d_bias.shape[2] == 1 ? key || j <= 30 : (key ? i >= 30 : i == 30) && j <= i;
-            const double x = oracle_element(&b->d_bias, 0, 0, i, j), y = oracle_element(&a->d_bias, 0, 0, i, j);
+            const bool nan =
+                b->d_bias.shape[2] == 1 ? key || j <= 30 : (key ? i >= 30 : i == 30) && j <= i;
+            const double x = oracle_element(&b->d_bias, 0, 0, i, j),
+                         y = oracle_element(&a->d_bias, 0, 0, i, j);
             if (nan ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
-                fail_msg("%s %s: d_bias of query %lld, key %lld: %g, without the NaN %g", table ? table : "usual bits",
-                         bias, (long long)i, (long long)j, x, y);
+                fail_msg("%s %s: d_bias of query %lld, key %lld: %g, without the NaN %g",
+                         table ? table : "usual bits", bias, (long long)i, (long long)j, x, y);
             }
         }
     }
@@ -157,7 +166,8 @@ static void nan_rows(const char *dtype, const char *bias, const char *table, boo
 
 static void c4_nan_rows_poison_what_they_see(void **state)
 {
-    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"}, *const biases[] = {"k", "qk", "hqk"};
+    static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"}, *const biases[] = {"k", "qk",
+                                                                                          "hqk"};
     int own;
     const char *const *tables = tables_own_bits(&own);
     (void)state;
@@ -166,8 +176,8 @@ static void c4_nan_rows_poison_what_they_see(void **state)
     }
 }
 
-/* A NaN makes some of a call's items go the careful way, and which items there are depends on the threads: on tables
- * where that way has bits of its own, only what would be NaN has them. */
+/* A NaN makes some of a call's items go the careful way, and which items there are depends on the
+ * threads: on tables where that way has bits of its own, only what would be NaN has them. */
 static void c7_a_nan_and_threads(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
@@ -180,9 +190,11 @@ static void c7_a_nan_and_threads(void **state)
         size_t bytes;
         inputs_store(&t.tensors.grad.v, 0, 290, 0, 2, (double)NAN);
         forward_on(&t, tables[n / 3]);
-        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence, sizeof sentence));
+        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence,
+                                   sizeof sentence));
         unsigned char *one = grad_runs_copy(&t.tensors.grad, &bytes);
-        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 3, RUNS_ONES, sentence, sizeof sentence));
+        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 3, RUNS_ONES, sentence,
+                                   sizeof sentence));
         unsigned char *three = grad_runs_copy(&t.tensors.grad, &bytes);
         assert_memory_equal(one, three, bytes);
         free(one);
@@ -191,8 +203,9 @@ static void c7_a_nan_and_threads(void **state)
     }
 }
 
-/* A key of -inf whose scores are all -inf: P is 0, so its dK and dV are 0 too, however many lanes of a strip are rows;
- * with a softcap they are finite. (Where numbers are sums of parts, an infinity is NaN.) */
+/* A key of -inf whose scores are all -inf: P is 0, so its dK and dV are 0 too, however many lanes
+ * of a strip are rows; with a softcap they are finite. (Where numbers are sums of parts, an
+ * infinity is NaN.) */
 static void an_infinite_key(void **state)
 {
     (void)state;
@@ -207,7 +220,8 @@ static void an_infinite_key(void **state)
             grad_trial_forward(&t);
             grad_trial_backward(&t);
             for (int64_t c = 0; c < 8; c++) {
-                const double dk = oracle_element(&g->dk, 0, 7, 0, c), dv = oracle_element(&g->dv, 0, 7, 0, c);
+                const double dk = oracle_element(&g->dk, 0, 7, 0, c),
+                             dv = oracle_element(&g->dv, 0, 7, 0, c);
                 assert_true(dk == 0 && (capped ? isfinite(dv) : dv == 0));
             }
             trial_close(&t);
@@ -215,10 +229,12 @@ static void an_infinite_key(void **state)
     }
 }
 
-/* What nobody sees may hold anything: keys behind a boolean mask, rows and keys beyond the lengths. */
+/* What nobody sees may hold anything: keys behind a boolean mask, rows and keys beyond the
+ * lengths. */
 static void c4_what_is_masked_has_no_influence(void **state)
 {
-    const char *line = "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
+    const char *line =
+        "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
     trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
     attn_backward_args *g = &spoilt.tensors.grad;
     (void)state;

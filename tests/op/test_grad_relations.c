@@ -1,12 +1,13 @@
 /*
- * test_grad_relations.c: what must hold for gradients without an oracle: central differences of the library's own
- * forward pass in f64 (R15), the contract's relations R8 to R11, and gradients of parts of the keys.
+ * test_grad_relations.c: what must hold for gradients without an oracle: central differences of the
+ * library's own forward pass in f64 (R15), the contract's relations R8 to R11, and gradients of
+ * parts of the keys.
  */
 #include "grad_trial.h"
 #include "oracle.h"
 #include "tables.h"
 
-/* ---- R15: central differences ---------------------------------------------------------------------------------- */
+/* ---- R15: central differences ---------------------------------------------------------------- */
 
 /* L = sum dO O + sum dLSE LSE */
 static double loss(trial *t)
@@ -62,9 +63,12 @@ static void r15_central_differences(void **state)
         "b=2 hq=4 hkv=2 nq=9 nk=20 d=5 dv=7",
         "hq=2 nq=30 nk=70 d=8 causal=1 scale=-0.4 d_lse=1",
         "hq=2 nq=20 nk=40 d=8 softcap=0.8 window_left=9 window_right=3 d_lse=1",
-        "b=2 hq=4 hkv=2 nq=9 nk=20 d=5 bias=f64:hq alibi=h sinks=h d_bias=f64 d_alibi=1 d_sinks=1 d_lse=1",
-        "hq=2 nq=9 nk=20 d=5 bias=f64:qk alibi=1 sinks=bh d_bias=f64 d_alibi=1 d_sinks=1 mask=qk softcap=2 dropout=.3",
-        "lens_q=5,0,9 lens_k=20,3,7 hq=2 d=5 bias=f64:k sinks=h d_bias=f64 d_sinks=1 d_lse=1 causal=1 dropout=0.1",
+        "b=2 hq=4 hkv=2 nq=9 nk=20 d=5 bias=f64:hq alibi=h sinks=h d_bias=f64 d_alibi=1 d_sinks=1 "
+        "d_lse=1",
+        "hq=2 nq=9 nk=20 d=5 bias=f64:qk alibi=1 sinks=bh d_bias=f64 d_alibi=1 d_sinks=1 mask=qk "
+        "softcap=2 dropout=.3",
+        "lens_q=5,0,9 lens_k=20,3,7 hq=2 d=5 bias=f64:k sinks=h d_bias=f64 d_sinks=1 d_lse=1 "
+        "causal=1 dropout=0.1",
     };
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
@@ -81,29 +85,33 @@ static void r15_central_differences(void **state)
     }
 }
 
-/* ---- R8: a sequence alone, in a padded batch, in a varlen call ------------------------------------------------- */
+/* ---- R8: a sequence alone, in a padded batch, in a varlen call ------------------------------- */
 
-static void copy_sequence(const trial *to, int64_t b, const trial *from, int64_t q_at, int64_t k_at, int64_t nq,
-                          int64_t nk)
+static void copy_sequence(const trial *to, int64_t b, const trial *from, int64_t q_at, int64_t k_at,
+                          int64_t nq, int64_t nk)
 {
     const attn_backward_args *f = &from->tensors.grad, *g = &to->tensors.grad;
-    const attn_tensor *pairs[4][2] = {{&f->q, &g->q}, {&f->d_o, &g->d_o}, {&f->k, &g->k}, {&f->v, &g->v}};
+    const attn_tensor *pairs[4][2] = {
+        {&f->q, &g->q}, {&f->d_o, &g->d_o}, {&f->k, &g->k}, {&f->v, &g->v}};
     for (int n = 0; n < 4; n++) {
         attn_tensor source = tensor_slice(*pairs[n][0], 1, n < 2 ? q_at : k_at, n < 2 ? nq : nk);
-        attn_tensor target = tensor_slice(tensor_slice(*pairs[n][1], 0, b, 1), 1, 0, n < 2 ? nq : nk);
+        attn_tensor target =
+            tensor_slice(tensor_slice(*pairs[n][1], 0, b, 1), 1, 0, n < 2 ? nq : nk);
         tensor_copy(&target, &source);
     }
 }
 
 static void r8_batches(void **state)
 {
-    static const int64_t nq[] = {20, 3, 40}, nk[] = {70, 9, 130}, q_at[] = {0, 20, 23}, k_at[] = {0, 70, 79};
+    static const int64_t nq[] = {20, 3, 40}, nk[] = {70, 9, 130}, q_at[] = {0, 20, 23},
+                         k_at[] = {0, 70, 79};
     static const char *const dtypes[] = {"f64", "f32", "bf16"};
     (void)state;
     for (int n = 0; n < 3; n++) {
         const char *line = "hq=4 hkv=2 d=16 causal=1 pass=backward dtype=";
         trial varlen = trial_open("lens_q=20,3,40 lens_k=70,9,130 %s%s", line, dtypes[n]);
-        trial padded = trial_open("b=3 nq=45 nk=140 used_q=20,3,40 used_k=70,9,130 %s%s", line, dtypes[n]);
+        trial padded =
+            trial_open("b=3 nq=45 nk=140 used_q=20,3,40 used_k=70,9,130 %s%s", line, dtypes[n]);
         tensor_fill(&padded.tensors.grad.k, (double)NAN); /* padding may hold anything */
         tensor_fill(&padded.tensors.grad.v, (double)NAN);
         tensor_fill(&padded.tensors.grad.d_o, (double)NAN);
@@ -118,13 +126,17 @@ static void r8_batches(void **state)
             copy_sequence(&alone, 0, &varlen, q_at[s], k_at[s], nq[s], nk[s]);
             grad_trial_forward(&alone);
             grad_trial_backward(&alone);
-            const attn_backward_args *a = &alone.tensors.grad, *v = &varlen.tensors.grad, *p = &padded.tensors.grad;
+            const attn_backward_args *a = &alone.tensors.grad, *v = &varlen.tensors.grad,
+                                     *p = &padded.tensors.grad;
             const attn_tensor *rows[3][3] = {
                 {&a->dq, &v->dq, &p->dq}, {&a->dk, &v->dk, &p->dk}, {&a->dv, &v->dv, &p->dv}};
             for (int i = 0; i < 3; i++) {
-                attn_tensor in_varlen = tensor_slice(*rows[i][1], 1, i ? k_at[s] : q_at[s], i ? nk[s] : nq[s]);
-                attn_tensor in_batch = tensor_slice(tensor_slice(*rows[i][2], 0, s, 1), 1, 0, i ? nk[s] : nq[s]);
-                attn_tensor rest = tensor_slice(tensor_slice(*rows[i][2], 0, s, 1), 1, i ? nk[s] : nq[s], 5);
+                attn_tensor in_varlen =
+                    tensor_slice(*rows[i][1], 1, i ? k_at[s] : q_at[s], i ? nk[s] : nq[s]);
+                attn_tensor in_batch =
+                    tensor_slice(tensor_slice(*rows[i][2], 0, s, 1), 1, 0, i ? nk[s] : nq[s]);
+                attn_tensor rest =
+                    tensor_slice(tensor_slice(*rows[i][2], 0, s, 1), 1, i ? nk[s] : nq[s], 5);
                 attn_tensor zero = tensor_slice(*rows[i][0], 1, 0, 1);
                 assert_same_tensor(rows[i][0], &in_varlen);
                 assert_same_tensor(rows[i][0], &in_batch);
@@ -141,7 +153,7 @@ static void r8_batches(void **state)
     }
 }
 
-/* ---- R9, R10, R11 ---------------------------------------------------------------------------------------------- */
+/* ---- R9, R10, R11 ---------------------------------------------------------------------------- */
 
 /* dV does not depend on V. */
 static void r9_dv_without_v(void **state)
@@ -166,8 +178,8 @@ static double column_sum(const attn_tensor *t, int64_t h, int64_t c)
     return sum;
 }
 
-/* Rows of dS sum to 0: so do the keys' gradients if all queries are equal; and if all keys are, dQ is 0. Rows of P sum
- * to 1: dV sums to the dO of rows that see a key. */
+/* Rows of dS sum to 0: so do the keys' gradients if all queries are equal; and if all keys are, dQ
+ * is 0. Rows of P sum to 1: dV sums to the dO of rows that see a key. */
 static void r10_r11_sums(void **state)
 {
     trial t = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
@@ -177,26 +189,30 @@ static void r10_r11_sums(void **state)
     for (int64_t h = 0; h < 2; h++) {
         for (int64_t c = 0; c < 16; c++) {
             assert_near(column_sum(&t.tensors.grad.dk, h, c), 0, 70 * 0x1p-20);
-            assert_near(column_sum(&t.tensors.grad.dv, h, c), column_sum(&t.tensors.grad.d_o, h, c), 70 * 0x1p-20);
+            assert_near(column_sum(&t.tensors.grad.dv, h, c), column_sum(&t.tensors.grad.d_o, h, c),
+                        70 * 0x1p-20);
         }
     }
     trial_close(&t);
     trial u = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 inputs=equal pass=backward");
     grad_trial_check(&u);
     for (int64_t at = 0; at < 70 * 2 * 16; at++) {
-        assert_near(oracle_element(&u.tensors.grad.dq, 0, at / 32, at / 16 % 2, at % 16), 0, 0x1p-20);
+        assert_near(oracle_element(&u.tensors.grad.dq, 0, at / 32, at / 16 % 2, at % 16), 0,
+                    0x1p-20);
     }
     trial_close(&u);
 }
 
-/* ---- d_bias in the shape of the scores ------------------------------------------------------------------------- */
+/* ---- d_bias in the shape of the scores ------------------------------------------------------- */
 
-/* In a varlen call it is summed over sequences, otherwise it is written as it comes up: of one sequence the same. */
+/* In a varlen call it is summed over sequences, otherwise it is written as it comes up: of one
+ * sequence the same. */
 static void test_bias_summed_or_written(void **state)
 {
     static const char *const lines[] = {
         "hq=4 hkv=2 d=16 dtype=f32 causal=1 bias=hqk d_bias=f32 pass=backward scale=-0.3",
-        "hq=2 d=8 dtype=f64 window_left=70 window_right=3 bias=f64:hqk d_bias=f32 dropout=0.2 pass=backward",
+        "hq=2 d=8 dtype=f64 window_left=70 window_right=3 bias=f64:hqk d_bias=f32 dropout=0.2 "
+        "pass=backward",
         "hq=2 d=8 dtype=bf16 softcap=3 bias=f16:hqk d_bias=f16 pass=backward",
     };
     (void)state;
@@ -215,9 +231,10 @@ static void test_bias_summed_or_written(void **state)
     }
 }
 
-/* ---- parts of the keys, as in a ring --------------------------------------------------------------------------- */
+/* ---- parts of the keys, as in a ring --------------------------------------------------------- */
 
-/* Keys 0 .. 127 and 128 .. 199 apart, with o and lse of all: dK and dV are the same bits, dQ is the sum. */
+/* Keys 0 .. 127 and 128 .. 199 apart, with o and lse of all: dK and dV are the same bits, dQ is the
+ * sum. */
 static void test_parts_of_the_keys(void **state)
 {
     trial all = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
@@ -230,7 +247,8 @@ static void test_parts_of_the_keys(void **state)
         attn_backward_args a = *g;
         a.k = tensor_slice(g->k, 1, first, n), a.v = tensor_slice(g->v, 1, first, n);
         a.dq = sum.tensors.grad.dq;
-        a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n), a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
+        a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n),
+        a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
         assert_int_equal(attn_backward(tables_context(tables_usual(), 2), &a), ATTN_OK);
         for (int64_t at = 0; at < 50 * 4 * 16; at++) { /* what is left of dQ */
             int64_t i = at / 64, h = at / 16 % 4, c = at % 16;

@@ -1,9 +1,11 @@
 /*
- * test_gradients.c: whole backward passes over files of problem lines, against the oracle: test_gradients FILE...
+ * test_gradients.c: whole backward passes over files of problem lines, against the oracle:
+ * test_gradients FILE...
  *
- * Each problem runs with its tensors ending right before an inaccessible page and starting right after one, in every
- * way of grad_runs.h; all bits must be equal, nothing but the gradients' elements written, and the error within the
- * bound of grad_runs_judge. No cmocka: this runs under emulators of other processors as well.
+ * Each problem runs with its tensors ending right before an inaccessible page and starting right
+ * after one, in every way of grad_runs.h; all bits must be equal, nothing but the gradients'
+ * elements written, and the error within the bound of grad_runs_judge. No cmocka: this runs under
+ * emulators of other processors as well.
  */
 #include "grad_runs.h"
 #include "outputs.h"
@@ -75,7 +77,9 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
             first = bits;
         } else {
             if (ok && memcmp(first, bits, bytes) != 0) {
-                snprintf(sentence, size, "other bits when tensors start after a page than when they end before one");
+                snprintf(
+                    sentence, size,
+                    "other bits when tensors start after a page than when they end before one");
                 ok = false;
             }
             free(bits);
@@ -112,7 +116,8 @@ static bool visit(void *user, const problem *given)
     p.lse = true;
     problem_print(&p, current, sizeof current);
     tally->problems++;
-    if (!run_problem(&p, &error, sentence, sizeof sentence) || !run_own_bits(&p, sentence, sizeof sentence)) {
+    if (!run_problem(&p, &error, sentence, sizeof sentence) ||
+        !run_own_bits(&p, sentence, sizeof sentence)) {
         printf("FAIL %s\n     %s\n", current, sentence);
         tally->failures++;
     } else if (error > tally->worst) {
@@ -136,8 +141,9 @@ int main(int argc, char **argv)
             printf("FAIL %s\n", error);
             tally.failures++;
         }
-        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n", argv[i], tally.problems,
-               tables, tally.failures, tally.worst, tally.worst_line[0] ? " in " : "", tally.worst_line);
+        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n",
+               argv[i], tally.problems, tables, tally.failures, tally.worst,
+               tally.worst_line[0] ? " in " : "", tally.worst_line);
         failures += tally.failures + (tally.problems == 0);
     }
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

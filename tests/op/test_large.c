@@ -1,7 +1,8 @@
 /*
- * test_large.c: problems whose counts, sizes or addresses do not fit in 16, 31 or 32 bits: contract, cases B59, B61,
- * B62, B63 and promise M6. Each runs once or twice, on two threads, and is judged on a sample of rows. Tensors wider
- * than memory are sparse mappings of which few pages are touched.
+ * test_large.c: problems whose counts, sizes or addresses do not fit in 16, 31 or 32 bits:
+ * contract, cases B59, B61, B62, B63 and promise M6. Each runs once or twice, on two threads, and
+ * is judged on a sample of rows. Tensors wider than memory are sparse mappings of which few pages
+ * are touched.
  */
 #include "trial.h"
 
@@ -10,7 +11,8 @@
 /* More than 65535 sequences, heads or rows; once, since it is large. */
 static void b59_many(void **state)
 {
-    static const char *const lines[] = {"b=100000 hq=1 n=10 d=16", "b=1 hq=65537 n=4 d=8", "b=1 hq=1 nq=65537 nk=3 d=8",
+    static const char *const lines[] = {"b=100000 hq=1 n=10 d=16", "b=1 hq=65537 n=4 d=8",
+                                        "b=1 hq=1 nq=65537 nk=3 d=8",
                                         "b=1 hq=65537 hkv=1 n=4 d=8 causal=1"};
     (void)state;
     for (int n = 0; n < 4; n++) {
@@ -48,12 +50,13 @@ static void b63_large_batch(void **state)
     trial_close(&t);
 }
 
-/* ---- addresses beyond 2^31 and 2^32 elements ------------------------------------------------------------------- */
+/* ---- addresses beyond 2^31 and 2^32 elements ------------------------------------------------- */
 
 /* Address space without memory until it is written; 0 bytes read as 0. */
 static void *sparse(size_t bytes)
 {
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
         print_message("SKIPPED: no address space of %zu bytes\n", bytes);
         skip();
@@ -72,8 +75,8 @@ static attn_tensor spread(attn_tensor from, int axis, int64_t stride, size_t *by
     return t;
 }
 
-/* Spreads one tensor of the problem; the result must have the bits of the plain call. An output is compared through
- * its spread view. */
+/* Spreads one tensor of the problem; the result must have the bits of the plain call. An output is
+ * compared through its spread view. */
 static void assert_spread_is_plain(const char *line, size_t member, int axis, int64_t stride)
 {
     trial plain = trial_open("%s", line), t = trial_open("%s", line);
@@ -95,7 +98,8 @@ static void assert_spread_is_plain(const char *line, size_t member, int axis, in
 
 static const int64_t beyond_31 = (INT64_C(1) << 31) + 128, beyond_32 = (INT64_C(1) << 32) + 64;
 
-/* Three rows of queries and of bias, each 2^31 + 128 elements from the last; a mask of more than 2^31 elements. */
+/* Three rows of queries and of bias, each 2^31 + 128 elements from the last; a mask of more than
+ * 2^31 elements. */
 static void b62_rows_far_apart(void **state)
 {
     static const char *const line = "nq=3 nk=40 hq=2 d=8 dtype=f16 bias=f16:qk mask=hqk lse=1";
@@ -109,7 +113,8 @@ static void b62_rows_far_apart(void **state)
 /* M6: every tensor along every axis, beyond 2^32 elements. */
 static void m6_every_tensor(void **state)
 {
-    static const char *const line = "b=2 nq=3 nk=5 hq=2 d=3 dtype=f16 bias=f16:bhqk alibi=bh sinks=bh lse=1 row_max=1";
+    static const char *const line =
+        "b=2 nq=3 nk=5 hq=2 d=3 dtype=f16 bias=f16:bhqk alibi=bh sinks=bh lse=1 row_max=1";
     (void)state;
     for (int axis = 0; axis < 4; axis++) {
         SPREAD(line, q, axis, beyond_32);
@@ -133,7 +138,8 @@ static void m6_negative(void **state)
     (void)state;
     attn_tensor far = spread(t.args->k, 1, beyond_31, &bytes);
     for (int64_t j = 0; j < 5; j++) {
-        attn_tensor to = tensor_slice(far, 1, j, 1), from = tensor_slice(plain.args->k, 1, 4 - j, 1);
+        attn_tensor to = tensor_slice(far, 1, j, 1),
+                    from = tensor_slice(plain.args->k, 1, 4 - j, 1);
         tensor_copy(&to, &from);
     }
     t.args->k = tensor_slice(far, 1, 4, 5);

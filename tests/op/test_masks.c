@@ -1,6 +1,7 @@
 /*
- * test_masks.c: boolean masks, biases and rows without keys: contract, cases B22 .. B28, B40 .. B43, B49. Geometry
- * (causal, windows, lengths) is test_geometry.c, NaN in masked places test_nonfinite.c.
+ * test_masks.c: boolean masks, biases and rows without keys: contract, cases B22 .. B28, B40 ..
+ * B43, B49. Geometry (causal, windows, lengths) is test_geometry.c, NaN in masked places
+ * test_nonfinite.c.
  */
 #include "trial.h"
 
@@ -49,10 +50,15 @@ static void b23_least_finite_bias(void **state)
     (void)state;
     for (int n = 0; n < 2; n++) {
         const char *dtype = n ? "bf16" : "f32";
-        trial t = trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
-        trial u = trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
+        trial t =
+            trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
+        trial u =
+            trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
         for (int64_t j = 0; j < 441; j++) {
-            inputs_store(&t.args->bias, 0, 0, 0, j, j >= 128 ? 0 : n ? -3.38953138925e38 : -(double)FLT_MAX);
+            inputs_store(&t.args->bias, 0, 0, 0, j,
+                         j >= 128 ? 0
+                         : n      ? -3.38953138925e38
+                                  : -(double)FLT_MAX);
             inputs_store(&u.args->bias, 0, 0, 0, j, j >= 128 ? 0 : -(double)INFINITY);
         }
         trial_run(&t);
@@ -89,7 +95,8 @@ static void b25_band_by_bias(void **state)
     (void)state;
     for (int64_t i = 0; i < 640; i++) {
         for (int64_t j = 0; j < 640; j++) {
-            inputs_store(&t.args->bias, 0, 0, i, j, i - j >= 0 && i - j <= 9 ? 0 : -(double)INFINITY);
+            inputs_store(&t.args->bias, 0, 0, i, j,
+                         i - j >= 0 && i - j <= 9 ? 0 : -(double)INFINITY);
         }
     }
     trial_check(&t);
@@ -115,11 +122,12 @@ static void b28_scalar_false(void **state)
     }
 }
 
-/* A mask or bias that is broadcast gives the bits of the same one written out (B = H = 3: no axis can be taken for
- * another). */
+/* A mask or bias that is broadcast gives the bits of the same one written out (B = H = 3: no axis
+ * can be taken for another). */
 static void b40_b41_broadcast(void **state)
 {
-    static const char *const axes[] = {"1", "b", "h", "q", "k", "bk", "hqk", "bhk", "bqk", "bh", "qk"};
+    static const char *const axes[] = {"1",   "b",   "h",   "q",  "k", "bk",
+                                       "hqk", "bhk", "bqk", "bh", "qk"};
     (void)state;
     for (size_t n = 0; n < sizeof axes / sizeof axes[0]; n++) {
         for (int bias = 0; bias < 2; bias++) {
@@ -136,7 +144,8 @@ static void b40_b41_broadcast(void **state)
     }
 }
 
-/* Narrow biases: -inf has no influence, -65504 next to none, and what overflows to +inf gives NaN in its row only. */
+/* Narrow biases: -inf has no influence, -65504 next to none, and what overflows to +inf gives NaN
+ * in its row only. */
 static void b42_bias_types(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", "f64"};
@@ -148,7 +157,8 @@ static void b42_bias_types(void **state)
             inputs_store(&t.args->bias, 0, 0, 0, j, -(double)INFINITY);
             inputs_store(&t.args->bias, 0, 0, 2, j, -65504);
         }
-        inputs_store(&t.args->bias, 0, 0, 1, 66, n == 0 ? (double)INFINITY : 1e39); /* f64: a finite 1e39 */
+        /* f64: a finite 1e39 */
+        inputs_store(&t.args->bias, 0, 0, 1, 66, n == 0 ? (double)INFINITY : 1e39);
         trial_run(&t);
         for (int64_t i = 0; i < 4; i++) {
             assert_true(isnan(trial_o(&t, 0, i, 0, 5)) == (i == 1));
@@ -159,8 +169,8 @@ static void b42_bias_types(void **state)
     }
 }
 
-/* 600 tokens in segments 0-127, 128-255, 256-383, 543-599; the hole 384-542 sees nothing. Segments that start at a
- * key block have the bits of separate calls, the last is within the bound. */
+/* 600 tokens in segments 0-127, 128-255, 256-383, 543-599; the hole 384-542 sees nothing. Segments
+ * that start at a key block have the bits of separate calls, the last is within the bound. */
 static void b43_block_diagonal(void **state)
 {
     static const int64_t start[] = {0, 128, 256, 543}, end[] = {128, 256, 384, 600};
@@ -198,7 +208,8 @@ static void b43_block_diagonal(void **state)
 static void b49_a_mask_is_forgotten(void **state)
 {
     trial fresh = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3");
-    trial masked = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3 mask=bhqk bias=qk alibi=h sinks=h");
+    trial masked = trial_open(
+        "b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3 mask=bhqk bias=qk alibi=h sinks=h");
     (void)state;
     trial_run(&masked);
     memset(&masked.args->mask, 0, sizeof masked.args->mask);

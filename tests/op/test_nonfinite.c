@@ -1,6 +1,7 @@
 /*
- * test_nonfinite.c: NaN and infinities (contract C4). In a place that a row does not see, whatever hides it, they
- * change no bit of that row; in a place that it sees they poison that row. The oracle says which rows are which.
+ * test_nonfinite.c: NaN and infinities (contract C4). In a place that a row does not see, whatever
+ * hides it, they change no bit of that row; in a place that it sees they poison that row. The
+ * oracle says which rows are which.
  */
 #include "trial.h"
 
@@ -48,8 +49,8 @@ static void test_a_key_that_some_rows_see(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
         for (int value = 0; value < 3; value++) {
-            trial t =
-                trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s", dtypes[(n + (size_t)value) % 4], hidden_from_some[n]);
+            trial t = trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s",
+                                 dtypes[(n + (size_t)value) % 4], hidden_from_some[n]);
             poison_key_65(&t.args->v, leftovers[value]);
             trial_check(&t);
             int poisoned = count_nan_rows(&t);
@@ -59,14 +60,15 @@ static void test_a_key_that_some_rows_see(void **state)
     }
 }
 
-/* The same on tables with bits of their own; as wide as a group is there, all rows of a strip see the same keys, fewer
- * than others of their block. */
+/* The same on tables with bits of their own; as wide as a group is there, all rows of a strip see
+ * the same keys, fewer than others of their block. */
 static void test_a_key_that_some_rows_see_on_tiles(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     (void)state;
     for (size_t n = 0; n < 3 * sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
-        trial t = trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s", dtypes[n % 3], hidden_from_some[n / 3]);
+        trial t =
+            trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s", dtypes[n % 3], hidden_from_some[n / 3]);
         poison_key_65(&t.args->v, (double)NAN);
         trial_check_own_bits(&t);
         trial_close(&t);
@@ -79,7 +81,8 @@ static void test_a_key_that_some_rows_see_on_tiles(void **state)
     }
 }
 
-/* NaN in K: a row that sees it is NaN throughout, its LSE too; the others have the bits of clean keys. */
+/* NaN in K: a row that sees it is NaN throughout, its LSE too; the others have the bits of clean
+ * keys. */
 static void test_a_nan_key(void **state)
 {
     (void)state;
@@ -123,7 +126,8 @@ static void hide_from_60_on(trial *t)
     attn_tensor *tensors[] = {&t->args->mask, &t->args->bias};
     for (int n = 0; n < 2; n++) {
         if (tensors[n]->data != NULL) {
-            attn_tensor shown = tensor_slice(*tensors[n], 3, 0, 60), hidden = tensor_slice(*tensors[n], 3, 60, 40);
+            attn_tensor shown = tensor_slice(*tensors[n], 3, 0, 60),
+                        hidden = tensor_slice(*tensors[n], 3, 60, 40);
             tensor_fill(&shown, n == 0);
             tensor_fill(&hidden, n == 0 ? 0 : -(double)INFINITY);
         }
@@ -136,11 +140,12 @@ static void test_keys_that_no_row_sees(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof hidden_from_all / sizeof hidden_from_all[0]; n++) {
         for (int value = 0; value < 4; value++) { /* the fourth time finite */
-            trial clean =
-                trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s", dtypes[n % 4], hidden_from_all[n]);
-            trial t =
-                trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s", dtypes[n % 4], hidden_from_all[n]);
-            attn_tensor k = tensor_slice(t.args->k, 1, 60, 40), v = tensor_slice(t.args->v, 1, 60, 40);
+            trial clean = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s",
+                                     dtypes[n % 4], hidden_from_all[n]);
+            trial t = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s", dtypes[n % 4],
+                                 hidden_from_all[n]);
+            attn_tensor k = tensor_slice(t.args->k, 1, 60, 40),
+                        v = tensor_slice(t.args->v, 1, 60, 40);
             tensor_fill(&k, value < 3 ? leftovers[value] : 3e4);
             tensor_fill(&v, value < 3 ? leftovers[2 - value] : 3e4);
             hide_from_60_on(&clean);
@@ -157,8 +162,10 @@ static void test_keys_that_no_row_sees(void **state)
 /* NaN in Q: its own row and head, no other; nothing if the row is not in use. */
 static void test_nan_queries(void **state)
 {
-    trial clean = trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
-    trial t = trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
+    trial clean =
+        trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
+    trial t =
+        trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
     (void)state;
     inputs_store(&t.args->q, 0, 7, 2, 5, (double)NAN);
     inputs_store(&t.args->q, 1, 30, 1, 0, (double)NAN); /* beyond the length */
@@ -178,13 +185,15 @@ static void test_rows_outside_sequences(void **state)
 {
     trial clean = trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
     trial t = trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
-    int32_t cu_q[] = {5, 20, 20, 55}, cu_k[] = {10, 30, 30, 110}; /* rows 0-4, 55-59; keys 0-9, 110-119 */
+    /* rows 0-4, 55-59; keys 0-9, 110-119 */
+    int32_t cu_q[] = {5, 20, 20, 55}, cu_k[] = {10, 30, 30, 110};
     (void)state;
     t.args->cu_seqlens_q = clean.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 4, 1, 1, 1);
     t.args->cu_seqlens_k = clean.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 4, 1, 1, 1);
     attn_tensor *tensors[] = {&t.args->k, &t.args->v};
     for (int n = 0; n < 2; n++) {
-        attn_tensor before = tensor_slice(*tensors[n], 1, 0, 10), after = tensor_slice(*tensors[n], 1, 110, 10);
+        attn_tensor before = tensor_slice(*tensors[n], 1, 0, 10),
+                    after = tensor_slice(*tensors[n], 1, 110, 10);
         tensor_fill(&before, (double)NAN);
         tensor_fill(&after, (double)INFINITY);
     }
@@ -199,9 +208,12 @@ static void test_rows_outside_sequences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_key_that_some_rows_see), cmocka_unit_test(test_a_nan_key),
-        cmocka_unit_test(test_keys_that_no_row_sees),    cmocka_unit_test(test_nan_queries),
-        cmocka_unit_test(test_rows_outside_sequences),   cmocka_unit_test(test_a_key_that_some_rows_see_on_tiles),
+        cmocka_unit_test(test_a_key_that_some_rows_see),
+        cmocka_unit_test(test_a_nan_key),
+        cmocka_unit_test(test_keys_that_no_row_sees),
+        cmocka_unit_test(test_nan_queries),
+        cmocka_unit_test(test_rows_outside_sequences),
+        cmocka_unit_test(test_a_key_that_some_rows_see_on_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

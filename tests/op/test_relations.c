@@ -1,6 +1,6 @@
 /*
- * test_relations.c: what must hold between calls, without an oracle: the contract's metamorphic relations for the
- * forward pass, R1 .. R4, R6 .. R8 and R12 .. R14. (R5: test_splits.c.)
+ * test_relations.c: what must hold between calls, without an oracle: the contract's metamorphic
+ * relations for the forward pass, R1 .. R4, R6 .. R8 and R12 .. R14. (R5: test_splits.c.)
  */
 #include "trial.h"
 
@@ -19,7 +19,8 @@ static const char *const kinds[] = {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* Calls visit for the flat index of each element of o. */
-static void each_o(const trial *t, void (*visit)(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c))
+static void each_o(const trial *t,
+                   void (*visit)(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c))
 {
     const int64_t *n = t->args->o.shape;
     for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
@@ -48,8 +49,8 @@ static void is_constant(const trial *t, int64_t b, int64_t i, int64_t h, int64_t
     assert_near(trial_o(t, b, i, h, c), is_empty_row(t, b, i, h) ? 0 : -1.75, 1.75 * slack(t));
 }
 
-/* V = 1 gives 1 exactly, since products and probabilities are then summed alike; any other constant is exact but for
- * the rounding of its products. */
+/* V = 1 gives 1 exactly, since products and probabilities are then summed alike; any other constant
+ * is exact but for the rounding of its products. */
 static void r1_constant_values(void **state)
 {
     (void)state;
@@ -94,9 +95,11 @@ static void assert_close(const trial *a, const trial *b, double shift)
 {
     for (int64_t i = 0; i < a->p.nq; i++) {
         for (int64_t h = 0; h < a->p.hq; h++) {
-            assert_near(trial_lse(a, 0, i, h), trial_lse(b, 0, i, h) + shift, 2 * lse_bound(fabs(shift) + 10));
+            assert_near(trial_lse(a, 0, i, h), trial_lse(b, 0, i, h) + shift,
+                        2 * lse_bound(fabs(shift) + 10));
             for (int64_t c = 0; c < a->p.dv; c++) {
-                assert_near(trial_o(a, 0, i, h, c), trial_o(b, 0, i, h, c), 7 * lse_bound(fabs(shift) + 10));
+                assert_near(trial_o(a, 0, i, h, c), trial_o(b, 0, i, h, c),
+                            7 * lse_bound(fabs(shift) + 10));
             }
         }
     }
@@ -109,8 +112,10 @@ static void r3_permuted_keys(void **state)
           u = trial_open("nq=30 nk=300 hq=2 d=24 dtype=f32 lse=1");
     (void)state;
     for (int64_t j = 0; j < 300; j++) {
-        attn_tensor k = tensor_slice(u.args->k, 1, j * 149 % 300, 1), v = tensor_slice(u.args->v, 1, j * 149 % 300, 1);
-        attn_tensor from_k = tensor_slice(t.args->k, 1, j, 1), from_v = tensor_slice(t.args->v, 1, j, 1);
+        attn_tensor k = tensor_slice(u.args->k, 1, j * 149 % 300, 1),
+                    v = tensor_slice(u.args->v, 1, j * 149 % 300, 1);
+        attn_tensor from_k = tensor_slice(t.args->k, 1, j, 1),
+                    from_v = tensor_slice(t.args->v, 1, j, 1);
         tensor_copy(&k, &from_k);
         tensor_copy(&v, &from_v);
     }
@@ -144,11 +149,14 @@ static void r6_shared_heads(void **state)
     static const int groups[] = {2, 3, 6};
     (void)state;
     for (int n = 0; n < 12; n++) {
-        const char *line = "b=2 nq=31 nk=100 hq=6 hkv=%d d=16 dtype=%s causal=1 window_left=70 bias=f16:hqk lse=1";
+        const char *line =
+            "b=2 nq=31 nk=100 hq=6 hkv=%d d=16 dtype=%s causal=1 window_left=70 bias=f16:hqk lse=1";
         int group = groups[n / 4];
-        trial gqa = trial_open(line, 6 / group, dtypes[n % 4]), mha = trial_open(line, 6, dtypes[n % 4]);
+        trial gqa = trial_open(line, 6 / group, dtypes[n % 4]),
+              mha = trial_open(line, 6, dtypes[n % 4]);
         for (int64_t h = 0; h < 6; h++) {
-            attn_tensor k = tensor_slice(mha.args->k, 2, h, 1), v = tensor_slice(mha.args->v, 2, h, 1);
+            attn_tensor k = tensor_slice(mha.args->k, 2, h, 1),
+                        v = tensor_slice(mha.args->v, 2, h, 1);
             attn_tensor from_k = tensor_slice(gqa.args->k, 2, h / group, 1);
             attn_tensor from_v = tensor_slice(gqa.args->v, 2, h / group, 1);
             tensor_copy(&k, &from_k);
@@ -168,10 +176,13 @@ static void r7_padding(void **state)
     static const int lengths[] = {61, 100, 500};
     (void)state;
     for (int n = 0; n < 12; n++) {
-        trial exact = trial_open("nq=20 nk=60 hq=2 d=16 dtype=%s causal=1 lse=1 row_max=1", dtypes[n % 4]);
-        trial padded = trial_open("nq=20 nk=%d hq=2 d=16 dtype=%s causal=1 used_k=60 lse=1 row_max=1", lengths[n / 4],
-                                  dtypes[n % 4]);
-        attn_tensor *from[] = {&exact.args->k, &exact.args->v}, *to[] = {&padded.args->k, &padded.args->v};
+        trial exact =
+            trial_open("nq=20 nk=60 hq=2 d=16 dtype=%s causal=1 lse=1 row_max=1", dtypes[n % 4]);
+        trial padded =
+            trial_open("nq=20 nk=%d hq=2 d=16 dtype=%s causal=1 used_k=60 lse=1 row_max=1",
+                       lengths[n / 4], dtypes[n % 4]);
+        attn_tensor *from[] = {&exact.args->k, &exact.args->v},
+                    *to[] = {&padded.args->k, &padded.args->v};
         for (int i = 0; i < 2; i++) {
             attn_tensor used = tensor_slice(*to[i], 1, 0, 60);
             tensor_fill(to[i], (double)NAN);
@@ -185,22 +196,27 @@ static void r7_padding(void **state)
     }
 }
 
-/* Sequences alone, in a padded batch, in that batch backwards, and in a varlen call: the same bits. */
+/* Sequences alone, in a padded batch, in that batch backwards, and in a varlen call: the same
+ * bits. */
 static void r8_batches(void **state)
 {
-    static const int64_t nq[] = {20, 3, 40}, nk[] = {70, 9, 64}, q_at[] = {0, 20, 23}, k_at[] = {0, 70, 79};
+    static const int64_t nq[] = {20, 3, 40}, nk[] = {70, 9, 64}, q_at[] = {0, 20, 23},
+                         k_at[] = {0, 70, 79};
     (void)state;
     for (int n = 0; n < 4; n++) {
         const char *dtype = dtypes[n];
-        trial varlen = trial_open("lens_q=20,3,40 lens_k=70,9,64 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1", dtype);
-        trial padded =
-            trial_open("b=3 nq=40 nk=70 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 used_q=40,3,20 used_k=64,9,70", dtype);
+        trial varlen = trial_open(
+            "lens_q=20,3,40 lens_k=70,9,64 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1", dtype);
+        trial padded = trial_open(
+            "b=3 nq=40 nk=70 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 used_q=40,3,20 used_k=64,9,70",
+            dtype);
         trial_check(&varlen);
         for (int s = 0; s < 3; s++) { /* sequence s of varlen is sequence 2 - s of the batch */
             attn_tensor *from[] = {&varlen.args->q, &varlen.args->k, &varlen.args->v};
             attn_tensor *to[] = {&padded.args->q, &padded.args->k, &padded.args->v};
             for (int i = 0; i < 3; i++) {
-                attn_tensor source = tensor_slice(*from[i], 1, i ? k_at[s] : q_at[s], i ? nk[s] : nq[s]);
+                attn_tensor source =
+                    tensor_slice(*from[i], 1, i ? k_at[s] : q_at[s], i ? nk[s] : nq[s]);
                 attn_tensor row = tensor_slice(*to[i], 0, 2 - s, 1);
                 row = tensor_slice(row, 1, 0, i ? nk[s] : nq[s]);
                 tensor_copy(&row, &source);
@@ -208,8 +224,8 @@ static void r8_batches(void **state)
         }
         trial_run(&padded);
         for (int s = 0; s < 3; s++) {
-            trial alone =
-                trial_open("nq=%d nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1", (int)nq[s], (int)nk[s], dtype);
+            trial alone = trial_open("nq=%d nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1",
+                                     (int)nq[s], (int)nk[s], dtype);
             alone.args->q = tensor_slice(varlen.args->q, 1, q_at[s], nq[s]);
             alone.args->k = tensor_slice(varlen.args->k, 1, k_at[s], nk[s]);
             alone.args->v = tensor_slice(varlen.args->v, 1, k_at[s], nk[s]);
@@ -217,7 +233,8 @@ static void r8_batches(void **state)
             for (int64_t at = 0; at < nq[s] * 64; at++) {
                 int64_t i = at / 64, h = at / 16 % 4, c = at % 16;
                 double o = trial_o(&alone, 0, i, h, c);
-                assert_true(o == trial_o(&varlen, 0, q_at[s] + i, h, c) && o == trial_o(&padded, 2 - s, i, h, c));
+                assert_true(o == trial_o(&varlen, 0, q_at[s] + i, h, c) &&
+                            o == trial_o(&padded, 2 - s, i, h, c));
                 assert_true(trial_lse(&alone, 0, i, h) == trial_lse(&padded, 2 - s, i, h));
                 assert_true(trial_lse(&alone, 0, i, h) == trial_lse(&varlen, 0, q_at[s] + i, h));
             }
@@ -235,7 +252,8 @@ static void r12_power_of_two(void **state)
     for (int n = 0; n < 8; n++) {
         const char *line = "nq=30 nk=100 hq=2 d=24 dtype=%s scale=%s lse=1 %s";
         const char *more = n / 4 ? "softcap=4" : "";
-        trial t = trial_open(line, dtypes[n % 4], "0.25", more), u = trial_open(line, dtypes[n % 4], "0.03125", more);
+        trial t = trial_open(line, dtypes[n % 4], "0.25", more),
+              u = trial_open(line, dtypes[n % 4], "0.03125", more);
         for (int64_t at = 0; at < 30 * 2 * 24; at++) {
             double q = inputs_value(INPUTS_NORMAL, 5, INPUTS_Q, at);
             inputs_store(&t.args->q, 0, at / 48, at / 24 % 2, at % 24, q);
@@ -249,14 +267,17 @@ static void r12_power_of_two(void **state)
     }
 }
 
-/* Any layout gives the bits of the plain one. (K and V of layout=strided are broadcast over heads: not the same.) */
+/* Any layout gives the bits of the plain one. (K and V of layout=strided are broadcast over heads:
+ * not the same.) */
 static void r13_layouts(void **state)
 {
     static const char *const layouts[] = {"bhsd", "gap", "qkv", "bshd offset=3"};
     (void)state;
     for (int n = 0; n < 16; n++) {
-        const char *line = "b=2 n=50 hq=3 d=24 dtype=%s causal=1 mask=bqk bias=f16:hqk lse=1 layout=%s";
-        trial plain = trial_open(line, dtypes[n % 4], "bshd"), other = trial_open(line, dtypes[n % 4], layouts[n / 4]);
+        const char *line =
+            "b=2 n=50 hq=3 d=24 dtype=%s causal=1 mask=bqk bias=f16:hqk lse=1 layout=%s";
+        trial plain = trial_open(line, dtypes[n % 4], "bshd"),
+              other = trial_open(line, dtypes[n % 4], layouts[n / 4]);
         trial_run(&plain);
         trial_run(&other);
         assert_same_outputs(&plain, &other);
@@ -273,7 +294,8 @@ static void r14_decoding(void **state)
         trial full = trial_open("n=140 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h", dtypes[n]);
         trial_check(&full);
         for (int i = 0; i < 140; i += 9) {
-            trial step = trial_open("nq=1 nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h", i + 1, dtypes[n]);
+            trial step = trial_open("nq=1 nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h",
+                                    i + 1, dtypes[n]);
             step.args->q = tensor_slice(full.args->q, 1, i, 1);
             step.args->k = tensor_slice(full.args->k, 1, 0, i + 1);
             step.args->v = tensor_slice(full.args->v, 1, 0, i + 1);
@@ -293,11 +315,16 @@ static void r14_decoding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(r1_constant_values), cmocka_unit_test(r2_between_the_least_and_the_largest),
-        cmocka_unit_test(r3_permuted_keys),   cmocka_unit_test(r4_constant_bias),
-        cmocka_unit_test(r6_shared_heads),    cmocka_unit_test(r7_padding),
-        cmocka_unit_test(r8_batches),         cmocka_unit_test(r12_power_of_two),
-        cmocka_unit_test(r13_layouts),        cmocka_unit_test(r14_decoding),
+        cmocka_unit_test(r1_constant_values),
+        cmocka_unit_test(r2_between_the_least_and_the_largest),
+        cmocka_unit_test(r3_permuted_keys),
+        cmocka_unit_test(r4_constant_bias),
+        cmocka_unit_test(r6_shared_heads),
+        cmocka_unit_test(r7_padding),
+        cmocka_unit_test(r8_batches),
+        cmocka_unit_test(r12_power_of_two),
+        cmocka_unit_test(r13_layouts),
+        cmocka_unit_test(r14_decoding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

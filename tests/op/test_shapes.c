@@ -1,6 +1,6 @@
 /*
- * test_shapes.c: counts and sizes at their ends: contract, cases C (B51 .. B73) that are not mere problem lines (those
- * are in regress.txt). Large ones: test_large.c.
+ * test_shapes.c: counts and sizes at their ends: contract, cases C (B51 .. B73) that are not mere
+ * problem lines (those are in regress.txt). Large ones: test_large.c.
  */
 #include "trial.h"
 
@@ -9,8 +9,9 @@
 /* Success, and not a byte written: not even the guard of an empty tensor is touched. */
 static void b51_nothing_to_do(void **state)
 {
-    static const char *const lines[] = {"b=0 nq=4 nk=4 hq=2 d=8 lse=1", "b=2 nq=0 nk=4 hq=2 d=8 lse=1",
-                                        "b=2 nq=4 nk=4 hq=0 hkv=0 d=8 lse=1", "lens_q=0,0 lens_k=3,0 hq=2 d=8 lse=1"};
+    static const char *const lines[] = {
+        "b=0 nq=4 nk=4 hq=2 d=8 lse=1", "b=2 nq=0 nk=4 hq=2 d=8 lse=1",
+        "b=2 nq=4 nk=4 hq=0 hkv=0 d=8 lse=1", "lens_q=0,0 lens_k=3,0 hq=2 d=8 lse=1"};
     (void)state;
     for (int n = 0; n < 4; n++) {
         trial t = trial_open("%s dtype=f32", lines[n]);
@@ -25,17 +26,19 @@ static void b51_nothing_to_do(void **state)
     }
 }
 
-/* Outputs without elements take no time and no memory, whatever their other extents and those of the inputs. The
- * alarm's signal would end the process. */
+/* Outputs without elements take no time and no memory, whatever their other extents and those of
+ * the inputs. The alarm's signal would end the process. */
 static void nothing_to_do_at_huge_extents(void **state)
 {
     static const struct {
         int64_t b, nq, nk, hq, hkv, d, dv;
     } cases[] = {
-        {1, 1000000000000, 7, 0, 1, 64, 64}, {1, 1000000000000, 7, 0, 0, 64, 64},     {1, 1000000000000, 7, 2, 1, 0, 0},
-        {1, 1000000000000, 7, 2, 1, 8, 0},   {1000000000000, 5, 7, 2, 1, 0, 0},       {1000000000000, 0, 7, 2, 1, 8, 8},
-        {0, 1000000000000, 7, 2, 1, 8, 8},   {1, 0, 1000000000000, 2, 1, 64, 64},     {1000000000000, 0, 0, 2, 1, 8, 8},
-        {1, 5, 1000000000000, 2, 1, 0, 0},   {1, 1000000000000, 1 << 20, 1, 1, 8, 0},
+        {1, 1000000000000, 7, 0, 1, 64, 64},     {1, 1000000000000, 7, 0, 0, 64, 64},
+        {1, 1000000000000, 7, 2, 1, 0, 0},       {1, 1000000000000, 7, 2, 1, 8, 0},
+        {1000000000000, 5, 7, 2, 1, 0, 0},       {1000000000000, 0, 7, 2, 1, 8, 8},
+        {0, 1000000000000, 7, 2, 1, 8, 8},       {1, 0, 1000000000000, 2, 1, 64, 64},
+        {1000000000000, 0, 0, 2, 1, 8, 8},       {1, 5, 1000000000000, 2, 1, 0, 0},
+        {1, 1000000000000, 1 << 20, 1, 1, 8, 0},
     };
     static float zeros[64]; /* strides of 0: elements that are never read, or all the same */
     (void)state;
@@ -44,9 +47,12 @@ static void nothing_to_do_at_huge_extents(void **state)
         attn_forward_args a = {.struct_size = sizeof a, .flags = ATTN_CAUSAL};
         attn_plan plan = {.struct_size = sizeof plan};
         uint64_t workspace = 1;
-        a.q = (attn_tensor){zeros, {cases[n].b, cases[n].nq, cases[n].hq, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
-        a.k = (attn_tensor){zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
-        a.v = (attn_tensor){zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].dv}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.q = (attn_tensor){
+            zeros, {cases[n].b, cases[n].nq, cases[n].hq, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.k = (attn_tensor){
+            zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
+        a.v = (attn_tensor){
+            zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].dv}, {0, 0, 0, 1}, ATTN_F32, 0};
         a.o = a.q, a.o.shape[3] = cases[n].dv, a.o.data = NULL;
         assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
         assert_int_equal(attn_forward_plan(NULL, &a, &plan), ATTN_OK);
@@ -102,8 +108,8 @@ static void b60_many_sequences(void **state)
     trial_close(&t);
 }
 
-/* The workspace does not depend on the lengths; sizes that leave 64 bits are an error. Nothing is read: K and V lie
- * at an address that traps. */
+/* The workspace does not depend on the lengths; sizes that leave 64 bits are an error. Nothing is
+ * read: K and V lie at an address that traps. */
 static void b65_workspace_of_long_sequences(void **state)
 {
     trial t = trial_open("nq=1000 nk=1 hq=1 d=128 dtype=f16");
@@ -120,7 +126,8 @@ static void b65_workspace_of_long_sequences(void **state)
                          ATTN_OK); /* at once: tiles are not counted one by one */
         assert_true(plan.flops == 2.0 * 256 * 1000 * ldexp(1, bits));
     }
-    t.args->k.shape[1] = t.args->v.shape[1] = INT64_C(1) << 56; /* times the stride of 128 elements */
+    /* times the stride of 128 elements */
+    t.args->k.shape[1] = t.args->v.shape[1] = INT64_C(1) << 56;
     assert_int_equal(attn_forward_workspace(NULL, t.args, &bytes), ATTN_ERR_OVERFLOW);
     assert_int_equal(bytes, 0);
     trial_close(&t);
@@ -156,7 +163,8 @@ static void b73_workspace_of_short_sequences(void **state)
         cu[n] = 3 * n;
     }
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
-    trial t = trial_open("n=300 hq=1 d=64 dtype=f32"), u = trial_open("b=100 n=3 hq=1 d=64 dtype=f32");
+    trial t = trial_open("n=300 hq=1 d=64 dtype=f32"),
+          u = trial_open("b=100 n=3 hq=1 d=64 dtype=f32");
     assert_int_equal(attn_forward_workspace(context, t.args, &whole), ATTN_OK);
     t.args->cu_seqlens_q = t.args->cu_seqlens_k = attn_tensor_bshd(cu, ATTN_I32, 101, 1, 1, 1);
     assert_int_equal(attn_forward_workspace(context, t.args, &varlen), ATTN_OK);

@@ -1,15 +1,16 @@
 /*
- * test_sinks.c: attention sinks at the ends of the range of numbers. Ordinary ones are in test_geometry.c (B48), split
- * ones in test_splits.c, many others in the files of problem lines.
+ * test_sinks.c: attention sinks at the ends of the range of numbers. Ordinary ones are in
+ * test_geometry.c (B48), split ones in test_splits.c, many others in the files of problem lines.
  */
 #include "oracle.h"
 #include "trial.h"
 
-static const double gaps[] = {-1e4, -100, 0, 63, 65, 88, 89, 100, 150, 170, 300, 700, 720, 1000, 1395, 1e4};
+static const double gaps[] = {-1e4, -100, 0,   63,  65,  88,   89,   100,
+                              150,  170,  300, 700, 720, 1000, 1395, 1e4};
 enum { GAPS = sizeof gaps / sizeof gaps[0] };
 
-/* A sink may be so far above the scores that exp(sink - max) overflows, and O be a normal number all the same: with
- * v = 1e30 and a distance of 100 it is about 4e-14. One distance per head. */
+/* A sink may be so far above the scores that exp(sink - max) overflows, and O be a normal number
+ * all the same: with v = 1e30 and a distance of 100 it is about 4e-14. One distance per head. */
 static void sinks_far_above(void **state)
 {
     static const struct {
@@ -19,8 +20,9 @@ static void sinks_far_above(void **state)
     (void)state;
     for (int n = 0; n < 4; n++) {
         for (int score_step = 0; score_step < 2; score_step++) {
-            trial t = trial_open("nq=3 nk=70 hq=%d hkv=1 d=5 dv=9 dtype=%s sinks=h lse=1 row_max=1 softcap=%d", GAPS,
-                                 types[n].dtype, score_step * 50);
+            trial t = trial_open(
+                "nq=3 nk=70 hq=%d hkv=1 d=5 dv=9 dtype=%s sinks=h lse=1 row_max=1 softcap=%d", GAPS,
+                types[n].dtype, score_step * 50);
             tensor_fill(&t.args->v, types[n].v);
             for (int64_t h = 0; h < GAPS; h++) {
                 inputs_store(&t.args->sinks, 0, h, 0, 0, gaps[h]);
@@ -44,7 +46,8 @@ static void normal_output_of_an_overflowing_divisor(void **state)
     trial_close(&t);
 }
 
-/* A sink of NaN or +inf is a visible score like any other: its row is NaN (C4), the others are not. */
+/* A sink of NaN or +inf is a visible score like any other: its row is NaN (C4), the others are
+ * not. */
 static void sinks_that_are_no_numbers(void **state)
 {
     static const double values[] = {(double)NAN, (double)INFINITY};
@@ -80,8 +83,10 @@ static void rows_outside_every_sequence(void **state)
     t.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 3, 1, 1, 1);
     t.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 3, 1, 1, 1);
     trial_check(&t);
-    assert_true(trial_lse(&t, 0, 1, 0) == -(double)INFINITY && trial_lse(&t, 0, 9, 1) == -(double)INFINITY);
-    assert_true(trial_lse(&t, 0, 7, 1) == oracle_element(&t.args->sinks, 0, 1, 0, 0)); /* no key, but a sink */
+    assert_true(trial_lse(&t, 0, 1, 0) == -(double)INFINITY &&
+                trial_lse(&t, 0, 9, 1) == -(double)INFINITY);
+    /* no key, but a sink */
+    assert_true(trial_lse(&t, 0, 7, 1) == oracle_element(&t.args->sinks, 0, 1, 0, 0));
     trial_close(&t);
 }
 

@@ -1,6 +1,6 @@
 /*
- * test_softmax.c: the online softmax where it went wrong elsewhere: contract, cases A (B04 .. B19). Accuracy on
- * ordinary data is test_accuracy.c.
+ * test_softmax.c: the online softmax where it went wrong elsewhere: contract, cases A (B04 .. B19).
+ * Accuracy on ordinary data is test_accuracy.c.
  */
 #include "trial.h"
 
@@ -55,7 +55,8 @@ static void b07_long_context_in_16_bits(void **state)
 {
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=1 nk=200000 hq=1 d=4 dtype=%s inputs=equal scale=0 lse=1", n ? "bf16" : "f16");
+        trial t = trial_open("nq=1 nk=200000 hq=1 d=4 dtype=%s inputs=equal scale=0 lse=1",
+                             n ? "bf16" : "f16");
         tensor_fill(&t.args->v, 1);
         trial_run(&t);
         assert_true(trial_o(&t, 0, 0, 0, 3) == 1);
@@ -97,12 +98,16 @@ static void b09_masked_large_values(void **state)
 {
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=2 nk=100 hq=1 d=1 scale=1 lse=1 dtype=f32 %s=k", n ? "bias" : "mask");
+        trial t =
+            trial_open("nq=2 nk=100 hq=1 d=1 scale=1 lse=1 dtype=f32 %s=k", n ? "bias" : "mask");
         set_scores(&t, minus_20000);
         for (int64_t j = 0; j < 100; j++) {
             bool real = j % 10 == 3;
             inputs_store(&t.args->v, 0, j, 0, 0, real ? 1 : 1e30);
-            inputs_store(n ? &t.args->bias : &t.args->mask, 0, 0, 0, j, real ? n == 0 : n ? -(double)INFINITY : 0);
+            inputs_store(n ? &t.args->bias : &t.args->mask, 0, 0, 0, j,
+                         real ? n == 0
+                         : n  ? -(double)INFINITY
+                              : 0);
         }
         trial_run(&t);
         assert_near(trial_o(&t, 0, 1, 0, 0), 1, 0x1p-22);
@@ -134,8 +139,8 @@ static void b11_growing_maximum(void **state)
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 6; n++) {
-        trial t =
-            trial_open("nq=%d nk=4096 hq=1 d=1 dv=4 scale=5.5 dtype=%s lse=1 row_max=1", n < 3 ? 2 : 20, dtypes[n % 3]);
+        trial t = trial_open("nq=%d nk=4096 hq=1 d=1 dv=4 scale=5.5 dtype=%s lse=1 row_max=1",
+                             n < 3 ? 2 : 20, dtypes[n % 3]);
         tensor_fill(&t.args->q, 1);
         for (int64_t j = 0; j < 4096; j++) {
             inputs_store(&t.args->k, 0, j, 0, 0, (double)(j / 64));
@@ -152,7 +157,8 @@ static void b11_growing_maximum(void **state)
     }
 }
 
-/* The best table: what a row gives does not depend on how large the scores of the rows beside it are. */
+/* The best table: what a row gives does not depend on how large the scores of the rows beside it
+ * are. */
 static void large_rows_change_no_others(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
@@ -200,7 +206,8 @@ static void b15_all_scores_minus_infinity(void **state)
 {
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=3 nk=5000 hq=1 d=1 dtype=f32 scale=1 lse=1 row_max=1 %s", n ? "bias=k" : "");
+        trial t = trial_open("nq=3 nk=5000 hq=1 d=1 dtype=f32 scale=1 lse=1 row_max=1 %s",
+                             n ? "bias=k" : "");
         tensor_fill(&t.args->q, 1);
         tensor_fill(n ? &t.args->bias : &t.args->k, -(double)INFINITY);
         trial_run(&t);
@@ -273,7 +280,8 @@ static void b52_extreme_scales(void **state)
 {
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=3 nk=20 hq=1 d=1 dv=2 dtype=f32 scale=%s lse=1", n ? "9e15" : "1e-323");
+        trial t =
+            trial_open("nq=3 nk=20 hq=1 d=1 dv=2 dtype=f32 scale=%s lse=1", n ? "9e15" : "1e-323");
         double mean = 0;
         tensor_fill(&t.args->q, 1);
         for (int64_t j = 0; j < 20; j++) {
@@ -283,7 +291,8 @@ static void b52_extreme_scales(void **state)
         }
         trial_run(&t);
         assert_near(trial_o(&t, 0, 2, 0, 0), n ? 17 : mean, n ? 0 : 4e-6); /* 17 * 7 % 20 = 19 */
-        assert_near(trial_lse(&t, 0, 2, 0), n ? 9e15 * 19 : log(20), n ? lse_bound(9e15 * 19) : 1e-6);
+        assert_near(trial_lse(&t, 0, 2, 0), n ? 9e15 * 19 : log(20),
+                    n ? lse_bound(9e15 * 19) : 1e-6);
         trial_close(&t);
     }
 }

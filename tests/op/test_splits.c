@@ -1,6 +1,6 @@
 /*
- * test_splits.c: one range of keys in several calls, merged by attn_merge: contract, cases B27, B48, B84, B96 .. B98
- * and relation R5. (attn_merge by itself: tests/api/test_merge.c.)
+ * test_splits.c: one range of keys in several calls, merged by attn_merge: contract, cases B27,
+ * B48, B84, B96 .. B98 and relation R5. (attn_merge by itself: tests/api/test_merge.c.)
  */
 #include "oracle.h"
 #include "trial.h"
@@ -9,17 +9,22 @@
 static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
 {
     const attn_forward_args *whole = t->args;
-    int64_t rows = whole->q.shape[1], heads = whole->q.shape[2], dv = whole->v.shape[3], nk = whole->k.shape[1];
-    attn_tensor *part_o = calloc((size_t)splits, sizeof *part_o), *part_lse = calloc((size_t)splits, sizeof *part_lse);
-    attn_merge_args merge = {.struct_size = sizeof merge, .parts = splits, .part_o = part_o, .part_lse = part_lse};
+    int64_t rows = whole->q.shape[1], heads = whole->q.shape[2], dv = whole->v.shape[3],
+            nk = whole->k.shape[1];
+    attn_tensor *part_o = calloc((size_t)splits, sizeof *part_o),
+                *part_lse = calloc((size_t)splits, sizeof *part_lse);
+    attn_merge_args merge = {
+        .struct_size = sizeof merge, .parts = splits, .part_o = part_o, .part_lse = part_lse};
     for (int64_t n = 0; n < splits; n++) {
         int64_t first = nk * n / splits, last = nk * (n + 1) / splits;
         attn_forward_args a = *whole;
         a.k = tensor_slice(whole->k, 1, first, last - first);
         a.v = tensor_slice(whole->v, 1, first, last - first);
         a.mask = whole->mask.data ? tensor_slice(whole->mask, 3, first, last - first) : whole->mask;
-        part_o[n] = a.o = attn_tensor_bshd(calloc((size_t)(rows * heads * dv), 4), ATTN_F32, 1, rows, heads, dv);
-        part_lse[n] = a.lse = attn_tensor_bshd(calloc((size_t)(rows * heads), 4), ATTN_F32, 1, rows, heads, 1);
+        part_o[n] = a.o =
+            attn_tensor_bshd(calloc((size_t)(rows * heads * dv), 4), ATTN_F32, 1, rows, heads, dv);
+        part_lse[n] = a.lse =
+            attn_tensor_bshd(calloc((size_t)(rows * heads), 4), ATTN_F32, 1, rows, heads, 1);
         if (!(sinks_in_first && n == 0)) {
             memset(&a.sinks, 0, sizeof a.sinks);
         }
@@ -36,7 +41,8 @@ static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
     free(part_lse);
 }
 
-/* o within one part in 2^20 of sum p|v| (here at most the largest |v|), lse within A3 of the unsplit call. */
+/* o within one part in 2^20 of sum p|v| (here at most the largest |v|), lse within A3 of the
+ * unsplit call. */
 static void assert_same_as_whole(const trial *split, const trial *whole)
 {
     for (int64_t i = 0; i < whole->p.nq; i++) {
@@ -98,8 +104,8 @@ static void b84_gaps_of_a_merged_output(void **state)
     }
 }
 
-/* LSE is a natural logarithm: 1024 scores of 0 give ln 1024. A prefix of 3072 keys and 64 more merge to the single
- * pass. */
+/* LSE is a natural logarithm: 1024 scores of 0 give ln 1024. A prefix of 3072 keys and 64 more
+ * merge to the single pass. */
 static void b96_natural_logarithm(void **state)
 {
     trial zeros = trial_open("nq=1 nk=1024 hq=1 d=8 dtype=f32 scale=0 lse=1");
@@ -134,9 +140,9 @@ static void b96_natural_logarithm(void **state)
 static void b97_b98_split_counts(void **state)
 {
     static const int64_t splits[] = {1, 2, 3, 5, 17, 32, 55, 97, 133};
-    static const char *const lines[] = {"nq=2 nk=8192 hq=2 hkv=1 d=16 dtype=f32 lse=1",
-                                        "nq=3 nk=5 hq=2 d=16 dtype=f32 lse=1",
-                                        "nq=2 nk=500 hq=2 d=16 dtype=f32 mask=qk lse=1 inputs=large"};
+    static const char *const lines[] = {
+        "nq=2 nk=8192 hq=2 hkv=1 d=16 dtype=f32 lse=1", "nq=3 nk=5 hq=2 d=16 dtype=f32 lse=1",
+        "nq=2 nk=500 hq=2 d=16 dtype=f32 mask=qk lse=1 inputs=large"};
     (void)state;
     for (int line = 0; line < 3; line++) {
         trial whole = trial_open("%s", lines[line]), t = trial_open("%s", lines[line]);

@@ -1,13 +1,14 @@
 /*
- * test_strides.c: heads, strides and aliasing: contract, cases D (B74 .. B88), and what must not carry over from call
- * to call (B110, B112, B113, B117).
+ * test_strides.c: heads, strides and aliasing: contract, cases D (B74 .. B88), and what must not
+ * carry over from call to call (B110, B112, B113, B117).
  */
 #include "runs.h"
 #include "trial.h"
 
 #include <stdio.h>
 
-/* Replaces a tensor of `to` by the view; both then have the same values where `from` is a copy of the view. */
+/* Replaces a tensor of `to` by the view; both then have the same values where `from` is a copy of
+ * the view. */
 static attn_tensor view(void *data, int32_t dtype, const int64_t shape[4], const int64_t stride[4])
 {
     attn_tensor t = {.data = data, .dtype = dtype};
@@ -44,7 +45,8 @@ static void repeated_heads(const char *shape, bool once)
     trial mha = trial_open("hq=28 d=16 causal=1 dtype=f16 lse=1 %s", shape);
     for (int64_t h = 0; h < 28; h++) {
         attn_tensor k = tensor_slice(mha.args->k, 2, h, 1), v = tensor_slice(mha.args->v, 2, h, 1);
-        attn_tensor from_k = tensor_slice(gqa.args->k, 2, h / 7, 1), from_v = tensor_slice(gqa.args->v, 2, h / 7, 1);
+        attn_tensor from_k = tensor_slice(gqa.args->k, 2, h / 7, 1),
+                    from_v = tensor_slice(gqa.args->v, 2, h / 7, 1);
         tensor_copy(&k, &from_k);
         tensor_copy(&v, &from_v);
     }
@@ -90,7 +92,8 @@ static void b78_broadcast_views(void **state)
 /* [B][S][H][D] taken as (B, H, S, D). */
 static void b80_swapped_axes(void **state)
 {
-    trial t = trial_open("b=84 n=3 hq=3 d=64 dtype=f32"), packed = trial_open("b=84 n=3 hq=3 d=64 dtype=f32");
+    trial t = trial_open("b=84 n=3 hq=3 d=64 dtype=f32"),
+          packed = trial_open("b=84 n=3 hq=3 d=64 dtype=f32");
     (void)state;
     attn_tensor *tensors[] = {&t.args->q, &t.args->k, &t.args->v, &t.args->o};
     for (int n = 0; n < 4; n++) {
@@ -104,7 +107,8 @@ static void b80_swapped_axes(void **state)
 /* V is the first 32 rows of a buffer of 128, K is packed. */
 static void b81_v_has_its_own_stride(void **state)
 {
-    trial t = trial_open("b=2 nq=9 nk=32 hq=2 d=8 dtype=f32"), packed = trial_open("b=2 nq=9 nk=32 hq=2 d=8 dtype=f32");
+    trial t = trial_open("b=2 nq=9 nk=32 hq=2 d=8 dtype=f32"),
+          packed = trial_open("b=2 nq=9 nk=32 hq=2 d=8 dtype=f32");
     float *v = calloc(2 * 128 * 2 * 8, sizeof *v);
     (void)state;
     fill_noise(v, 2 * 128 * 2 * 8, INPUTS_V);
@@ -142,7 +146,8 @@ static void b86_unaligned_bases(void **state)
     (void)state;
     for (int n = 0; n < 16; n++) {
         const char *line = "nq=30 nk=70 hq=3 d=40 dtype=%s mask=qk bias=f16:hk lse=1 offset=%d";
-        trial t = trial_open(line, dtypes[n / 4], n % 4), aligned = trial_open(line, dtypes[n / 4], 0);
+        trial t = trial_open(line, dtypes[n / 4], n % 4),
+              aligned = trial_open(line, dtypes[n / 4], 0);
         trial_run(&t);
         trial_run(&aligned);
         assert_same_outputs(&t, &aligned);
@@ -198,13 +203,15 @@ static void b112_a_thousand_equal_runs(void **state)
 /* What the workspace holds before the call has no influence. */
 static void b113_poisoned_workspace(void **state)
 {
-    trial t = trial_open("lens_q=30,0,9 lens_k=80,5,70 hq=4 hkv=2 d=8 dtype=f16 causal=1 mask=bk bias=qk lse=1");
+    trial t = trial_open(
+        "lens_q=30,0,9 lens_k=80,5,70 hq=4 hkv=2 d=8 dtype=f16 causal=1 mask=bk bias=qk lse=1");
     unsigned char *bits[RUNS_POISONS];
     size_t bytes;
     char sentence[256];
     (void)state;
     for (int poison = 0; poison < RUNS_POISONS; poison++) {
-        assert_true(runs_once(t.args, NULL, 2, (enum runs_poison)poison, sentence, sizeof sentence));
+        assert_true(
+            runs_once(t.args, NULL, 2, (enum runs_poison)poison, sentence, sizeof sentence));
         bits[poison] = trial_bits(&t, &bytes);
         assert_memory_equal(bits[poison], bits[0], bytes);
     }
@@ -234,7 +241,9 @@ static void b117_canaries(void **state)
     assert_same_outputs(&t, &plain);
     for (int64_t n = 0; n < 2 * 9 * 3 * 8; n++) { /* the elements become canaries as well */
         int64_t b = n / 216, i = n / 24 % 9, h = n / 8 % 3, c = n % 8;
-        memset(o + 1024 + 4 * (b * o_stride[0] + i * o_stride[1] + h * o_stride[2] + c * o_stride[3]), 0xA5, 4);
+        memset(o + 1024 +
+                   4 * (b * o_stride[0] + i * o_stride[1] + h * o_stride[2] + c * o_stride[3]),
+               0xA5, 4);
         memset(lse + 1024 + 4 * (b * l_stride[0] + i * l_stride[1] + h * l_stride[2]), 0xA5, 4);
     }
     assert_memory_equal(o, canary, SIZE);

@@ -91,7 +91,8 @@ void trial_check_once(trial *t, int threads, int64_t rows)
     trial_run_once(t, threads);
     errors_measure(t->args, rows, &e);
     if (!(e.c <= 4 && e.lse <= 8 && e.row_max <= 8)) {
-        snprintf(sentence, sizeof sentence, "c = %.3g, lse %.3g, row_max %.3g", e.c, e.lse, e.row_max);
+        snprintf(sentence, sizeof sentence, "c = %.3g, lse %.3g, row_max %.3g", e.c, e.lse,
+                 e.row_max);
         fail_with_line(t, sentence);
     }
 }
@@ -115,7 +116,7 @@ void assert_same_outputs(const trial *a, const trial *b)
     }
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 void tensor_fill(const attn_tensor *t, double value)
 {
@@ -137,8 +138,8 @@ void tensor_copy(const attn_tensor *to, const attn_tensor *from)
         for (int64_t i1 = 0; i1 < to->shape[1]; i1++) {
             for (int64_t i2 = 0; i2 < to->shape[2]; i2++) {
                 for (int64_t i3 = 0; i3 < to->shape[3]; i3++) {
-                    double value = oracle_element(from, n[0] == 1 ? 0 : i0, n[1] == 1 ? 0 : i1, n[2] == 1 ? 0 : i2,
-                                                  n[3] == 1 ? 0 : i3);
+                    double value = oracle_element(from, n[0] == 1 ? 0 : i0, n[1] == 1 ? 0 : i1,
+                                                  n[2] == 1 ? 0 : i2, n[3] == 1 ? 0 : i3);
                     inputs_store(to, i0, i1, i2, i3, value);
                 }
             }

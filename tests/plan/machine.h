@@ -1,6 +1,6 @@
 /*
- * machine.h: the machine of the plan tests: the same wherever they run. The plan of the forward pass is a pure function
- * of problem and machine, so its text can be kept in git.
+ * machine.h: the machine of the plan tests: the same wherever they run. The plan of the forward
+ * pass is a pure function of problem and machine, so its text can be kept in git.
  */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
@@ -21,7 +21,8 @@ typedef struct planned {
     attn_cpu_plan plan;
 } planned;
 
-/* False with the library's sentence if it cannot be planned. Free with problem_tensors_free either way. */
+/* False with the library's sentence if it cannot be planned. Free with problem_tensors_free either
+ * way. */
 static inline bool plan_on(const attn_isa *isa, const problem *p, planned *x)
 {
     attn_machine machine = test_machine(isa, p);

@@ -1,6 +1,7 @@
 /*
- * test_band.c: a sequence's band of 32 bits (core/mask.h), which GPUs take, beside the intervals of 64 bits that it
- * stands for: short and longest lengths, both alignments, windows of any size. No cmocka, as in test_problems.c.
+ * test_band.c: a sequence's band of 32 bits (core/mask.h), which GPUs take, beside the intervals of
+ * 64 bits that it stands for: short and longest lengths, both alignments, windows of any size. No
+ * cmocka, as in test_problems.c.
  */
 #include "core/mask.h"
 
@@ -9,13 +10,15 @@
 enum { MOST = INT32_MAX / 2 }; /* rows and keys of a GPU's sequence */
 
 static const int64_t lengths[] = {0, 1, 5, 64, 100, MOST - 1, MOST};
-static const int64_t windows[] = {0, 1, 7, 99, MOST - 1, MOST, INT64_C(1) << 31, INT64_C(1) << 62, ATTN_UNBOUNDED};
+static const int64_t windows[] = {
+    0, 1, 7, 99, MOST - 1, MOST, INT64_C(1) << 31, INT64_C(1) << 62, ATTN_UNBOUNDED};
 enum { LENGTHS = sizeof lengths / sizeof *lengths, WINDOWS = sizeof windows / sizeof *windows };
 
 static int differences(const attn_problem *p, const attn_sequence *s)
 {
     const attn_band band = attn_mask_band(p, s);
-    const int64_t rows[] = {0, 1, 6, 63, s->nq_used / 2, s->nq_used - 2, s->nq_used - 1, s->nq_used, s->nq_used + 191};
+    const int64_t rows[] = {
+        0, 1, 6, 63, s->nq_used / 2, s->nq_used - 2, s->nq_used - 1, s->nq_used, s->nq_used + 191};
     int count = 0;
     for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
         int32_t lo, hi;
@@ -25,9 +28,10 @@ static int differences(const attn_problem *p, const attn_sequence *s)
         attn_interval see = attn_mask_row(p, s, rows[n]);
         attn_band_row(&band, (int32_t)rows[n], &lo, &hi);
         if (lo != see.lo || hi != see.hi) {
-            printf("row %lld of %lld, %lld keys, window %lld, %lld: %d .. %d, not %lld .. %lld\n", (long long)rows[n],
-                   (long long)s->nq_used, (long long)s->nk, (long long)p->window_left, (long long)p->window_right, lo,
-                   hi, (long long)see.lo, (long long)see.hi);
+            printf("row %lld of %lld, %lld keys, window %lld, %lld: %d .. %d, not %lld .. %lld\n",
+                   (long long)rows[n], (long long)s->nq_used, (long long)s->nk,
+                   (long long)p->window_left, (long long)p->window_right, lo, hi, (long long)see.lo,
+                   (long long)see.hi);
             count++;
         }
     }

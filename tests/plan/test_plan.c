@@ -1,6 +1,7 @@
 /*
- * test_plan.c: golden plans: test_plan [--print] FILE. Each problem line of FILE is followed by its plan on the machine
- * of machine.h, indented. A plan that changed on purpose is printed anew with --print and its diff reviewed.
+ * test_plan.c: golden plans: test_plan [--print] FILE. Each problem line of FILE is followed by its
+ * plan on the machine of machine.h, indented. A plan that changed on purpose is printed anew with
+ * --print and its diff reviewed.
  */
 #include "machine.h"
 
@@ -22,9 +23,10 @@ static void write_plan(const problem *p, char *text, size_t size)
         snprintf(text, size,
                  "    %s threads=%d items=%lld rows_per_item=%lld scratch=%llu workspace=%llu\n"
                  "    tiles full=%lld partial=%lld skipped=%lld scores=%.0f score_step=%d\n",
-                 plan->uk->name, plan->threads, (long long)plan->schedule.items, (long long)plan->schedule.block_rows,
-                 (unsigned long long)plan->scratch.total, (unsigned long long)plan->workspace_bytes,
-                 (long long)tiles.full, (long long)tiles.partial, (long long)tiles.skipped, tiles.scores,
+                 plan->uk->name, plan->threads, (long long)plan->schedule.items,
+                 (long long)plan->schedule.block_rows, (unsigned long long)plan->scratch.total,
+                 (unsigned long long)plan->workspace_bytes, (long long)tiles.full,
+                 (long long)tiles.partial, (long long)tiles.skipped, tiles.scores,
                  plan->scores.step);
     }
     problem_tensors_free(&x.tensors);

@@ -1,6 +1,7 @@
 /*
- * test_tiles.c: the tiles that a plan counts, against a count over every row and key by the rule of the header (C3),
- * and attn_forward_plan against the plan it is made of. No cmocka, as in test_problems.c.
+ * test_tiles.c: the tiles that a plan counts, against a count over every row and key by the rule of
+ * the header (C3), and attn_forward_plan against the plan it is made of. No cmocka, as in
+ * test_problems.c.
  */
 #include "machine.h"
 #include "tables.h"
@@ -22,8 +23,8 @@ static bool sees(const problem *p, int64_t b, int64_t i, int64_t j)
 }
 
 /* One tile. Full: every row sees every key from the first to the last that any row sees. */
-static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int64_t row, int64_t end, int64_t j,
-                       int64_t last)
+static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int64_t row,
+                       int64_t end, int64_t j, int64_t last)
 {
     int64_t group = p->hq / p->hkv, first_seen = last, last_seen = j - 1, seen = 0;
     for (int64_t key = j; key < last; key++) {
@@ -45,7 +46,8 @@ static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int6
     }
 }
 
-/* Strips start at a sequence's first row, heads of a group folded in; blocks of keys at its first key. */
+/* Strips start at a sequence's first row, heads of a group folded in; blocks of keys at its first
+ * key. */
 static attn_tile_count count_by_hand(const problem *p, const attn_ukernel *uk)
 {
     attn_tile_count count = {0};
@@ -67,7 +69,8 @@ static attn_tile_count count_by_hand(const problem *p, const attn_ukernel *uk)
 
 static bool same(attn_tile_count a, attn_tile_count b)
 {
-    return a.full == b.full && a.partial == b.partial && a.skipped == b.skipped && a.scores == b.scores;
+    return a.full == b.full && a.partial == b.partial && a.skipped == b.skipped &&
+           a.scores == b.scores;
 }
 
 /* The public plan tells the same. */
@@ -77,10 +80,12 @@ static bool public_plan_agrees(const planned *x, const char *table, attn_tile_co
     uint64_t bytes;
     attn_context *context = tables_context(table, 4);
     double flops = 2 * (double)(x->p.d + x->p.dv) * tiles.scores;
-    return attn_forward_plan(context, &x->tensors.args, &plan) == ATTN_OK && plan.tiles_full == tiles.full &&
-           plan.tiles_partial == tiles.partial && plan.tiles_skipped == tiles.skipped && plan.flops == flops &&
+    return attn_forward_plan(context, &x->tensors.args, &plan) == ATTN_OK &&
+           plan.tiles_full == tiles.full && plan.tiles_partial == tiles.partial &&
+           plan.tiles_skipped == tiles.skipped && plan.flops == flops &&
            strcmp(plan.kernel, x->plan.uk->name) == 0 && plan.strip == x->plan.uk->strip &&
-           attn_forward_workspace(context, &x->tensors.args, &bytes) == ATTN_OK && bytes == plan.workspace_bytes;
+           attn_forward_workspace(context, &x->tensors.args, &bytes) == ATTN_OK &&
+           bytes == plan.workspace_bytes;
 }
 
 struct tally {
@@ -99,13 +104,16 @@ static bool visit(void *user, const problem *p)
         printf("FAIL %s %s: %s\n", tally->isa->name, line, attn_last_error());
         tally->failures++;
     } else {
-        attn_tile_count got = attn_cpu_count_tiles(&x.plan, &x.p), want = count_by_hand(p, x.plan.uk);
+        attn_tile_count got = attn_cpu_count_tiles(&x.plan, &x.p),
+                        want = count_by_hand(p, x.plan.uk);
         if (!same(got, want) || !public_plan_agrees(&x, tally->isa->name, want)) {
-            printf("FAIL %s %s: full %lld partial %lld skipped %lld scores %.0f, by hand %lld %lld %lld %.0f; or the "
+            printf("FAIL %s %s: full %lld partial %lld skipped %lld scores %.0f, by hand %lld %lld "
+                   "%lld %.0f; or the "
                    "public "
                    "plan differs\n",
-                   tally->isa->name, line, (long long)got.full, (long long)got.partial, (long long)got.skipped,
-                   got.scores, (long long)want.full, (long long)want.partial, (long long)want.skipped, want.scores);
+                   tally->isa->name, line, (long long)got.full, (long long)got.partial,
+                   (long long)got.skipped, got.scores, (long long)want.full,
+                   (long long)want.partial, (long long)want.skipped, want.scores);
             tally->failures++;
         }
     }

@@ -1,6 +1,6 @@
 /*
- * test_train_gradients.c: the gradient of every parameter of the example's model, in double, against central
- * differences of the loss: both ways of attention, with and without dropout.
+ * test_train_gradients.c: the gradient of every parameter of the example's model, in double,
+ * against central differences of the loss: both ways of attention, with and without dropout.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +36,8 @@ static void check_tensor(model *m, tokens t, attention_dropout d, int which)
     double largest = 0, worst = 0;
     for (int64_t i = x->at; i < x->at + x->count; i++) {
         double at = m->parameters[i];
-        double numeric = (loss_at(m, t, d, i, at + STEP) - loss_at(m, t, d, i, at - STEP)) / (2 * STEP);
+        double numeric =
+            (loss_at(m, t, d, i, at + STEP) - loss_at(m, t, d, i, at - STEP)) / (2 * STEP);
         largest = fmax(largest, fabs(numeric));
         worst = fmax(worst, fabs(numeric - m->gradients[i]));
     }
@@ -47,12 +48,14 @@ static void check_tensor(model *m, tokens t, attention_dropout d, int which)
 
 static void check_model(enum attention_kind kind, double p)
 {
-    const config c = {.layers = 2, .width = 12, .heads = 3, .context = LENGTH, .batch = BATCH, .attention = kind};
+    const config c = {
+        .layers = 2, .width = 12, .heads = 3, .context = LENGTH, .batch = BATCH, .attention = kind};
     const attention_dropout d = {p, 5, 1000};
     uint8_t input[ROWS], target[ROWS];
     uint64_t random = 3;
     model *m = model_new(&c);
-    for (int64_t i = 0; i < m->count; i++) { /* far from the small initial weights, so that every gradient counts */
+    /* far from the small initial weights, so that every gradient counts */
+    for (int64_t i = 0; i < m->count; i++) {
         m->parameters[i] += 0.4 * random_normal(&random);
     }
     for (int i = 0; i < ROWS; i++) {

@@ -1,6 +1,7 @@
 /*
- * test_train_runs.c: twenty steps of training, in float: the same losses with libattn and with standard attention, up
- * to what one rounding of the initial weights does; the same bits for any number of threads; less loss at the end.
+ * test_train_runs.c: twenty steps of training, in float: the same losses with libattn and with
+ * standard attention, up to what one rounding of the initial weights does; the same bits for any
+ * number of threads; less loss at the end.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +15,8 @@
 
 enum { STEPS = 20 };
 
-/* How much further apart than two runs that differ by a rounding: the ways differ by one in every product. */
+/* How much further apart than two runs that differ by a rounding: the ways differ by one in every
+ * product. */
 static const double FACTOR = 32;
 
 static uint8_t letters[8192];
@@ -24,9 +26,11 @@ static text make_text(void)
 {
     uint64_t random = 1;
     for (int i = 0; i < (int)sizeof letters; i++) {
-        letters[i] = (uint8_t)(i % 4 == 0 ? 'a' + (int)(random_word(&random) % 8) : letters[i - 1] + 1);
+        letters[i] =
+            (uint8_t)(i % 4 == 0 ? 'a' + (int)(random_word(&random) % 8) : letters[i - 1] + 1);
     }
-    return (text){.train = letters, .valid = letters, .train_bytes = sizeof letters, .valid_bytes = 1024};
+    return (text){
+        .train = letters, .valid = letters, .train_bytes = sizeof letters, .valid_bytes = 1024};
 }
 
 static trainer *start(const text *from, enum attention_kind kind, double dropout)
@@ -54,7 +58,8 @@ static void nudge(model *m)
 static void compare_ways(double dropout)
 {
     text from = make_text();
-    trainer *ours = start(&from, ATTENTION_LIBATTN, dropout), *standard = start(&from, ATTENTION_STANDARD, dropout);
+    trainer *ours = start(&from, ATTENTION_LIBATTN, dropout),
+            *standard = start(&from, ATTENTION_STANDARD, dropout);
     trainer *nudged = start(&from, ATTENTION_STANDARD, dropout);
     double apart = 0, by_rounding = 0;
     nudge(nudged->model);
@@ -63,8 +68,8 @@ static void compare_ways(double dropout)
         apart = fmax(apart, fabs(trainer_step(ours) - loss));
         by_rounding = fmax(by_rounding, fabs(trainer_step(nudged) - loss));
     }
-    print_message("losses %.1e apart; by one rounding of the weights %.1e; from %.3f to %.3f\n", apart, by_rounding,
-                  ours->losses[0], ours->losses[STEPS - 1]);
+    print_message("losses %.1e apart; by one rounding of the weights %.1e; from %.3f to %.3f\n",
+                  apart, by_rounding, ours->losses[0], ours->losses[STEPS - 1]);
     assert_true(apart <= FACTOR * by_rounding);
     assert_true(by_rounding < 1e-2);
     assert_true(ours->losses[STEPS - 1] < 0.7 * ours->losses[0]);

@@ -1,5 +1,6 @@
 /*
- * backward.c: the backward pass on the CPU (FlashAttention-2, algorithm 2), with one owner for every output.
+ * backward.c: the backward pass on the CPU (FlashAttention-2, algorithm 2), with one owner for
+ * every output.
  *
  *     rows:   lse, delta = dO . O - dLSE                     of all rows, a loop of its own
  *     for a few blocks of keys (panels and sums stay in the cache):
@@ -7,21 +8,22 @@
  *             pack Q, dO
  *             for each block of keys:
  *                 pack K, V, the first time
- *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS              (cpu/backward/tile.c)
- *                                  d_bias = dS or sums of it                          (cpu/backward/bias.c)
+ *                 for each strip:  tiles of S = K QT, dP = V dOT;  P and dS   (tile.c)
+ *                                  d_bias = dS or sums of it                  (bias.c)
  *                                  dQT += K^T dS
- *                 dV += P dO, dK += dS Q                                         of rows that see the keys
+ *                 dV += P dO, dK += dS Q            of rows that see the keys
  *         store dK, dV
  *     store dQ
  *
- * An item is one KV head with its group, and owns all its gradients; or, if that leaves threads idle, the same loop
- * runs twice, once over items that own dK and dV of some keys, once over items that own dQ of some rows. dQ of a row
- * is summed over blocks of keys upwards, dK and dV of a key over blocks of rows upwards, in either case: the bits are
- * the same.
+ * An item is one KV head with its group, and owns all its gradients; or, if that leaves threads
+ * idle, the same loop runs twice, once over items that own dK and dV of some keys, once over items
+ * that own dQ of some rows. In either case dQ of a row is summed over blocks of keys upwards, dK
+ * and dV of a key over blocks of rows upwards: the bits are the same.
  *
- * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done again with products
- * of masked positions left out, and what was not finite is replaced. Not here: gradients of sinks, and of a bias with
- * elements for each query that heads, keys or sequences share (cpu/backward/shared_bias.c).
+ * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done
+ * again with products of masked positions left out, and what was not finite is replaced. Not here:
+ * gradients of sinks, and of a bias with elements for each query that heads, keys or sequences
+ * share (cpu/backward/shared_bias.c).
  */
 #include "cpu/backward/backward.h"
 #include "core/half.h"
@@ -39,10 +41,11 @@ typedef struct job {
     char *workspace;
 } job;
 
-/* ---- products -------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* dQT of a strip, from its dS of keys part.lo .. part.hi-1. item_row: the first row of dqt. */
-static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t block, attn_interval part)
+static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t block,
+                   attn_interval part)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t row = r->first_row - item_row + (int64_t)strip * uk->strip, at = part.lo - block;
@@ -51,17 +54,20 @@ static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t 
     const int lanes = attn_grad_width(r, strip);
     char *dqt = r->dqt + row * r->plan->d_pad * uk->real_size;
     if (r->careful) {
-        const unsigned char *visible = r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip;
+        const unsigned char *visible =
+            r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip;
         uk->pv_careful(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, visible, lanes);
     } else {
         uk->pv(dqt, kt, at, ds, r->plan->d_pad, part.hi - part.lo, r->ones, lanes);
     }
 }
 
-/* dV and dK of some keys of the block that begins at key `block`, from rows of the row block that see them. */
+/* dV and dK of some keys of the block that begins at key `block`, from rows of the row block that
+ * see them. */
 static void add_keys(const attn_grad_run *r, attn_interval rows, int64_t block, attn_interval keys)
 {
-    const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo, at = keys.lo - block;
+    const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo,
+                  at = keys.lo - block;
     const int64_t key = keys.lo - r->first_key;
     const int first = (int)rows.lo, last = (int)rows.hi;
     char *dk = r->dk + key * d * r->uk->real_size, *sum_v = r->dv + key * dv * r->uk->real_size;
@@ -74,16 +80,19 @@ static void add_keys(const attn_grad_run *r, attn_interval rows, int64_t block, 
     }
 }
 
-/* The rows of the row block that see some of the keys, and others of their strips up to multiples of row_step. */
+/* The rows of the row block that see some of the keys, and others of their strips up to multiples
+ * of row_step. */
 static attn_interval rows_of(const attn_grad_run *r, attn_interval keys)
 {
     const attn_interval queries = attn_mask_queries(r->p, &r->seq, keys.lo, keys.hi);
     const int64_t fold = r->scores.fold, step = r->grad->row_step;
-    const int64_t lo = max64(queries.lo * fold, r->first_row), hi = min64(queries.hi * fold, r->last_row);
+    const int64_t lo = max64(queries.lo * fold, r->first_row),
+                  hi = min64(queries.hi * fold, r->last_row);
     if (lo >= hi) {
         return (attn_interval){0, 0};
     }
-    return (attn_interval){(lo - r->first_row) / step * step, (hi - r->first_row + step - 1) / step * step};
+    return (attn_interval){(lo - r->first_row) / step * step,
+                           (hi - r->first_row + step - 1) / step * step};
 }
 
 /* dV and dK of all keys of a block: together those that the same rows see. */
@@ -104,15 +113,18 @@ static void add_dkv(const attn_grad_run *r, attn_interval all)
     }
 }
 
-/* Zeros between the end of a strip's part and the next multiple of key_step: other strips may see those keys. */
+/* Zeros between the end of a strip's part and the next multiple of key_step: other strips may see
+ * those keys. */
 static void clear_end(const attn_grad_run *r, int strip, int64_t block, attn_interval part)
 {
-    const int64_t left = strip * attn_grad_left_bytes(r->uk), step = r->grad->key_step, width = r->uk->strip;
+    const int64_t left = strip * attn_grad_left_bytes(r->uk), step = r->grad->key_step,
+                  width = r->uk->strip;
     const int64_t from = part.hi - block, to = (from + step - 1) / step * step;
     r->grad->clear(r->p_left + left, from, to);
     r->grad->clear(r->ds_left + left, from, to);
     if (r->careful) {
-        memset(r->visible + (strip * (int64_t)r->uk->key_block + from) * width, 0, (size_t)((to - from) * width));
+        memset(r->visible + (strip * (int64_t)r->uk->key_block + from) * width, 0,
+               (size_t)((to - from) * width));
     }
 }
 
@@ -132,7 +144,8 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
 }
 
 /* The row block at hand against one block of keys. */
-static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row, attn_interval all)
+static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row,
+                      attn_interval all)
 {
     for (int i = 0; i < r->strips; i++) {
         const attn_interval part = attn_grad_part(r, i, all);
@@ -151,74 +164,7 @@ static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item
     }
 }
 
-/* ---- an item --------------------------------------------------------------------------------------------------- */
-
-/* n elements of a result, done carefully, where the one that is there is not finite. The others stay: on some tables
- * the careful way sums in another order, and bits must not depend on what else the item has. */
-static void mend(const attn_grad_run *r, char *to, int64_t stride, int32_t dtype, const char *from, int64_t step,
-                 int64_t n)
-{
-    for (int64_t i = 0; i < n; i++, to += stride * attn_element_size(dtype)) {
-        if (!isfinite(attn_element_to_f64(to, dtype))) {
-            attn_element_from_f64(to, dtype, get_real(r->uk, from, i * step));
-        }
-    }
-}
-
-/* dK and dV of keys first .. last-1, of which those not in use got nothing. The places of a few rows at a time are
- * fetched first: one after the other, stores would wait for each. */
-static bool store_keys(const attn_grad_run *r, int64_t first, int64_t last)
-{
-    enum { ROWS = 16 };
-    const attn_tensor *t[2] = {&r->g->dk, &r->g->dv};
-    const char *sums[2] = {r->dk, r->dv};
-    const int64_t pad[2] = {r->plan->d_pad, r->plan->dv_pad};
-    bool finite = true;
-    for (int i = 0; i < 2; i++) {
-        const int64_t cols = t[i]->shape[3];
-        for (int64_t key = first; key < last && t[i]->data; key += ROWS) {
-            char *to = attn_at(t[i], r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
-            const attn_rows rows = {to, t[i]->stride[1], t[i]->stride[3], t[i]->dtype};
-            const int64_t n = min64(last - key, ROWS);
-            for (int64_t row = 0; row < n; row++) {
-                attn_prefetch_row(&rows, row, cols);
-            }
-            const char *from = sums[i] + (key - first) * pad[i] * r->uk->real_size;
-            const int64_t step = rows.row_stride * attn_element_size(rows.dtype), line = pad[i] * r->uk->real_size;
-            for (int64_t row = 0; row < n && r->careful; row++) {
-                mend(r, to + row * step, rows.col_stride, rows.dtype, from + row * line, 1, cols);
-            }
-            if (!r->careful) {
-                finite &= r->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from, pad[i], cols, n);
-            }
-        }
-    }
-    return finite;
-}
-
-static bool store_rows(attn_grad_run *r, int64_t first, int64_t last)
-{
-    const attn_tensor *dq = &r->g->dq;
-    bool finite = true;
-    for (int64_t row = first; row < last; row += r->uk->strip) {
-        void *rows[ATTN_MAX_STRIP];
-        const char *dqt = r->dqt + (row - first) * r->plan->d_pad * r->uk->real_size;
-        int lanes = (int)min64(last - row, r->uk->strip);
-        for (int lane = 0; lane < lanes; lane++) {
-            lane_row at = attn_score_row(&r->scores, row + lane);
-            rows[lane] = attn_at(dq, r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
-            attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype}, 0, dq->shape[3]);
-        }
-        for (int lane = 0; lane < lanes && r->careful; lane++) {
-            mend(r, rows[lane], dq->stride[3], dq->dtype, dqt + lane * r->uk->real_size, r->uk->strip, r->p->d);
-        }
-        if (!r->careful) {
-            r->uk->store(rows, dq->stride[3], dq->dtype, dqt, r->p->d, NULL, lanes);
-        }
-        finite = finite && r->uk->finite(dqt, r->p->d, lanes);
-    }
-    return finite;
-}
+/* ---- an item --------------------------------------------------------------------------------- */
 
 /* The part `part` of `parts` of rows of Q and dO, towards the cache. */
 static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t part, int64_t parts)
@@ -229,13 +175,15 @@ static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t pa
         const lane_row at = attn_score_row(&r->scores, row);
         for (int i = 0; i < 2; i++) {
             const char *from = attn_at(t[i], r->seq.tensor, r->seq.q_first + at.query, at.head, 0);
-            attn_prefetch_row(&(attn_rows){from, 0, t[i]->stride[3], t[i]->dtype}, 0, t[i]->shape[3]);
+            attn_prefetch_row(&(attn_rows){from, 0, t[i]->stride[3], t[i]->dtype}, 0,
+                              t[i]->shape[3]);
         }
     }
 }
 
 /* Keys first .. last-1 of two tensors, towards the cache. */
-static void prefetch_keys(const attn_grad_run *r, const attn_tensor *const *t, int64_t first, int64_t last)
+static void prefetch_keys(const attn_grad_run *r, const attn_tensor *const *t, int64_t first,
+                          int64_t last)
 {
     for (int i = 0; i < 2; i++) {
         const char *from = attn_at(t[i], r->seq.tensor, r->seq.k_first + first, r->kv_head, 0);
@@ -246,8 +194,8 @@ static void prefetch_keys(const attn_grad_run *r, const attn_tensor *const *t, i
     }
 }
 
-/* The panels of the block that begins at `key`, of keys below `last`, unless they are packed; and the rows of the next
- * block are fetched meanwhile. */
+/* The panels of the block that begins at `key`, of keys below `last`, unless they are packed; and
+ * the rows of the next block are fetched meanwhile. */
 static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key, int64_t last)
 {
     const attn_tensor *const t[2] = {&r->p->k, &r->p->v};
@@ -264,8 +212,8 @@ static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key,
 }
 
 /* The row block at hand against those of its keys that are below `last`. */
-static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, attn_interval keys,
-                          int64_t last)
+static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
+                          attn_interval keys, int64_t last)
 {
     const int64_t size = r->uk->key_block, end = r->last_row, begin = keys.lo - keys.lo % size;
     const attn_interval next = {end, min64(end + r->grad->row_block, rows.hi)};
@@ -277,12 +225,15 @@ static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_int
 }
 
 /* Keys first .. last-1, whose panels fit the scratch, against all rows of the item. */
-static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, int64_t first, int64_t last)
+static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
+                     int64_t first, int64_t last)
 {
     const int64_t used = min64(last, r->seq.nk);
     r->first_key = r->packed = r->fetched = first;
-    for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_scores); row += r->grad->row_block) {
-        const int64_t end = min64(row + r->grad->row_block, rows.hi), queries = (end - 1) / r->p->group + 1;
+    for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_scores);
+         row += r->grad->row_block) {
+        const int64_t end = min64(row + r->grad->row_block, rows.hi),
+                      queries = (end - 1) / r->p->group + 1;
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
         attn_interval keys;
         const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
@@ -297,7 +248,8 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
 }
 
 /* All of it; false if a result is not finite. */
-static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows, attn_interval keys)
+static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
+                     attn_interval keys)
 {
     const int64_t real = r->uk->real_size, strip = r->uk->strip;
     bool finite = true;
@@ -318,9 +270,9 @@ static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
         if (pass->d_scores) {
             attn_grad_bias_end(r, first, last);
         }
-        finite = (!pass->dkv || store_keys(r, first, last)) && finite;
+        finite = (!pass->dkv || attn_grad_store_keys(r, first, last)) && finite;
     }
-    return (!pass->dq || store_rows(r, rows.lo, rows.hi)) && finite;
+    return (!pass->dq || attn_grad_store_rows(r, rows.lo, rows.hi)) && finite;
 }
 
 static void pass_task(void *arg, int64_t index, int32_t thread)
@@ -350,9 +302,10 @@ static void pass_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-/* ---- the parallel loops ---------------------------------------------------------------------------------------- */
+/* ---- the parallel loops ---------------------------------------------------------------------- */
 
-static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem *p, int64_t *first_item)
+static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem *p,
+                                 int64_t *first_item)
 {
     int64_t items = 0;
     for (int64_t b = 0; b < pass->schedule.sequences; b++) {
@@ -364,8 +317,8 @@ static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem 
     return first_item;
 }
 
-void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                       void *workspace)
+void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,
+                       const attn_executor *executor, void *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
     attn_grad_delta(plan, g, executor, workspace);
@@ -373,7 +326,8 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, 
         j.pass = &plan->pass[i];
         j.schedule = j.pass->schedule;
         if (g->p.varlen) {
-            j.schedule.first_item = fill_table(j.pass, &g->p, (int64_t *)(void *)(j.workspace + j.pass->table));
+            j.schedule.first_item =
+                fill_table(j.pass, &g->p, (int64_t *)(void *)(j.workspace + j.pass->table));
         }
         executor->parallel_for(executor->user, j.schedule.items, pass_task, &j);
     }

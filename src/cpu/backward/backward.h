@@ -14,12 +14,13 @@ typedef struct attn_grad_map {
     uint64_t total;
 } attn_grad_map;
 
-/* One parallel loop over items, each the owner of what it writes: dK and dV of a block of keys, dQ of a block of rows,
- * or all of them of one KV head. */
+/* One parallel loop over items, each the owner of what it writes: dK and dV of a block of keys, dQ
+ * of a block of rows, or all of them of one KV head. */
 typedef struct attn_grad_pass {
     attn_schedule schedule; /* block_rows: keys or query rows of an item */
-    bool dq, dkv, d_scores; /* what it gives; the last is the business of cpu/backward/bias.h, and comes with dkv */
-    uint64_t table;         /* schedule.first_item in the workspace */
+    /* what it gives; the last is the business of cpu/backward/bias.h, and comes with dkv */
+    bool dq, dkv, d_scores;
+    uint64_t table; /* schedule.first_item in the workspace */
 } attn_grad_pass;
 
 /* Sums of dS over queries and what else a shape shares: of a bias with one query, or of slopes. */
@@ -39,9 +40,10 @@ typedef struct attn_backward_plan {
     bool whole_bias; /* d_bias has an element for each score */
     int key_sums;
     attn_key_sum key_sum[2];
-    int64_t chains;      /* of a key's sum: a multiple of the group */
-    uint64_t partial;    /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
-    bool shared_bias;    /* d_bias has another shape: it takes dS a second time (cpu/backward/shared_bias.c) */
+    int64_t chains;   /* of a key's sum: a multiple of the group */
+    uint64_t partial; /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
+    /* d_bias has another shape: it takes dS a second time (cpu/backward/shared_bias.c) */
+    bool shared_bias;
     int64_t rows;        /* B Nq Hq */
     uint64_t lse, delta; /* real [rows] in the workspace */
     uint64_t scratch;    /* of thread 0 in the workspace */
@@ -50,21 +52,23 @@ typedef struct attn_backward_plan {
 } attn_backward_plan;
 
 /* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
-attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine);
+attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g,
+                                   const attn_machine *machine);
 
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
 
 /* The parallel loop that leaves lse and delta of all rows in the workspace. */
-void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                     char *workspace);
+void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g,
+                     const attn_executor *executor, char *workspace);
 
-/* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all rows are there. */
-void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                      char *workspace);
+/* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all
+ * rows are there. */
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g,
+                      const attn_executor *executor, char *workspace);
 
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
-void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                       void *workspace);
+void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,
+                       const attn_executor *executor, void *workspace);
 
 #endif

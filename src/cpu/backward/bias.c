@@ -1,7 +1,8 @@
 /*
- * grad_bias.c: see grad_bias.h. Everything is in double precision and in an order that depends on the problem only: a
- * key's sum has `chains` chains, row r of the KV head's rows is added to chain r % chains, rows upwards; then the
- * chains of a head are added up, then keys, heads and sequences that share an element.
+ * bias.c: see bias.h. Everything is in double precision and in an order that depends on
+ * the problem only: a key's sum has `chains` chains, row r of the KV head's rows is added to chain
+ * r % chains, rows upwards; then the chains of a head are added up, then keys, heads and sequences
+ * that share an element.
  */
 #include "cpu/backward/bias.h"
 #include "core/half.h"
@@ -13,8 +14,8 @@ bool attn_grad_bias_is_whole(const attn_gradients *g)
 {
     const attn_problem *p = &g->p;
     const int64_t *shape = g->d_bias.shape;
-    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads && shape[2] == p->q.shape[1] &&
-           shape[3] == p->k.shape[1];
+    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads &&
+           shape[2] == p->q.shape[1] && shape[3] == p->k.shape[1];
 }
 
 bool attn_grad_bias_is_key_sum(const attn_gradients *g)
@@ -22,7 +23,7 @@ bool attn_grad_bias_is_key_sum(const attn_gradients *g)
     return g->d_bias.data && !attn_grad_bias_is_whole(g) && g->d_bias.shape[2] == 1;
 }
 
-/* ---- an element for each score --------------------------------------------------------------------------------- */
+/* ---- an element for each score --------------------------------------------------------------- */
 
 static void store_tile(const attn_grad_run *r, int strip, attn_interval keys)
 {
@@ -39,16 +40,18 @@ static void store_tile(const attn_grad_run *r, int strip, attn_interval keys)
 void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_interval keys)
 {
     const attn_tensor *out = &r->g->d_bias;
-    const int64_t size = (int64_t)attn_dtype_size(out->dtype), together = out->stride[3] == 1 ? keys.hi - keys.lo : 1;
+    const int64_t size = (int64_t)attn_dtype_size(out->dtype),
+                  together = out->stride[3] == 1 ? keys.hi - keys.lo : 1;
     for (int64_t i = rows.lo; i < rows.hi && r->plan->whole_bias; i++) {
         const lane_row row = attn_score_row(&r->scores, i);
         for (int64_t key = keys.lo; key < keys.hi; key += together) {
-            memset(attn_at(out, r->seq.index, row.head, row.query, key), 0, (size_t)(together * size));
+            memset(attn_at(out, r->seq.index, row.head, row.query, key), 0,
+                   (size_t)(together * size));
         }
     }
 }
 
-/* ---- sums over queries ----------------------------------------------------------------------------------------- */
+/* ---- sums over queries ----------------------------------------------------------------------- */
 
 /* Chains of a sum: [keys][chains] in the scratch. */
 static double *chains_of(const attn_grad_run *r, int sum, int64_t key)
@@ -58,7 +61,8 @@ static double *chains_of(const attn_grad_run *r, int sum, int64_t key)
 
 void attn_grad_bias_begin(attn_grad_run *r)
 {
-    memset(r->key_sums, 0, (size_t)(r->plan->key_sums * r->plan->keys * r->plan->chains) * sizeof(double));
+    memset(r->key_sums, 0,
+           (size_t)(r->plan->key_sums * r->plan->keys * r->plan->chains) * sizeof(double));
 }
 
 /* Rows from one of chain `at` on. */
@@ -106,7 +110,8 @@ void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys)
 }
 
 /* Sums of a head: one for each key of the tensor, sequences side by side. */
-static double *partial_of(const attn_problem *p, double *partial, int sum, const attn_sequence *seq, int64_t head)
+static double *partial_of(const attn_problem *p, double *partial, int sum, const attn_sequence *seq,
+                          int64_t head)
 {
     const int64_t at = (sum * p->q.shape[0] + seq->tensor) * p->heads + head;
     return partial + at * p->k.shape[1] + seq->k_first;
@@ -129,7 +134,7 @@ void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
     }
 }
 
-/* ---- elements that heads, keys and sequences share ------------------------------------------------------------- */
+/* ---- elements that heads, keys and sequences share ------------------------------------------- */
 
 typedef struct job {
     const attn_backward_plan *plan;
@@ -173,8 +178,8 @@ static void shared_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_bias_finish(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                           char *workspace)
+void attn_grad_bias_finish(const attn_backward_plan *plan, const attn_gradients *g,
+                           const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .partial = (double *)(void *)(workspace + plan->partial)};
     for (; j.sum < plan->key_sums; j.sum++) {

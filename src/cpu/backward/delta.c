@@ -1,7 +1,7 @@
 /*
- * grad_delta.c: what the backward pass needs to know of all rows before it begins: lse in units of S, and
- * delta = dO . O - dLSE. Called by attn_cpu_backward, as a loop of its own over flat rows (b Nq + i) Hq + h, since a
- * row's are read once for each set of keys and once more by grad_scores.c.
+ * delta.c: what the backward pass needs to know of all rows before it begins: lse in units of
+ * S, and delta = dO . O - dLSE. Called by attn_cpu_backward, as a loop of its own over flat rows (b
+ * Nq + i) Hq + h, since a row's are read once for each set of keys and once more by shared_bias.c.
  */
 #include "core/half.h"
 #include "cpu/backward/backward.h"
@@ -41,9 +41,11 @@ static void finish_rows(const job *j, row_place place, int64_t first, int64_t n,
     const double unit = j->plan->scores.step ? 1 : j->plan->scores.scale;
     for (int64_t i = 0; i < n; i++, place = next_place(p, place)) {
         const double lse = attn_element_to_f64(row_of(&p->lse, place), p->lse.dtype);
-        const double more = d_lse->data ? attn_element_to_f64(row_of(d_lse, place), d_lse->dtype) : 0;
+        const double more =
+            d_lse->data ? attn_element_to_f64(row_of(d_lse, place), d_lse->dtype) : 0;
         /* no visible key: whatever S, P = 2^(S - inf) = 0 */
-        set_real(uk, j->workspace + j->plan->lse, first + i, lse == -INFINITY ? INFINITY : lse / unit);
+        set_real(uk, j->workspace + j->plan->lse, first + i,
+                 lse == -INFINITY ? INFINITY : lse / unit);
         set_real(uk, j->workspace + j->plan->delta, first + i, get_real(uk, dots, i) - more);
     }
 }
@@ -55,7 +57,8 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
     const attn_tensor *t = &j->g->d_o;
     const attn_ukernel *uk = j->plan->rows_uk;
     char *scratch = j->workspace + j->plan->scratch + (uint64_t)thread * j->plan->map.total;
-    char *o = scratch + j->plan->map.row_o, *d_o = scratch + j->plan->map.row_d_o, *dots = scratch + j->plan->map.lse;
+    char *o = scratch + j->plan->map.row_o, *d_o = scratch + j->plan->map.row_d_o,
+         *dots = scratch + j->plan->map.lse;
     attn_host host;
     attn_host_leave(&host);
     for (int64_t strip = index * TASK_STRIPS; strip < (index + 1) * TASK_STRIPS; strip++) {
@@ -68,8 +71,10 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
             o_row[i] = row_of(&p->o, place);
             d_o_row[i] = row_of(t, place);
         }
-        for (int64_t i = at + n; i < min64(at + n + uk->strip, j->plan->rows); i++, place = next_place(p, place)) {
-            attn_prefetch_row(&(attn_rows){row_of(&p->o, place), 0, p->o.stride[3], p->o.dtype}, 0, p->dv);
+        for (int64_t i = at + n; i < min64(at + n + uk->strip, j->plan->rows);
+             i++, place = next_place(p, place)) {
+            attn_prefetch_row(&(attn_rows){row_of(&p->o, place), 0, p->o.stride[3], p->o.dtype}, 0,
+                              p->dv);
             attn_prefetch_row(&(attn_rows){row_of(t, place), 0, t->stride[3], t->dtype}, 0, p->dv);
         }
         if (n > 0) {
@@ -82,8 +87,8 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                     char *workspace)
+void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g,
+                     const attn_executor *executor, char *workspace)
 {
     job j = {plan, g, workspace};
     const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_uk->strip;

@@ -1,29 +1,31 @@
 /*
- * plan_backward.c: problem x machine -> plan of the backward pass: passes, items, workspace map. Pure.
+ * plan.c: problem x machine -> plan of the backward pass: passes, items, workspace map.
+ * Pure.
  *
- * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and delta of all rows;
- * partial, what key sums have for each key; then per thread:
+ * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and
+ * delta of all rows; partial, what key sums have for each key; then per thread:
  *
- *     k, kt, v     per block of keys: the table's panels         a few blocks of keys
- *     dk, dv       [keys][d_pad], [keys][dv_pad]                 their sums
- *     qt, dot      per strip: q_bytes                            a row block, queries along the lanes
- *     q, d_o       per strip: x_bytes                            the same rows, columns along the lanes
- *     s, dp        [key_tile][strip], in place: all strips'      a tile of S and dP
- *     p, ds, right the table's forms of P and dS (ukernel_grad.h); in place: none
- *     products     [key_tile][strip]                             S before the softcap; only with one
- *     keep         [key_tile][strip]                             only with dropout
- *     plain        [key_tile][strip]                             dS without the scale; only if a pass gives d_scores
- *     visible      per strip [key_block][strip] bytes            for the careful path
- *     bias         [key_tile][strip]                             only with a mask or bias tensor
- *     lanes        4 x [strip]                                   of scores.h
- *     lse, delta   [row_block]
- *     ones         [strip]
- *     dqt          per strip of the item [d_pad][strip]          sums of dQ
- *     row_o, row_d_o   q_bytes                                   for delta of all rows
- *     sums         double [key_block + 1][row_block]             sums of dS; only if a bias is shared
- *     key_sums     double [keys][chains]                         of each key sum (cpu/backward/bias.c)
+ *     k, kt, v       panels of a block of keys       a few blocks of keys
+ *     dk, dv         [keys][d_pad], [keys][dv_pad]   their sums
+ *     qt, dot        q_bytes per strip               a row block, queries along the lanes
+ *     q, d_o         x_bytes per strip               the same rows, columns along the lanes
+ *     s, dp          [key_tile][strip]               a tile of S and dP; in place: of all strips
+ *     p, ds, right   the table's forms of P and dS (table_grad.h); in place: none
+ *     products       [key_tile][strip]               S before the softcap; only with one
+ *     keep           [key_tile][strip]               only with dropout
+ *     plain          [key_tile][strip]               dS without the scale; only for d_scores
+ *     visible        [key_block][strip] per strip    bytes, for the careful path
+ *     bias           [key_tile][strip]               only with a mask or bias tensor
+ *     lanes          4 x [strip]                     of scores.h
+ *     lse, delta     [row_block]
+ *     ones           [strip]
+ *     dqt            [d_pad][strip] per strip        sums of dQ
+ *     row_o, row_d_o q_bytes                         for delta of all rows
+ *     sums           double [key_block + 1][row_block]   sums of dS; only if a bias is shared
+ *     key_sums       double [keys][chains]           of each key sum (cpu/backward/bias.c)
  *
- * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of a KV head.
+ * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of
+ * a KV head.
  */
 #include "core/error.h"
 #include "cpu/backward/bias.h"
@@ -41,7 +43,8 @@ static uint64_t take(size *s, int64_t a, int64_t b, int real)
 {
     uint64_t n, at = s->bytes;
     s->overflow |= __builtin_mul_overflow((uint64_t)a, (uint64_t)b, &n) ||
-                   __builtin_mul_overflow(n, (uint64_t)real, &n) || __builtin_add_overflow(n, 63, &n) ||
+                   __builtin_mul_overflow(n, (uint64_t)real, &n) ||
+                   __builtin_add_overflow(n, 63, &n) ||
                    __builtin_add_overflow(s->bytes, n & ~(uint64_t)63, &s->bytes);
     return at;
 }
@@ -62,7 +65,8 @@ static int64_t different_sequences(const attn_problem *p)
 
 static attn_grad_pass make_pass(const attn_problem *p, bool dq, bool dkv, int64_t block)
 {
-    attn_grad_pass pass = {.schedule = {.block_rows = block, .sequences = attn_problem_sequences(p)}};
+    attn_grad_pass pass = {
+        .schedule = {.block_rows = block, .sequences = attn_problem_sequences(p)}};
     pass.dq = dq, pass.dkv = dkv;
     for (int64_t b = 0; b < different_sequences(p); b++) {
         attn_sequence s = attn_problem_sequence(p, b);
@@ -72,13 +76,15 @@ static attn_grad_pass make_pass(const attn_problem *p, bool dq, bool dkv, int64_
     return pass;
 }
 
-/* All five products in one pass cost 5; two passes cost 3 + 4, but can be dealt out evenly. The bits are the same. */
+/* All five products in one pass cost 5; two passes cost 3 + 4, but can be dealt out evenly. The
+ * bits are the same. */
 static bool split_is_faster(const attn_problem *p, int32_t threads)
 {
     double total = 0, largest = 0, items = 0;
     for (int64_t b = 0; b < different_sequences(p); b++) {
         attn_sequence s = attn_problem_sequence(p, b);
-        double work = (double)s.nq * (double)s.nk, count = (double)p->kv_heads * (p->varlen ? 1 : (double)p->batch);
+        double work = (double)s.nq * (double)s.nk,
+               count = (double)p->kv_heads * (p->varlen ? 1 : (double)p->batch);
         total += work * count;
         items += work > 0 ? count : 0;
         largest = work > largest ? work : largest;
@@ -96,14 +102,17 @@ static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
     return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
 }
 
-/* Q and dO are packed anew for each set of keys, so more keys cost less. Their panels and sums may spill into the L3
- * cache, from which a row block reads them once; but tables with products of their own are faster than it. */
-static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine)
+/* Q and dO are packed anew for each set of keys, so more keys cost less. Their panels and sums may
+ * spill into the L3 cache, from which a row block reads them once; but tables with products of
+ * their own are faster than it. */
+static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p,
+                            const attn_machine *machine)
 {
     const attn_ukernel *uk = plan->uk;
     const int64_t block = uk->key_block, most = most_keys(plan, p), l2 = machine->caches.l2;
     const int64_t room = (l2 > 0 ? l2 : 512 << 10) * (uk->grad->split ? 1 : 6) / 2;
-    const int64_t panels = (int64_t)(uk->k_bytes(p->d) + uk->v_bytes(plan->d_pad) + uk->k_bytes(p->dv));
+    const int64_t panels =
+        (int64_t)(uk->k_bytes(p->d) + uk->v_bytes(plan->d_pad) + uk->k_bytes(p->dv));
     const int64_t bytes = panels / block + (plan->d_pad + plan->dv_pad) * uk->real_size;
     int64_t keys = bytes > 0 ? room / bytes / block * block : MOST_KEYS;
     keys = keys < block ? block : keys > MOST_KEYS ? MOST_KEYS : keys;
@@ -117,7 +126,8 @@ static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads
     return share < most ? share : most;
 }
 
-static void plan_passes(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
+static void plan_passes(attn_backward_plan *plan, const attn_gradients *g,
+                        const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
     const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = g->dq.data != NULL;
@@ -168,7 +178,8 @@ static int64_t most_dq_rows(const attn_backward_plan *plan, const attn_problem *
         attn_sequence s = attn_problem_sequence(p, b);
         most = s.nq * p->group > most ? s.nq * p->group : most;
     }
-    return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows, plan->uk->strip);
+    return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows,
+                    plan->uk->strip);
 }
 
 /* `count` times `bytes`. */
@@ -177,7 +188,8 @@ static uint64_t take_each(size *s, int64_t count, uint64_t bytes)
     return take(s, count, (int64_t)bytes, 1);
 }
 
-/* P and dS: tiles, and the forms that products want; those of tables without are the tiles of all strips. */
+/* P and dS: tiles, and the forms that products want; those of tables without are the tiles of all
+ * strips. */
 static void map_tiles(attn_backward_plan *plan, size *s)
 {
     attn_grad_map *m = &plan->map;
@@ -197,8 +209,10 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
     const int real = uk->real_size;
-    const int64_t rows = uk->grad->row_block, strips = rows / uk->strip, panels = plan->keys / uk->key_block;
-    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad, dv_pad = plan->dv_pad;
+    const int64_t rows = uk->grad->row_block, strips = rows / uk->strip,
+                  panels = plan->keys / uk->key_block;
+    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad,
+                  dv_pad = plan->dv_pad;
     size s = {0};
     m->k = take_each(&s, panels, uk->k_bytes(p->d));
     m->kt = uk->rows_are_panels && p->d == d_pad ? m->k : take_each(&s, panels, uk->v_bytes(d_pad));
@@ -228,14 +242,17 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     total->overflow |= s.overflow;
 }
 
-static void map_workspace(attn_backward_plan *plan, const attn_problem *p, const attn_machine *machine, size *s)
+static void map_workspace(attn_backward_plan *plan, const attn_problem *p,
+                          const attn_machine *machine, size *s)
 {
     for (int i = 0; i < plan->passes; i++) {
-        plan->pass[i].table = take(s, p->varlen ? attn_problem_sequences(p) + 1 : 0, 1, (int)sizeof(int64_t));
+        plan->pass[i].table =
+            take(s, p->varlen ? attn_problem_sequences(p) + 1 : 0, 1, (int)sizeof(int64_t));
     }
     plan->lse = take(s, plan->rows, 1, plan->uk->real_size);
     plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
-    plan->partial = take(s, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1], (int)sizeof(double));
+    plan->partial =
+        take(s, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1], (int)sizeof(double));
     map_scratch(plan, p, s);
     /* the executor may use any of the machine's thread numbers */
     plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);
@@ -251,7 +268,8 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
 
 static bool nothing_to_write(const attn_gradients *g)
 {
-    return !g->dq.data && !g->dk.data && !g->dv.data && !g->d_bias.data && !g->d_alibi.data && !g->d_sinks.data;
+    return !g->dq.data && !g->dk.data && !g->dv.data && !g->d_bias.data && !g->d_alibi.data &&
+           !g->d_sinks.data;
 }
 
 /* Rows, and keys of each head, of all sequences together. */
@@ -262,25 +280,29 @@ static bool too_large(const attn_problem *p, int64_t *rows)
     return p->d > most || p->dv > most || nk > INT64_MAX / 64 ||
            __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], rows) ||
            __builtin_mul_overflow(*rows, p->heads, rows) || *rows > INT64_MAX / 64 ||
-           __builtin_mul_overflow(attn_problem_sequences(p), max64(p->heads, p->kv_heads), &heads) ||
+           __builtin_mul_overflow(attn_problem_sequences(p), max64(p->heads, p->kv_heads),
+                                  &heads) ||
            __builtin_mul_overflow(heads, max64(nk, 1), &keys) || keys > INT64_MAX / 64;
 }
 
-attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g, const attn_machine *machine)
+attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g,
+                                   const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
     *plan = (attn_backward_plan){
         .uk = table(machine->isa, g),
         .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
     };
-    const int64_t pad = plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
+    const int64_t pad =
+        plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
     if (nothing_to_write(g)) {
         return ATTN_OK;
     }
     if (too_large(p, &plan->rows)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
-                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
-                         (long long)p->k.shape[1]);
+        return attn_fail(ATTN_ERR_OVERFLOW,
+                         "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
+                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads,
+                         (long long)p->d, (long long)p->k.shape[1]);
     }
     plan->d_pad = round_up(p->d, pad);
     plan->dv_pad = round_up(p->dv, pad);
@@ -290,5 +312,6 @@ attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradient
     plan_passes(plan, g, machine);
     size s = {0};
     map_workspace(plan, p, machine, &s);
-    return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits") : ATTN_OK;
+    return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits")
+                      : ATTN_OK;
 }

@@ -1,16 +1,17 @@
 /*
- * grad_scores.c: the gradient of a bias with elements for each query that heads, keys or sequences share, by sums over
- * the tiles of dS (cpu/backward/tile.c), computed a second time here; and of sinks, from lse and delta alone. Other shapes
- * are the business of cpu/backward/bias.c.
+ * shared_bias.c: the gradient of a bias with elements for each query that heads, keys or sequences
+ * share, by sums over the tiles of dS (cpu/backward/tile.c), computed a second time here; and of
+ * sinks, from lse and delta alone. Other shapes are the business of cpu/backward/bias.c.
  *
- * An item owns a row block of queries of one (batch, head) of the shape, and sums over all sequences, heads and keys
- * that share its elements, in double precision and in a fixed order:
+ * An item owns a row block of queries of one (batch, head) of the shape, and sums over all
+ * sequences, heads and keys that share its elements, in double precision and in a fixed order:
  *
  *     for each block of keys:
  *         for each sequence, and each head or KV head with its group, that share the elements:
  *             for each row block of the item's queries: tiles of dS, added into sums[key][query]
  *
- * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape. Called by cpu/backward/backward.c.
+ * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape. Called by
+ * cpu/backward/backward.c.
  */
 #include "core/half.h"
 #include "cpu/backward/tile.h"
@@ -32,11 +33,12 @@ typedef struct item {
     attn_grad_run run;
 } item;
 
-/* ---- sums ------------------------------------------------------------------------------------------------------ */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
-/* A row of the tile into the sums of its key, sums[query]. One lane after the other, so that the width of strips does
- * not matter. */
-static void add_row(const item *x, const double *value, const int64_t *query, int lanes, double *sums)
+/* A row of the tile into the sums of its key, sums[query]. One lane after the other, so that the
+ * width of strips does not matter. */
+static void add_row(const item *x, const double *value, const int64_t *query, int lanes,
+                    double *sums)
 {
     double *const mine = sums + query[0] - x->queries.lo;
     if (x->run.scores.fold == 1) { /* each lane its own query */
@@ -59,7 +61,8 @@ static void add_tile(item *x, int strip, int64_t block, attn_interval keys)
     int64_t query[ATTN_MAX_STRIP];
     attn_grad_tile_run(r, strip, block, keys, NULL);
     for (int lane = 0; lane < lanes; lane++) {
-        query[lane] = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
+        query[lane] =
+            attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip + lane).query;
     }
     for (int64_t key = keys.lo; key < keys.hi; key++, ds += line) {
         double value[ATTN_MAX_STRIP];
@@ -77,7 +80,8 @@ static void add_strip(item *x, int strip, attn_interval all)
     }
 }
 
-/* The item's queries of one sequence and of heads first_head .. first_head + fold - 1 against one block of keys. */
+/* The item's queries of one sequence and of heads first_head .. first_head + fold - 1 against one
+ * block of keys. */
 static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int64_t key)
 {
     attn_grad_run *r = &x->run;
@@ -89,7 +93,8 @@ static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int6
     bool packed = false;
     for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += r->grad->row_block) {
         const int64_t end = min64(row + r->grad->row_block, rows.hi);
-        const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / fold, (end - 1) / fold + 1);
+        const attn_rows_mask mask =
+            attn_mask_range(r->p, &r->seq, row / fold, (end - 1) / fold + 1);
         attn_interval keys;
         if (attn_mask_tile(&mask, all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
             continue;
@@ -112,7 +117,8 @@ static void add_shared(item *x, int64_t key)
     const attn_problem *p = x->run.p;
     const bool all_b = x->run.g->d_bias.shape[0] == 1, all_h = x->run.g->d_bias.shape[1] == 1;
     for (int64_t b = all_b ? 0 : x->b; b < (all_b ? p->batch : x->b + 1); b++) {
-        for (int64_t kv = 0; all_h && p->group > 0 && kv < p->kv_heads; kv++) { /* 0 without query heads */
+        /* 0 without query heads */
+        for (int64_t kv = 0; all_h && p->group > 0 && kv < p->kv_heads; kv++) {
             add_block(x, b, kv * p->group, p->group, key);
         }
         if (!all_h) {
@@ -121,17 +127,19 @@ static void add_shared(item *x, int64_t key)
     }
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* The sums of keys first .. last-1 to their places. */
 static void store_sums(const item *x, int64_t first, int64_t last)
 {
     const attn_tensor *out = &x->run.g->d_bias;
-    const int64_t row = x->run.grad->row_block, step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
+    const int64_t row = x->run.grad->row_block,
+                  step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
     for (int64_t i = x->queries.lo; i < x->queries.hi; i++) {
         char *to = attn_at(out, x->b, x->h, i, first);
         for (int64_t key = first; key < last; key++, to += step) {
-            attn_element_from_f64(to, out->dtype, x->run.sums[(key - first) * row + i - x->queries.lo]);
+            attn_element_from_f64(to, out->dtype,
+                                  x->run.sums[(key - first) * row + i - x->queries.lo]);
         }
     }
 }
@@ -188,7 +196,8 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
     const job *j = arg;
     const attn_tensor *out = &j->g->d_bias;
     const int64_t heads = out->shape[1], chunks = chunks_of(j), rows = j->plan->uk->grad->row_block;
-    item x = {.b = index / chunks / heads, .h = index / chunks % heads, .per_key = out->shape[3] != 1};
+    item x = {
+        .b = index / chunks / heads, .h = index / chunks % heads, .per_key = out->shape[3] != 1};
     x.queries.lo = index % chunks * rows;
     x.queries.hi = min64(x.queries.lo + rows, out->shape[2]);
     attn_host host;
@@ -201,22 +210,26 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-/* ---- sinks ----------------------------------------------------------------------------------------------------- */
+/* ---- sinks ----------------------------------------------------------------------------------- */
 
-/* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0, whatever dO holds. */
+/* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0,
+ * whatever dO holds. */
 static double sink_sum(const job *j, int64_t b, int64_t h)
 {
     const attn_problem *p = &j->g->p;
     const attn_sequence seq = attn_problem_sequence(p, b);
-    const double sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, b, h, 0, 0), p->sinks.dtype);
+    const double sink =
+        attn_element_to_f64(attn_at_broadcast(&p->sinks, b, h, 0, 0), p->sinks.dtype);
     double sum = 0;
     for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
-        double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype), delta = 0;
+        double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype),
+               delta = 0;
         if (i - seq.q_first < seq.nq_used) {
             delta = get_real(j->plan->rows_uk, j->workspace + j->plan->delta,
                              (seq.tensor * p->q.shape[1] + i) * p->heads + h);
         } else if (j->g->d_lse.data) {
-            delta = -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
+            delta =
+                -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
         }
         sum -= exp(sink - lse) * delta;
     }
@@ -243,8 +256,8 @@ static void sink_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, const attn_executor *executor,
-                      char *workspace)
+void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g,
+                      const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
     if (plan->shared_bias) {
@@ -252,6 +265,7 @@ void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g, c
         executor->parallel_for(executor->user, owners * chunks_of(&j), sum_task, &j);
     }
     if (g->d_sinks.data) {
-        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task, &j);
+        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task,
+                               &j);
     }
 }

@@ -1,12 +1,12 @@
 /*
- * grad_tile.c: see grad_tile.h.
+ * tile.c: see tile.h.
  */
 #include "cpu/backward/tile.h"
 #include <math.h>
 #include <string.h>
 
-void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g, char *workspace,
-                        int32_t thread)
+void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g,
+                        char *workspace, int32_t thread)
 {
     const attn_grad_map *m = &plan->map;
     char *base = workspace + plan->scratch + (uint64_t)thread * m->total;
@@ -54,7 +54,7 @@ void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const 
     }
 }
 
-/* ---- packing --------------------------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------- */
 
 static attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t i, int64_t h)
 {
@@ -128,12 +128,13 @@ void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_
     r->first_row = first, r->last_row = last;
     r->strips = (int)((last - first + r->uk->strip - 1) / r->uk->strip);
     for (int i = 0; i < r->strips; i++) {
-        r->mask[i] = attn_score_rows_mask(&r->scores, first + (int64_t)i * r->uk->strip, attn_grad_lanes(r, i));
+        r->mask[i] = attn_score_rows_mask(&r->scores, first + (int64_t)i * r->uk->strip,
+                                          attn_grad_lanes(r, i));
         pack_one_strip(r, i, as_rows);
     }
 }
 
-/* ---- the tile -------------------------------------------------------------------------------------------------- */
+/* ---- the tile -------------------------------------------------------------------------------- */
 
 attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all)
 {
@@ -155,13 +156,15 @@ static void spoil(const attn_grad_run *r, int strip, char *s, int64_t n)
     }
 }
 
-/* Lanes of the last strip that are no rows but that products read: 0 times an infinite key is NaN, and P must be 0. */
+/* Lanes of the last strip that are no rows but that products read: 0 times an infinite key is NaN,
+ * and P must be 0. */
 static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t n)
 {
     const int64_t width = r->uk->strip;
     for (int64_t key = 0; key < n; key++) {
         if (isnan(get_real(r->uk, s, key * width + lanes))) { /* one is like the other */
-            fill_reals(r->uk, s + (key * width + lanes) * r->uk->real_size, width - lanes, -INFINITY);
+            fill_reals(r->uk, s + (key * width + lanes) * r->uk->real_size, width - lanes,
+                       -INFINITY);
         }
     }
 }
@@ -170,21 +173,25 @@ static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t
 static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
 {
     const attn_ukernel *uk = r->uk;
-    const int64_t n = keys.hi - keys.lo, at = keys.lo - block, first = r->first_row + (int64_t)strip * uk->strip;
+    const int64_t n = keys.hi - keys.lo, at = keys.lo - block,
+                  first = r->first_row + (int64_t)strip * uk->strip;
     const int lanes = attn_grad_lanes(r, strip);
     const attn_rows_mask *mask = &r->mask[strip];
     const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
     uk->qk(s, attn_grad_panel(r, r->k, uk->k_bytes(r->p->d), block), at,
-           attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n, attn_grad_width(r, strip));
+           attn_grad_strip(r->qt, uk->q_bytes(r->p->d), strip), r->p->d, n,
+           attn_grad_width(r, strip));
     if (lanes % r->grad->row_step != 0) {
         hide_spare_lanes(r, lanes, s, n);
     }
     if (r->p->softcap > 0) {
         memcpy(r->products, s, (size_t)(n * uk->strip * uk->real_size));
     }
-    attn_score_tile_run(&r->scores, s, first, lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    attn_score_tile_run(&r->scores, s, first, lanes, keys,
+                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     if (r->careful) {
-        attn_score_note_visible(uk, s, n, r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip);
+        attn_score_note_visible(uk, s, n,
+                                r->visible + (strip * (int64_t)uk->key_block + at) * uk->strip);
     }
     if (r->spoilt[strip]) {
         spoil(r, strip, s, n);
@@ -192,16 +199,19 @@ static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval
     return partial || r->p->mask.data || r->p->bias.data;
 }
 
-void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to)
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys,
+                        const attn_grad_forms *to)
 {
     const attn_ukernel *uk = r->uk;
-    const int64_t line = uk->strip * uk->real_size, first = r->first_row + (int64_t)strip * uk->strip;
+    const int64_t line = uk->strip * uk->real_size,
+                  first = r->first_row + (int64_t)strip * uk->strip;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
     const bool capped = r->p->softcap > 0 && !r->natural;
     char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
     r->masked |= run_scores(r, strip, block, keys, s);
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
-                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n, attn_grad_width(r, strip));
+                attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n,
+                attn_grad_width(r, strip));
     if (r->p->dropout.on) {
         attn_score_drop(&r->scores, r->keep, 0, first, keys.lo, n, false);
     }

@@ -1,7 +1,7 @@
 /*
- * grad_tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and dS. What
- * is then done with them is the callers' business: products (cpu/backward/backward.c), or sums of dS (cpu/backward/bias.c,
- * cpu/backward/shared_bias.c).
+ * tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P
+ * and dS. What is then done with them is the callers' business: products (cpu/backward/backward.c),
+ * or sums of dS (cpu/backward/bias.c, cpu/backward/shared_bias.c).
  */
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H
@@ -28,12 +28,14 @@ typedef struct attn_grad_run {
     double *partial;         /* of all key sums (backward.h) */
 
     /* the thread's scratch */
-    char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products, *keep, *plain;
+    char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products,
+        *keep, *plain;
     char *lane_lse, *lane_delta, *ones, *dqt;
     double *sums, *key_sums;
     unsigned char *visible;
 
-    int64_t first_key, packed, fetched; /* of the panels; the end of keys packed, of those prefetched */
+    /* of the panels; the end of keys packed, of those prefetched */
+    int64_t first_key, packed, fetched;
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
     int64_t first_row, last_row;
@@ -43,19 +45,22 @@ typedef struct attn_grad_run {
 } attn_grad_run;
 
 /* Points into the workspace; kv_head, fold and so on are the caller's. */
-void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g, char *workspace,
-                        int32_t thread);
+void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g,
+                        char *workspace, int32_t thread);
 
-/* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if wanted. */
+/* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if
+ * wanted. */
 void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
 
 /* The panel of a block of keys. */
-static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64_t bytes, int64_t key)
+static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64_t bytes,
+                                    int64_t key)
 {
     return panels + (key - r->first_key) / r->uk->key_block * (int64_t)bytes;
 }
 
-/* Rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if wanted. */
+/* Rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if
+ * wanted. */
 void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows);
 
 /* What a strip has of an array of strips. */
@@ -82,28 +87,40 @@ static inline int attn_grad_width(const attn_grad_run *r, int strip)
 /* Bytes of a strip's left factor: P or dS of a block of keys. */
 static inline int64_t attn_grad_left_bytes(const attn_ukernel *uk)
 {
-    return uk->grad->split ? (int64_t)uk->p_bytes() : (int64_t)uk->key_block * uk->strip * uk->real_size;
+    return uk->grad->split ? (int64_t)uk->p_bytes()
+                           : (int64_t)uk->key_block * uk->strip * uk->real_size;
 }
 
-/* A tile in r->s or r->dp, real [key_tile][strip], the first key of which is key `at` of the block. */
+/* A tile in r->s or r->dp, real [key_tile][strip], the first key of which is key `at` of the
+ * block. */
 static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip, int64_t at)
 {
     const int64_t key = strip * (int64_t)r->uk->key_block + at;
     return attn_grad_in_place(r) ? tiles + key * r->uk->strip * r->uk->real_size : tiles;
 }
 
-/* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the strip sees, its
- * beginning aligned; empty if there is none. */
+/* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the
+ * strip sees, its beginning aligned; empty if there is none. */
 attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all);
 
 /* The tile that begins a part. */
 static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_interval part)
 {
-    return (attn_interval){part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
+    return (attn_interval){
+        part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
 }
 
-/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where masked. In r->s and
- * r->dp, or in the table's own forms, if it has them and the caller wants them. */
-void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys, const attn_grad_forms *to);
+/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where
+ * masked. In r->s and r->dp, or in the table's own forms, if it has them and the caller wants
+ * them. */
+void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys,
+                        const attn_grad_forms *to);
+
+/* dK and dV of keys first .. last-1, of which those not in use got nothing. False if a result is
+ * not finite. A careful run replaces those results only. */
+bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last);
+
+/* dQ of the item's rows first .. last-1, likewise. */
+bool attn_grad_store_rows(attn_grad_run *r, int64_t first, int64_t last);
 
 #endif

@@ -1,33 +1,37 @@
 /*
  * forward.c: the tile loop of the forward pass on the CPU (FlashAttention-2, algorithm 1).
  *
- * A work item is a block of query rows of one KV head. Its rows are cut into strips as wide as the kernels' tiles; the
- * loop over key blocks is outside, the loop over strips inside, so each block of K and V is widened once per item and
- * then used from the cache by all strips, whose running state (m, l, OT) waits in the scratch meanwhile:
+ * A work item is a block of query rows of one KV head. Its rows are cut into strips as wide as the
+ * kernels' tiles; the loop over key blocks is outside, the loop over strips inside, so each block
+ * of K and V is widened once per item and then used from the cache by all strips, whose running
+ * state (m, l, OT) waits in the scratch meanwhile:
  *
  *     pack Q of every strip
  *     for each block of keys:            (mask.h: only blocks that some row sees)
  *         pack K, V
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
- *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;  softmax
+ *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;
+ *             softmax
  *             OT = OT alpha + V^T P
  *     for each strip: O = OT / l, LSE
  *
- * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had masked tiles and ends
- * with a non-finite value is therefore done again, carefully: products with masked keys are left out.
- * Not here: instruction sets (ukernel.h), rows in and out (forward_strip.c), what a mask is (core/mask.h), who runs
- * which item (executor).
+ * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had
+ * masked tiles and ends with a non-finite value is therefore done again, carefully: products with
+ * masked keys are left out. Not here: instruction sets (table.h), rows in and out
+ * (strip.c), what a mask is (core/mask.h), who runs which item (executor).
  */
 #include "cpu/forward/strip.h"
 #include "cpu/machine/host.h"
 #include "cpu/prefetch.h"
 
-/* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------------------------ */
+/* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
 
-/* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache alone. */
+/* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache
+ * alone. */
 static void prefetch_rows(attn_item_run *r, int64_t tiles)
 {
-    for (const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi); r->next.lo < last; r->next.lo++) {
+    for (const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
+         r->next.lo < last; r->next.lo++) {
         attn_prefetch_row(&r->k_rows, r->next.lo, r->p->d);
         attn_prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
     }
@@ -49,12 +53,14 @@ typedef struct block_run {
 static attn_ahead ahead_of(const attn_item_run *r, const block_run *b, int64_t next)
 {
     const attn_interval keys = b->keys;
-    return next < keys.hi
-               ? (attn_ahead){.k = r->k,
-                              .at = next - b->block,
-                              .n = min64(keys.hi - next, r->uk->key_tile),
-                              .cols = r->p->d}
-               : (attn_ahead){.v = r->v, .at = keys.lo - b->block, .n = keys.hi - keys.lo, .cols = r->plan->dv_pad};
+    return next < keys.hi ? (attn_ahead){.k = r->k,
+                                         .at = next - b->block,
+                                         .n = min64(keys.hi - next, r->uk->key_tile),
+                                         .cols = r->p->d}
+                          : (attn_ahead){.v = r->v,
+                                         .at = keys.lo - b->block,
+                                         .n = keys.hi - keys.lo,
+                                         .cols = r->plan->dv_pad};
 }
 
 static attn_keys keys_of(const attn_item_run *r, const block_run *b, attn_interval keys)
@@ -62,7 +68,8 @@ static attn_keys keys_of(const attn_item_run *r, const block_run *b, attn_interv
     return (attn_keys){r->k, b->qt, r->p->d, keys.lo - b->block, keys.hi - keys.lo};
 }
 
-/* Tiles that all rows see and whose scores are the products: the end of the longest run of them from key lo on. */
+/* Tiles that all rows see and whose scores are the products: the end of the longest run of them
+ * from key lo on. */
 static int64_t plain_end(const attn_item_run *r, const block_run *b, int64_t lo)
 {
     if (b->careful || r->plan->scores.step || r->p->dropout.on || lo < b->mask->common.lo) {
@@ -80,7 +87,8 @@ static bool run_tile(attn_item_run *r, block_run *b, attn_interval keys)
     const bool partial = keys.lo < b->mask->common.lo || keys.hi > b->mask->common.hi;
     uk->qk(r->s, r->k, keys.lo - b->block, b->qt, r->p->d, n, b->lanes);
     if (partial || r->plan->scores.step) {
-        attn_score_tile_run(&r->scores, r->s, b->first, b->lanes, keys, partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+        attn_score_tile_run(&r->scores, r->s, b->first, b->lanes, keys,
+                            partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
     }
     if (b->careful) {
         attn_score_note_visible(uk, r->s, n, r->visible + done * uk->strip);
@@ -107,7 +115,8 @@ static bool run_tiles(attn_item_run *r, block_run *b)
         prefetch_rows(r, (keys.hi - keys.lo + tile - 1) / tile);
         if (plain) {
             const attn_keys run = keys_of(r, b, keys);
-            r->uk->qk_softmax(r->prob, keys.lo - b->keys.lo, r->s, &run, r->plan->scores.exponent, &b->state, b->lanes);
+            r->uk->qk_softmax(r->prob, keys.lo - b->keys.lo, r->s, &run, r->plan->scores.exponent,
+                              &b->state, b->lanes);
         } else {
             masked |= run_tile(r, b, keys);
         }
@@ -131,14 +140,15 @@ static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t b
     const void *alpha = keys.lo <= b.mask->hull.lo ? NULL : b.state.alpha; /* the first block */
     const bool masked = run_tiles(r, &b) || n % uk->key_step != 0;
     if (careful) {
-        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible, b.lanes);
+        uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible,
+                       b.lanes);
     } else {
         uk->pv(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, b.lanes);
     }
     return masked;
 }
 
-/* ---- all key blocks for strips first .. last-1 ----------------------------------------------------------------- */
+/* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
 
 static attn_rows key_rows(const attn_item_run *r, const attn_tensor *t, int64_t key)
 {
@@ -149,8 +159,8 @@ static attn_rows key_rows(const attn_item_run *r, const attn_tensor *t, int64_t 
 /* Rows that are a panel as they are need no packing. */
 static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols)
 {
-    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
-           t->stride[1] == cols && t->shape[3] == cols;
+    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
+           t->stride[3] == 1 && t->stride[1] == cols && t->shape[3] == cols;
 }
 
 static void pack_block(attn_item_run *r, attn_interval keys, int64_t block)
@@ -219,7 +229,7 @@ static void run_item(attn_item_run *r)
     }
 }
 
-/* ---- the parallel loop ----------------------------------------------------------------------------------------- */
+/* ---- the parallel loop ----------------------------------------------------------------------- */
 
 typedef struct job {
     const attn_cpu_plan *plan;
@@ -251,7 +261,8 @@ static void task(void *arg, int64_t index, int32_t thread)
         .strip = base + map->strips,
         .mask = mask,
     };
-    r.scores = (attn_score_run){.p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
+    r.scores = (attn_score_run){
+        .p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
     r.scores.first_head = item.kv_head * j->p->group;
     r.scores.bias = base + map->bias;
     attn_score_lanes(&r.scores, base + map->lanes);
@@ -265,7 +276,8 @@ static void task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace)
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
+                      const attn_executor *executor, void *workspace)
 {
     job j = {plan, p, plan->schedule, (char *)workspace + plan->table_bytes};
     if (plan->table_bytes) {

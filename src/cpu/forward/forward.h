@@ -21,7 +21,8 @@ typedef struct attn_machine {
 /* Offsets in bytes into one thread's scratch; see cpu/forward/plan.c for the map. */
 typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
-    uint64_t strip_bytes, strip_ot, strip_state;       /* inside the region `strips`: QT at 0, then OT, then m, l */
+    /* inside the region `strips`: QT at 0, then OT, then m, l */
+    uint64_t strip_bytes, strip_ot, strip_state;
     uint64_t total;
 } attn_scratch_map;
 
@@ -41,7 +42,8 @@ typedef struct attn_cpu_plan {
 const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
 
 /* Pure. Errors: overflow. */
-attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine);
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
+                                  const attn_machine *machine);
 
 /* Tiles by kind, summed over all strips; visible scores. */
 typedef struct attn_tile_count {
@@ -52,6 +54,7 @@ typedef struct attn_tile_count {
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p);
 
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
-void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p, const attn_executor *executor, void *workspace);
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
+                      const attn_executor *executor, void *workspace);
 
 #endif

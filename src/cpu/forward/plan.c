@@ -1,5 +1,6 @@
 /*
- * plan.c: problem x machine -> plan of the forward pass: kernel table, rows per item, threads, workspace map. Pure.
+ * plan.c: problem x machine -> plan of the forward pass: kernel table, rows per item, threads,
+ * workspace map. Pure.
  *
  * One thread's scratch (every region a multiple of 64 bytes):
  *
@@ -31,10 +32,12 @@ static int64_t longest_sequence(const attn_problem *p)
     return rows;
 }
 
-/* K and V are packed anew for each item, so more rows cost less; but the strips of an item should stay in half of the
- * L2 cache, and there should be a few items per thread. The items of the longest sequence are as large as each other,
- * as far as it goes: a last one of a few rows would pack as much as a large one. */
-static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
+/* K and V are packed anew for each item, so more rows cost less; but the strips of an item should
+ * stay in half of the L2 cache, and there should be a few items per thread. The items of the
+ * longest sequence are as large as each other, as far as it goes: a last one of a few rows would
+ * pack as much as a large one. */
+static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p,
+                               const attn_machine *machine)
 {
     int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10, strip = plan->uk->strip;
     int64_t most = min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS);
@@ -101,7 +104,10 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
     attn_schedule *s = &plan->schedule;
     s->sequences = attn_problem_sequences(p);
     s->block_rows = plan->strips * plan->uk->strip;
-    int64_t different = nothing_to_write(p) ? 0 : p->varlen ? s->sequences : s->sequences > 0 ? 1 : 0;
+    int64_t different = nothing_to_write(p) ? 0
+                        : p->varlen         ? s->sequences
+                        : s->sequences > 0  ? 1
+                                            : 0;
     for (int64_t b = 0; b < different; b++) {
         attn_sequence sequence = attn_problem_sequence(p, b);
         s->items += attn_schedule_blocks(p, &sequence, s->block_rows) * p->kv_heads;
@@ -112,17 +118,19 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
     plan->table_bytes = p->varlen ? align64((uint64_t)(s->sequences + 1) * sizeof(int64_t)) : 0;
 }
 
-attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, const attn_machine *machine)
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
+                                  const attn_machine *machine)
 {
     const int64_t most = INT64_C(1) << 40;
     int64_t rows;
     if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 4 ||
-        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) || __builtin_mul_overflow(rows, p->heads, &rows) ||
-        rows > INT64_MAX / 4) {
+        __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) ||
+        __builtin_mul_overflow(rows, p->heads, &rows) || rows > INT64_MAX / 4) {
         return attn_fail(ATTN_ERR_OVERFLOW,
-                         "q.shape = (%lld, %lld, %lld, %lld), k.shape[1] = %lld or d_v = %lld is too large to count",
-                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads, (long long)p->d,
-                         (long long)p->k.shape[1], (long long)p->dv);
+                         "q.shape = (%lld, %lld, %lld, %lld), k.shape[1] = %lld or d_v = %lld is "
+                         "too large to count",
+                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads,
+                         (long long)p->d, (long long)p->k.shape[1], (long long)p->dv);
     }
     *plan = (attn_cpu_plan){.uk = attn_cpu_table(machine->isa, p)};
     plan->dv_pad = round_up(p->dv, plan->uk->granule);
@@ -130,20 +138,24 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p, co
     plan->strips = strips_per_item(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_schedule(plan, p);
-    plan->threads = plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
+    plan->threads =
+        plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
     plan->threads = plan->threads < 1 ? 1 : plan->threads;
     map_scratch(plan, p);
     /* the executor may use any of the machine's thread numbers */
-    if (__builtin_mul_overflow(plan->scratch.total, (uint64_t)machine->threads, &plan->workspace_bytes) ||
-        __builtin_add_overflow(plan->workspace_bytes, plan->table_bytes + 63, &plan->workspace_bytes)) {
+    if (__builtin_mul_overflow(plan->scratch.total, (uint64_t)machine->threads,
+                               &plan->workspace_bytes) ||
+        __builtin_add_overflow(plan->workspace_bytes, plan->table_bytes + 63,
+                               &plan->workspace_bytes)) {
         return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
     }
     return ATTN_OK;
 }
 
-/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in what is common. */
-static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s, int64_t row, int64_t end,
-                        int64_t tile)
+/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in
+ * what is common. */
+static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
+                        int64_t row, int64_t end, int64_t tile)
 {
     attn_rows_mask m = attn_mask_none();
     for (; row < end; row++) {
@@ -168,14 +180,16 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
 {
     attn_tile_count total = {0};
     bool alike = !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k);
-    int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0, different = alike && all > 0 ? 1 : all;
+    int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0,
+            different = alike && all > 0 ? 1 : all;
     int64_t times = alike ? all * p->kv_heads : p->kv_heads;
     for (int64_t b = 0; b < different; b++) {
         attn_sequence s = attn_problem_sequence(p, b);
         int64_t rows = s.nq * p->group;
         attn_tile_count one = {0};
         for (int64_t row = 0; row < rows; row += plan->uk->strip) {
-            count_strip(&one, p, &s, row, row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
+            count_strip(&one, p, &s, row,
+                        row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
                         plan->uk->key_tile);
         }
         total.full += one.full * times;

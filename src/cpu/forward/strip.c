@@ -1,5 +1,6 @@
 /*
- * forward_strip.c: see forward_strip.h. Once per strip, so that what it costs counts where there are few keys.
+ * strip.c: see strip.h. Once per strip, so that what it costs counts where there
+ * are few keys.
  */
 #include "cpu/forward/strip.h"
 #include "core/half.h"
@@ -15,7 +16,8 @@ void attn_strip_reset(const attn_item_run *r, int strip)
     if (state.top) {
         fill_reals(r->uk, state.top, r->uk->strip, -INFINITY);
     }
-    if (strip_sees_nothing(r, strip)) { /* otherwise the first block's products are the first thing that OT holds */
+    /* otherwise the first block's products are the first thing that OT holds */
+    if (strip_sees_nothing(r, strip)) {
         memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
     }
 }
@@ -23,7 +25,8 @@ void attn_strip_reset(const attn_item_run *r, int strip)
 /* row[lane] = where the strip's row of a tensor begins. How many there are. */
 static int strip_rows(const attn_item_run *r, int strip, const attn_tensor *t, void **row)
 {
-    const int64_t size = attn_element_size(t->dtype), fold = r->scores.fold, lanes = strip_lanes(r, strip);
+    const int64_t size = attn_element_size(t->dtype), fold = r->scores.fold,
+                  lanes = strip_lanes(r, strip);
     const lane_row first = attn_score_row(&r->scores, strip_first(r, strip));
     char *at = attn_at(t, r->seq.tensor, r->seq.q_first + first.query, r->scores.first_head, 0);
     int64_t head = first.head - r->scores.first_head, query = 0;
@@ -44,20 +47,23 @@ void attn_strip_start(attn_item_run *r, int strip)
     r->mask[strip] = attn_score_rows_mask(&r->scores, strip_first(r, strip), lanes);
     attn_strip_reset(r, strip);
     if (!strip_sees_nothing(r, strip)) {
-        r->uk->pack_q(strip_qt(r, strip), (const void *const *)rows, r->p->q.stride[3], r->p->q.dtype, r->p->d,
-                      r->plan->scores.factor, lanes);
+        r->uk->pack_q(strip_qt(r, strip), (const void *const *)rows, r->p->q.stride[3],
+                      r->p->q.dtype, r->p->d, r->plan->scores.factor, lanes);
     }
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* Writes LSE and row maximum. Scores are relative to m. */
-static attn_row_end finish_row(const attn_item_run *r, lane_row row, double m, double l, double row_max)
+static attn_row_end finish_row(const attn_item_run *r, lane_row row, double m, double l,
+                               double row_max)
 {
     const attn_problem *p = r->p;
-    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale, sink = -INFINITY;
+    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale,
+           sink = -INFINITY;
     if (p->sinks.data && !r->seq.outside) {
-        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0), p->sinks.dtype);
+        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0),
+                                   p->sinks.dtype);
     }
     int64_t i = r->seq.q_first + row.query;
     if (p->lse.data) {
@@ -65,7 +71,8 @@ static attn_row_end finish_row(const attn_item_run *r, lane_row row, double m, d
                               attn_row_lse(max, l, sink));
     }
     if (p->row_max.data) {
-        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype, row_max * scale);
+        attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype,
+                              row_max * scale);
     }
     return attn_row_divisor(max, l, sink);
 }
@@ -78,7 +85,8 @@ static void divide_far(const attn_item_run *r, char *ot, int lane, attn_row_end 
     }
 }
 
-static void store_strip(const attn_item_run *r, int strip, const attn_tensor *o, const void *divisor)
+static void store_strip(const attn_item_run *r, int strip, const attn_tensor *o,
+                        const void *divisor)
 {
     void *rows[ATTN_MAX_STRIP];
     const int lanes = strip_rows(r, strip, o, rows);
@@ -92,7 +100,8 @@ static void finish_rows(const attn_item_run *r, int strip, const attn_running *s
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
         double m = get_real(r->uk, state->m, lane), l = get_real(r->uk, state->l, lane);
-        attn_row_end end = finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
+        attn_row_end end =
+            finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
         if (end.far > 0) {
             divide_far(r, strip_ot(r, strip), lane, end);
         }

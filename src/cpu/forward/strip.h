@@ -1,6 +1,7 @@
 /*
- * forward_strip.h: what the forward pass keeps of one item on one thread, and the two ends of a strip of its rows: rows
- * of Q in, O and LSE out. Not here: keys and tiles, which are forward.c's, which calls this.
+ * strip.h: what the forward pass keeps of one item on one thread, and the two ends of a
+ * strip of its rows: rows of Q in, O and LSE out. Not here: keys and tiles, which are forward.c's,
+ * which calls this.
  */
 #ifndef ATTN_CPU_FORWARD_STRIP_H
 #define ATTN_CPU_FORWARD_STRIP_H
@@ -40,7 +41,8 @@ static inline attn_running strip_state(const attn_item_run *r, int strip)
     int64_t lanes = r->uk->strip * r->uk->real_size;
     char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
     char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
-    return (attn_running){.m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
+    return (attn_running){
+        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
 }
 
 static inline int strip_lanes(const attn_item_run *r, int strip)

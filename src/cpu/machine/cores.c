@@ -1,6 +1,7 @@
 /*
- * cores.c: see cores.h. A container with a quota sees all cores of its machine: a thread on each of them would use up
- * the quota early in each period, and then all sleep until it ends. Called once per context; no memory, no streams.
+ * cores.c: see cores.h. A container with a quota sees all cores of its machine: a thread on each of
+ * them would use up the quota early in each period, and then all sleep until it ends. Called once
+ * per context; no memory, no streams.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/cores.h"
@@ -34,7 +35,8 @@ static int32_t quota_of(const char *folder)
         return INT32_MAX;
     }
     read_file(text, path);
-    const long long quota = strtoll(text, &end, 10), period = strtoll(end, NULL, 10); /* 0 for "max" */
+    /* 0 for "max" */
+    const long long quota = strtoll(text, &end, 10), period = strtoll(end, NULL, 10);
     if (quota <= 0 || period <= 0 || quota / period >= INT32_MAX) {
         return INT32_MAX;
     }
@@ -45,15 +47,18 @@ int32_t attn_cpu_quota(const char *groups, const char *mount)
 {
     char text[FILE_BYTES], folder[FILE_BYTES];
     read_file(text, groups);
-    const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/"); /* version 2 */
+    /* version 2 */
+    const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
     if (line == NULL) {
         return INT32_MAX;
     }
     const char *name = strchr(line, '/');
     const size_t root = strlen(mount);
-    const int length = snprintf(folder, sizeof folder, "%s%.*s", mount, (int)strcspn(name, "\n"), name);
+    const int length =
+        snprintf(folder, sizeof folder, "%s%.*s", mount, (int)strcspn(name, "\n"), name);
     int32_t least = INT32_MAX;
-    for (char *end = length < (int)sizeof folder ? folder + length : NULL; end; end = strrchr(folder + root, '/')) {
+    for (char *end = length < (int)sizeof folder ? folder + length : NULL; end;
+         end = strrchr(folder + root, '/')) {
         *end = '\0';
         const int32_t quota = quota_of(folder);
         least = quota < least ? quota : least;
@@ -65,7 +70,8 @@ int32_t attn_cpu_cores(void)
 {
     const int saved = errno;
     cpu_set_t set;
-    const bool known = sched_getaffinity(0, sizeof set, &set) == 0; /* not beyond CPU_SETSIZE = 1024 cores */
+    /* not beyond CPU_SETSIZE = 1024 cores */
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
     const long own = known ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
     const int32_t quota = attn_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     errno = saved;

@@ -6,12 +6,14 @@
 
 #include <stdint.h>
 
-/* Cores that this thread may run on (its affinity), or fewer if a quota gives their time to others. At least 1. */
+/* Cores that this thread may run on (its affinity), or fewer if a quota gives their time to others.
+ * At least 1. */
 int32_t attn_cpu_cores(void);
 
-/* Cores' worth of time, rounded up, that control groups allow: the least of cpu.max (version 2: "QUOTA PERIOD" or "max
- * PERIOD", microseconds) in the group and in those around it. groups: a file like /proc/self/cgroup; mount: where
- * groups are mounted. INT32_MAX if nothing is said or nothing can be read. */
+/* Cores' worth of time, rounded up, that control groups allow: the least of cpu.max (version 2:
+ * "QUOTA PERIOD" or "max PERIOD", microseconds) in the group and in those around it. groups: a file
+ * like /proc/self/cgroup; mount: where groups are mounted. INT32_MAX if nothing is said or nothing
+ * can be read. */
 int32_t attn_cpu_quota(const char *groups, const char *mount);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the operating
- * system. Called once per context; keeps nothing.
+ * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the
+ * operating system. Called once per context; keeps nothing.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/features.h"
@@ -19,7 +19,8 @@ static uint64_t enabled_state(void)
     return (uint64_t)hi << 32 | lo;
 }
 
-/* Linux hands out tile state per process, on request (arch_prctl, since 5.16); asking twice is harmless. */
+/* Linux hands out tile state per process, on request (arch_prctl, since 5.16); asking twice is
+ * harmless. */
 static bool amx_permitted(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
@@ -93,5 +94,6 @@ static int64_t cache(int name)
 
 attn_caches attn_cpu_caches(void)
 {
-    return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE)};
+    return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE),
+                         cache(_SC_LEVEL3_CACHE_SIZE)};
 }

@@ -1,5 +1,6 @@
 /*
- * features.h: what this CPU can do, as bundles that match the kernel tables, and the sizes of its caches.
+ * features.h: what this CPU can do, as bundles that match the kernel tables, and the sizes of its
+ * caches.
  */
 #ifndef ATTN_CPU_FEATURES_H
 #define ATTN_CPU_FEATURES_H
@@ -8,10 +9,12 @@
 #include <stdint.h>
 
 enum {
-    ATTN_CPU_AVX2 = 1 << 0,   /* AVX2, FMA, F16C, and an operating system that saves ymm */
-    ATTN_CPU_AVX512 = 1 << 1, /* the above and AVX-512 F, BW, DQ, VL, and an operating system that saves zmm */
+    ATTN_CPU_AVX2 = 1 << 0, /* AVX2, FMA, F16C, and an operating system that saves ymm */
+    /* the above and AVX-512 F, BW, DQ, VL, and an operating system that saves zmm */
+    ATTN_CPU_AVX512 = 1 << 1,
     ATTN_CPU_NEON = 1 << 2,
-    ATTN_CPU_AMX = 1 << 3 /* AMX tiles with bf16, and an operating system that lets this process use them */
+    /* AMX tiles with bf16, and an operating system that lets this process use them */
+    ATTN_CPU_AMX = 1 << 3
 };
 
 uint32_t attn_cpu_features(void);

@@ -1,8 +1,9 @@
 /*
- * host.h: what belongs to the thread that runs our tasks and must come back as it was: its floating-point environment
- * (rounding mode, flush-to-zero, flags) and errno, which exp and log may set. In between the default environment holds,
- * so that results do not depend on what a host, or one of its threads, has set. Around plans, which round scales, and
- * around each task. It must be cheap, and fenv.h on x86-64 is not: it saves the x87 unit, which nothing here uses.
+ * host.h: what belongs to the thread that runs our tasks and must come back as it was: its
+ * floating-point environment (rounding mode, flush-to-zero, flags) and errno, which exp and log may
+ * set. In between the default environment holds, so that results do not depend on what a host, or
+ * one of its threads, has set. Around plans, which round scales, and around each task. It must be
+ * cheap, and fenv.h on x86-64 is not: it saves the x87 unit, which nothing here uses.
  */
 #ifndef ATTN_CPU_HOST_H
 #define ATTN_CPU_HOST_H
@@ -13,7 +14,8 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 typedef unsigned attn_fp;
-#define ATTN_FP_SAVE(fp) (*(fp) = _mm_getcsr(), _mm_setcsr(0x1F80)) /* the value at a process' start */
+/* the value at a process' start */
+#define ATTN_FP_SAVE(fp) (*(fp) = _mm_getcsr(), _mm_setcsr(0x1F80))
 #define ATTN_FP_RESTORE(fp) _mm_setcsr(*(fp))
 #define ATTN_FP_FLUSH(on) _mm_setcsr((on) ? 0x9F80 : 0x1F80)
 #else

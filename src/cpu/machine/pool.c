@@ -1,7 +1,7 @@
 /*
- * pool.c: one job at a time; its tasks are handed out through an atomic counter, to the caller and to workers that
- * spin briefly for the next job and then sleep. No lock is held while a task runs. A child of fork() has none of the
- * parent's threads and starts its own.
+ * pool.c: one job at a time; its tasks are handed out through an atomic counter, to the caller and
+ * to workers that spin briefly for the next job and then sleep. No lock is held while a task runs.
+ * A child of fork() has none of the parent's threads and starts its own.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/pool.h"
@@ -19,7 +19,8 @@
 #define RELAX() ((void)0)
 #endif
 
-enum { SPINS = 4000 }; /* some tens of microseconds: longer than the gap between calls of a busy program */
+/* some tens of microseconds: longer than the gap between calls of a busy program */
+enum { SPINS = 4000 };
 
 typedef struct worker {
     struct attn_pool *pool;
@@ -29,9 +30,10 @@ typedef struct worker {
 
 struct attn_pool {
     int32_t threads;
-    int32_t started;    /* workers that run */
-    pid_t process;      /* whose threads they are; 0 = not started */
-    _Atomic pid_t busy; /* the process that runs a job, 0 = none: a child of fork() finds its parent's, not its own */
+    int32_t started; /* workers that run */
+    pid_t process;   /* whose threads they are; 0 = not started */
+    /* the process that runs a job, 0 = none: a child of fork() finds its parent's, not its own */
+    _Atomic pid_t busy;
     pthread_mutex_t mutex; /* for sleeping and waking only */
     pthread_cond_t wake;
 
@@ -68,7 +70,8 @@ static unsigned wait_for_job(attn_pool *pool, unsigned seen)
         return now;
     }
     pthread_mutex_lock(&pool->mutex);
-    for (now = atomic_load(&pool->generation); now == seen || !(now & 1); now = atomic_load(&pool->generation)) {
+    for (now = atomic_load(&pool->generation); now == seen || !(now & 1);
+         now = atomic_load(&pool->generation)) {
         pthread_cond_wait(&pool->wake, &pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
@@ -83,7 +86,8 @@ static void *worker_main(void *arg)
     for (;;) {
         seen = wait_for_job(pool, seen);
         atomic_fetch_add(&pool->inside, 1);
-        if (atomic_load(&pool->generation) == seen) { /* else the job ended before this worker joined */
+        /* else the job ended before this worker joined */
+        if (atomic_load(&pool->generation) == seen) {
             if (atomic_load(&pool->quit)) {
                 return NULL;
             }
@@ -179,7 +183,8 @@ static bool take(attn_pool *pool)
     return holder != self && atomic_compare_exchange_strong(&pool->busy, &holder, self);
 }
 
-void attn_pool_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread), void *arg)
+void attn_pool_for(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread),
+                   void *arg)
 {
     attn_pool *pool = user;
     if (n > 1 && pool->threads > 1 && take(pool)) {

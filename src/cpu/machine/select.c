@@ -1,5 +1,5 @@
 /*
- * select.c: the choice of a kernel table, from the list in ukernels.inc.
+ * select.c: the choice of a kernel table, from the list in tables.inc.
  */
 #include "cpu/machine/select.h"
 #include "cpu/machine/features.h"

@@ -18,8 +18,8 @@ typedef struct attn_isa {
 /* The instruction sets of this build, worst first; *count of them. */
 const attn_isa *attn_isas(int *count);
 
-/* The best whose needs the features meet; cap (may be NULL or "") = the best allowed. NULL if the cap names nothing
- * that this build and machine have. */
+/* The best whose needs the features meet; cap (may be NULL or "") = the best allowed. NULL if the
+ * cap names nothing that this build and machine have. */
 const attn_isa *attn_select(uint32_t features, const char *cap);
 
 #endif

@@ -1,12 +1,14 @@
 /*
- * exp2.h: 2^f = 1 + f P(f) for |f| <= 1/2, the one formula behind every exponential of the CPU kernels.
+ * exp2.h: 2^f = 1 + f P(f) for |f| <= 1/2, the one formula behind every exponential of the CPU
+ * kernels.
  *
- * P is the minimax polynomial of the relative error of 2^f (Remez exchange in 40 digits): 2.6e-9 for f32 and 1.8e-17
- * for f64 before rounding; in f32 each coefficient was refitted after those above it had been rounded. Over all floats
- * the worst error is 0.80 ulp (`checkattn --exp2`). With d <= 0 the difference of two scores and c = log2(e) times the
- * scale, n = round(d c) comes from adding and subtracting 1.5 times 2^23 (2^52), f = fma(d, c, -n) is exact but for one
- * rounding, and 2^(d c) = 2^n (1 + f P(f)). Results below about 2^-125 (2^-1021) are 0: no subnormal probabilities,
- * hence no slow ones.
+ * P is the minimax polynomial of the relative error of 2^f (Remez exchange in 40 digits): 2.6e-9
+ * for f32 and 1.8e-17 for f64 before rounding; in f32 each coefficient was refitted after those
+ * above it had been rounded. Over all floats the worst error is 0.80 ulp (`checkattn --exp2`). With
+ * d <= 0 the difference of two scores and c = log2(e) times the scale, n = round(d c) comes from
+ * adding and subtracting 1.5 times 2^23 (2^52), f = fma(d, c, -n) is exact but for one rounding,
+ * and 2^(d c) = 2^n (1 + f P(f)). Results below about 2^-125 (2^-1021) are 0: no subnormal
+ * probabilities, hence no slow ones.
  */
 #ifndef ATTN_CPU_EXP2_H
 #define ATTN_CPU_EXP2_H
@@ -15,7 +17,8 @@
 /* clang-format off */
 #define ATTN_EXP2_FIRST_F32 0.000152916167f
 #define ATTN_EXP2_REST_F32(COEFF) \
-    COEFF(0.00133909821f) COEFF(0.00961865298f) COEFF(0.0555035956f) COEFF(0.240226462f) COEFF(0.693147182f)
+    COEFF(0.00133909821f) COEFF(0.00961865298f) COEFF(0.0555035956f) COEFF(0.240226462f) \
+    COEFF(0.693147182f)
 
 #define ATTN_EXP2_FIRST_F64 4.078071929588336665e-10
 #define ATTN_EXP2_REST_F64(COEFF) \

@@ -1,11 +1,11 @@
 /*
- * ukernel.h: THE table of microkernels. One table per instruction set and arithmetic; the tile loop (cpu/forward/forward.c)
- * calls nothing else and never mentions an instruction set. All members are pure: no allocation, no threads, no state
- * but their arguments.
+ * table.h: THE table of microkernels. One table per instruction set and arithmetic; the tile loop
+ * (cpu/forward/forward.c) calls nothing else and never mentions an instruction set. All members are
+ * pure: no allocation, no threads, no state but their arguments.
  *
- * Queries lie along the vector lanes (docs/decisions/001-queries-along-lanes.md). A strip is `strip` query rows; all
- * tiles of a strip have that width. `real` is the type of sums and running state (f32 or f64); panels of inputs are the
- * table's own business. Those of body.h and scalar:
+ * Queries lie along the vector lanes (docs/decisions/001-queries-along-lanes.md). A strip is
+ * `strip` query rows; all tiles of a strip have that width. `real` is the type of sums and running
+ * state (f32 or f64); panels of inputs are the table's own business. Those of body.h and scalar:
  *
  *     QT  [d][strip]          Q transposed, packed once per strip
  *     K   [key][d]            rows of a key block, widened to real
@@ -13,17 +13,18 @@
  *     P   = S                 probabilities, in place
  *     V   [key][dv_pad]       dv_pad = d_v rounded up to a multiple of `granule`, padding zero
  *     OT  [dv_pad][strip]     O transposed, not yet divided by the row sum (every table)
- *     attn_running [strip]    reference (running maximum), running sum, rescale factor (every table)
+ *     attn_running [strip]    reference (running maximum), running sum, rescale factor
+ *                             (every table)
  *
  *            lanes = queries
  *          +-----------------+              +-----------------+
- *     key  |  S = K * QT     |         c    |  OT += V^T * P  |      maxima, sums and rescaling are
- *          |                 |              |                 |      vertical: no horizontal reductions
- *          +-----------------+              +-----------------+
+ *     key  |  S = K * QT     |         c    |  OT += V^T * P  |      maxima, sums and rescaling
+ *          |                 |              |                 |      are vertical: no horizontal
+ *          +-----------------+              +-----------------+      reductions
  *
- * In those tables each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each block's part of an output
- * one chain over its keys in order, and exp2 is one formula (exp2.h), so every one of them gives the same bits as
- * scalar.
+ * In those tables each score is the sum of chains of ATTN_DOT_CHUNK fused multiply-adds, each
+ * block's part of an output one chain over its keys in order, and exp2 is one formula (exp2.h), so
+ * every one of them gives the same bits as scalar.
  */
 #ifndef ATTN_CPU_UKERNEL_H
 #define ATTN_CPU_UKERNEL_H
@@ -51,22 +52,25 @@ typedef struct attn_score_tile {
     double scale;         /* > 0, applied first; the lanes of Q carry the sign */
     double softcap;       /* 0 = off */
     const void *slope;    /* real [strip]: ALiBi slope of each lane */
-    const void *distance; /* real [strip]: position of the lane's diagonal relative to the tile's first key */
+    /* real [strip]: position of the lane's diagonal relative to the tile's first key */
+    const void *distance;
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
 /* What the lanes of a tile see of the bias and mask tensors. */
 typedef struct attn_bias_rows {
-    const void *bias[ATTN_MAX_STRIP];          /* each lane's, for the tile's first key; all NULL without a bias */
+    /* each lane's, for the tile's first key; all NULL without a bias */
+    const void *bias[ATTN_MAX_STRIP];
     const unsigned char *mask[ATTN_MAX_STRIP]; /* likewise */
-    int64_t bias_stride, mask_stride;          /* from key to key, in elements; 0 without, or if keys share one */
+    /* from key to key, in elements; 0 without, or if keys share one */
+    int64_t bias_stride, mask_stride;
     int32_t dtype;                             /* of the bias */
 } attn_bias_rows;
 
 struct attn_ukernel_grad;
 
-/* What is read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of one panel or of the
- * other; no keys: no hint. */
+/* What is read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of
+ * one panel or of the other; no keys: no hint. */
 typedef struct attn_ahead {
     const void *k, *v;
     int64_t at, n;
@@ -78,7 +82,9 @@ typedef struct attn_running {
     void *m;     /* the reference that probabilities are relative to */
     void *l;     /* sum of probabilities */
     void *alpha; /* factor of OT before the next products are added */
-    void *top;   /* maximum of all scores so far: NULL if not asked for; m in tables whose reference does not lag */
+    /* maximum of all scores so far: NULL if not asked for; m in tables whose reference does not
+     * lag */
+    void *top;
     attn_ahead ahead;
 } attn_running;
 
@@ -88,26 +94,32 @@ typedef struct attn_keys {
     int64_t d, at, n;
 } attn_keys;
 
-/* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is undefined, but for
- * what pack_q makes 0. */
+/* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is
+ * undefined, but for what pack_q makes 0. */
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
-    const struct attn_ukernel_grad *grad; /* what backward and dropout add (ukernel_grad.h) */
-    int strip;            /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    const struct attn_ukernel_grad *grad; /* what backward and dropout add (table_grad.h) */
+    /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
+    int strip;
     int granule;          /* OT has d_v rounded up to a multiple of this many rows */
     int key_block;        /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
     int key_tile;         /* keys per tile of scores; key_block is a multiple of it */
-    int key_step;         /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
+    /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
+    int key_step;
     int real_size;        /* sizeof(real) */
-    bool rows_are_panels; /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
+    /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
+    bool rows_are_panels;
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
-    bool flushes;         /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
+    /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
+    bool flushes;
 
-    /* Around all calls of the others, on the thread that makes them: state of the processor that the table needs. */
+    /* Around all calls of the others, on the thread that makes them: state of the processor that
+     * the table needs. */
     void (*begin)(void);
     void (*end)(void);
 
-    /* Bytes of the panels: K and V of a key block, QT of a strip, and P of a tile (0: P is in place of S). */
+    /* Bytes of the panels: K and V of a key block, QT of a strip, and P of a tile (0: P is in place
+     * of S). */
     uint64_t (*k_bytes)(int64_t d);
     uint64_t (*v_bytes)(int64_t dv_pad);
     uint64_t (*q_bytes)(int64_t d);
@@ -115,57 +127,66 @@ typedef struct attn_ukernel {
 
     /* Keys at .. at+n-1 of the K panel, of the V panel. */
     void (*pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d);
-    void (*pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad);
+    void (*pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
+                   int64_t dv_pad);
 
-    /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1. Rows from `lanes` on
-     * are NULL; those that qk does not read, told of as many lanes, may be left out. */
-    void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
-                   int lanes);
+    /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1.
+     * Rows from `lanes` on are NULL; those that qk does not read, told of as many lanes, may be
+     * left out. */
+    void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
+                   double factor, int lanes);
 
-    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up to key_tile. */
+    /* S[key][lane] = sum_c K[at + key][c] QT[c][lane] for n keys. May write rows of S beyond n, up
+     * to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);
 
-    /* tile[key][lane] = the lane's bias for n keys, up to key_tile, or 0 without a bias; -inf where its mask is 0. */
+    /* tile[key][lane] = the lane's bias for n keys, up to key_tile, or 0 without a bias; -inf where
+     * its mask is 0. */
     void (*bias)(void *tile, int64_t n, const attn_bias_rows *rows);
 
     /* Scale, softcap, bias and ALiBi on n rows of S: the score of attn.h in natural units. */
     void (*score)(void *s, int64_t n, const attn_score_tile *tile, int lanes);
 
-    /* S = -inf where the key (0 .. n-1) is outside lo[lane] <= key < hi[lane]; lo, hi real [strip]. */
+    /* S = -inf where the key (0 .. n-1) is outside lo[lane] <= key < hi[lane]; lo, hi real
+     * [strip]. */
     void (*mask)(void *s, int64_t n, const void *lo, const void *hi, int lanes);
 
-    /* One step of the online softmax over n keys of S, the first of which is key `done` of P: top' = max(top, max S),
-     * m' the new reference, a = 2^((m - m') c), P = 2^((S - m') c), l' = l a + sum P. c > 0. alpha = a if done is 0,
-     * else alpha a, and the `done` earlier keys of P are scaled by a. m' = top', or below it by no more than a table's
-     * own slack; it never falls. Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes
-     * is 0. s has key_tile rows; those beyond n may be written, and so may keys of P up to the next multiple of
-     * key_step. */
-    void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes);
+    /* One step of the online softmax over n keys of S, the first of which is key `done` of P: top'
+     * = max(top, max S), m' the new reference, a = 2^((m - m') c), P = 2^((S - m') c), l' = l a +
+     * sum P. c > 0. alpha = a if done is 0, else alpha a, and the `done` earlier keys of P are
+     * scaled by a. m' = top', or below it by no more than a table's own slack; it never falls.
+     * Lanes that have seen no key keep m = -inf and P = 0. P = S, and done = 0, if p_bytes is 0. s
+     * has key_tile rows; those beyond n may be written, and so may keys of P up to the next
+     * multiple of key_step. */
+    void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
+                    int lanes);
 
-    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are the products. s has
-     * room for two tiles if p_bytes is not 0. The hint of `state` is for after the last tile. */
-    void (*qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
-                       int lanes);
+    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are
+     * the products. s has room for two tiles if p_bytes is not 0. The hint of `state` is for after
+     * the last tile. */
+    void (*qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
+                       const attn_running *state, int lanes);
 
-    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first. Without alpha
-     * (NULL), OT = V^T P. */
-    void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-               int lanes);
+    /* OT = OT alpha + V^T P over keys at .. at+n-1 of the V panel, the products summed fresh first.
+     * Without alpha (NULL), OT = V^T P. */
+    void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+               const void *alpha, int lanes);
 
-    /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane] bytes. */
-    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                       const unsigned char *visible, int lanes);
+    /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
+     * bytes. */
+    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
+                       int64_t n, const void *alpha, const unsigned char *visible, int lanes);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);
 
-    /* row[lane][0 .. dv-1] = OT[c][lane] / divisor[lane], or 0 where the divisor is 0, converted to dtype. No divisor
-     * (NULL): 1. */
-    void (*store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
-                  int lanes);
+    /* row[lane][0 .. dv-1] = OT[c][lane] / divisor[lane], or 0 where the divisor is 0, converted to
+     * dtype. No divisor (NULL): 1. */
+    void (*store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv,
+                  const void *divisor, int lanes);
 } attn_ukernel;
 
-/* The tables; ukernels.inc has one line per instruction set. */
+/* The tables; tables.inc has one line per instruction set. */
 #define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
     extern const attn_ukernel f32, f64, f16, bf16, x3;
 #include "cpu/ukernel/tables.inc"

@@ -1,12 +1,14 @@
 /*
- * forward.c: the forward pass on a GPU, host side: plan, tensor maps, launch on the caller's stream.
+ * forward.c: the forward pass on a GPU, host side: plan, tensor maps, launch on the caller's
+ * stream.
  */
 #include "cuda/forward/forward.h"
 #include "core/error.h"
 #include <stdio.h>
 
 /* Columns, rows, heads, batches of a 16-bit tensor; boxes of 64 columns x box_rows. */
-static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t, int32_t box_rows)
+static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
+                            int32_t box_rows)
 {
     static const uint32_t steps[4] = {1, 1, 1, 1};
     static const int axis[4] = {3, 1, 2, 0};
@@ -19,15 +21,16 @@ static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const a
         }
     }
     return attn_driver_check(cu,
-                             cu->tensor_map(map, CU_TENSOR_U16, 4, t->data, extents, strides, box, steps, 0,
-                                            CU_SWIZZLE_128B, CU_PROMOTION_256B, 0),
+                             cu->tensor_map(map, CU_TENSOR_U16, 4, t->data, extents, strides, box,
+                                            steps, 0, CU_SWIZZLE_128B, CU_PROMOTION_256B, 0),
                              "making a tensor map");
 }
 
 static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const attn_problem *p)
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
-    attn_status status = make_map(x->driver, &plan->params.q_map, &p->q, 64); /* rows of a warpgroup */
+    /* rows of a warpgroup */
+    attn_status status = make_map(x->driver, &plan->params.q_map, &p->q, 64);
     if (status == ATTN_OK) {
         status = make_map(x->driver, &plan->params.k_map, &p->k, k->keys);
     }
@@ -40,22 +43,26 @@ static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const att
     return status;
 }
 
-/* The current context must be of this GPU; a thread without one borrows the one that attn_cuda keeps. */
+/* The current context must be of this GPU; a thread without one borrows the one that attn_cuda
+ * keeps. */
 static attn_status enter(const attn_cuda *x, bool *pushed)
 {
     cu_context current = NULL;
     cu_device device = -1;
     *pushed = false;
-    attn_status status = attn_driver_check(x->driver, x->driver->context_current(&current), "asking for the context");
+    attn_status status = attn_driver_check(x->driver, x->driver->context_current(&current),
+                                           "asking for the context");
     if (status != ATTN_OK) {
         return status;
     }
     if (current == NULL) {
         *pushed = true;
-        return attn_driver_check(x->driver, x->driver->context_push(x->context), "entering the GPU's context");
+        return attn_driver_check(x->driver, x->driver->context_push(x->context),
+                                 "entering the GPU's context");
     }
     if (x->driver->context_device(&device) != 0 || device != x->device) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "the current CUDA context is of GPU %d, the attn_context of GPU %d",
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "the current CUDA context is of GPU %d, the attn_context of GPU %d",
                          device, x->device);
     }
     return ATTN_OK;
@@ -70,15 +77,16 @@ static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_
     void *params[] = {&plan->params};
     if (plan->workspace_bytes > 0 && call->workspace != NULL) {
         plan->params.counter = call->workspace;
-        status =
-            attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream), "setting a counter");
+        status = attn_driver_check(
+            cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream), "setting a counter");
     }
     if (status == ATTN_OK) {
-        status = attn_driver_check(cu,
-                                   cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0], plan->grid[1],
-                                              plan->grid[2], (unsigned)k->threads, 1, 1, (unsigned)k->shared_bytes,
-                                              call->stream, params, NULL),
-                                   k->name);
+        status =
+            attn_driver_check(cu,
+                              cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0],
+                                         plan->grid[1], plan->grid[2], (unsigned)k->threads, 1, 1,
+                                         (unsigned)k->shared_bytes, call->stream, params, NULL),
+                              k->name);
     }
     return status;
 }
@@ -93,7 +101,8 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
     }
     if (call->workspace != NULL && call->workspace_bytes < plan.workspace_bytes) {
         return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
-                         (unsigned long long)call->workspace_bytes, (unsigned long long)plan.workspace_bytes);
+                         (unsigned long long)call->workspace_bytes,
+                         (unsigned long long)plan.workspace_bytes);
     }
     status = attn_cuda_kernels[plan.kernel].tma ? make_maps(x, &plan, p) : ATTN_OK;
     if (status == ATTN_OK) {

@@ -41,11 +41,13 @@ extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 struct attn_cuda {
     const attn_driver *driver;
     cu_device device;
-    cu_context context; /* for threads that have no current one: the creator's, or the primary one */
-    bool primary;       /* context was retained here */
+    /* for threads that have no current one: the creator's, or the primary one */
+    cu_context context;
+    bool primary;                                            /* context was retained here */
     int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */
     cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL if not for this GPU */
-    cu_kernel kernels[ATTN_CUDA_KERNELS];                    /* NULL likewise, or if it needs more shared memory */
+    /* NULL likewise, or if it needs more shared memory */
+    cu_kernel kernels[ATTN_CUDA_KERNELS];
     char name[160];
 };
 
@@ -64,6 +66,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, con
 double attn_cuda_flops(const attn_problem *p);
 
 /* The embedded images (images.c). */
-extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm80[], attn_image_forward_generic[];
+extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm80[],
+    attn_image_forward_generic[];
 
 #endif

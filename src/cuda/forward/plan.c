@@ -1,5 +1,6 @@
 /*
- * plan.c: problem x GPU -> plan of the forward pass: kernel, schedule, grid. Pure. The mirror of cpu/forward/plan.c.
+ * plan.c: problem x GPU -> plan of the forward pass: kernel, schedule, grid. Pure. The mirror of
+ * cpu/forward/plan.c.
  */
 #include "core/error.h"
 #include "core/mask.h"
@@ -9,42 +10,50 @@
 #include <stdio.h>
 
 #define PARTS(dtype) ((dtype) == ATTN_F32 ? 3 : 1)
-/* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024 may cost. */
+/* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024
+ * may cost. */
 #define SM90_BYTES(dtype, d, groups, bn) \
     (PARTS(dtype) * (64 * (groups) + 4 * (bn)) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
 /* f32 tiles as they come, before they are split. */
 #define SM90_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 /* By TMA, up to d = 128, O has a place of its own. */
 #define SM90_O_BYTES(d, groups, tma) ((tma) && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
-/* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts, and raw K and V. */
-#define SM80_BYTES(dtype, d, warps, bn) \
-    (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
+/* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts,
+ * and raw K and V. */
+#define SM80_BYTES(dtype, d, warps, bn)                     \
+    (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + \
+     ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
 #define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 /* As kernel/single_sm90.cuh: K and V. */
 #define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * 2 * (bn) * (d)*2 + 1024)
 
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
     {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), false, true},
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)                         \
-    {#name,                                                                                          \
-     ATTN_CUDA_SM90,                                                                                 \
-     dtype,                                                                                          \
-     d,                                                                                              \
-     64 * (groups),                                                                                  \
-     bn,                                                                                             \
-     128 * ((groups) + 1),                                                                           \
-     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma) + SM90_RAW_BYTES(dtype, d, bn), \
-     tma,                                                                                            \
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma) \
+    {#name,                                                                  \
+     ATTN_CUDA_SM90,                                                         \
+     dtype,                                                                  \
+     d,                                                                      \
+     64 * (groups),                                                          \
+     bn,                                                                     \
+     128 * ((groups) + 1),                                                   \
+     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma) +       \
+         SM90_RAW_BYTES(dtype, d, bn),                                       \
+     tma,                                                                    \
      false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
-    {#name, ATTN_CUDA_SM80, dtype, d, 16 * (warps), bn, 32 * (warps), SM80_BYTES(dtype, d, warps, bn), false, false},
+    {#name,        ATTN_CUDA_SM80,                         \
+     dtype,        d,                                      \
+     16 * (warps), bn,                                     \
+     32 * (warps), SM80_BYTES(dtype, d, warps, bn),        \
+     false,        false},
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     {#name, ATTN_CUDA_GENERIC, storage, 0, 64, 64, 256, GENERIC_BYTES(real), false, false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
 
-/* ---- which kernel ------------------------------------------------------------------------------------------------ */
+/* ---- which kernel ---------------------------------------------------------------------------- */
 
 enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
 enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
@@ -68,9 +77,9 @@ static bool is_aligned(const attn_tensor *t)
 /* Whether it is one for the kernels for one block of keys (kernel/single_sm90.cuh). */
 static bool is_single(const attn_problem *p, int32_t keys)
 {
-    return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ && !has_lengths(p) &&
-           p->d % 4 == 0 && p->dv % 4 == 0 && p->o.dtype == p->q.dtype && is_aligned(&p->q) && is_aligned(&p->k) &&
-           is_aligned(&p->v) && is_aligned(&p->o);
+    return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ &&
+           !has_lengths(p) && p->d % 4 == 0 && p->dv % 4 == 0 && p->o.dtype == p->q.dtype &&
+           is_aligned(&p->q) && is_aligned(&p->k) && is_aligned(&p->v) && is_aligned(&p->o);
 }
 
 static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p, bool tma)
@@ -78,8 +87,9 @@ static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_p
     int64_t d = p->d > p->dv ? p->d : p->dv;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
-        if (k->family == family && k->dtype == p->q.dtype && k->tma == tma && (k->d == 0 || d <= k->d) &&
-            k->shared_bytes <= x->shared_bytes && (!k->single || is_single(p, k->keys))) {
+        if (k->family == family && k->dtype == p->q.dtype && k->tma == tma &&
+            (k->d == 0 || d <= k->d) && k->shared_bytes <= x->shared_bytes &&
+            (!k->single || is_single(p, k->keys))) {
             return i;
         }
     }
@@ -109,7 +119,9 @@ static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
     if (p->d > most || p->dv > most) {
         return "head dims end at 256 (128 for f32)";
     }
-    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0 ? NULL : "its tiles exceed this GPU's shared memory";
+    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0
+               ? NULL
+               : "its tiles exceed this GPU's shared memory";
 }
 
 /* Why forward_sm90 cannot do what the tensor cores can, or NULL. */
@@ -141,7 +153,9 @@ static const char *tma_lacks(const attn_problem *p)
     if (p->varlen || p->used_k.dtype != 0) {
         return "sequences end inside the tensors";
     }
-    return is_boxed(&p->q) && is_boxed(&p->k) && is_boxed(&p->v) ? NULL : "strides or alignment are not for the TMA";
+    return is_boxed(&p->q) && is_boxed(&p->k) && is_boxed(&p->v)
+               ? NULL
+               : "strides or alignment are not for the TMA";
 }
 
 static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
@@ -158,28 +172,32 @@ static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_p
         if (attn_cuda_kernels[plan->kernel].single) {
             no_tma = "f32 is split into parts; all keys are one block";
         }
-        (void)snprintf(plan->why, sizeof plan->why, no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
+        (void)snprintf(plan->why, sizeof plan->why,
+                       no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
                        no_tma ? no_tma : "");
     }
 }
 
-/* ---- schedule ---------------------------------------------------------------------------------------------------- */
+/* ---- schedule -------------------------------------------------------------------------------- */
 
 static int64_t ceil_div(int64_t n, int64_t by)
 {
     return n / by + (n % by != 0);
 }
 
-/* With a bounded right side, blocks of rows differ in weight: the heads of a section run their heavy blocks first. The
- * larger the sections the better the balance; but K and V should come from the L2: they fit in half of it, or else some
- * multiprocessors share each head and stream it at the same time. Otherwise a group of heads at a time. */
+/* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
+ * heavy blocks first. The larger the sections the better the balance; but K and V should come from
+ * the L2: they fit in half of it, or else some multiprocessors share each head and stream it at the
+ * same time. Otherwise a group of heads at a time. */
 static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_t columns)
 {
     if (p->window_right == ATTN_UNBOUNDED) {
         return p->group < columns ? p->group : columns;
     }
-    double head_bytes = (double)p->k.shape[1] * (double)(p->d + p->dv) * (double)attn_dtype_size(p->k.dtype);
-    int64_t fit = head_bytes > 0 ? (int64_t)(x->l2_bytes / 2 / head_bytes) : columns, share = x->multiprocessors / 2;
+    double head_bytes =
+        (double)p->k.shape[1] * (double)(p->d + p->dv) * (double)attn_dtype_size(p->k.dtype);
+    int64_t fit = head_bytes > 0 ? (int64_t)(x->l2_bytes / 2 / head_bytes) : columns,
+            share = x->multiprocessors / 2;
     int64_t sections = ceil_div(columns, fit > share ? fit : share);
     return ceil_div(ceil_div(columns, sections), p->group) * p->group;
 }
@@ -198,9 +216,10 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     }
     int64_t pieces = k->family != ATTN_CUDA_GENERIC ? 1 : ceil_div(p->dv, 64), grid = 0;
     pieces = pieces < 1 ? 1 : pieces;
-    if (__builtin_mul_overflow(columns, blocks, &s->items) || __builtin_mul_overflow(s->items, pieces, &grid) ||
-        grid > INT32_MAX) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%lld heads of %lld blocks of rows are more than a GPU grid holds",
+    if (__builtin_mul_overflow(columns, blocks, &s->items) ||
+        __builtin_mul_overflow(s->items, pieces, &grid) || grid > INT32_MAX) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "%lld heads of %lld blocks of rows are more than a GPU grid holds",
                          (long long)columns, (long long)blocks);
     }
     if (s->items == 0) {
@@ -209,12 +228,15 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->blocks = (int32_t)blocks;
     s->columns = (int32_t)columns;
     s->section = (int32_t)section_columns(p, x, columns);
-    bool stays = k->family == ATTN_CUDA_SM90 && !k->single; /* persistent: one CTA per multiprocessor */
-    plan->workspace_bytes = k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
+    /* persistent: one CTA per multiprocessor */
+    bool stays = k->family == ATTN_CUDA_SM90 && !k->single;
+    plan->workspace_bytes =
+        k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
     plan->grid[0] = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
     plan->grid[1] = plan->grid[2] = 1;
     if (k->single) {
-        plan->grid[0] = (uint32_t)p->heads, plan->grid[1] = (uint32_t)p->batch, plan->grid[2] = (uint32_t)blocks;
+        plan->grid[0] = (uint32_t)p->heads, plan->grid[1] = (uint32_t)p->batch,
+        plan->grid[2] = (uint32_t)blocks;
     }
     return ATTN_OK;
 }
@@ -222,14 +244,16 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
 static attn_cuda_place place(const attn_tensor *t)
 {
     int64_t size = (int64_t)attn_dtype_size(t->dtype);
-    return (attn_cuda_place){t->data, t->stride[0] * size, t->stride[1] * size, t->stride[2] * size};
+    return (attn_cuda_place){t->data, t->stride[0] * size, t->stride[1] * size,
+                             t->stride[2] * size};
 }
 
 /* Of a problem that is one (is_single): its numbers fit. */
 static attn_cuda_single single(const attn_problem *p, int32_t block)
 {
     attn_sequence whole = attn_problem_whole_sequence(p, 0);
-    attn_cuda_single s = {.q = place(&p->q), .k = place(&p->k), .v = place(&p->v), .o = place(&p->o)};
+    attn_cuda_single s = {
+        .q = place(&p->q), .k = place(&p->k), .v = place(&p->v), .o = place(&p->o)};
     s.band = attn_mask_band(p, &whole), s.masked = whole.nk < block || attn_mask_differs(p);
     s.group = (int32_t)p->group, s.d = (int32_t)p->d, s.dv = (int32_t)p->dv;
     return s;
@@ -238,15 +262,18 @@ static attn_cuda_single single(const attn_problem *p, int32_t block)
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
     if (p->d > COUNTED || p->dv > COUNTED || (p->varlen && p->batch > COUNTED)) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
                          (long long)p->d, (long long)p->dv, (long long)p->batch);
     }
     *plan = (attn_cuda_plan){.params = {.problem = *p}};
     choose_kernel(plan, x, p);
     plan->params.steps = has_steps(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
-    plan->params.o_boxed = attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
-    plan->params.statistics = p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
+    plan->params.o_boxed =
+        attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
+    plan->params.statistics =
+        p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
     plan->params.whole = !has_lengths(p);
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
@@ -257,14 +284,16 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     return plan_schedule(plan, x, p);
 }
 
-/* The sum of all whole numbers below x, where those below 0 count as 0 and those beyond `most` as it. */
+/* The sum of all whole numbers below x, where those below 0 count as 0 and those beyond `most` as
+ * it. */
 static double sum_below(double x, double most)
 {
     double inside = fmin(fmax(x, 0), most);
     return inside * (inside - 1) / 2 + fmax(x - most, 0) * most;
 }
 
-/* The sum over a sequence's rows i of i + from, cut to 0 .. keys: of one side of their intervals. */
+/* The sum over a sequence's rows i of i + from, cut to 0 .. keys: of one side of their
+ * intervals. */
 static double sum_of_bounds(const attn_sequence *s, double from)
 {
     return sum_below((double)s->nq + from, (double)s->nk) - sum_below(from, (double)s->nk);

@@ -1,6 +1,7 @@
 /*
- * amx_bf16.c: the table for bf16 on AMX tiles (Sapphire Rapids and later): both products are tile products of bf16 with
- * f32 sums, probabilities are rounded to bf16 for the second one. Panels and the rest are in amx_body.h.
+ * amx_bf16.c: the table for bf16 on AMX tiles (Sapphire Rapids and later): both products are tile
+ * products of bf16 with f32 sums, probabilities are rounded to bf16 for the second one. Panels and
+ * the rest are in amx_body.h.
  */
 #define NAME bf16
 #define PARTS 1
@@ -13,7 +14,8 @@ typedef uint16_t element;
  * 2 i + 1, as memory has them. */
 enum { LOW_COLUMN = 0, HIGH_COLUMN = 1, COLUMN_STEP = 2 };
 
-ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
+                               float factor)
 {
     const uint16_t *h = row;
     if (stride == 1 && factor == 1 && n - c >= 32) {
@@ -27,10 +29,14 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
     __m512i x = _mm512_loadu_si512(column);
     if (stride == 1) {
         int64_t left = n - c;
-        x = _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : left > 0 ? (1u << left) - 1 : 0, h + c);
+        x = _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu
+                                     : left > 0 ? (1u << left) - 1
+                                                : 0,
+                                     h + c);
     }
     vec even = v_mul(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)), v_set1(factor));
-    vec odd = v_mul(_mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))), v_set1(factor));
+    vec odd = v_mul(_mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))),
+                    v_set1(factor));
     part[0] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(_mm512_castps_si512(even), 16),
                                       _mm512_castps_si512(odd));
 }
@@ -52,7 +58,8 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     const __m512i bits = _mm512_castps_si512(x);
-    part[0] = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, _mm512_set1_epi32(0x8000));
+    part[0] = _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits,
+                                    _mm512_set1_epi32(0x8000));
 }
 
 /* The same of a probability. A NaN may become a zero: l is NaN as well. */

@@ -1,11 +1,12 @@
 /*
- * amx_bf16x3.c: the table for f32 with fewer bits on AMX tiles, for calls with ATTN_BF16X3. Every f32 is replaced by
- * two bf16 parts, x0 + x1, each the bf16 nearest to what the one before leaves, and of their four products the three
- * of weight 2^-8 and more are taken, x0 y0, x0 y1, x1 y0: half of the tile products of amx_f32.c.
+ * amx_bf16x3.c: the table for f32 with fewer bits on AMX tiles, for calls with ATTN_BF16X3. Every
+ * f32 is replaced by two bf16 parts, x0 + x1, each the bf16 nearest to what the one before leaves,
+ * and of their four products the three of weight 2^-8 and more are taken, x0 y0, x0 y1, x1 y0: half
+ * of the tile products of amx_f32.c.
  *
- * With |x1| <= 2^-8 |x| and a rest of at most 2^-17 |x|, a product of two inputs loses 2^-16 for x1 y1 and 2^-17 for
- * either rest, 4 2^-17 of |x||y|. P and dS are cut off for their first part, so |x1| and the rest are twice as large:
- * 7 2^-17. Panels and the rest are in amx_body.h.
+ * With |x1| <= 2^-8 |x| and a rest of at most 2^-17 |x|, a product of two inputs loses 2^-16 for x1
+ * y1 and 2^-17 for either rest, 4 2^-17 of |x||y|. P and dS are cut off for their first part, so
+ * |x1| and the rest are twice as large: 7 2^-17. Panels and the rest are in amx_body.h.
  */
 
 #define NAME bf16x3
@@ -16,15 +17,15 @@
 #include "cpu/ukernel/amx/amx_load_f32.h"
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                                          \
-    do {                                                                                                      \
-        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1);            \
-                  MULTIPLY(c0, c1, ta));                                                                      \
-        PASS(c0, c1, ta, first, 0, 0);                                                                        \
+#define QK_PASSES(c0, c1, ta, first)                                                               \
+    do {                                                                                           \
+        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); \
+                  MULTIPLY(c0, c1, ta));                                                           \
+        PASS(c0, c1, ta, first, 0, 0);                                                             \
     } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                                                   \
-    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(1); \
-              MULTIPLY(c0, c1, ta))
+#define PV_STEPS(c0, c1, ta, first)                                                 \
+    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
+              MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta))
 
 #include "cpu/ukernel/amx/amx_exp2.h"
 #include "cpu/ukernel/amx/amx_body.h"

@@ -1,19 +1,21 @@
 /*
- * amx_block.h: the softmax of a tile, and products and softmax of a block's tiles. Included by amx_body.h after its
- * products, with its parameters.
+ * amx_block.h: the softmax of a tile, and products and softmax of a block's tiles. Included by
+ * amx_body.h after its products, with its parameters.
  *
- * Tables of several parts do the softmax of a tile between the products of the next one. While products run, one of the
- * processor's two ports of 512-bit multiply-adds is closed, but the other is free, and three to six products of parts
- * leave it time for most of a softmax. With one part there are so few that what the port costs is more (docs/cpu.md).
+ * Tables of several parts do the softmax of a tile between the products of the next one. While
+ * products run, one of the processor's two ports of 512-bit multiply-adds is closed, but the other
+ * is free, and three to six products of parts leave it time for most of a softmax. With one part
+ * there are so few that what the port costs is more (docs/cpu.md).
  */
 
 /* The first maximum of lanes that have no reference yet. */
-ATTN_INLINE void first_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state,
-                                 const int groups)
+ATTN_INLINE void first_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c,
+                                 const attn_running *state, const int groups)
 {
     __mmask16 unseen[2];
     for (int g = 0; g < groups; g++) {
-        unseen[g] = _mm512_cmp_ps_mask(v_load((const float *)state->m + g * VL), v_set1(-INFINITY), _CMP_EQ_OQ);
+        unseen[g] = _mm512_cmp_ps_mask(v_load((const float *)state->m + g * VL), v_set1(-INFINITY),
+                                       _CMP_EQ_OQ);
     }
     raise_reference(p, done, s, n, c, state, unseen, groups);
 }
@@ -32,8 +34,8 @@ ATTN_INLINE int64_t even_keys(const score_tile *t)
 }
 
 /* What is done before its exponentials ... */
-ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_running *state, references *r, fetch ahead,
-                                    const int groups)
+ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_running *state,
+                                    references *r, fetch ahead, const int groups)
 {
     float *top = state->top;
     for (int g = 0; g < groups; g++) {
@@ -52,8 +54,8 @@ ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_runni
 }
 
 /* ... and after some of them. */
-ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const attn_running *state, references *r,
-                          const int groups)
+ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const attn_running *state,
+                          references *r, const int groups)
 {
     float *l = state->l;
     uint16_t *to = t->p + t->done * STRIP;
@@ -73,15 +75,16 @@ ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const att
     }
 }
 
-ATTN_INLINE void softmax_tile(const score_tile *t, vec c, const attn_running *state, references *r, fetch ahead,
-                              const int groups)
+ATTN_INLINE void softmax_tile(const score_tile *t, vec c, const attn_running *state, references *r,
+                              fetch ahead, const int groups)
 {
     exponentials e = begin_tile(t, c, state, r, ahead, groups);
     end_tile(t, &e, c, state, r, groups);
 }
 
 /* Before the first tile of a block. */
-ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *state, vec c, const int groups)
+ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *state, vec c,
+                             const int groups)
 {
     for (int g = 0; done == 0 && g < groups; g++) {
         v_store((float *)state->alpha + g * VL, v_set1(1));
@@ -89,8 +92,8 @@ ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *st
     load_references(r, state, c, groups);
 }
 
-ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c, const attn_running *state,
-                                const int groups)
+ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, vec c,
+                                const attn_running *state, const int groups)
 {
     references r;
     start_block(&r, done, state, c, groups);
@@ -98,7 +101,8 @@ ATTN_INLINE void softmax_groups(uint16_t *p, int64_t done, float *s, int64_t n, 
     softmax_tile(&tile, c, state, &r, fetch_of(&state->ahead), groups);
 }
 
-static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
+static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
+                    int lanes)
 {
     if (lanes > TILE) {
         softmax_groups(p, done, s, n, v_set1((float)c), state, 2);
@@ -107,13 +111,15 @@ static void softmax(void *p, int64_t done, void *s, int64_t n, double c, const a
     }
 }
 
-/* ---- the tiles of a block -------------------------------------------------------------------------------------- */
+/* ---- the tiles of a block -------------------------------------------------------------------- */
 
 /* What is read after the tile of `left` keys that begins at key `at`. */
-ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left, const attn_running *state)
+ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
+                              const attn_running *state)
 {
     const int64_t n = left - KEY_TILE;
-    const attn_ahead next = {.k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d};
+    const attn_ahead next = {
+        .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d};
     return fetch_of(n > 0 ? &next : &state->ahead);
 }
 
@@ -159,8 +165,8 @@ ATTN_INLINE void tiles_overlapped(uint16_t *p, int64_t done, float *s, const att
     }
 }
 
-static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
-                       int lanes)
+static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, double c,
+                       const attn_running *state, int lanes)
 {
     if (lanes <= TILE) {
         tiles_in_turn(p, done, s, keys, v_set1((float)c), state, 1);

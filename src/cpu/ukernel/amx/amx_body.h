@@ -1,28 +1,31 @@
 /*
- * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included at the end of
- * amx_<NAME>.c, which defines before it
+ * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts.
+ * Included at the end of amx_<NAME>.c, which defines before it
  *
  *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
  *   PRODUCTS           how many products of parts are taken: 1, 4, 3, 6
  *   element            the type of Q, K, V in memory
- *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns LOW_COLUMN + COLUMN_STEP i and
- *                      HIGH_COLUMN + COLUMN_STEP i; store_columns() takes two such rows to [column][2]
+ *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
+ *                      LOW_COLUMN + COLUMN_STEP i and HIGH_COLUMN + COLUMN_STEP i;
+ *                      store_columns() takes two such rows to [column][2]
  *   QK_PASSES(), PV_STEPS()   these products, smallest first
- *   split()            16 floats -> PARTS vectors of bf16, in upper halves; split_probability(), of a P
+ *   split()            16 floats -> PARTS vectors of bf16, in upper halves;
+ *                      split_probability(), of a P
  *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
  *
  * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
  *
  *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
  *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
- *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32 are zero
+ *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32
+ *                                   are zero
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  */
 
 #include "cpu/ukernel/amx/amx_pack.h"
 #include "cpu/ukernel/amx/amx_softmax.h"
 
-/* ---- products -------------------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 #define PRODUCT(c0, c1, ta, first)        \
     do {                                  \
@@ -50,9 +53,10 @@ ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int
     };
 }
 
-/* S = K QT, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they come after the
- * products of the next 16 rows. For tables of one part. */
-ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+/* S = K QT, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they
+ * come after the products of the next 16 rows. For tables of one part. */
+ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes,
+                                   const bool wide)
 {
     const int64_t next = 2 * f->a_rows;
     const uint16_t *a = f->a;
@@ -76,8 +80,8 @@ ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const 
 }
 
 /* 32 x 32 sums (`tall`) or 16 x 32, and meanwhile some of a softmax, or none (NULL). */
-ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes, const bool wide,
-                             const bool tall, exponentials *meanwhile)
+ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes,
+                             const bool wide, const bool tall, exponentials *meanwhile)
 {
     ROW_ZERO(0, 1);
     if (tall) {
@@ -91,8 +95,8 @@ ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, cons
 }
 
 /* The same in 32 rows: two tile loads for three products instead of three for two. */
-ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide,
-                                    exponentials *meanwhile)
+ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes,
+                                    const bool wide, exponentials *meanwhile)
 {
     const uint16_t *a = f->a;
     for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
@@ -104,7 +108,8 @@ ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const
     }
 }
 
-ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes, const bool wide)
+ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes,
+                               const bool wide)
 {
     if (PARTS == 1) {
         store_low_product(s, f, n, passes, wide);
@@ -125,7 +130,8 @@ static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, in
 }
 
 /* to[16 rows] = to alpha + the fresh sums in `sum`. */
-ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1, const bool wide)
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1,
+                          const bool wide)
 {
     for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
         v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
@@ -135,9 +141,10 @@ ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, v
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(), and the sums of 16
- * rows are added while the products of later rows run. */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1, const factors *f, const bool wide)
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(),
+ * and the sums of 16 rows are added while the products of later rows run. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
+                             const factors *f, const bool wide)
 {
     float sum[2][TILE * STRIP] __attribute__((aligned(64)));
     const int64_t next = TILE * stride;
@@ -165,8 +172,8 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     }
 }
 
-static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-               int lanes)
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+               const void *alpha, int lanes)
 {
     const factors f = {
         .a = (const uint16_t *)v + at,
@@ -203,8 +210,8 @@ static float whole(const uint16_t *x, int64_t part)
     return sum;
 }
 
-static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                       const void *alpha, const unsigned char *visible, int lanes)
+static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad,
+                       int64_t n, const void *alpha, const unsigned char *visible, int lanes)
 {
     for (int64_t c = 0; c < dv_pad; c++) {
         const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
@@ -212,7 +219,8 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
             float sum = 0, *o = (float *)ot + c * STRIP + lane;
             for (int64_t key = 0; key < n; key++) {
                 if (visible[key * STRIP + lane]) {
-                    const uint16_t *w = (const uint16_t *)p + (key / 2 * STRIP + lane) * 2 + key % 2;
+                    const uint16_t *w =
+                        (const uint16_t *)p + (key / 2 * STRIP + lane) * 2 + key % 2;
                     sum = fmaf(whole(v + key, dv_pad * PANEL_KEYS), whole(w, P_PART), sum);
                 }
             }
@@ -224,7 +232,7 @@ static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int6
 #include "cpu/ukernel/amx/amx_block.h"
 #include "cpu/ukernel/amx/amx_grad.h"
 
-/* ---- the table ------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static void begin(void)
 {

@@ -1,7 +1,8 @@
 /*
- * amx_f16.c: the table for f16 on AMX tiles. An f16 is the exact sum of two bf16 parts, x = x0 + x1, and all four
- * products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are rounded to two parts too, 16 bits:
- * 2^-16 of p |v| at most, far below what rounding O to f16 costs.
+ * amx_f16.c: the table for f16 on AMX tiles. An f16 is the exact sum of two bf16 parts, x = x0 +
+ * x1, and all four products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are
+ * rounded to two parts too, 16 bits: 2^-16 of p |v| at most, far below what rounding O to f16
+ * costs.
  *
  * Panels and the rest are in amx_body.h.
  */
@@ -31,15 +32,16 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                                          \
-    do {                                                                                                      \
-        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta);     \
-                  LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta));                                            \
-        PASS(c0, c1, ta, first, 0, 0);                                                                        \
+#define QK_PASSES(c0, c1, ta, first)                                                     \
+    do {                                                                                 \
+        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0);      \
+                  MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta)); \
+        PASS(c0, c1, ta, first, 0, 0);                                                   \
     } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                                   \
-    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta); \
-              LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
+#define PV_STEPS(c0, c1, ta, first)                                                            \
+    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0);                \
+              MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); \
+              MULTIPLY(c0, c1, ta))
 
 #include "cpu/ukernel/amx/amx_exp2.h"
 #include "cpu/ukernel/amx/amx_body.h"

@@ -1,10 +1,12 @@
 /*
- * amx_f32.c: the table for f32 on AMX tiles. Every f32 is the exact sum of three bf16 parts, x = x0 + x1 + x2, each the
- * bf16 nearest to what the ones before leave. Of the nine products of parts the six of weight 2^-16 and more are taken,
- * x0 y0, x0 y1, x1 y0, x1 y1, x0 y2, x2 y0, each a tile product with f32 sums; what is left out is at most 2^-24 of
- * |x||y|, and of either sign. Six tile products cost less than half of the multiply-adds of AVX-512.
+ * amx_f32.c: the table for f32 on AMX tiles. Every f32 is the exact sum of three bf16 parts, x = x0
+ * + x1 + x2, each the bf16 nearest to what the ones before leave. Of the nine products of parts the
+ * six of weight 2^-16 and more are taken, x0 y0, x0 y1, x1 y0, x1 y1, x0 y2, x2 y0, each a tile
+ * product with f32 sums; what is left out is at most 2^-24 of |x||y|, and of either sign. Six tile
+ * products cost less than half of the multiply-adds of AVX-512.
  *
- * Panels and the rest are in amx_body.h. Parts below 2^-126 are lost: inputs smaller than about 2^-110 keep fewer bits.
+ * Panels and the rest are in amx_body.h. Parts below 2^-126 are lost: inputs smaller than about
+ * 2^-110 keep fewer bits.
  */
 
 #define NAME f32
@@ -15,19 +17,21 @@
 #include "cpu/ukernel/amx/amx_load_f32.h"
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                                          \
-    do {                                                                                                      \
-        EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \
-                  LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);            \
-                  MULTIPLY(c0, c1, ta));                                                                      \
-        PASS(c0, c1, ta, first, 0, 0);                                                                        \
+#define QK_PASSES(c0, c1, ta, first)                                                    \
+    do {                                                                                \
+        EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); \
+                  MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
+                  MULTIPLY(c0, c1, ta); LOAD_B(2); MULTIPLY(c0, c1, ta));               \
+        PASS(c0, c1, ta, first, 0, 0);                                                  \
     } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                                       \
-    EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); MULTIPLY(c0, c1, ta); \
-              LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); MULTIPLY(c0, c1, ta); LOAD_B(2);           \
-              MULTIPLY(c0, c1, ta); LOAD_B(0); MULTIPLY(c0, c1, ta))
+#define PV_STEPS(c0, c1, ta, first)                                                 \
+    EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); \
+              MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
+              MULTIPLY(c0, c1, ta); LOAD_B(2); MULTIPLY(c0, c1, ta); LOAD_B(0);     \
+              MULTIPLY(c0, c1, ta))
 
-enum { FUSED_EXPONENT = 0, FLUSHES = 0 }; /* the rounding of m c would be as large as the error of all else */
+/* the rounding of m c would be as large as the error of all else */
+enum { FUSED_EXPONENT = 0, FLUSHES = 0 };
 
 /* 2^(d c): the exp2 of the other f32 tables. */
 ATTN_INLINE vec probability(vec d, vec c, vec least, const bool flushes)

@@ -1,8 +1,9 @@
 /*
- * amx_grad.h: the members of ukernel_grad.h on AMX tiles, for elements that are the sum of PARTS bf16 parts. Included
- * by amx_body.h, with its parameters. P and dS are split into PARTS parts for the products. Once per part:
+ * amx_grad.h: the members of table_grad.h on AMX tiles, for elements that are the sum of PARTS
+ * bf16 parts. Included by amx_body.h, with its parameters. P and dS are split into PARTS parts for
+ * the products. Once per part:
  *
- *     P, dS  [key][16][2]       left factors: dword (key, i) holds queries i and 16 + i of the strip
+ *     P, dS  [key][16][2]       left factors: dword (key, i) has queries i and 16 + i of a strip
  *     dS     [key / 2][32][2]   for pv, as P of the forward pass
  *     X      [16][cols][2]      dword (i, column) holds queries i and 16 + i
  */
@@ -10,7 +11,8 @@
 
 enum {
     ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
-    GRAD_TILE = PARTS == 1 ? 32 : 128 /* with splits the tile unit falls asleep (docs/cpu.md): few, long ones, then */
+    /* with splits the tile unit falls asleep (docs/cpu.md): few, long ones, then */
+    GRAD_TILE = PARTS == 1 ? 32 : 128
 };
 
 static uint64_t x_bytes(int64_t cols)
@@ -19,8 +21,8 @@ static uint64_t x_bytes(int64_t cols)
 }
 
 /* QT and X are made from the same parts. */
-static void pack_both(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n, int64_t cols,
-                      double factor)
+static void pack_both(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
+                      int64_t n, int64_t cols, double factor)
 {
     for (int64_t c = 0; c < cols; c += 32) {
         __m512i low[TILE][PARTS], high[TILE][PARTS], of_part[2][TILE];
@@ -32,7 +34,8 @@ static void pack_both(void *qt, void *x, const void *const *row, int64_t stride,
             uint32_t *to = (uint32_t *)qt + (part * cols + c) / 2 * STRIP;
             for (int i = 0; i < TILE; i++) {
                 of_part[0][i] = low[i][part], of_part[1][i] = high[i][part];
-                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[i][part], high[i][part]);
+                store_columns((uint16_t *)x + ((part * TILE + i) * cols + c) * 2, low[i][part],
+                              high[i][part]);
             }
             transpose16(to, STRIP, of_part[0]);
             transpose16(to + TILE, STRIP, of_part[1]);
@@ -53,11 +56,13 @@ typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
 } lane_values;
 
-/* As grad_softmax, with the exp2 and the roundings of this table, and without dS (and P Z) where P is below 2^-125. */
-ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *keep, float *plain, const lane_values *t,
-                              int group)
+/* As grad_softmax, with the exp2 and the roundings of this table, and without dS (and P Z) where P
+ * is below 2^-125. */
+ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *keep, float *plain,
+                              const lane_values *t, int group)
 {
-    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group])); /* NaN stays */
+    /* NaN stays */
+    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group]));
     const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
     const vec z = keep ? v_load(keep) : zero, dp = keep ? v_mul(v_load(dp_), z) : v_load(dp_);
     const vec p = probability(d, t->c, t->least, false), grad = v_fms(dp, t->factor, t->by[group]);
@@ -86,14 +91,16 @@ ATTN_INLINE void store_forms(uint16_t *p, uint16_t *ds, uint16_t *right, pair x[
     store_parts(right + STRIP, part[0][1], part[1][1]);
 }
 
-static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n, const attn_grad_tile *tile)
+static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n,
+                       const attn_grad_tile *tile)
 {
     float *s = s_, *dp = dp_;
     uint16_t *p = (uint16_t *)to->p + to->at * STRIP, *ds = (uint16_t *)to->ds + to->at * STRIP;
     uint16_t *right = (uint16_t *)to->right + to->done * STRIP;
     lane_values t = {.c = v_set1(0)};
     if (tile) {
-        t = (lane_values){.c = v_set1((float)tile->exponent), .least = v_set1((float)(EXP2_MIN / tile->exponent))};
+        t = (lane_values){.c = v_set1((float)tile->exponent),
+                          .least = v_set1((float)(EXP2_MIN / tile->exponent))};
         t.factor = v_set1((float)tile->factor);
         for (int g = 0; g < 2; g++) {
             t.lse[g] = v_load((const float *)tile->lse + g * VL);
@@ -111,15 +118,16 @@ static void grad_split(const attn_grad_forms *to, void *s_, void *dp_, int64_t n
             const int64_t at = i + k * VL;
             const float *keep = tile && tile->keep ? (const float *)tile->keep + at : NULL;
             float *plain = tile && tile->plain ? (float *)tile->plain + at : NULL;
-            x[k / 2][k % 2] =
-                tile ? softmax_pair(s + at, dp + at, keep, plain, &t, k % 2) : (pair){v_load(s + at), v_load(dp + at)};
+            x[k / 2][k % 2] = tile ? softmax_pair(s + at, dp + at, keep, plain, &t, k % 2)
+                                   : (pair){v_load(s + at), v_load(dp + at)};
         }
         store_forms(p + i, ds + i, right + i, x);
     }
 }
 
 /* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
-static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n, int lanes)
+static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n,
+                    int lanes)
 {
     (void)lanes; /* whole strips */
     const factors f = score_factors(v, at, dot, dv);
@@ -129,12 +137,13 @@ static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_
 static void grad_clear(void *p, int64_t first, int64_t last)
 {
     for (int part = 0; part < PARTS; part++) {
-        memset((uint16_t *)p + part * P_PART + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(uint16_t));
+        memset((uint16_t *)p + part * P_PART + first * STRIP, 0,
+               (size_t)((last - first) * STRIP) * sizeof(uint16_t));
     }
 }
 
-/* As add_product with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are stored when all are
- * done, which pays off where each is of many products. */
+/* As add_product with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are
+ * stored when all are done, which pays off where each is of many products. */
 ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
 {
     float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
@@ -161,8 +170,8 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
     }
 }
 
-static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
-                      int last)
+static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
+                      int first, int last)
 {
     const vec one = v_set1(1);
     const int strip = first / STRIP;
@@ -187,8 +196,8 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
     }
 }
 
-static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols, int64_t n, int first,
-                              int last, const unsigned char *visible)
+static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x_, int64_t cols,
+                              int64_t n, int first, int last, const unsigned char *visible)
 {
     const int64_t x_part = TILE * cols * 2;
     for (int64_t i = 0; i < n * cols; i++) {
@@ -196,8 +205,10 @@ static void grad_rows_careful(void *g, const void *p_, int64_t at, const void *x
         float sum = 0;
         for (int row = first; row < last; row++) {
             const int64_t strip = row / STRIP, low = row % TILE, half = row % STRIP / TILE;
-            const uint16_t *p = (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
-            const uint16_t *x = (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
+            const uint16_t *p =
+                (const uint16_t *)p_ + strip * PARTS * P_PART + (at + key) * STRIP + 2 * low + half;
+            const uint16_t *x =
+                (const uint16_t *)x_ + strip * PARTS * x_part + (low * cols + c) * 2 + half;
             if (visible[(strip * KEY_BLOCK + at + key) * STRIP + row % STRIP]) {
                 sum = fmaf(whole(p, P_PART), whole(x, x_part), sum);
             }
@@ -218,7 +229,8 @@ static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lane
     grad_drop_f32(z, 0, n, lanes, false);
     for (int64_t key = 0; key < n; key += 2) {
         for (int g = 0; g < STRIP; g += VL) {
-            scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g), v_load(z + (key + 1) * STRIP + g));
+            scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g),
+                       v_load(z + (key + 1) * STRIP + g));
         }
     }
 }

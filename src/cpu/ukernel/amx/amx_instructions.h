@@ -1,5 +1,6 @@
 /*
- * amx_instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in software.)
+ * amx_instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in
+ * software.)
  */
 #ifndef ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
 #define ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
@@ -12,9 +13,11 @@
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
 #define TILE_LOAD(t, p, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(t, p, stride) \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
-#define TILE_DP(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+#define TILE_STORE(t, p, stride)                                                          \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) \
+                     : "memory")
+#define TILE_DP(c, a, b) \
+    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
 /* All tiles of 16 rows of 64 bytes. */
 ATTN_INLINE void tiles_begin(void)

@@ -1,5 +1,6 @@
 /*
- * amx_load_f32.h: elements of f32 for amx_split.h. Included by the tables that take them, amx_f32.c and amx_bf16x3.c.
+ * amx_load_f32.h: elements of f32 for amx_split.h. Included by the tables that take them, amx_f32.c
+ * and amx_bf16x3.c.
  */
 
 typedef float element;
@@ -10,7 +11,10 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
     const float *x = row;
     if (stride == 1) {
         int64_t left = n - c;
-        return _mm512_maskz_loadu_ps((__mmask16)(left >= 16 ? 0xffff : left > 0 ? (1 << left) - 1 : 0), x + c);
+        return _mm512_maskz_loadu_ps((__mmask16)(left >= 16 ? 0xffff
+                                                 : left > 0 ? (1 << left) - 1
+                                                            : 0),
+                                     x + c);
     }
     float column[16] = {0};
     for (int64_t i = 0; i < 16 && c + i < n; i++) {

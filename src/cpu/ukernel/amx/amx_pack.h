@@ -1,10 +1,11 @@
 /*
- * amx_pack.h: rows of Q, K and V into panels of bf16 parts. Included by amx_body.h, with its parameters; the panels are
- * drawn there.
+ * amx_pack.h: rows of Q, K and V into panels of bf16 parts. Included by amx_body.h, with its
+ * parameters; the panels are drawn there.
  */
 
 /* split_columns() of a row, or zero for NULL. */
-ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
+                           float factor)
 {
     if (row) {
         split_columns(part, row, stride, c, n, factor);
@@ -31,8 +32,8 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     }
 }
 
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and of upper halves
- * apart, transposed. */
+/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and
+ * of upper halves apart, transposed. */
 static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part)
 {
     __m512i low[16], high[16];
@@ -62,8 +63,8 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
     }
 }
 
-static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
-                   int lanes)
+static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
+                   double factor, int lanes)
 {
     (void)dtype;
     const int width = lanes > TILE ? STRIP : TILE; /* as much as qk reads */

@@ -1,19 +1,22 @@
 /*
- * amx_softmax.h: probabilities of scores, in the form that pv of amx_body.h reads, and what they are relative to; what
- * is done with a tile is in amx_block.h. Included by amx_body.h, with its parameters.
+ * amx_softmax.h: probabilities of scores, in the form that pv of amx_body.h reads, and what they
+ * are relative to; what is done with a tile is in amx_block.h. Included by amx_body.h, with its
+ * parameters.
  *
- * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and it is raised only
- * when the sum of a tile's probabilities exceeds 2^SLACK: so the first pass over a tile is nearly always the only one,
- * and takes no maxima. What a lane does depends on its own scores alone. Probabilities of up to 2^SLACK cost no
- * accuracy: their parts are floating-point numbers. (Flash attention 4 rescales as lazily, for another reason.)
+ * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and
+ * it is raised only when the sum of a tile's probabilities exceeds 2^SLACK: so the first pass over
+ * a tile is nearly always the only one, and takes no maxima. What a lane does depends on its own
+ * scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are floating-point
+ * numbers. (Flash attention 4 rescales as lazily, for another reason.)
  */
 enum { SLACK = 8 };
 
-/* ---- references ------------------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------------------ */
 
-/* What the probabilities of 16 lanes are relative to: 2^((x - m) c). With FUSED_EXPONENT it is 2^(x c - mc), an
- * operation less. The rounding of mc is then a factor of all that is relative to m, O and l alike, and for LSE no more
- * than half an ulp; lanes whose mc is so large that it would not be near 1 are `far` and subtract first. */
+/* What the probabilities of 16 lanes are relative to: 2^((x - m) c). With FUSED_EXPONENT it is 2^(x
+ * c - mc), an operation less. The rounding of mc is then a factor of all that is relative to m, O
+ * and l alike, and for LSE no more than half an ulp; lanes whose mc is so large that it would not
+ * be near 1 are `far` and subtract first. */
 typedef struct reference {
     vec m, mc, c, least;
 } reference;
@@ -22,7 +25,8 @@ typedef struct reference {
 ATTN_INLINE reference reference_of(vec m, vec c)
 {
     const vec finite = v_zero_lt(m, v_set1(-REAL_MAX), m);
-    return (reference){finite, v_mul(finite, c), c, FUSED_EXPONENT ? c : v_div(v_set1(EXP2_MIN), c)};
+    return (reference){finite, v_mul(finite, c), c,
+                       FUSED_EXPONENT ? c : v_div(v_set1(EXP2_MIN), c)};
 }
 
 ATTN_INLINE __mmask16 far_lanes(const reference *r)
@@ -50,17 +54,20 @@ ATTN_INLINE vec rescale(vec old, const reference *r)
         return probability(v_sub(old, r->m), r->c, r->least, false);
     }
     const vec z = v_sub(v_mul(old, r->c), r->mc);
-    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1), r->least, false);
+    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1),
+                       r->least, false);
 }
 
-/* ---- P --------------------------------------------------------------------------------------------------------- */
+/* ---- P --------------------------------------------------------------------------------------- */
 
-/* Dwords of 16 lanes, each a in the lower half and b in the upper one; a and b as split() gives them. */
+/* Dwords of 16 lanes, each a in the lower half and b in the upper one; a and b as split() gives
+ * them. */
 ATTN_INLINE void store_parts(uint16_t *p, const __m512i *a, const __m512i *b)
 {
     const __m512i upper = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
     for (int i = 0; i < PARTS; i++) {
-        _mm512_storeu_si512(p + i * P_PART, _mm512_mask_shuffle_epi8(b[i], 0x3333333333333333u, a[i], upper));
+        _mm512_storeu_si512(p + i * P_PART,
+                            _mm512_mask_shuffle_epi8(b[i], 0x3333333333333333u, a[i], upper));
     }
 }
 
@@ -79,7 +86,8 @@ ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b)
     for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
         __m512i x = _mm512_loadu_si512(p + part * P_PART);
         first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
-        second = v_add(second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
+        second = v_add(
+            second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
     }
     store_pair(p, v_mul(first, a), v_mul(second, b));
 }
@@ -94,12 +102,15 @@ ATTN_INLINE vec maximum(vec top, const float *s, int64_t n)
 }
 
 /* Lanes of `raised`, a mask per group of 16, get the maximum for m. */
-ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c, const attn_running *state,
-                                 const __mmask16 *raised, const int groups)
+ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c,
+                                 const attn_running *state, const __mmask16 *raised,
+                                 const int groups)
 {
     for (int g = 0; g < groups; g++) {
-        float *m = (float *)state->m + g * VL, *l = (float *)state->l + g * VL, *alpha = (float *)state->alpha + g * VL;
-        const vec old = v_load(m), new = _mm512_mask_mov_ps(old, raised[g], maximum(old, s + g * VL, n));
+        float *m = (float *)state->m + g * VL, *l = (float *)state->l + g * VL,
+              *alpha = (float *)state->alpha + g * VL;
+        const vec old = v_load(m),
+                  new = _mm512_mask_mov_ps(old, raised[g], maximum(old, s + g * VL, n));
         const reference r = reference_of(new, c);
         const vec a = rescale(old, &r);
         v_store(m, new);
@@ -111,21 +122,24 @@ ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int6
     }
 }
 
-/* What is fetched into the first-level cache during a softmax: its load ports are free, those of tile products are
- * not. The latter mostly wait for K and V to come from the second level. */
+/* What is fetched into the first-level cache during a softmax: its load ports are free, those of
+ * tile products are not. The latter mostly wait for K and V to come from the second level. */
 typedef struct fetch {
     const char *from, *end;
     int64_t step; /* for two keys of a tile */
 } fetch;
 
-/* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for products. */
+/* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for
+ * products. */
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
         return (fetch){NULL, NULL, 0};
     }
-    const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS), rows = ahead->k ? ahead->n : TILE;
-    const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row : (const char *)ahead->v + ahead->at * 2;
+    const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
+                  rows = ahead->k ? ahead->n : TILE;
+    const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row
+                                : (const char *)ahead->v + ahead->at * 2;
     return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE};
 }
 
@@ -154,7 +168,7 @@ ATTN_INLINE void load_references(references *r, const attn_running *state, vec c
     }
 }
 
-/* ---- exponentials ---------------------------------------------------------------------------------------------- */
+/* ---- exponentials ---------------------------------------------------------------------------- */
 
 /* P of a tile, two keys at a time, and their sums. */
 typedef struct exponentials {
@@ -168,7 +182,8 @@ typedef struct exponentials {
 } exponentials;
 
 /* For n keys (n even). */
-ATTN_INLINE exponentials exponentials_of(uint16_t *p, const float *s, int64_t n, const references *r, fetch ahead)
+ATTN_INLINE exponentials exponentials_of(uint16_t *p, const float *s, int64_t n,
+                                         const references *r, fetch ahead)
 {
     return (exponentials){
         .p = p,

@@ -1,12 +1,13 @@
 /*
- * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits than bf16. Included
- * by amx_f16.c, amx_bf16x3.c and amx_f32.c, with load_columns().
+ * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits
+ * than bf16. Included by amx_f16.c, amx_bf16x3.c and amx_f32.c, with load_columns().
  */
 
 /* x without its lower 16 bits, and the rest in x. */
 ATTN_INLINE __m512i cut_part(vec *x)
 {
-    const __m512i high = _mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000));
+    const __m512i high =
+        _mm512_and_si512(_mm512_castps_si512(*x), _mm512_set1_epi32((int)0xffff0000));
     *x = v_sub(*x, _mm512_castsi512_ps(high));
     return high;
 }
@@ -17,8 +18,9 @@ ATTN_INLINE __mmask16 can_round(vec x)
     return _mm512_cmp_ps_mask(v_abs(x), v_set1(3.38e38f), _CMP_LT_OQ);
 }
 
-/* The bf16 nearest to x, and the rest in x; lanes without `round` are cut off. Cutting off everywhere would make the
- * products that are left out up to eight times as large, and all of one sign. */
+/* The bf16 nearest to x, and the rest in x; lanes without `round` are cut off. Cutting off
+ * everywhere would make the products that are left out up to eight times as large, and all of one
+ * sign. */
 ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
 {
     const __m512i bits = _mm512_castps_si512(*x);
@@ -28,11 +30,12 @@ ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
     return high;
 }
 
-/* Columns c .. c+31 of a row as PARTS vectors of bf16: dword i holds columns i and 16 + i. No shuffle is needed, and a
- * product sums over columns in any order that K and Q have alike. */
+/* Columns c .. c+31 of a row as PARTS vectors of bf16: dword i holds columns i and 16 + i. No
+ * shuffle is needed, and a product sums over columns in any order that K and Q have alike. */
 enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1 };
 
-ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n, float factor)
+ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
+                               float factor)
 {
     vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
     vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
@@ -50,8 +53,9 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
 }
 
-/* The parts of x, of a P or dS, in upper halves. All but the last are cut off: the other factor's parts have either
- * sign. Of three, the last is all that is left; of two it is rounded, and the lower halves are left over. */
+/* The parts of x, of a P or dS, in upper halves. All but the last are cut off: the other factor's
+ * parts have either sign. Of three, the last is all that is left; of two it is rounded, and the
+ * lower halves are left over. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     for (int i = 0; i + 1 < PARTS; i++) {

@@ -1,6 +1,6 @@
 /*
- * amx_tiles.h: AMX tiles for the tables on them: one macro per instruction, configuration, transposes. Included by
- * amx_<type>.c only; everything is static.
+ * amx_tiles.h: AMX tiles for the tables on them: one macro per instruction, configuration,
+ * transposes. Included by amx_<type>.c only; everything is static.
  *
  * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
  *
@@ -8,8 +8,8 @@
  *     OT = V^T P     A = 16 columns of V x 32 keys        B = P, pairs of keys, 16 queries
  *     dV = P dO      A = 16 keys of P x 32 queries        B = dO, pairs of queries, 16 columns
  *
- * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin and released by end,
- * on the thread that runs an item: no tile state outlives a call.
+ * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin
+ * and released by end, on the thread that runs an item: no tile state outlives a call.
  */
 #include "cpu/ukernel/amx/amx_instructions.h"
 #include "core/half.h"
@@ -19,7 +19,8 @@
 #include "cpu/ukernel/body/body_rows.h"
 
 enum {
-    KEY_BLOCK = PARTS == 1 ? 256 : 128, /* with its sums of one block K, V, S and P of it should stay in L1 and L2 */
+    /* with its sums of one block K, V, S and P of it should stay in L1 and L2 */
+    KEY_BLOCK = PARTS == 1 ? 256 : 128,
     KEY_TILE = 32,
     KEY_STEP = 32,
     PANEL_KEYS = KEY_BLOCK + KEY_STEP, /* an odd number of cache lines from row to row */
@@ -63,25 +64,31 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
         _mm512_storeu_si512(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
         _mm512_storeu_si512(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
         _mm512_storeu_si512(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
-        _mm512_storeu_si512(to + (i + 12) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
+        _mm512_storeu_si512(to + (i + 12) * stride,
+                            _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
     }
 }
 
-/* Where the factors of a product lie. Strides between rows in bytes, other distances in elements. */
+/* Where the factors of a product lie. Strides between rows in bytes, other distances in
+ * elements. */
 typedef struct factors {
     const uint16_t *a, *b;
-    int64_t a_stride, a_part, a_step, a_rows; /* from part to part, from step to step, from 16 rows to the next */
+    /* from part to part, from step to step, from 16 rows to the next */
+    int64_t a_stride, a_part, a_step, a_rows;
     int64_t b_stride, b_part, b_step;
     int64_t steps;
 } factors;
 
-/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1; over f->steps steps of
- * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in tile 6, to c0. With
+/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1;
+ * over f->steps steps of
+ * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in
+ *     tile 6, to c0. With
  * `tall`, the next 16 rows too, in tile 5, to tiles 2 and 3: ta, c0, c1 are 4, 0, 1.
  * Between products, some of a softmax is done `meanwhile`, unless that is NULL.
  * Elements of several parts in one of two orders:
  *
- *   passes  the small products of parts step by step, then the large one over all steps: only the latter rounds at the
+ *   passes  the small products of parts step by step, then the large one over all steps: only the
+ *   latter rounds at the
  *           size of the sum. For scores, whose errors count most.
  *   steps   all products of a step, then the next step: fewer loads.
  */
@@ -127,7 +134,8 @@ typedef struct factors {
             __VA_ARGS__;                                                               \
         }                                                                              \
     } while (0)
-#define PASS(c0, c1, ta, first, pa, pb) EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
+#define PASS(c0, c1, ta, first, pa, pb) \
+    EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
 
 /* Zero, and tiles c0, c1 to 16 rows of 32 floats. */
 #define ROW_ZERO(c0, c1)   \

@@ -1,7 +1,8 @@
 /*
- * amx_works.c: whether tile products are right on this machine. A processor, a hypervisor and an operating system have
- * to agree on the state of tiles; asking the instruction itself is the only way to know. Called once per context, by
- * features.c, when the flags say that the instructions are there.
+ * amx_works.c: whether tile products are right on this machine. A processor, a hypervisor and an
+ * operating system have to agree on the state of tiles; asking the instruction itself is the only
+ * way to know. Called once per context, by features.c, when the flags say that the instructions are
+ * there.
  */
 #include "cpu/ukernel/amx/amx_instructions.h"
 #include "core/half.h"
@@ -17,7 +18,8 @@ bool attn_amx_works(void)
     for (int i = 0; i < ROWS; i++) {
         for (int k = 0; k < 2 * PAIRS; k++) {
             a[i][k] = attn_f32_to_bf16((float)(i - 3 * k));
-            b[i][k] = attn_f32_to_bf16((float)(2 * k - 5 * i)); /* pair i, column k / 2, element k % 2 */
+            /* pair i, column k / 2, element k % 2 */
+            b[i][k] = attn_f32_to_bf16((float)(2 * k - 5 * i));
         }
     }
     tiles_begin();

@@ -1,36 +1,40 @@
 /*
- * body.h: every microkernel once, for any vector width and for f32 or f64. A "template" by inclusion: an instruction
- * set's file defines the parameters, includes this once per type, and gets one static const table.
+ * body.h: every microkernel once, for any vector width and for f32 or f64. A "template" by
+ * inclusion: an instruction set's file defines the parameters, includes this once per type, and
+ * gets one static const table.
  *
  *   ISA         avx2 ...                        name of the table
  *   VEC_HEADER  "cpu/ukernel/body/vec_avx2.h"                    the vector operations, below
  *   REAL_BITS   32 | 64                         arithmetic type: real = float | double
  *
- * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by side; strip =
- * NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a sum done between the stores of the
- * sums before; 0 where bursts of stores cost nothing), and
+ * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by
+ * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
+ * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
  *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
- *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN; else anything
- *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by itself where there are
+ *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN;
+ *                                      else anything
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by
+ *                                      itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
- *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: vec_avx512.h says what they do
- *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low halves; i_high(a) = the
- *                                      high half
+ *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
+ *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
+ *                                      halves; i_high(a) = the high half
  *
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
  */
 #include "cpu/ukernel/body/body_rows.h"
 
-/* ---- products ------------------------------------------------------------------------------------------------ */
+/* ---- products -------------------------------------------------------------------------------- */
 
-/* Both products are sums of rows: sum[r] = sum over i < n of a[r apart + i step] times row i of b, with r a key or a
- * column. They work on `width` vectors of lanes, those that hold rows, and on a group of `rows` sums at once: MR, or
- * twice as many for a single vector, since MR sums alone would wait for each other. */
+/* Both products are sums of rows: sum[r] = sum over i < n of a[r apart + i step] times row i of b,
+ * with r a key or a column. They work on `width` vectors of lanes, those that hold rows, and on a
+ * group of `rows` sums at once: MR, or twice as many for a single vector, since MR sums alone would
+ * wait for each other. */
 
 /* What becomes of a sum: it is stored, or added to what was there, or to that times alpha. */
 typedef struct FN(sum_end) {
@@ -50,19 +54,20 @@ ATTN_INLINE void FN(end_sum)(real *to, const vec *sum, FN(sum_end) end, const in
 }
 
 /* The first n products of a sum; rows of b are b_step apart. */
-ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, int64_t b_step, const int n,
-                               const int width)
+ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real *b, int64_t b_step,
+                               const int n, const int width)
 {
     ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_set1(0);
     ATTN_UNROLL for (int i = 0; i < n; i++) {
         vec one = v_set1(a[i * step]);
-        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] = v_fma(one, v_load(b + i * b_step + v * VL), sum[v]);
+        ATTN_UNROLL for (int v = 0; v < width; v++) sum[v] =
+            v_fma(one, v_load(b + i * b_step + v * VL), sum[v]);
     }
 }
 
 /* Products i .. n-1 of a group of sums. */
-ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t step, const real *b, int64_t i,
-                           int64_t n, const int rows, const int width)
+ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t step,
+                           const real *b, int64_t i, int64_t n, const int rows, const int width)
 {
     for (b += i * STRIP; i < n; i++, b += STRIP) {
         vec x[NV];
@@ -74,13 +79,15 @@ ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t
     }
 }
 
-/* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the next, `ahead` of
- * each sum: a burst of stores may keep the multipliers waiting. */
-ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
-                            int64_t count, FN(sum_end) end, const int ahead, const int rows, const int width)
+/* `count` sums, a multiple of `rows`. Each group's stores alternate with the first products of the
+ * next, `ahead` of each sum: a burst of stores may keep the multipliers waiting. */
+ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
+                            int64_t n, int64_t count, FN(sum_end) end, const int ahead,
+                            const int rows, const int width)
 {
     vec sum[2 * MR][NV];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
+    ATTN_UNROLL for (int r = 0; r < rows; r++)
+        FN(begin_sum)(sum[r], a + r * apart, step, b, STRIP, ahead, width);
     for (; count > 0; count -= rows, to += rows * STRIP) {
         FN(group)(sum, a, apart, step, b, ahead, n, rows, width);
         a += rows * apart;
@@ -93,8 +100,9 @@ ATTN_INLINE void FN(groups)(real *to, const real *a, int64_t apart, int64_t step
     }
 }
 
-ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b, int64_t n,
-                          int64_t count, FN(sum_end) end, const int rows, const int width)
+ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, const real *b,
+                          int64_t n, int64_t count, FN(sum_end) end, const int rows,
+                          const int width)
 {
     const int ahead = width == NV ? AHEAD : 0;
     if (n >= ahead) {
@@ -104,10 +112,10 @@ ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, 
     }
 }
 
-/* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were stored long
- * before. */
-ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int rows,
-                             const int width)
+/* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were
+ * stored long before. */
+ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
+                             const int rows, const int width)
 {
     int64_t c = 0;
     do {
@@ -117,8 +125,10 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
     } while (c < d);
 }
 
-/* What is left of n keys is done as the last MR of them, some for the second time: K may end with them. */
-ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n, const int width)
+/* What is left of n keys is done as the last MR of them, some for the second time: K may end with
+ * them. */
+ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
+                              const int width)
 {
     const int64_t twice = width == 1 ? n - n % (2 * MR) : 0, whole = n - n % MR, last = n - MR;
     if (twice > 0) {
@@ -134,7 +144,8 @@ ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d,
     }
 }
 
-static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n,
+                   int lanes)
 {
     const real *k = (const real *)k_ + at * d;
     if (lanes <= VL) {
@@ -146,8 +157,8 @@ static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t 
     }
 }
 
-ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n, const real *alpha,
-                              const int width)
+ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
+                              const real *alpha, const int width)
 {
     const int64_t twice = width == 1 ? dv_pad - dv_pad % (2 * MR) : 0;
     const FN(sum_end) end = {false, alpha};
@@ -159,8 +170,8 @@ ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv
     }
 }
 
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                   int lanes)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes)
 {
     const real *x = (const real *)v + at * dv_pad;
     if (lanes <= VL) {
@@ -172,8 +183,8 @@ static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t d
     }
 }
 
-static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad, int64_t n,
-                           const void *alpha_, const unsigned char *visible, int lanes)
+static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad,
+                           int64_t n, const void *alpha_, const unsigned char *visible, int lanes)
 {
     const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c++) {
@@ -189,10 +200,12 @@ static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_
     }
 }
 
-/* ---- softmax ------------------------------------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
-/* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16 registers of AVX2. */
-static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, const attn_running *state, int lanes)
+/* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16
+ * registers of AVX2. */
+static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_,
+                        const attn_running *state, int lanes)
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
     (void)p_, (void)done; /* in place */
@@ -202,7 +215,8 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
         for (int64_t key = 0; key < n; key++) {
             top = v_max(top, v_load(s + key * STRIP));
         }
-        vec used = v_zero_lt(top, v_set1(-REAL_MAX), top); /* nothing seen yet: any finite reference */
+        /* nothing seen yet: any finite reference */
+        vec used = v_zero_lt(top, v_set1(-REAL_MAX), top);
         for (int64_t key = 0; key < n; key++) {
             vec p = FN(exp2)(v_sub(v_load(s + key * STRIP), used), c, least);
             v_store(s + key * STRIP, p);
@@ -216,19 +230,21 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_, 
 }
 
 /* A block is one tile. */
-static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
-                           int lanes)
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
+                           const attn_running *state, int lanes)
 {
     FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
     FN(softmax)(p, done, s, keys->n, c, state, lanes);
 }
 
-/* ---- panels -------------------------------------------------------------------------------------------------- */
+/* ---- panels ---------------------------------------------------------------------------------- */
 
-static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows, int64_t cols)
+static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows,
+                          int64_t cols)
 {
     const int64_t step = src->row_stride * attn_element_size(src->dtype);
-    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) { /* one after the other: as one row */
+    /* one after the other: as one row */
+    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) {
         cols *= rows, cols_pad = cols, rows = 1;
     }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
@@ -244,7 +260,8 @@ static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int
     FN(pack_rows)((real *)k + at * d, d, src, n, d);
 }
 
-static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
+                       int64_t dv_pad)
 {
     FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
 }
@@ -274,9 +291,10 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
-/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if all are NULL. */
-ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row, int64_t first,
-                            int64_t stride, int32_t dtype, int64_t n)
+/* from[i] = n columns of row[i] as reals, where they are or in the tile, zeros for NULL; false if
+ * all are NULL. */
+ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const void *const *row,
+                            int64_t first, int64_t stride, int32_t dtype, int64_t n)
 {
     static const real zeros[FN(CHUNK)];
     const bool in_place = FN(in_place)(stride, dtype, n);
@@ -293,7 +311,8 @@ ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const vo
 }
 
 /* Columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
-ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by, const bool whole)
+ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by,
+                                  const bool whole)
 {
     vec x[VL];
     ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(from[i] + c);
@@ -305,8 +324,8 @@ ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, 
     }
 }
 
-static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
-                       int lanes)
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
+                       double factor, int lanes)
 {
     real tile[VL][FN(CHUNK)];
     const real *from[VL];

@@ -1,5 +1,6 @@
 /*
- * body_end.h: undefines what body_rows.h and a vec_<isa>.h define, so that the next type can define it anew.
+ * body_end.h: undefines what body_rows.h and a vec_<isa>.h define, so that the next type can define
+ * it anew.
  */
 #undef real
 #undef TYPE

@@ -1,21 +1,24 @@
 /*
- * body_grad.h: those members of ukernel_grad.h that do not depend on how products are done, once for any vector width:
- * P and dS of a tile, gradients out, dropout. Included after body_rows.h, with its parameters, by body_grad_rows.h
- * and by tables with products of their own.
+ * body_grad.h: those members of table_grad.h that do not depend on how products are done, once
+ * for any vector width: P and dS of a tile, gradients out, dropout. Included after body_rows.h,
+ * with its parameters, by body_grad_rows.h and by tables with products of their own.
  */
 #include "cpu/ukernel/table_grad.h"
 
-/* `count` keys from s and dp on; keep and plain may be NULL. dS is 0 where exp2 gives 0: where d < least. */
-ATTN_INLINE void FN(grad_softmax_keys)(real *s, real *dp, const real *keep, real *plain, vec lse, vec delta,
-                                       const attn_grad_tile *t, const int count)
+/* `count` keys from s and dp on; keep and plain may be NULL. dS is 0 where exp2 gives 0: where d <
+ * least. */
+ATTN_INLINE void FN(grad_softmax_keys)(real *s, real *dp, const real *keep, real *plain, vec lse,
+                                       vec delta, const attn_grad_tile *t, const int count)
 {
-    const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)), zero = v_set1(0);
+    const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)),
+              zero = v_set1(0);
     const vec factor = v_set1((real)t->factor);
     vec d[SIDE], p[SIDE], ds[SIDE];
     EACH d[k] = v_sub(v_load(s + k * STRIP), lse);
     EACH d[k] = v_zero_lt(zero, d[k], d[k]);
     FN(exp2_each)(p, d, c, least, count);
-    EACH ds[k] = keep ? v_mul(v_load(dp + k * STRIP), v_load(keep + k * STRIP)) : v_load(dp + k * STRIP);
+    EACH ds[k] =
+        keep ? v_mul(v_load(dp + k * STRIP), v_load(keep + k * STRIP)) : v_load(dp + k * STRIP);
     EACH v_store(s + k * STRIP, keep ? v_mul(p[k], v_load(keep + k * STRIP)) : p[k]);
     EACH ds[k] = v_mul(p[k], v_sub(ds[k], delta));
     EACH v_store(dp + k * STRIP, v_zero_lt(d[k], least, v_mul(ds[k], factor)));
@@ -30,14 +33,17 @@ static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_til
         real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
         const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
         real *plain = t->plain ? (real *)t->plain + lane : NULL;
-        const vec lse = v_load((const real *)t->lse + lane), delta = v_load((const real *)t->delta + lane);
+        const vec lse = v_load((const real *)t->lse + lane),
+                  delta = v_load((const real *)t->delta + lane);
         int64_t key = 0;
         for (; !keep && !plain && key + SIDE <= n; key += SIDE) {
-            FN(grad_softmax_keys)(s + key * STRIP, dp + key * STRIP, NULL, NULL, lse, delta, t, SIDE);
+            FN(grad_softmax_keys)
+            (s + key * STRIP, dp + key * STRIP, NULL, NULL, lse, delta, t, SIDE);
         }
         for (; key < n; key++) {
-            FN(grad_softmax_keys)(s + key * STRIP, dp + key * STRIP, keep ? keep + key * STRIP : NULL,
-                                  plain ? plain + key * STRIP : NULL, lse, delta, t, 1);
+            FN(grad_softmax_keys)
+            (s + key * STRIP, dp + key * STRIP, keep ? keep + key * STRIP : NULL,
+             plain ? plain + key * STRIP : NULL, lse, delta, t, 1);
         }
     }
 }
@@ -45,8 +51,10 @@ static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_til
 /* With e = exp(-2|x|): 1 - tanh^2(x) = 4 e / (1 + e)^2, without cancellation. */
 static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_, double cap_)
 {
-    const vec scale = v_set1((real)scale_), cap = v_set1((real)cap_), minus = v_set1(-2), one = v_set1(1);
-    const vec c = v_set1((real)1.4426950408889634), least = v_set1((real)(EXP2_MIN / 1.4426950408889634));
+    const vec scale = v_set1((real)scale_), cap = v_set1((real)cap_), minus = v_set1(-2),
+              one = v_set1(1);
+    const vec c = v_set1((real)1.4426950408889634),
+              least = v_set1((real)(EXP2_MIN / 1.4426950408889634));
     real *ds = ds_;
     for (int64_t at = 0; at < n * STRIP; at += VL) {
         vec x = v_div(v_mul(v_load((const real *)s + at), scale), cap);
@@ -55,8 +63,8 @@ static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_,
     }
 }
 
-static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
-                         int64_t cols_pad, int64_t cols, int64_t n)
+static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype,
+                         const void *g, int64_t cols_pad, int64_t cols, int64_t n)
 {
     int64_t step = row_stride * (int64_t)attn_dtype_size(dtype);
     const int64_t whole = cols_pad - cols_pad % (SIDE * VL);
@@ -82,12 +90,14 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
     return all == 0;
 }
 
-/* Vectors of lanes whose words are computed side by side: each alone would wait for its own products. */
+/* Vectors of lanes whose words are computed side by side: each alone would wait for its own
+ * products. */
 enum { FN(DROP_VECTORS) = STRIP / IVL % 2 == 0 ? 2 : 3 };
 
-/* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64 bits: the upper halves
- * are whatever is left of products. */
-static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32_t quad, uint64_t word[4][STRIP])
+/* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64
+ * bits: the upper halves are whatever is left of products. */
+static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32_t quad,
+                           uint64_t word[4][STRIP])
 {
     enum { N = FN(DROP_VECTORS) };
     const ivec m0 = i_set1(ATTN_PHILOX_M0), m1 = i_set1(ATTN_PHILOX_M1);

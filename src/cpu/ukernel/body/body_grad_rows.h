@@ -1,11 +1,11 @@
 /*
- * body_grad_rows.h: those members of ukernel_grad.h that are products, once for any vector width, and the table of all
- * of them. Included by body.h with its parameters.
+ * body_grad_rows.h: those members of table_grad.h that are products, once for any vector width,
+ * and the table of all of them. Included by body.h with its parameters.
  */
 #include "cpu/ukernel/body/body_grad.h"
 
-/* Rows of X lie a vector further apart than their columns need: those of 128 columns side by side would all fall into
- * the same few sets of the first-level cache. */
+/* Rows of X lie a vector further apart than their columns need: those of 128 columns side by side
+ * would all fall into the same few sets of the first-level cache. */
 static int64_t FN(x_stride)(int64_t cols)
 {
     return cols + VL;
@@ -16,8 +16,8 @@ static uint64_t FN(x_bytes)(int64_t cols)
     return (uint64_t)STRIP * (uint64_t)FN(x_stride)(cols) * sizeof(real);
 }
 
-static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n,
-                          int64_t cols, double factor)
+static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
+                          int64_t n, int64_t cols, double factor)
 {
     real *to = x;
     FN(pack_q)(qt, row, stride, dtype, n, factor, STRIP);
@@ -44,7 +44,8 @@ static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
     ATTN_UNROLL for (int v = 0; v < NV; v++) sum[v] = v_set1(0);
     for (int64_t c = 0; c < d;) {
         ATTN_UNROLL for (int v = 0; v < NV; v++) chunk[v] = v_set1(0);
-        for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end; c++, a += STRIP, b += STRIP) {
+        for (int64_t end = c + ATTN_DOT_CHUNK < d ? c + ATTN_DOT_CHUNK : d; c < end;
+             c++, a += STRIP, b += STRIP) {
             ATTN_UNROLL for (int v = 0; v < NV; v++) {
                 chunk[v] = v_fma(v_load(a + v * VL), v_load(b + v * VL), chunk[v]);
             }
@@ -54,8 +55,8 @@ static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
     ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)dot + v * VL, sum[v]);
 }
 
-/* Rows of P and X come in multiples of this many: the first AHEAD of them are in one strip, and what is read of P has
- * been written, in whole vectors. */
+/* Rows of P and X come in multiples of this many: the first AHEAD of them are in one strip, and
+ * what is read of P has been written, in whole vectors. */
 enum { FN(ROW_STEP) = VL < 4 ? VL : 4 };
 
 /* Where a key has its element of a row of P. */
@@ -65,8 +66,8 @@ ATTN_INLINE int64_t FN(left_at)(int row)
 }
 
 /* Products of rows first .. last-1, of MR keys. */
-ATTN_INLINE void FN(grad_panel)(vec (*acc)[NV], const real *p, const real *x, int64_t stride, int first, int last,
-                                const int width)
+ATTN_INLINE void FN(grad_panel)(vec (*acc)[NV], const real *p, const real *x, int64_t stride,
+                                int first, int last, const int width)
 {
     for (x += first * stride; first < last;) {
         const real *a = p + FN(left_at)(first);
@@ -82,20 +83,23 @@ ATTN_INLINE void FN(grad_panel)(vec (*acc)[NV], const real *p, const real *x, in
     }
 }
 
-/* n keys, `width` vectors of columns. A group's sums end between the first products of the next, as in body.h. */
-ATTN_INLINE void FN(grad_columns)(real *g, const real *p, const real *x, int64_t cols, int64_t n, int first, int last,
-                                  const int width)
+/* n keys, `width` vectors of columns. A group's sums end between the first products of the next, as
+ * in body.h. */
+ATTN_INLINE void FN(grad_columns)(real *g, const real *p, const real *x, int64_t cols, int64_t n,
+                                  int first, int last, const int width)
 {
     const int ahead = width == NV ? AHEAD : 0;
     const int64_t stride = FN(x_stride)(cols), at = FN(left_at)(first);
     const real *begin = x + first * stride;
     vec acc[MR][NV];
-    ATTN_UNROLL for (int r = 0; r < MR; r++) FN(begin_sum)(acc[r], p + at + r * STRIP, 1, begin, stride, ahead, width);
+    ATTN_UNROLL for (int r = 0; r < MR; r++)
+        FN(begin_sum)(acc[r], p + at + r * STRIP, 1, begin, stride, ahead, width);
     for (; n > 0; n -= MR) {
         FN(grad_panel)(acc, p, x, stride, first + ahead, last, width);
         p += MR * STRIP;
         ATTN_UNROLL for (int r = 0; r < MR; r++, g += cols) {
-            ATTN_UNROLL for (int v = 0; v < width; v++) v_store(g + v * VL, v_add(v_load(g + v * VL), acc[r][v]));
+            ATTN_UNROLL for (int v = 0; v < width; v++)
+                v_store(g + v * VL, v_add(v_load(g + v * VL), acc[r][v]));
             if (ahead == 0 || n > MR) {
                 FN(begin_sum)(acc[r], p + at + r * STRIP, 1, begin, stride, ahead, width);
             }
@@ -103,8 +107,8 @@ ATTN_INLINE void FN(grad_columns)(real *g, const real *p, const real *x, int64_t
     }
 }
 
-static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, int64_t cols, int64_t n, int first,
-                          int last)
+static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, int64_t cols,
+                          int64_t n, int first, int last)
 {
     const real *a = (const real *)p + at * STRIP;
     int64_t vectors = cols / VL;
@@ -127,8 +131,8 @@ static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, i
     }
 }
 
-static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                                  int first, int last, const unsigned char *visible)
+static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const void *x, int64_t cols,
+                                  int64_t n, int first, int last, const unsigned char *visible)
 {
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
@@ -136,7 +140,8 @@ static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const voi
             for (int row = first; row < last; row++) {
                 int64_t i = FN(left_at)(row) + (at + key) * STRIP;
                 if (visible[i]) {
-                    sum = FUSED(((const real *)p)[i], ((const real *)x)[row * FN(x_stride)(cols) + c], sum);
+                    sum = FUSED(((const real *)p)[i],
+                                ((const real *)x)[row * FN(x_stride)(cols) + c], sum);
                 }
             }
             *g += sum;

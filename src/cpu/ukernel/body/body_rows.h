@@ -1,9 +1,10 @@
 /*
- * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh, scores and masks, rows
- * in and out. Included by body.h, and alone by tables with products of their own (amx_tiles.h). Same parameters as
- * body.h, where they are listed; body_end.h undefines them.
+ * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh,
+ * scores and masks, rows in and out. Included by body.h, and alone by tables with products of their
+ * own (amx_tiles.h). Same parameters as body.h, where they are listed; body_end.h undefines them.
  *
- * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per block of rows.
+ * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per
+ * block of rows.
  */
 #include "core/compiler.h"
 #include "core/half.h"
@@ -39,10 +40,10 @@
 #define SIDE 4 /* vectors side by side in a long chain of operations */
 #define EACH ATTN_UNROLL for (int k = 0; k < count; k++)
 
-/* ---- exp2 and tanh ------------------------------------------------------------------------------------------- */
+/* ---- exp2 and tanh --------------------------------------------------------------------------- */
 
-/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic` leaves n in the low
- * bits of t. */
+/* 2^(d c) = 2^n (1 + f y): n = round(d c), f the rest, y the polynomial (exp2.h). Adding `magic`
+ * leaves n in the low bits of t. */
 #define COEFF(x) y = v_fma(y, f, v_set1(x));
 #define EACH_COEFF(x) EACH to[k] = v_fma(to[k], f[k], v_set1(x));
 #define EXP2_SPLIT(d, c)                                    \
@@ -72,7 +73,8 @@ ATTN_INLINE void FN(exp2_each)(vec *to, const vec *d, vec c, vec least, const in
     EACH to[k] = v_zero_lt(d[k], least, v_ldexp(to[k], t[k], n[k]));
 }
 
-/* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy near 0. */
+/* tanh(x) = -E / (E + 2) with E = exp(-2|x|) - 1, and the sign of x. E keeps its relative accuracy
+ * near 0. */
 ATTN_INLINE vec FN(tanh)(vec x)
 {
     const vec most = v_set1(20), one = v_set1(1), log2e = v_set1((real)1.4426950408889634);
@@ -86,13 +88,14 @@ ATTN_INLINE vec FN(tanh)(vec x)
 #undef COEFF
 #undef EACH_COEFF
 
-/* ---- scores --------------------------------------------------------------------------------------------------- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static void FN(score)(void *s_, int64_t n, const attn_score_tile *tile, int lanes)
 {
     real *s = s_;
     const real *bias = tile->bias, *slope = tile->slope, *distance = tile->distance;
-    const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap), least = v_set1(-REAL_MAX);
+    const vec scale = v_set1((real)tile->scale), cap = v_set1((real)tile->softcap),
+              least = v_set1(-REAL_MAX);
     for (int64_t key = 0; key < n; key++) {
         for (int v = 0; v < lanes; v += VL) {
             vec x = v_mul(v_load(s + key * STRIP + v), scale);
@@ -118,7 +121,8 @@ static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int 
     const real *lo = lo_, *hi = hi_;
     const vec none = v_set1((real)-INFINITY);
     for (int64_t key = 0; key < n; key++) {
-        vec first = v_set1((real)key), past = v_set1((real)(key + 1)); /* visible: lo < key + 1 and key < hi */
+        /* visible: lo < key + 1 and key < hi */
+        vec first = v_set1((real)key), past = v_set1((real)(key + 1));
         for (int v = 0; v < lanes; v += VL) {
             vec x = v_load(s + key * STRIP + v);
             x = v_select_lt(v_load(lo + v), past, x, none);
@@ -144,7 +148,7 @@ static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
     return !(any != any);
 }
 
-/* ---- in and out ------------------------------------------------------------------------------------------------ */
+/* ---- in and out ------------------------------------------------------------------------------ */
 
 /* dst[0 .. n-1] = src widened. */
 static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
@@ -213,7 +217,8 @@ ATTN_INLINE void FN(shuffle)(vec *x, const int n)
     }
 }
 
-/* x[i] lane j becomes x[j] lane i. Where zips stay within halves of a vector, the matrix is two of half the size. */
+/* x[i] lane j becomes x[j] lane i. Where zips stay within halves of a vector, the matrix is two of
+ * half the size. */
 ATTN_INLINE void FN(transpose)(vec *x)
 {
 #ifdef v_low_halves
@@ -240,7 +245,8 @@ static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t
     if (mask && rows->mask_stride == 1) { /* in vectors */
         for (int64_t i = 0; i < n; i++) to[i] = mask[i] ? to[i] : (real)-INFINITY;
     } else if (mask) {
-        for (int64_t i = 0; i < n; i++) to[i] = mask[i * rows->mask_stride] ? to[i] : (real)-INFINITY;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = mask[i * rows->mask_stride] ? to[i] : (real)-INFINITY;
     }
 }
 
@@ -306,7 +312,8 @@ static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
     if (lane == STRIP) { /* one row for all lanes */
         FN(bias_row)(row, rows, 0, n);
         for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_set1(row[i / STRIP]));
-    } else if (rows->bias_stride == 0 && rows->mask_stride == 0) { /* one value of each lane for all keys */
+    /* one value of each lane for all keys */
+    } else if (rows->bias_stride == 0 && rows->mask_stride == 0) {
         for (lane = 0; lane < STRIP; lane++) FN(bias_row)(row + lane, rows, lane, 1);
         for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_load(row + i % STRIP));
     } else {

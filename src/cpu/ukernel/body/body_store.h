@@ -1,7 +1,7 @@
 /*
- * body_store.h: OT / l as rows of O. Included by body_rows.h, with its parameters. Quotients are taken while queries
- * lie along the lanes, then transposed; elements of 16 bits are narrowed before that, where the instruction set has
- * v_pair_*.
+ * body_store.h: OT / l as rows of O. Included by body_rows.h, with its parameters. Quotients are
+ * taken while queries lie along the lanes, then transposed; elements of 16 bits are narrowed before
+ * that, where the instruction set has v_pair_*.
  */
 
 /* What VL lanes are divided by: 1 for lanes that are not in use, and without any divisor. */
@@ -32,10 +32,11 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 #define v_can_quotient(a, step, n, b) false
 #endif
 
-/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`: v_quotient will do, else
- * rows are divided, of which there may be few. + 0: a zero is positive however many empty tiles were skipped. */
-ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c, int64_t n, const FN(divisors) *d,
-                                    int lanes, const bool quick)
+/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`:
+ * v_quotient will do, else rows are divided, of which there may be few. + 0: a zero is positive
+ * however many empty tiles were skipped. */
+ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c, int64_t n,
+                                    const FN(divisors) * d, int lanes, const bool quick)
 {
     vec x[VL];
     ATTN_UNROLL for (int i = 0; i < VL; i++) {
@@ -51,10 +52,10 @@ ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c,
     }
 }
 
-/* The first columns of `lanes` lanes, OT / divisor as rows of a type of 16 bits: narrowed in pairs before they are
- * transposed. How many, a multiple of 2 VL. */
-ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64_t dv, const FN(divisors) *d, int lanes,
-                                         const bool bf16)
+/* The first columns of `lanes` lanes, OT / divisor as rows of a type of 16 bits: narrowed in pairs
+ * before they are transposed. How many, a multiple of 2 VL. */
+ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64_t dv,
+                                         const FN(divisors) * d, int lanes, const bool bf16)
 {
     int64_t c = 0;
 #ifdef v_pair_bf16
@@ -79,8 +80,9 @@ ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64
 }
 
 /* Columns from c on of up to VL lanes. */
-ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dtype, const real *ot, int64_t c,
-                                   int64_t dv, const FN(divisors) *d, int lanes, const bool quick)
+ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dtype, const real *ot,
+                                   int64_t c, int64_t dv, const FN(divisors) * d, int lanes,
+                                   const bool quick)
 {
     real tile[VL][FN(CHUNK)], *to[VL];
     const int64_t step = stride * attn_element_size(dtype);
@@ -99,8 +101,8 @@ ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dty
     }
 }
 
-static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot_, int64_t dv, const void *divisor,
-                      int lanes)
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot_, int64_t dv,
+                      const void *divisor, int lanes)
 {
     for (int lane = 0; lane < lanes; lane += VL, row += VL) {
         const real *ot = (const real *)ot_ + lane;
@@ -108,10 +110,11 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
         FN(divisors) d;
         FN(load_divisors)(&d, divisor ? (const real *)divisor + lane : NULL, left);
         if (left > VL / 4 && v_can_quotient(ot, STRIP, dv, d.all)) {
-            const int64_t c = stride != 1          ? 0
-                              : dtype == ATTN_BF16 ? FN(divide_to_halves)(row, ot, dv, &d, left, true)
-                              : dtype == ATTN_F16  ? FN(divide_to_halves)(row, ot, dv, &d, left, false)
-                                                   : 0;
+            const int64_t c =
+                stride != 1          ? 0
+                : dtype == ATTN_BF16 ? FN(divide_to_halves)(row, ot, dv, &d, left, true)
+                : dtype == ATTN_F16  ? FN(divide_to_halves)(row, ot, dv, &d, left, false)
+                                     : 0;
             FN(store_columns)(row, stride, dtype, ot, c, dv, &d, left, true);
         } else {
             FN(store_columns)(row, stride, dtype, ot, 0, dv, &d, left, false);

@@ -1,6 +1,7 @@
 /*
- * vec_avx2.h: the vector operations of body.h for AVX2 + FMA + F16C, in f32 or f64 (REAL_BITS). No include guard:
- * body.h includes it once per type and undefines the names at its end. The list with what each must do is in body.h.
+ * vec_avx2.h: the vector operations of body.h for AVX2 + FMA + F16C, in f32 or f64 (REAL_BITS). No
+ * include guard: body.h includes it once per type and undefines the names at its end. The list with
+ * what each must do is in body.h.
  */
 #include <immintrin.h>
 
@@ -33,25 +34,30 @@
 #define v_abs(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 #define v_select_lt(a, b, x, y) _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ))
 #define v_zero_lt(a, b, y) _mm256_andnot_ps(_mm256_cmp_ps(a, b, _CMP_LT_OQ), y)
-#define v_ldexp(a, t, n) \
-    _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), \
-                                                          _mm256_set1_epi32(127 << 23))))
+#define v_ldexp(a, t, n)                                                                       \
+    _mm256_mul_ps(                                                                             \
+        a, _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), \
+                                                _mm256_set1_epi32(127 << 23))))
 #define v_zip_low _mm256_unpacklo_ps
 #define v_zip_high _mm256_unpackhi_ps
 #define v_low_halves(a, b) _mm256_permute2f128_ps(a, b, 0x20)
 #define v_high_halves(a, b) _mm256_permute2f128_ps(a, b, 0x31)
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
-#define v_load_bf16(p) \
-    _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
-#define v_store_f16(p, a) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+#define v_load_bf16(p)   \
+    _mm256_castsi256_ps( \
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
+#define v_store_f16(p, a) \
+    _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 {
-    __m256i u = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i u = _mm256_castps_si256(a),
+            odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     __m256i up = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
     __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
     __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
     __m256i h = _mm256_srli_epi32(_mm256_blendv_epi8(up, quiet, nan), 16);
-    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
 }
 
 #else
@@ -74,9 +80,10 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define v_abs(a) _mm256_andnot_pd(_mm256_set1_pd(-0.0), a)
 #define v_select_lt(a, b, x, y) _mm256_blendv_pd(y, x, _mm256_cmp_pd(a, b, _CMP_LT_OQ))
 #define v_zero_lt(a, b, y) _mm256_andnot_pd(_mm256_cmp_pd(a, b, _CMP_LT_OQ), y)
-#define v_ldexp(a, t, n) \
-    _mm256_mul_pd(a, _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(t), 52), \
-                                                          _mm256_set1_epi64x(INT64_C(1023) << 52))))
+#define v_ldexp(a, t, n)                                                                       \
+    _mm256_mul_pd(                                                                             \
+        a, _mm256_castsi256_pd(_mm256_add_epi64(_mm256_slli_epi64(_mm256_castpd_si256(t), 52), \
+                                                _mm256_set1_epi64x(INT64_C(1023) << 52))))
 #define v_zip_low _mm256_unpacklo_pd
 #define v_zip_high _mm256_unpackhi_pd
 #define v_low_halves(a, b) _mm256_permute2f128_pd(a, b, 0x20)

@@ -1,6 +1,6 @@
 /*
- * vec_avx512.h: the vector operations of body.h for AVX-512 F/BW/DQ/VL, in f32 or f64 (REAL_BITS). No include guard,
- * see vec_avx2.h.
+ * vec_avx512.h: the vector operations of body.h for AVX-512 F/BW/DQ/VL, in f32 or f64 (REAL_BITS).
+ * No include guard, see vec_avx2.h.
  */
 #include <immintrin.h>
 
@@ -34,18 +34,23 @@
 #define v_select_lt(a, b, x, y) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x)
 #define v_zero_lt(a, b, y) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), y)
 #define v_ldexp(a, t, n) _mm512_scalef_ps(a, n)
-#define v_zip_low(a, b) \
-    _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), b)
-#define v_zip_high(a, b) \
-    _mm512_permutex2var_ps(a, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), b)
+#define v_zip_low(a, b)     \
+    _mm512_permutex2var_ps( \
+        a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), b)
+#define v_zip_high(a, b)    \
+    _mm512_permutex2var_ps( \
+        a, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), b)
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
-#define v_load_bf16(p) \
-    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
-#define v_store_f16(p, a) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+#define v_load_bf16(p)   \
+    _mm512_castsi512_ps( \
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
+#define v_store_f16(p, a) \
+    _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
 /* a rounded to bf16, in upper halves, which is wrong for a NaN; the lower ones are left over. */
 ATTN_INLINE __m512i round_bf16(vec a)
 {
-    __m512i u = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i u = _mm512_castps_si512(a),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     return _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
 }
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
@@ -58,20 +63,23 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 
 /* Dwords of 16-bit elements, a below b; neither is a NaN. */
 #define v_pair_bf16(a, b) \
-    _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(round_bf16(a), 16), round_bf16(b)))
-#define v_pair_f16(a, b)                                                                                \
-    _mm512_castsi512_ps(_mm512_or_si512(                                                                \
-        _mm512_cvtepu16_epi32(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)),                           \
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT)), 16)))
+    _mm512_castsi512_ps(  \
+        _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(round_bf16(a), 16), round_bf16(b)))
+#define v_pair_f16(a, b)                                                                        \
+    _mm512_castsi512_ps(_mm512_or_si512(                                                        \
+        _mm512_cvtepu16_epi32(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT)),                   \
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT)), \
+                          16)))
 
-/* a / b as v_div rounds it, without its 16 cycles; inverse = 1 / b. a * inverse, corrected by its remainder, is within
- * 2^-22 ulp of the quotient before it is rounded, and of the quotients that lie nearer than that to the middle between
- * two floats each one was tried (docs/numerics.md). For v_can_quotient. */
+/* a / b as v_div rounds it, without its 16 cycles; inverse = 1 / b. a * inverse, corrected by its
+ * remainder, is within 2^-22 ulp of the quotient before it is rounded, and of the quotients that
+ * lie nearer than that to the middle between two floats each one was tried (docs/numerics.md). For
+ * v_can_quotient. */
 #define v_quotient(a, b, inverse) v_corrected(v_mul(a, inverse), a, b, inverse)
 #define v_corrected(q, a, b, inverse) _mm512_fnmadd_ps(v_fms(q, b, a), inverse, q)
 
-/* b is within 2^-32 to 2^32 and |a| within 2^-63 to 2^65, where the two upper bits of its exponent differ: for n
- * vectors from a on, `step` floats from one to the next. */
+/* b is within 2^-32 to 2^32 and |a| within 2^-63 to 2^65, where the two upper bits of its exponent
+ * differ: for n vectors from a on, `step` floats from one to the next. */
 ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 {
     const __m512i upper = _mm512_set1_epi32(1 << 30);

@@ -1,6 +1,6 @@
 /*
- * vec_neon.h: the vector operations of body.h for AArch64 Advanced SIMD, in f32 or f64 (REAL_BITS). No include guard,
- * see vec_avx2.h.
+ * vec_neon.h: the vector operations of body.h for AArch64 Advanced SIMD, in f32 or f64 (REAL_BITS).
+ * No include guard, see vec_avx2.h.
  */
 #include <arm_neon.h>
 
@@ -44,7 +44,8 @@
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 {
     uint32x4_t u = vreinterpretq_u32_f32(a), odd = vandq_u32(vshrq_n_u32(u, 16), vdupq_n_u32(1));
-    uint32x4_t up = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))), quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
+    uint32x4_t up = vaddq_u32(u, vaddq_u32(odd, vdupq_n_u32(0x7fff))),
+               quiet = vorrq_u32(u, vdupq_n_u32(0x400000));
     vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(a, a), up, quiet), 16));
 }
 
@@ -68,9 +69,9 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define v_abs vabsq_f64
 #define v_select_lt(a, b, x, y) vbslq_f64(vcltq_f64(a, b), x, y)
 #define v_zero_lt(a, b, y) v_select_lt(a, b, v_set1(0), y)
-#define v_ldexp(a, t, n) \
-    vmulq_f64(a, vreinterpretq_f64_s64( \
-                     vaddq_s64(vshlq_n_s64(vreinterpretq_s64_f64(t), 52), vdupq_n_s64(INT64_C(1023) << 52))))
+#define v_ldexp(a, t, n)                                                                    \
+    vmulq_f64(a, vreinterpretq_f64_s64(vaddq_s64(vshlq_n_s64(vreinterpretq_s64_f64(t), 52), \
+                                                 vdupq_n_s64(INT64_C(1023) << 52))))
 #define v_zip_low vzip1q_f64
 #define v_zip_high vzip2q_f64
 

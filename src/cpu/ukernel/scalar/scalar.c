@@ -1,6 +1,7 @@
 /*
- * scalar.c: the reference tables, for any machine. Plain loops in scalar.h, which shares nothing with body.h but the
- * exp2 coefficients; every other table must give the same bits (tests/checkattn).
+ * scalar.c: the reference tables, for any machine. Plain loops in scalar.h, which shares nothing
+ * with body.h but the exp2 coefficients; every other table must give the same bits
+ * (tests/checkattn).
  */
 #include "core/compiler.h"
 #include "core/half.h"

@@ -1,6 +1,7 @@
 /*
- * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read beside the contract
- * of each member in ukernel.h. Parameters: real, FN, FMA, LDEXP, REAL_MIN and EXP2_* (undefined at the end).
+ * scalar.h: the reference microkernels, included by scalar.c for f32 and f64. Written to be read
+ * beside the contract of each member in table.h. Parameters: real, FN, FMA, LDEXP, REAL_MIN and
+ * EXP2_* (undefined at the end).
  */
 
 enum { FN(STRIP) = 8 };
@@ -25,13 +26,16 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
-static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
+                       int64_t dv_pad)
 {
     int64_t size = (int64_t)attn_dtype_size(src->dtype);
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < dv_pad; c++) {
-            const char *from = (const char *)src->data + (key * src->row_stride + c * src->col_stride) * size;
-            ((real *)v)[(at + key) * dv_pad + c] = c < dv ? (real)attn_element_to_f64(from, src->dtype) : 0;
+            const char *from =
+                (const char *)src->data + (key * src->row_stride + c * src->col_stride) * size;
+            ((real *)v)[(at + key) * dv_pad + c] =
+                c < dv ? (real)attn_element_to_f64(from, src->dtype) : 0;
         }
     }
 }
@@ -41,19 +45,21 @@ static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int
     FN(pack_v)(k, at, src, n, d, d);
 }
 
-static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d, double factor,
-                       int lanes)
+static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
+                       double factor, int lanes)
 {
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int lane = 0; lane < lanes; lane++) {
         for (int64_t c = 0; c < d; c++) {
-            double x = row[lane] ? attn_element_to_f64((const char *)row[lane] + c * step, dtype) : 0;
+            double x =
+                row[lane] ? attn_element_to_f64((const char *)row[lane] + c * step, dtype) : 0;
             ((real *)qt)[c * FN(STRIP) + lane] = (real)(x * factor);
         }
     }
 }
 
-static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
+static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                   int lanes)
 {
     const real *key = (const real *)k + at * d, *q = qt;
     for (int64_t j = 0; j < n; j++) {
@@ -151,11 +157,13 @@ static void FN(mask)(void *s, int64_t n, const void *lo, const void *hi, int lan
     }
 }
 
-static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, const attn_running *state, int lanes)
+static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c,
+                        const attn_running *state, int lanes)
 {
     (void)p_, (void)done; /* in place */
     for (int lane = 0; lane < lanes; lane++) {
-        real *score = (real *)s + lane, *max = (real *)state->m + lane, *sum = (real *)state->l + lane;
+        real *score = (real *)s + lane, *max = (real *)state->m + lane,
+             *sum = (real *)state->l + lane;
         real top = *max, block = 0, least = (real)(EXP2_MIN / c);
         for (int64_t key = 0; key < n; key++) {
             top = score[key * FN(STRIP)] > top ? score[key * FN(STRIP)] : top;
@@ -174,15 +182,15 @@ static void FN(softmax)(void *p_, int64_t done, void *s, int64_t n, double c, co
 }
 
 /* A block is one tile. */
-static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c, const attn_running *state,
-                           int lanes)
+static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
+                           const attn_running *state, int lanes)
 {
     FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
     FN(softmax)(p, done, s, keys->n, c, state, lanes);
 }
 
-static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                           const void *alpha, const unsigned char *visible, int lanes)
+static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
+                           int64_t n, const void *alpha, const unsigned char *visible, int lanes)
 {
     const real *x = (const real *)v + at * dv_pad;
     for (int64_t c = 0; c < dv_pad; c++) {
@@ -198,8 +206,8 @@ static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, i
     }
 }
 
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n, const void *alpha,
-                   int lanes)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes)
 {
     FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes);
 }
@@ -217,8 +225,8 @@ static bool FN(finite)(const void *ot, int64_t dv, int lanes)
     return true;
 }
 
-static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv, const void *divisor,
-                      int lanes)
+static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv,
+                      const void *divisor, int lanes)
 {
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
     for (int lane = 0; lane < lanes; lane++) {

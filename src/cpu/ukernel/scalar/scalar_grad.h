@@ -1,5 +1,5 @@
 /*
- * scalar_grad.h: the reference of ukernel_grad.h, included by scalar.h with its parameters.
+ * scalar_grad.h: the reference of table_grad.h, included by scalar.h with its parameters.
  */
 
 static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
@@ -26,7 +26,8 @@ static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile 
         if (lane >= lanes) {
             continue;
         }
-        real *score = (real *)s + i, *grad = (real *)dp + i, keep = t->keep ? ((const real *)t->keep)[i] : 1;
+        real *score = (real *)s + i, *grad = (real *)dp + i,
+             keep = t->keep ? ((const real *)t->keep)[i] : 1;
         real d = *score - ((const real *)t->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
         real ds = p * (*grad * keep - ((const real *)t->delta)[lane]);
         *score = p * keep;
@@ -42,7 +43,8 @@ static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, d
 {
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         real x = ((const real *)s)[i] * (real)scale / (real)cap;
-        real e = FN(exp2)(-2 * (x < 0 ? -x : x), (real)1.4426950408889634, (real)(EXP2_MIN / 1.4426950408889634));
+        real e = FN(exp2)(-2 * (x < 0 ? -x : x), (real)1.4426950408889634,
+                          (real)(EXP2_MIN / 1.4426950408889634));
         ((real *)ds)[i] *= 4 * e / ((1 + e) * (1 + e));
     }
 }
@@ -52,8 +54,8 @@ static uint64_t FN(x_bytes)(int64_t cols)
     return (uint64_t)FN(STRIP) * (uint64_t)cols * sizeof(real);
 }
 
-static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype, int64_t n,
-                          int64_t cols, double factor)
+static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
+                          int64_t n, int64_t cols, double factor)
 {
     FN(pack_q)(qt, row, stride, dtype, n, factor, FN(STRIP));
     int64_t step = stride * (int64_t)attn_dtype_size(dtype);
@@ -71,14 +73,15 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
     }
 }
 
-static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                                  int first, int last, const unsigned char *visible)
+static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
+                                  int64_t n, int first, int last, const unsigned char *visible)
 {
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0;
             for (int64_t row = first; row < last; row++) {
-                int64_t i = (row / FN(STRIP) * ATTN_KEY_BLOCK + at + key) * FN(STRIP) + row % FN(STRIP);
+                int64_t i =
+                    (row / FN(STRIP) * ATTN_KEY_BLOCK + at + key) * FN(STRIP) + row % FN(STRIP);
                 if (!visible || visible[i]) {
                     sum = FMA(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
                 }
@@ -88,20 +91,22 @@ static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void
     }
 }
 
-static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n, int first,
-                          int last)
+static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
+                          int64_t n, int first, int last)
 {
     FN(grad_rows_careful)(g, p, at, x, cols, n, first, last, NULL);
 }
 
-static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype, const void *g,
-                         int64_t cols_pad, int64_t cols, int64_t n)
+static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype,
+                         const void *g, int64_t cols_pad, int64_t cols, int64_t n)
 {
     int64_t size = (int64_t)attn_dtype_size(dtype);
     bool finite = true;
     for (int64_t i = 0; i < n * cols; i++) {
         real x = ((const real *)g)[i / cols * cols_pad + i % cols];
-        attn_element_from_f64((char *)first + (i / cols * row_stride + i % cols * col_stride) * size, dtype, (double)x);
+        attn_element_from_f64((char *)first +
+                                  (i / cols * row_stride + i % cols * col_stride) * size,
+                              dtype, (double)x);
         finite = finite && x - x == 0;
     }
     return finite;
@@ -112,7 +117,8 @@ static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_t
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t lane = i % FN(STRIP), key = t->first_key + i / FN(STRIP);
         uint32_t word[4];
-        attn_dropout_words(t->dropout, t->stream[lane], (uint32_t)t->query[lane], (uint32_t)(key / 4), word);
+        attn_dropout_words(t->dropout, t->stream[lane], (uint32_t)t->query[lane],
+                           (uint32_t)(key / 4), word);
         real keep = word[key % 4] > t->dropout->last ? (real)t->dropout->scale : 0;
         real *z = (real *)tile + done * FN(STRIP) + i;
         *z = times ? *z * keep : keep;
