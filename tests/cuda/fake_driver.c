@@ -104,7 +104,7 @@ static cu_result fake_device_attribute(int *value, int attribute, cu_device devi
 {
     (void)device;
     *value = attribute == CU_MULTIPROCESSORS      ? 132
-             : attribute == CU_L2_BYTES           ? 50 << 20
+             : attribute == CU_L2_BYTES           ? 60 << 20
              : attribute == CU_CAPABILITY_MAJOR   ? fake.capability / 10
              : attribute == CU_CAPABILITY_MINOR   ? fake.capability % 10
              : attribute == CU_SHARED_BYTES_OPTIN ? fake.shared_bytes

@@ -224,8 +224,30 @@ static void test_params(void **state)
     attn_context_destroy(context);
 }
 
-/* Columns that share the L2 cache: whole groups of heads, whose keys are the same. */
+/* Columns that share the L2 cache, of 16k rows in all, causal: as measured on an H200. */
 static void test_sections(void **state)
+{
+    static const int32_t widths[3][6] = {
+        {64, 64, 64, 32, 16, 16}, {64, 64, 32, 16, 16, 16}, {64, 32, 16, 16, 16, 8}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int i = 0; i < 18; i++) {
+        const int64_t d = 64 << i / 6, n = 512 << i % 6, heads = 2048 / d;
+        attn_forward_args a = fake_args(ATTN_BF16, n, n, d);
+        a.flags = ATTN_CAUSAL;
+        a.q = a.k = a.v = a.o = attn_tensor_bshd(a.q.data, ATTN_BF16, 16384 / n, n, heads, d);
+        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.columns, 16384 / n * heads);
+        assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
+        assert_int_equal(s.section, widths[i / 6][i % 6]);
+    }
+    attn_context_destroy(context);
+}
+
+/* Whole groups of heads, whose keys are the same and count once. */
+static void test_sections_of_groups(void **state)
 {
     attn_context *context;
     (void)state;
@@ -237,12 +259,8 @@ static void test_sections(void **state)
         a.q.shape[2] = a.o.shape[2] = 68; /* 17 have their keys in common */
         a.q.stride[2] = a.o.stride[2] = 2 * n * 4 * 128;
         const attn_cuda_schedule s = params_of(context, &a).schedule;
-        const double head = (double)n * 2 * 128 * 2, half_of_l2 = 25 << 20;
         assert_int_equal(s.columns, 2 * 68);
-        assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
-        assert_int_equal(s.section % 17, 0);
-        assert_in_range(s.section, 17, 2 * 68);
-        assert_true((s.section - 17) * head < half_of_l2 || s.section - 17 < 132 / 2);
+        assert_int_equal(s.section, n <= 16384 ? 68 : n == 32768 ? 34 : 17);
     }
     attn_context_destroy(context);
 }
@@ -250,10 +268,15 @@ static void test_sections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
-        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_params),       cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_capabilities),
+        cmocka_unit_test(test_why),
+        cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_params),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_sections_of_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,9 +186,10 @@ static int64_t ceil_div(int64_t n, int64_t by)
 }
 
 /* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
- * heavy blocks first. The larger the sections the better the balance; but K and V should come from
- * the L2: they fit in half of it, or else some multiprocessors share each head and stream it at the
- * same time. Otherwise a group of heads at a time. */
+ * heavy blocks first. Larger sections balance better, but their K and V should fit in half of the
+ * L2 together. Beyond half as many columns as multiprocessors nothing is gained; below an eighth,
+ * blocks of one head wait for each other's weight, and several multiprocessors stream each head at
+ * the same time anyway. Otherwise a group of heads at a time. */
 static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_t columns)
 {
     if (p->window_right == ATTN_UNBOUNDED) {
@@ -196,10 +197,11 @@ static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_
     }
     double head_bytes =
         (double)p->k.shape[1] * (double)(p->d + p->dv) * (double)attn_dtype_size(p->k.dtype);
-    int64_t fit = head_bytes > 0 ? (int64_t)(x->l2_bytes / 2 / head_bytes) : columns,
-            share = x->multiprocessors / 2;
-    int64_t sections = ceil_div(columns, fit > share ? fit : share);
-    return ceil_div(ceil_div(columns, sections), p->group) * p->group;
+    double most = x->multiprocessors / 2.0, least = x->multiprocessors / 8.0;
+    double fit = head_bytes > 0 ? x->l2_bytes / 2.0 / head_bytes * (double)p->group : most;
+    fit = fmin(fmax(fit, least), most);
+    int64_t sections = (int64_t)((double)columns / fit + 0.5);
+    return ceil_div(ceil_div(columns, sections > 1 ? sections : 1), p->group) * p->group;
 }
 
 static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
