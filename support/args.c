@@ -10,6 +10,7 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_K] = {"k", AT(k), ARGS_VECTORS, false},
     [ARGS_V] = {"v", AT(v), ARGS_VECTORS, false},
     [ARGS_O] = {"o", AT(o), ARGS_VECTORS, true},
+    [ARGS_O_F32] = {"o_f32", AT(o_f32), ARGS_VECTORS, true},
     [ARGS_LSE] = {"lse", AT(lse), ARGS_ROWS, true},
     [ARGS_ROW_MAX] = {"row_max", AT(row_max), ARGS_ROWS, true},
     [ARGS_MASK] = {"mask", AT(mask), ARGS_SCORES, false},
@@ -20,7 +21,6 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_CU_K] = {"cu_seqlens_k", AT(cu_seqlens_k), ARGS_LENGTHS, false},
     [ARGS_USED_Q] = {"seqused_q", AT(seqused_q), ARGS_LENGTHS, false},
     [ARGS_USED_K] = {"seqused_k", AT(seqused_k), ARGS_LENGTHS, false},
-    [ARGS_O_F32] = {"o_f32", AT(o_f32), ARGS_VECTORS, true},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

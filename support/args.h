@@ -15,6 +15,7 @@ enum {
     ARGS_K,
     ARGS_V,
     ARGS_O,
+    ARGS_O_F32,
     ARGS_LSE,
     ARGS_ROW_MAX,
     ARGS_MASK,
@@ -25,7 +26,6 @@ enum {
     ARGS_CU_K,
     ARGS_USED_Q,
     ARGS_USED_K,
-    ARGS_O_F32,
     ARGS_TENSORS
 };
 

@@ -25,8 +25,8 @@ void grad_errors_tensors(const attn_backward_args *a, const attn_tensor *tensors
 static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error,
                              double exact, double size)
 {
-    bool wide = a->q.dtype == ATTN_F64;
-    double half_ulp = oracle_bound(a->q.dtype, t->dtype, 0, exact, 0, 0),
+    bool wide = a->forward->q.dtype == ATTN_F64;
+    double half_ulp = oracle_bound(a->forward->q.dtype, t->dtype, 0, exact, 0, 0),
            u = wide ? 0x1p-53 : 0x1p-24;
     double excess =
         isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);

@@ -51,18 +51,14 @@ typedef struct oracle_gradients {
     long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS];
 } oracle_gradients;
 
-/* O and LSE are computed anew; of args' o only the type counts: 16 bits cost what rounding O
- * costs. */
+/* O and LSE are computed anew; of the call's o (or o_f32) only the type counts: 16 bits cost
+ * what rounding O costs. */
 void oracle_backward(const attn_backward_args *args, oracle_gradients *g);
 void oracle_gradients_free(oracle_gradients *g);
 
 /* C11: whether dropout keeps (b, h, i, j) of `heads` heads. */
 bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h,
                   int64_t i, int64_t j);
-
-/* The arguments of the forward pass that belong to a backward pass: the same fields, o and lse
- * too. */
-attn_forward_args oracle_forward_args(const attn_backward_args *a);
 
 /* The value of element (i0, i1, i2, i3) of any tensor of any dtype, as double. */
 double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);

@@ -33,7 +33,7 @@ static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct seq
     r.z = r.p + q->nk;
     r.q_row = r.z + q->nk, r.do_row = r.q_row + q->d;
     for (int64_t c = 0; c < q->d; c++) {
-        r.q_row[c] = (REAL)oracle_element(&g->args->q, q->tensor, q->q_first + i, h, c);
+        r.q_row[c] = (REAL)oracle_element(&g->forward->q, q->tensor, q->q_first + i, h, c);
     }
     for (int64_t c = 0; c < q->dv; c++) {
         r.do_row[c] = (REAL)oracle_element(&g->args->d_o, q->tensor, q->q_first + i, h, c);
@@ -74,22 +74,23 @@ static REAL NAME(slope_of_cap)(const struct NAME(row) * r, int64_t j)
 static void NAME(set_delta)(struct NAME(row) * r)
 {
     const struct sequence *q = r->q;
-    const attn_backward_args *a = r->g->args;
+    const attn_forward_args *a = r->g->forward;
+    const attn_tensor *d_lse_of = &r->g->args->d_lse, *o = a->o_f32.data ? &a->o_f32 : &a->o;
     REAL d_lse =
-        a->d_lse.data ? (REAL)oracle_element(&a->d_lse, q->tensor, q->q_first + r->i, r->h, 0) : 0;
-    REAL stored = a->o.dtype == ATTN_BF16 ? 0x1p15 : a->o.dtype == ATTN_F16 ? 0x1p12 : 0;
-    stored = a->q.dtype == ATTN_F64 && a->o.dtype == ATTN_F32 ? 0x1p28 : stored;
+        d_lse_of->data ? (REAL)oracle_element(d_lse_of, q->tensor, q->q_first + r->i, r->h, 0) : 0;
+    REAL stored = o->dtype == ATTN_BF16 ? 0x1p15 : o->dtype == ATTN_F16 ? 0x1p12 : 0;
+    stored = a->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p28 : stored;
     r->delta = -d_lse, r->delta_size = fabs(d_lse);
     for (int64_t c = 0; c < q->dv; c++) {
-        REAL o = 0, size = 0;
+        REAL sum = 0, size = 0;
         for (int64_t j = 0; j < q->nk; j++) {
             if (r->p[j] != 0) {
                 REAL term = r->p[j] * r->z[j] * r->v[j * q->dv + c];
-                o += term, size += fabs(term);
+                sum += term, size += fabs(term);
             }
         }
-        r->delta += r->do_row[c] * o;
-        r->delta_size += fabs(r->do_row[c]) * (size + stored * fabs(o));
+        r->delta += r->do_row[c] * sum;
+        r->delta_size += fabs(r->do_row[c]) * (size + stored * fabs(sum));
     }
 }
 
@@ -98,7 +99,7 @@ static void NAME(add_key)(const struct NAME(row) * r, int64_t j)
 {
     const struct gradients *g = r->g;
     const struct sequence *q = r->q;
-    const attn_backward_args *a = g->args;
+    const attn_forward_args *a = g->forward;
     int64_t hk = r->h / (a->q.shape[2] / a->k.shape[2]);
     int64_t row = ((q->tensor * a->q.shape[1] + q->q_first + r->i) * a->q.shape[2] + r->h) * q->d;
     int64_t key = (q->tensor * a->k.shape[1] + q->k_first + j) * a->k.shape[2] + hk;
@@ -129,7 +130,7 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, 
     REAL top[3];
     NAME(scores)(q, i, h, panel, r.s, r.terms, top);
     REAL lse = NAME(probabilities)(&r, top[0]);
-    r.weight = 1 + top[2] * (g->args->softcap > 0 ? 1 + 2 / (REAL)g->args->softcap : 1);
+    r.weight = 1 + top[2] * (g->forward->softcap > 0 ? 1 + 2 / (REAL)g->forward->softcap : 1);
     r.weight += isinf(lse) ? 0 : fabs(lse);
     NAME(set_delta)(&r);
     for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
@@ -140,7 +141,7 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, 
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
     REAL share = sink == -(REAL)INFINITY ? 0 : exp(sink - lse);
     NAME(add)
-    (g, ORACLE_DSINKS, place(&g->args->sinks, q->index, h, 0, 0), -share * r.delta,
+    (g, ORACLE_DSINKS, place(&g->forward->sinks, q->index, h, 0, 0), -share * r.delta,
      r.weight * share * r.delta_size);
 }
 

@@ -13,6 +13,7 @@
 
 struct gradients {
     const attn_backward_args *args;
+    const attn_forward_args *forward;                    /* of args */
     bool wide;                                           /* REAL is long double */
     void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS]; /* sums as in oracle_gradients, of REAL */
 };
@@ -39,20 +40,6 @@ static int64_t place(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, i
 #include "oracle_scores.h"
 #include "oracle_grad_row.h"
 
-attn_forward_args oracle_forward_args(const attn_backward_args *a)
-{
-    attn_forward_args f = {
-        .struct_size = sizeof f, .q = a->q, .k = a->k, .v = a->v, .o = a->o, .lse = a->lse};
-    f.flags = a->flags, f.window_left = a->window_left, f.window_right = a->window_right;
-    f.softmax_scale = a->softmax_scale, f.softcap = a->softcap;
-    f.mask = a->mask, f.bias = a->bias, f.alibi_slopes = a->alibi_slopes, f.sinks = a->sinks;
-    f.cu_seqlens_q = a->cu_seqlens_q, f.cu_seqlens_k = a->cu_seqlens_k;
-    f.seqused_q = a->seqused_q, f.seqused_k = a->seqused_k;
-    f.dropout_p = a->dropout_p, f.dropout_seed = a->dropout_seed,
-    f.dropout_offset = a->dropout_offset;
-    return f;
-}
-
 static void *zeros(size_t count, bool wide)
 {
     void *room = calloc(count + 1, wide ? sizeof(long double) : sizeof(double));
@@ -64,7 +51,7 @@ static void *zeros(size_t count, bool wide)
 
 static void run_head(const struct gradients *g, const struct sequence *q, int64_t hk)
 {
-    int64_t group = g->args->q.shape[2] / g->args->k.shape[2];
+    int64_t group = g->forward->q.shape[2] / g->forward->k.shape[2];
     void *panel = zeros((size_t)(q->nk * (q->d + q->dv + 4) + q->d + q->dv), g->wide);
     g->wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
     for (int64_t n = 0; n < q->rows * group; n++) {
@@ -76,11 +63,10 @@ static void run_head(const struct gradients *g, const struct sequence *q, int64_
 
 static void run(const struct gradients *g)
 {
-    const attn_backward_args *a = g->args;
-    const attn_forward_args forward = oracle_forward_args(a);
+    const attn_forward_args *a = g->forward;
     int64_t batch = a->cu_seqlens_q.data ? a->cu_seqlens_q.shape[0] - 1 : a->q.shape[0];
     for (int64_t b = 0; b < batch; b++) {
-        struct sequence q = sequence_of(&forward, NULL, b);
+        struct sequence q = sequence_of(a, NULL, b);
         for (int64_t hk = 0; hk < a->k.shape[2]; hk++) {
             run_head(g, &q, hk);
         }
@@ -103,9 +89,10 @@ static long double *widened(void *sums, size_t count, bool wide)
 
 void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
 {
+    const attn_forward_args *f = args->forward;
     const attn_tensor *shapes[ORACLE_GRADIENTS] = {
-        &args->q, &args->k, &args->v, &args->bias, &args->alibi_slopes, &args->sinks};
-    struct gradients g = {.args = args, .wide = args->q.dtype == ATTN_F64};
+        &f->q, &f->k, &f->v, &f->bias, &f->alibi_slopes, &f->sinks};
+    struct gradients g = {.args = args, .forward = f, .wide = f->q.dtype == ATTN_F64};
     memset(out, 0, sizeof *out);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (shapes[n]->data != NULL) {

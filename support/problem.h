@@ -86,8 +86,8 @@ enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE, PLACE_NOWHE
 
 /* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all
  * gaps between elements poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max
- * are f64 if dtype is f64, else f32. With pass=backward and training also those of attn_backward on
- * the same tensors, o and lse included, which attn_forward has to fill first. */
+ * are f64 if dtype is f64, else f32. With pass=backward and training also those of attn_backward,
+ * with grad.forward = &args, whose o and lse attn_forward has to fill first. */
 typedef struct problem_tensors {
     attn_forward_args args;
     attn_backward_args grad;

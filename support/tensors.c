@@ -263,20 +263,6 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
     }
 }
 
-/* What attn_backward has in common with attn_forward. */
-static void share(const attn_forward_args *a, attn_backward_args *g)
-{
-    g->struct_size = sizeof *g;
-    g->q = a->q, g->k = a->k, g->v = a->v, g->o = a->o, g->lse = a->lse;
-    g->flags = a->flags, g->window_left = a->window_left, g->window_right = a->window_right;
-    g->softmax_scale = a->softmax_scale, g->softcap = a->softcap;
-    g->mask = a->mask, g->bias = a->bias, g->alibi_slopes = a->alibi_slopes, g->sinks = a->sinks;
-    g->cu_seqlens_q = a->cu_seqlens_q, g->cu_seqlens_k = a->cu_seqlens_k;
-    g->seqused_q = a->seqused_q, g->seqused_k = a->seqused_k;
-    g->dropout_p = a->dropout_p, g->dropout_seed = a->dropout_seed,
-    g->dropout_offset = a->dropout_offset;
-}
-
 static attn_tensor like(const attn_tensor *t, int32_t dtype)
 {
     return shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
@@ -286,7 +272,8 @@ static void make_gradients(struct maker *m, const attn_forward_args *a, attn_bac
 {
     const problem *p = m->p;
     int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    share(a, g);
+    g->struct_size = sizeof *g;
+    g->forward = a;
     make_input(m, &g->d_o, like(&a->o, p->dtype), ROLE_O, INPUTS_GRAD_O);
     if (p->d_lse) {
         make_input(m, &g->d_lse, like(&a->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);

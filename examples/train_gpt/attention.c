@@ -86,11 +86,12 @@ static void check(attn_status status, const char *call)
     }
 }
 
-static void libattn_forward(attention *a, real *lse, attention_shape s, attention_dropout dropout,
-                            const real *qkv, real *o)
+/* Of both passes. */
+static attn_forward_args forward_args(attention_shape s, attention_dropout dropout, const real *qkv,
+                                      const real *o, const real *lse)
 {
-    attn_forward_args args = {
-        .struct_size = sizeof args,
+    return (attn_forward_args){
+        .struct_size = sizeof(attn_forward_args),
         .q = part_of(s, qkv, 0),
         .k = part_of(s, qkv, 1),
         .v = part_of(s, qkv, 2),
@@ -101,6 +102,12 @@ static void libattn_forward(attention *a, real *lse, attention_shape s, attentio
         .dropout_seed = dropout.seed,
         .dropout_offset = dropout.offset,
     };
+}
+
+static void libattn_forward(attention *a, real *lse, attention_shape s, attention_dropout dropout,
+                            const real *qkv, real *o)
+{
+    attn_forward_args args = forward_args(s, dropout, qkv, o, lse);
     uint64_t bytes;
     check(attn_forward_workspace(a->context, &args, &bytes), "attn_forward_workspace");
     reserve(a, bytes);
@@ -112,21 +119,14 @@ static void libattn_backward(attention *a, const real *lse, attention_shape s,
                              attention_dropout dropout, const real *qkv, const real *o,
                              const real *d_o, real *d_qkv)
 {
+    const attn_forward_args forward = forward_args(s, dropout, qkv, o, lse);
     attn_backward_args args = {
         .struct_size = sizeof args,
-        .q = part_of(s, qkv, 0),
-        .k = part_of(s, qkv, 1),
-        .v = part_of(s, qkv, 2),
-        .o = rows_of(s, o, s.dim),
-        .lse = rows_of(s, lse, 1),
+        .forward = &forward,
         .d_o = rows_of(s, d_o, s.dim),
         .dq = part_of(s, d_qkv, 0),
         .dk = part_of(s, d_qkv, 1),
         .dv = part_of(s, d_qkv, 2),
-        .flags = ATTN_CAUSAL,
-        .dropout_p = dropout.p,
-        .dropout_seed = dropout.seed,
-        .dropout_offset = dropout.offset,
     };
     uint64_t bytes;
     check(attn_backward_workspace(a->context, &args, &bytes), "attn_backward_workspace");

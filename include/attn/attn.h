@@ -290,14 +290,19 @@ typedef struct attn_forward_args {
      * .). */
     attn_tensor q, k, v, o;
 
+    /* Optional output: O once more in f32, beside an o of 16 bits. attn_backward reads it in place
+     * of o: gradients of inputs with outliers are several times more exact with it. CPU contexts
+     * only. */
+    attn_tensor o_f32;
+
     /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the
      * largest s of the row (-inf for a row without a visible key; sinks do not count). */
     attn_tensor lse, row_max;
 
     uint64_t flags; /* ATTN_CAUSAL | ... */
-    int64_t window_left, window_right;
     double softmax_scale;
     double softcap; /* > 0 and finite; 0 = off */
+    int64_t window_left, window_right;
 
     /* Optional. mask: bool, true = visible. bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each
      * axis possibly of extent 1. With sequences of several lengths, rows and keys are counted
@@ -306,6 +311,11 @@ typedef struct attn_forward_args {
 
     attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
     attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
+
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below
+     * 2^34. */
+    double dropout_p;
+    uint64_t dropout_seed, dropout_offset;
 
     /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or
      * none; i32 or i64, (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every
@@ -328,15 +338,6 @@ typedef struct attn_forward_args {
      * can be captured into a CUDA graph. Lengths in the GPU's memory cannot be checked by the call:
      * values outside their ranges are cut to them. CPU contexts: NULL. */
     void *stream;
-
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below
-     * 2^34. */
-    double dropout_p;
-    uint64_t dropout_seed, dropout_offset;
-
-    /* Optional output: O once more in f32, beside an o of 16 bits. For attn_backward, whose
-     * gradients of inputs with outliers are several times more exact with it. CPU contexts only. */
-    attn_tensor o_f32;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,
@@ -402,10 +403,14 @@ ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward
 typedef struct attn_backward_args {
     uint64_t struct_size;
 
-    /* Inputs: q, k, v as in attn_forward_args. o and d_o (B, Nq, Hq, d_v), each of q's type or f32.
-     * lse (B, Nq, Hq, 1), f32 or f64. d_lse, optional, likewise. Any strides, 0 and negative ones
-     * too. */
-    attn_tensor q, k, v, o, lse, d_o, d_lse;
+    /* The arguments of the forward pass. o (or o_f32, which is read in its place where it is given)
+     * and lse are inputs now, may have any strides, 0 and negative ones too, and must be there.
+     * row_max, workspace and stream of *forward are not looked at. */
+    const attn_forward_args *forward;
+
+    /* Inputs: d_o (B, Nq, Hq, d_v) of q's type or f32; d_lse, optional, (B, Nq, Hq, 1), f32 or
+     * f64. Any strides. */
+    attn_tensor d_o, d_lse;
 
     /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional; what is absent
      * is not computed. */
@@ -415,17 +420,10 @@ typedef struct attn_backward_args {
      * d_bias f64, f32, f16 or bf16, the others f32 or f64. */
     attn_tensor d_bias, d_alibi_slopes, d_sinks;
 
-    /* All from here on as in attn_forward_args, with the same values as in the forward pass. */
-    uint64_t flags;
-    int64_t window_left, window_right;
-    double softmax_scale, softcap;
-    attn_tensor mask, bias, alibi_slopes, sinks;
-    attn_tensor cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k;
+    /* As in attn_forward_args, of this call. */
     void *workspace;
     uint64_t workspace_bytes;
     void *stream;
-    double dropout_p;
-    uint64_t dropout_seed, dropout_offset;
 } attn_backward_args;
 
 /* Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs. */

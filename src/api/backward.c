@@ -10,6 +10,7 @@
 typedef struct backward_call {
     attn_context *context;
     attn_backward_args args;
+    attn_forward_args forward; /* what args.forward points to */
     attn_gradients gradients;
     attn_backward_plan plan;
 } backward_call;
@@ -33,10 +34,25 @@ static attn_status check_and_plan(backward_call *c, const attn_machine *machine)
     return status == ATTN_OK ? attn_cpu_plan_backward(&c->plan, &c->gradients, machine) : status;
 }
 
+/* Both structs, whatever versions of the header they come from. */
+static attn_status copy_args(backward_call *c, const attn_backward_args *args)
+{
+    attn_status status = attn_copy_args(&c->args, sizeof c->args, args, "attn_backward_args");
+    if (status == ATTN_OK && c->args.forward == NULL) {
+        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "attn_backward_args.forward is NULL");
+    }
+    if (status == ATTN_OK) {
+        status =
+            attn_copy_args(&c->forward, sizeof c->forward, c->args.forward, "attn_forward_args");
+    }
+    c->args.forward = &c->forward;
+    return status;
+}
+
 static attn_status prepare(backward_call *c, attn_context *context, const attn_backward_args *args)
 {
     attn_machine machine;
-    attn_status status = attn_copy_args(&c->args, sizeof c->args, args, "attn_backward_args");
+    attn_status status = copy_args(c, args);
     if (status == ATTN_OK) {
         status = attn_context_get(context, &c->context);
     }

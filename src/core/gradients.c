@@ -1,38 +1,9 @@
 /*
- * gradients.c: validation of the backward pass's arguments: those that it shares with the forward
- * pass are checked as there (problem.c), the rest here.
+ * gradients.c: validation of the backward pass's arguments: those of the forward pass are checked
+ * as there (problem.c), the rest here.
  */
 #include "core/error.h"
 #include "core/problem.h"
-
-/* The fields of attn_forward_args by the same names. */
-static attn_forward_args forward_of(const attn_backward_args *a)
-{
-    return (attn_forward_args){
-        .struct_size = sizeof(attn_forward_args),
-        .q = a->q,
-        .k = a->k,
-        .v = a->v,
-        .o = a->o,
-        .lse = a->lse,
-        .flags = a->flags,
-        .window_left = a->window_left,
-        .window_right = a->window_right,
-        .softmax_scale = a->softmax_scale,
-        .softcap = a->softcap,
-        .mask = a->mask,
-        .bias = a->bias,
-        .alibi_slopes = a->alibi_slopes,
-        .sinks = a->sinks,
-        .cu_seqlens_q = a->cu_seqlens_q,
-        .cu_seqlens_k = a->cu_seqlens_k,
-        .seqused_q = a->seqused_q,
-        .seqused_k = a->seqused_k,
-        .dropout_p = a->dropout_p,
-        .dropout_seed = a->dropout_seed,
-        .dropout_offset = a->dropout_offset,
-    };
-}
 
 /* An optional tensor in the shape of another, which must be there. */
 static attn_status check_like(const char *name, attn_tensor *t, int types, bool output,
@@ -63,7 +34,7 @@ static attn_status check_required(const char *name, const attn_tensor *t)
 
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
 {
-    const attn_forward_args forward = forward_of(a);
+    const attn_forward_args *const f = a->forward;
     *g = (attn_gradients){
         .d_o = a->d_o,
         .d_lse = a->d_lse,
@@ -74,9 +45,12 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
         .d_alibi = a->d_alibi_slopes,
         .d_sinks = a->d_sinks,
     };
-    attn_status status = attn_problem_init_backward(&g->p, &forward);
+    attn_status status = attn_problem_init_backward(&g->p, f);
     if (status != ATTN_OK) {
         return status;
+    }
+    if (attn_tensor_present(&g->p.o_f32)) {
+        g->p.o = g->p.o_f32;
     }
     const int same = 1 << g->p.q.dtype | 1 << ATTN_F32;
     const struct {
@@ -87,16 +61,16 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
         const char *like_name;
         const attn_tensor *like;
     } checks[] = {
-        {"lse", &g->p.lse, ATTN_WIDE_TYPES, true, false, "lse", &a->lse},
-        {"d_o", &g->d_o, same, true, false, "o", &a->o},
-        {"d_lse", &g->d_lse, ATTN_WIDE_TYPES, false, false, "lse", &a->lse},
-        {"dq", &g->dq, same, false, true, "q", &a->q},
-        {"dk", &g->dk, same, false, true, "k", &a->k},
-        {"dv", &g->dv, same, false, true, "v", &a->v},
-        {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, true, "bias", &a->bias},
+        {"lse", &g->p.lse, ATTN_WIDE_TYPES, true, false, "lse", &f->lse},
+        {"d_o", &g->d_o, same, true, false, "o", &f->o},
+        {"d_lse", &g->d_lse, ATTN_WIDE_TYPES, false, false, "lse", &f->lse},
+        {"dq", &g->dq, same, false, true, "q", &f->q},
+        {"dk", &g->dk, same, false, true, "k", &f->k},
+        {"dv", &g->dv, same, false, true, "v", &f->v},
+        {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, true, "bias", &f->bias},
         {"d_alibi_slopes", &g->d_alibi, ATTN_WIDE_TYPES, false, true, "alibi_slopes",
-         &a->alibi_slopes},
-        {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &a->sinks},
+         &f->alibi_slopes},
+        {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &f->sinks},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == ATTN_OK; i++) {
         status = checks[i].required ? check_required(checks[i].name, checks[i].tensor) : ATTN_OK;

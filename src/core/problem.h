@@ -48,14 +48,15 @@ typedef struct attn_sequence {
  * v. */
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args);
 
-/* The same with o and lse as inputs: attn_gradients_init. */
+/* The same with o, o_f32 and lse as inputs, and without row_max: attn_gradients_init. */
 attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args);
 
 /* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their
  * values. */
 attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args);
 
-/* The same for the backward pass (gradients.c). */
+/* The same for the backward pass (gradients.c); args->forward is a whole struct of this library's
+ * size. */
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args);
 
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last

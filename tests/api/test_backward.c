@@ -35,69 +35,98 @@ static bool untouched(const problem_tensors *t)
     return same && problem_tensors_intact(t);
 }
 
-#define FIELD(member, value, status, says)                                                      \
+/* A word of attn_backward_args, or of the attn_forward_args in it, and what it is set to. */
+#define GRADIENT(member, value, status, says)                                                   \
     {                                                                                           \
-        offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), value, \
-            ATTN_ERR_##status, says                                                             \
+        false, offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), \
+            value, ATTN_ERR_##status, says                                                      \
     }
+#define FORWARD(member, value, status, says)                                                 \
+    {                                                                                        \
+        true, offsetof(attn_forward_args, member), sizeof(((attn_forward_args *)0)->member), \
+            value, ATTN_ERR_##status, says                                                   \
+    }
+
+static const struct {
+    bool forward;
+    size_t at, size;
+    int64_t value;
+    attn_status status;
+    const char *says;
+} wrong[] = {
+    GRADIENT(struct_size, 0, INVALID_ARGUMENT, "attn_backward_args.struct_size = 0"),
+    GRADIENT(forward, 0, INVALID_ARGUMENT, "attn_backward_args.forward is NULL"),
+    FORWARD(struct_size, 0, INVALID_ARGUMENT, "attn_forward_args.struct_size = 0"),
+    FORWARD(q.shape[3], 7, INVALID_ARGUMENT, "k.shape[3] = 8 but q.shape[3] = 7"),
+    FORWARD(k.dtype, ATTN_F32, INVALID_ARGUMENT, "must be the same"),
+    FORWARD(o.data, 0, INVALID_ARGUMENT, "o.data is NULL"),
+    FORWARD(o.dtype, ATTN_F16, INVALID_ARGUMENT, "o.dtype = 3"),
+    FORWARD(o_f32.dtype, ATTN_BF16, INVALID_ARGUMENT, "o_f32.dtype = 4"),
+    FORWARD(lse.data, 0, INVALID_ARGUMENT, "lse.data is NULL"),
+    FORWARD(lse.dtype, ATTN_BF16, INVALID_ARGUMENT, "lse.dtype = 4"),
+    FORWARD(lse.shape[2], 2, INVALID_ARGUMENT, "lse.shape[2] = 2 but q.shape[2] = 4"),
+    GRADIENT(d_o.data, 0, INVALID_ARGUMENT, "d_o.data is NULL"),
+    GRADIENT(d_o.dtype, ATTN_F64, INVALID_ARGUMENT, "d_o.dtype = 1"),
+    GRADIENT(d_o.shape[1], 4, INVALID_ARGUMENT, "d_o.shape[1] = 4 but o.shape[1] = 5"),
+    GRADIENT(d_lse.shape[3], 2, INVALID_ARGUMENT, "d_lse.shape[3] = 2 but lse.shape[3] = 1"),
+    GRADIENT(dq.dtype, ATTN_F16, INVALID_ARGUMENT, "dq.dtype = 3"),
+    GRADIENT(dq.shape[0], 3, INVALID_ARGUMENT, "dq.shape[0] = 3 but q.shape[0] = 2"),
+    GRADIENT(dk.shape[2], 4, INVALID_ARGUMENT, "dk.shape[2] = 4 but k.shape[2] = 2"),
+    GRADIENT(dv.stride[1], 0, INVALID_ARGUMENT,
+             "dv.stride[1] = 0 would write 7 elements to one place"),
+    GRADIENT(dv.data, 4097, INVALID_ARGUMENT, "dv.data = 0x1001 is not aligned"),
+    GRADIENT(d_bias.shape[0], 1, INVALID_ARGUMENT, "d_bias.shape[0] = 1 but bias.shape[0] = 2"),
+    GRADIENT(d_bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "d_bias.dtype = 5"),
+    GRADIENT(d_alibi_slopes.dtype, ATTN_BF16, INVALID_ARGUMENT, "d_alibi_slopes.dtype = 4"),
+    GRADIENT(d_sinks.shape[1], 1, INVALID_ARGUMENT, "d_sinks.shape[1] = 1 but sinks.shape[1] = 4"),
+    GRADIENT(d_sinks.reserved, 1, UNKNOWN_FIELD, "d_sinks.reserved = 1"),
+    FORWARD(flags, 1 << 20, INVALID_ARGUMENT, "flags = 0x100000"),
+    FORWARD(softcap, -1, INVALID_ARGUMENT, "softcap = "),
+    FORWARD(dropout_p, INT64_C(0x4000000000000000), INVALID_ARGUMENT,
+            "dropout_p = 2 must be in [0, 1]"),
+    FORWARD(dropout_p, -1, INVALID_ARGUMENT, "dropout_p = "),
+    GRADIENT(stream, 64, INVALID_ARGUMENT, "stream = 0x40"),
+    FORWARD(q.shape[1], INT64_C(1) << 62, OVERFLOW, "leaves 64 bits"),
+};
 
 static void test_wrong_fields(void **state)
 {
-    static const struct {
-        size_t at, size;
-        int64_t value;
-        attn_status status;
-        const char *says;
-    } list[] = {
-        FIELD(struct_size, 0, INVALID_ARGUMENT, "attn_backward_args.struct_size = 0"),
-        FIELD(q.shape[3], 7, INVALID_ARGUMENT, "k.shape[3] = 8 but q.shape[3] = 7"),
-        FIELD(k.dtype, ATTN_F32, INVALID_ARGUMENT, "must be the same"),
-        FIELD(o.data, 0, INVALID_ARGUMENT, "o.data is NULL"),
-        FIELD(o.dtype, ATTN_F16, INVALID_ARGUMENT, "o.dtype = 3"),
-        FIELD(lse.data, 0, INVALID_ARGUMENT, "lse.data is NULL"),
-        FIELD(lse.dtype, ATTN_BF16, INVALID_ARGUMENT, "lse.dtype = 4"),
-        FIELD(lse.shape[2], 2, INVALID_ARGUMENT, "lse.shape[2] = 2 but q.shape[2] = 4"),
-        FIELD(d_o.data, 0, INVALID_ARGUMENT, "d_o.data is NULL"),
-        FIELD(d_o.dtype, ATTN_F64, INVALID_ARGUMENT, "d_o.dtype = 1"),
-        FIELD(d_o.shape[1], 4, INVALID_ARGUMENT, "d_o.shape[1] = 4 but o.shape[1] = 5"),
-        FIELD(d_lse.shape[3], 2, INVALID_ARGUMENT, "d_lse.shape[3] = 2 but lse.shape[3] = 1"),
-        FIELD(dq.dtype, ATTN_F16, INVALID_ARGUMENT, "dq.dtype = 3"),
-        FIELD(dq.shape[0], 3, INVALID_ARGUMENT, "dq.shape[0] = 3 but q.shape[0] = 2"),
-        FIELD(dk.shape[2], 4, INVALID_ARGUMENT, "dk.shape[2] = 4 but k.shape[2] = 2"),
-        FIELD(dv.stride[1], 0, INVALID_ARGUMENT,
-              "dv.stride[1] = 0 would write 7 elements to one place"),
-        FIELD(dv.data, 4097, INVALID_ARGUMENT, "dv.data = 0x1001 is not aligned"),
-        FIELD(d_bias.shape[0], 1, INVALID_ARGUMENT, "d_bias.shape[0] = 1 but bias.shape[0] = 2"),
-        FIELD(d_bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "d_bias.dtype = 5"),
-        FIELD(d_alibi_slopes.dtype, ATTN_BF16, INVALID_ARGUMENT, "d_alibi_slopes.dtype = 4"),
-        FIELD(d_sinks.shape[1], 1, INVALID_ARGUMENT, "d_sinks.shape[1] = 1 but sinks.shape[1] = 4"),
-        FIELD(d_sinks.reserved, 1, UNKNOWN_FIELD, "d_sinks.reserved = 1"),
-        FIELD(flags, 1 << 20, INVALID_ARGUMENT, "flags = 0x100000"),
-        FIELD(softcap, -1, INVALID_ARGUMENT, "softcap = "),
-        FIELD(dropout_p, INT64_C(0x4000000000000000), INVALID_ARGUMENT,
-              "dropout_p = 2 must be in [0, 1]"),
-        FIELD(dropout_p, -1, INVALID_ARGUMENT, "dropout_p = "),
-        FIELD(stream, 64, INVALID_ARGUMENT, "stream = 0x40"),
-        FIELD(q.shape[1], INT64_C(1) << 62, OVERFLOW, "leaves 64 bits"),
-    };
     problem_tensors t;
     (void)state;
     open_gradients(&t);
-    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        attn_forward_args f = t.args;
         attn_backward_args a = t.grad;
         uint64_t bytes = 5;
-        memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
+        a.forward = &f;
+        memcpy((wrong[i].forward ? (char *)&f : (char *)&a) + wrong[i].at, &wrong[i].value,
+               wrong[i].size);
         for (int function = 0; function < 2; function++) {
             attn_status got =
                 function ? attn_backward_workspace(NULL, &a, &bytes) : attn_backward(NULL, &a);
-            if (got != list[i].status || strstr(attn_last_error(), list[i].says) == NULL) {
-                fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", list[i].status, list[i].says, got,
+            if (got != wrong[i].status || strstr(attn_last_error(), wrong[i].says) == NULL) {
+                fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", wrong[i].status, wrong[i].says, got,
                          attn_last_error());
             }
         }
         assert_int_equal(bytes, 0);
         assert_true(untouched(&t));
     }
+    problem_tensors_free(&t);
+}
+
+/* Only what the forward pass writes, and what is of its call, is not looked at. */
+static void test_fields_of_the_forward_call(void **state)
+{
+    problem_tensors t;
+    (void)state;
+    open_gradients(&t);
+    attn_forward_args f = t.args;
+    attn_backward_args a = t.grad;
+    a.forward = &f;
+    memset(&f.row_max, 0xA5, sizeof f.row_max);
+    memset(&f.workspace, 0xA5, sizeof f - offsetof(attn_forward_args, workspace));
+    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
     problem_tensors_free(&t);
 }
 
@@ -110,8 +139,10 @@ static void test_null_and_missing(void **state)
     assert_int_equal(attn_backward(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
     assert_int_equal(attn_backward_workspace(NULL, NULL, &bytes), ATTN_ERR_INVALID_ARGUMENT);
     assert_int_equal(attn_backward_workspace(NULL, &t.grad, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    attn_forward_args f = t.args;
     attn_backward_args a = t.grad;
-    memset(&a.sinks, 0, sizeof a.sinks);
+    a.forward = &f;
+    memset(&f.sinks, 0, sizeof f.sinks);
     assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "d_sinks is given without sinks");
     assert_true(untouched(&t));
@@ -146,13 +177,14 @@ static void test_nothing_to_write(void **state)
     assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
     assert_true(untouched(&t));
     problem_tensors_free(&t);
+    attn_forward_args f = {
+        .struct_size = sizeof f, .q = row, .k = row, .v = row, .o = row, .lse = one};
     a = (attn_backward_args){
-        .struct_size = sizeof a, .q = row, .k = row, .v = row, .o = row, .lse = one, .d_o = row};
-    a.dq = a.dk = a.dv = row;
+        .struct_size = sizeof a, .forward = &f, .d_o = row, .dq = row, .dk = row, .dv = row};
     assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
     assert_int_equal(bytes, 0);
     assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
-    a.alibi_slopes = attn_tensor_bshd(&slope, ATTN_F32, 1, 1, 1, 1);
+    f.alibi_slopes = attn_tensor_bshd(&slope, ATTN_F32, 1, 1, 1, 1);
     a.d_alibi_slopes = attn_tensor_bshd(&d_slope, ATTN_F32, 1, 1, 1, 1);
     assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_OVERFLOW);
     assert_true(d_slope == 5);
@@ -250,25 +282,37 @@ static void test_workspace_is_linear(void **state)
 
 /* ---- structs --------------------------------------------------------------------------------- */
 
+/* A struct followed by what a newer header may have added. */
+#define NEWER(type)     \
+    struct {            \
+        type known;     \
+        char added[64]; \
+    }
+
+/* Either struct may be of an older header, whose end is followed by anything, or of a newer one. */
 static void test_older_and_newer_structs(void **state)
 {
-    struct {
-        attn_backward_args known;
-        char added[64];
-    } a = {.added = {0}};
+    NEWER(attn_backward_args) a = {.added = {0}};
+    NEWER(attn_forward_args) f = {.added = {0}};
     problem_tensors t;
     (void)state;
     open_gradients(&t);
-    a.known = t.grad;
-    /* an older header: the rest is not the struct's */
-    a.known.struct_size = offsetof(attn_backward_args, dropout_p);
-    memset(&a.known.dropout_p, 0xA5, sizeof a - a.known.struct_size);
+    a.known = t.grad, f.known = t.args;
+    a.known.forward = &f.known;
+    a.known.struct_size = offsetof(attn_backward_args, stream);
+    memset(&a.known.stream, 0xA5, sizeof a - a.known.struct_size);
+    f.known.struct_size = offsetof(attn_forward_args, workspace);
+    memset(&f.known.workspace, 0xA5, sizeof f - f.known.struct_size);
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
     memset(&a, 0, sizeof a);
-    a.known = t.grad;
-    a.known.struct_size = sizeof a;
+    memset(&f, 0, sizeof f);
+    a.known = t.grad, f.known = t.args;
+    a.known.forward = &f.known;
+    a.known.struct_size = sizeof a, f.known.struct_size = sizeof f;
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
     a.added[63] = 1;
+    assert_int_equal(attn_backward(NULL, &a.known), ATTN_ERR_UNKNOWN_FIELD);
+    a.added[63] = 0, f.added[63] = 1;
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_ERR_UNKNOWN_FIELD);
     problem_tensors_free(&t);
 }
@@ -276,9 +320,13 @@ static void test_older_and_newer_structs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_fields),        cmocka_unit_test(test_null_and_missing),
-        cmocka_unit_test(test_nothing_to_write),    cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_workspace_is_linear), cmocka_unit_test(test_older_and_newer_structs),
+        cmocka_unit_test(test_wrong_fields),
+        cmocka_unit_test(test_fields_of_the_forward_call),
+        cmocka_unit_test(test_null_and_missing),
+        cmocka_unit_test(test_nothing_to_write),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_workspace_is_linear),
+        cmocka_unit_test(test_older_and_newer_structs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

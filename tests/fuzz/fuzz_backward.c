@@ -77,33 +77,37 @@ static problem choose(input *in)
     return p;
 }
 
-/* Any word but the addresses of lengths and a size beyond the struct's, of which wrong ones cannot
- * be told. */
-static bool change(attn_backward_args *a, input *in)
+/* Any word of either struct but the address of one in the other, the addresses of lengths and a
+ * size beyond the struct's, of which wrong ones cannot be told. */
+static bool change(attn_backward_args *a, attn_forward_args *f, input *in)
 {
     static const int64_t values[] = {
         0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
-    size_t at = (size_t)take(in, 2) % (sizeof *a / 8) * 8;
+    size_t at = (size_t)take(in, 2) % ((sizeof *a + sizeof *f) / 8) * 8;
     int64_t value = take(in, 1) & 1 ? values[below(in, 10)] : (int64_t)take(in, 8);
-    attn_backward_args before = *a;
-    memcpy((char *)a + at, &value, sizeof value);
-    bool lengths = memcmp(&before.cu_seqlens_q, &a->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
+    attn_backward_args a_before = *a;
+    attn_forward_args f_before = *f;
+    memcpy(at < sizeof *a ? (char *)a + at : (char *)f + (at - sizeof *a), &value, sizeof value);
     /* lengths are read even to find the workspace */
-    bool keep = !lengths && a->struct_size <= sizeof *a;
+    bool lengths = memcmp(&f_before.cu_seqlens_q, &f->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
+    bool keep = !lengths && (a->forward == f || a->forward == NULL) &&
+                a->struct_size <= sizeof *a && f->struct_size <= sizeof *f;
     if (!keep) {
-        *a = before;
+        *a = a_before, *f = f_before;
     }
     return keep;
 }
 
 static void check(problem_tensors *t, input *in, attn_context *context)
 {
+    attn_forward_args f = t->args;
     attn_backward_args a = t->grad;
     char sentence[256];
     uint64_t bytes;
     bool changed = false;
+    a.forward = &f;
     for (int64_t n = below(in, 4); n > 0; n--) {
-        changed |= change(&a, in);
+        changed |= change(&a, &f, in);
     }
     attn_status status = attn_backward_workspace(context, &a, &bytes);
     if (changed) {

@@ -63,7 +63,8 @@ static bool agree(const attn_backward_args *args, const int *threads, int counts
 {
     unsigned char *first = NULL;
     int count;
-    const char *const *names = tables_that_agree(args->q.dtype, args->flags, &count);
+    const attn_forward_args *forward = args->forward;
+    const char *const *names = tables_that_agree(forward->q.dtype, forward->flags, &count);
     bool ok = true;
     for (int n = 0; ok && n < counts * count; n++) {
         const char *table = names[n / counts];
@@ -90,15 +91,14 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
     return agree(args, &one, 1, sentence, size);
 }
 
-bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args,
-                        char *sentence, size_t size)
+bool grad_runs_own_bits(const attn_backward_args *args, char *sentence, size_t size)
 {
     int count;
     const char *const *names = tables_own_bits(&count);
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {
         unsigned char *first = NULL;
-        ok = runs_once(forward, names[i], 2, RUNS_NOISE, sentence, size);
+        ok = runs_once(args->forward, names[i], 2, RUNS_NOISE, sentence, size);
         for (int n = 0; ok && n < 2; n++) {
             ok = grad_runs_once(args, names[i], 1 + 2 * n, n ? RUNS_ZEROS : RUNS_ONES, sentence,
                                 size);
@@ -118,7 +118,8 @@ double grad_runs_judge(const attn_backward_args *args, const char *table, char *
                        size_t size)
 {
     grad_errors e;
-    double worst = 0, allowed = errors_allowed(args->q.dtype, args->flags, table).grad_c;
+    const attn_forward_args *forward = args->forward;
+    double worst = 0, allowed = errors_allowed(forward->q.dtype, forward->flags, table).grad_c;
     int length =
         snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
     grad_errors_measure(args, &e);

@@ -24,8 +24,7 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
 
 /* On each table with bits of its own: a forward pass, then backward passes on 1 and 3 threads with
  * equal bits, judged by what the table is allowed. */
-bool grad_runs_own_bits(const attn_forward_args *forward, const attn_backward_args *args,
-                        char *sentence, size_t size);
+bool grad_runs_own_bits(const attn_backward_args *args, char *sentence, size_t size);
 
 /* The largest share of its bound (half an ulp and c u times the weighted sizes; grad_c of
  * errors_allowed) that the error of a gradient has. The sentence has the numbers. */

@@ -17,7 +17,7 @@ static void fail_with_line(const trial *t, const char *sentence)
 void grad_trial_forward(trial *t)
 {
     char sentence[512];
-    if (!runs_once(&t->tensors.args, tables_usual(), 2, RUNS_NOISE, sentence, sizeof sentence)) {
+    if (!runs_once(t->args, tables_usual(), 2, RUNS_NOISE, sentence, sizeof sentence)) {
         fail_with_line(t, sentence);
     }
 }
@@ -26,7 +26,7 @@ void grad_trial_backward(trial *t)
 {
     char sentence[512];
     size_t bytes;
-    attn_forward_args before = t->tensors.args;
+    attn_forward_args before = *t->args;
     unsigned char *inputs = outputs_copy(&before, &bytes);
     uint64_t hash = outputs_inputs_hash(&before);
     if (!grad_runs_agree(&t->tensors.grad, sentence, sizeof sentence)) {
@@ -43,7 +43,7 @@ void grad_trial_backward(trial *t)
 void grad_trial_check(trial *t)
 {
     char sentence[512];
-    if (!grad_runs_own_bits(&t->tensors.args, &t->tensors.grad, sentence, sizeof sentence)) {
+    if (!grad_runs_own_bits(&t->tensors.grad, sentence, sizeof sentence)) {
         fail_with_line(t, sentence);
     }
     grad_trial_forward(t);

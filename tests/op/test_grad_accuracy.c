@@ -23,10 +23,10 @@ static const char *best_table(void)
 static grad_errors measure(const char *line)
 {
     trial t = trial_open("%s pass=backward", line);
-    const double allowed = errors_allowed(t.p.dtype, t.tensors.grad.flags, best_table()).grad_c;
+    const double allowed = errors_allowed(t.p.dtype, t.args->flags, best_table()).grad_c;
     grad_errors e;
     char sentence[256];
-    assert_true(runs_once(&t.tensors.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(runs_once(t.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
     assert_true(
         grad_runs_once(&t.tensors.grad, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
     grad_errors_measure(&t.tensors.grad, &e);

@@ -40,17 +40,17 @@ static void b103_rows_without_keys(void **state)
         trial t = trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n],
                              n % 2 ? "f32" : "bf16", n % 3 == 0);
         if (n == 5) {
-            tensor_fill(&t.tensors.grad.q, 1);
-            tensor_fill(&t.tensors.grad.k, 1);
+            tensor_fill(&t.args->q, 1);
+            tensor_fill(&t.args->k, 1);
             grad_trial_forward(&t);
             grad_trial_backward(&t);
-            assert_true(oracle_element(&t.tensors.grad.lse, 0, 0, 0, 0) < -1e29);
+            assert_true(oracle_element(&t.args->lse, 0, 0, 0, 0) < -1e29);
         } else {
             grad_trial_check(&t);
         }
         assert_finite_gradients(&t);
         for (int64_t at = 0; at < 20 * 2 * 8; at++) {
-            bool empty = isinf(oracle_element(&t.tensors.grad.lse, 0, at / 16, at / 8 % 2, 0));
+            bool empty = isinf(oracle_element(&t.args->lse, 0, at / 16, at / 8 % 2, 0));
             assert_true(!empty ||
                         oracle_element(&t.tensors.grad.dq, 0, at / 16, at / 8 % 2, at % 8) == 0);
         }
@@ -67,8 +67,8 @@ static void b16_huge_scores(void **state)
     (void)state;
     for (int64_t at = 0; at < 50 * 64; at++) {
         int64_t i = at / 64, c = at % 64;
-        inputs_store(&g->q, 0, i, 0, c, (c == i ? 5e8 : 0));
-        inputs_store(&g->k, 0, i, 0, c, (c == i ? 5e8 : -5e8));
+        inputs_store(&t.args->q, 0, i, 0, c, (c == i ? 5e8 : 0));
+        inputs_store(&t.args->k, 0, i, 0, c, (c == i ? 5e8 : -5e8));
     }
     grad_trial_forward(&t);
     grad_trial_backward(&t);
@@ -93,7 +93,7 @@ static void b_scores_of_all_sizes(void **state)
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
         trial t = trial_open("%s pass=backward", lines[n]);
         if (n == 0) {
-            tensor_fill(&t.tensors.grad.bias, -128);
+            tensor_fill(&t.args->bias, -128);
         }
         grad_trial_check(&t);
         assert_finite_gradients(&t);
@@ -120,6 +120,28 @@ static void test_views(void **state)
     assert_same_gradients(&view.tensors.grad, &copy.tensors.grad);
     trial_close(&view);
     trial_close(&copy);
+}
+
+/* o_f32 is what an o of f32 would be, and is read in place of o. */
+static void test_o_f32(void **state)
+{
+    static const char *const dtypes[] = {"f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        const char *line = "hq=2 nq=40 nk=70 d=8 grad_dtype=f32 pass=backward dtype=";
+        trial beside = trial_open("%s%s", line, dtypes[n]);
+        trial alone = trial_open("%s%s o_dtype=f32", line, dtypes[n]);
+        beside.args->o_f32 = alone.tensors.grad.dq; /* memory of the shape */
+        grad_trial_forward(&beside);
+        grad_trial_forward(&alone);
+        assert_same_tensor(&beside.args->o_f32, &alone.args->o);
+        tensor_fill(&beside.args->o, (double)NAN);
+        grad_trial_backward(&beside);
+        grad_trial_backward(&alone);
+        assert_same_gradients(&beside.tensors.grad, &alone.tensors.grad);
+        trial_close(&beside);
+        trial_close(&alone);
+    }
 }
 
 /* Each gradient alone has the bits that it has among all. */
@@ -203,9 +225,13 @@ static void b104_two_hundred_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b103_rows_without_keys), cmocka_unit_test(b16_huge_scores),
-        cmocka_unit_test(b_scores_of_all_sizes),  cmocka_unit_test(test_views),
-        cmocka_unit_test(test_one_by_one),        cmocka_unit_test(b104_two_hundred_runs),
+        cmocka_unit_test(b103_rows_without_keys),
+        cmocka_unit_test(b16_huge_scores),
+        cmocka_unit_test(b_scores_of_all_sizes),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_o_f32),
+        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(b104_two_hundred_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void forward_on(trial *t, const char *table)
     if (table == NULL) {
         grad_trial_forward(t);
     } else {
-        assert_true(runs_once(&t->tensors.args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+        assert_true(runs_once(t->args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
     }
 }
 
@@ -106,7 +106,7 @@ static void poisons_what_sees_it(const char *dtype, const char *table, bool ones
     assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
     assert_poisoned(&b->dv, &a->dv, slack, up_to_30_in_column_2);
     forward_on(&v, table); /* V is spoilt after the forward pass: o and lse are clean */
-    poison(c->v, ones);
+    poison(v.args->v, ones);
     backward_on(&v, table);
     assert_poisoned(&c->dq, &a->dq, slack, from_30);
     assert_poisoned(&c->dk, &a->dk, slack, row_30);
@@ -138,11 +138,11 @@ static void nan_rows(const char *dtype, const char *bias, const char *table, boo
     trial clean = trial_open(line, dtype, bias), t = trial_open(line, dtype, bias);
     const attn_backward_args *a = &clean.tensors.grad, *b = &t.tensors.grad;
     const double slack = table ? 0x1p-5 : 0;
-    tensor_fill(&a->bias, 0.5);
-    tensor_fill(&b->bias, 0.5);
+    tensor_fill(&clean.args->bias, 0.5);
+    tensor_fill(&t.args->bias, 0.5);
     forward_on(&clean, table);
     backward_on(&clean, table);
-    poison(key ? b->k : b->q, false);
+    poison(key ? t.args->k : t.args->q, false);
     forward_on(&t, table);
     backward_on(&t, table);
     assert_poisoned(&b->dq, &a->dq, slack, key ? from_30 : row_30);
@@ -188,7 +188,7 @@ static void c7_a_nan_and_threads(void **state)
         trial t = trial_open("hq=1 n=300 d=16 dtype=%s causal=1 pass=backward", dtypes[n % 3]);
         char sentence[512];
         size_t bytes;
-        inputs_store(&t.tensors.grad.v, 0, 290, 0, 2, (double)NAN);
+        inputs_store(&t.args->v, 0, 290, 0, 2, (double)NAN);
         forward_on(&t, tables[n / 3]);
         assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence,
                                    sizeof sentence));
@@ -215,8 +215,8 @@ static void an_infinite_key(void **state)
             trial t = trial_open("nq=%d nk=70 hq=1 d=8 dtype=%s softcap=%d pass=backward", (int)nq,
                                  n % 2 ? "f64" : "f32", 5 * capped);
             const attn_backward_args *g = &t.tensors.grad;
-            tensor_fill(&g->q, 0.5);
-            inputs_store(&g->k, 0, 7, 0, 2, -(double)INFINITY);
+            tensor_fill(&t.args->q, 0.5);
+            inputs_store(&t.args->k, 0, 7, 0, 2, -(double)INFINITY);
             grad_trial_forward(&t);
             grad_trial_backward(&t);
             for (int64_t c = 0; c < 8; c++) {
@@ -236,15 +236,16 @@ static void c4_what_is_masked_has_no_influence(void **state)
     const char *line =
         "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
     trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
-    attn_backward_args *g = &spoilt.tensors.grad;
+    const attn_forward_args *f = spoilt.args;
     (void)state;
     for (int64_t j = 0; j < 90; j++) {
-        bool hidden = j >= 80 || oracle_element(&g->mask, 0, 0, 0, j) == 0;
-        attn_tensor k = tensor_slice(g->k, 1, j, hidden), v = tensor_slice(g->v, 1, j, hidden);
+        bool hidden = j >= 80 || oracle_element(&f->mask, 0, 0, 0, j) == 0;
+        attn_tensor k = tensor_slice(f->k, 1, j, hidden), v = tensor_slice(f->v, 1, j, hidden);
         tensor_fill(&k, j % 2 ? (double)NAN : (double)INFINITY);
         tensor_fill(&v, j % 3 ? (double)NAN : 1e38);
     }
-    attn_tensor q = tensor_slice(g->q, 1, 33, 7), d_o = tensor_slice(g->d_o, 1, 33, 7);
+    attn_tensor q = tensor_slice(f->q, 1, 33, 7),
+                d_o = tensor_slice(spoilt.tensors.grad.d_o, 1, 33, 7);
     tensor_fill(&q, (double)NAN);
     tensor_fill(&d_o, (double)INFINITY);
     grad_trial_check(&clean);

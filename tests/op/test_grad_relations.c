@@ -15,13 +15,13 @@ static double loss(trial *t)
     const attn_backward_args *g = &t->tensors.grad;
     const int64_t *n = g->d_o.shape;
     double sum = 0;
-    assert_int_equal(attn_forward(tables_context(NULL, 2), &t->tensors.args), ATTN_OK);
+    assert_int_equal(attn_forward(tables_context(NULL, 2), t->args), ATTN_OK);
     for (int64_t at = 0; at < n[0] * n[1] * n[2]; at++) {
         int64_t h = at % n[2], i = at / n[2] % n[1], b = at / n[2] / n[1];
-        double lse = oracle_element(&g->lse, b, i, h, 0);
+        double lse = oracle_element(&t->args->lse, b, i, h, 0);
         sum += g->d_lse.data && isfinite(lse) ? oracle_element(&g->d_lse, b, i, h, 0) * lse : 0;
         for (int64_t c = 0; c < n[3]; c++) {
-            sum += oracle_element(&g->d_o, b, i, h, c) * oracle_element(&g->o, b, i, h, c);
+            sum += oracle_element(&g->d_o, b, i, h, c) * oracle_element(&t->args->o, b, i, h, c);
         }
     }
     return sum;
@@ -73,14 +73,15 @@ static void r15_central_differences(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
         trial t = trial_open("%s dtype=f64 pass=backward", lines[n]);
+        const attn_forward_args *f = t.args;
         const attn_backward_args *g = &t.tensors.grad;
         grad_trial_check(&t);
-        compare_with_differences(&t, &g->q, &g->dq);
-        compare_with_differences(&t, &g->k, &g->dk);
-        compare_with_differences(&t, &g->v, &g->dv);
-        compare_with_differences(&t, &g->bias, &g->d_bias);
-        compare_with_differences(&t, &g->alibi_slopes, &g->d_alibi_slopes);
-        compare_with_differences(&t, &g->sinks, &g->d_sinks);
+        compare_with_differences(&t, &f->q, &g->dq);
+        compare_with_differences(&t, &f->k, &g->dk);
+        compare_with_differences(&t, &f->v, &g->dv);
+        compare_with_differences(&t, &f->bias, &g->d_bias);
+        compare_with_differences(&t, &f->alibi_slopes, &g->d_alibi_slopes);
+        compare_with_differences(&t, &f->sinks, &g->d_sinks);
         trial_close(&t);
     }
 }
@@ -90,9 +91,10 @@ static void r15_central_differences(void **state)
 static void copy_sequence(const trial *to, int64_t b, const trial *from, int64_t q_at, int64_t k_at,
                           int64_t nq, int64_t nk)
 {
-    const attn_backward_args *f = &from->tensors.grad, *g = &to->tensors.grad;
+    const attn_backward_args *from_grad = &from->tensors.grad, *to_grad = &to->tensors.grad;
+    const attn_forward_args *f = from->args, *g = to->args;
     const attn_tensor *pairs[4][2] = {
-        {&f->q, &g->q}, {&f->d_o, &g->d_o}, {&f->k, &g->k}, {&f->v, &g->v}};
+        {&f->q, &g->q}, {&from_grad->d_o, &to_grad->d_o}, {&f->k, &g->k}, {&f->v, &g->v}};
     for (int n = 0; n < 4; n++) {
         attn_tensor source = tensor_slice(*pairs[n][0], 1, n < 2 ? q_at : k_at, n < 2 ? nq : nk);
         attn_tensor target =
@@ -112,8 +114,8 @@ static void r8_batches(void **state)
         trial varlen = trial_open("lens_q=20,3,40 lens_k=70,9,130 %s%s", line, dtypes[n]);
         trial padded =
             trial_open("b=3 nq=45 nk=140 used_q=20,3,40 used_k=70,9,130 %s%s", line, dtypes[n]);
-        tensor_fill(&padded.tensors.grad.k, (double)NAN); /* padding may hold anything */
-        tensor_fill(&padded.tensors.grad.v, (double)NAN);
+        tensor_fill(&padded.args->k, (double)NAN); /* padding may hold anything */
+        tensor_fill(&padded.args->v, (double)NAN);
         tensor_fill(&padded.tensors.grad.d_o, (double)NAN);
         for (int s = 0; s < 3; s++) {
             copy_sequence(&padded, s, &varlen, q_at[s], k_at[s], nq[s], nk[s]);
@@ -161,7 +163,7 @@ static void r9_dv_without_v(void **state)
     trial t = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
     trial u = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
     (void)state;
-    tensor_fill(&u.tensors.grad.v, -3);
+    tensor_fill(&u.args->v, -3);
     grad_trial_check(&t);
     grad_trial_check(&u);
     assert_same_tensor(&t.tensors.grad.dv, &u.tensors.grad.dv);
@@ -184,7 +186,7 @@ static void r10_r11_sums(void **state)
 {
     trial t = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
     (void)state;
-    tensor_fill(&t.tensors.grad.q, 0.7);
+    tensor_fill(&t.args->q, 0.7);
     grad_trial_check(&t);
     for (int64_t h = 0; h < 2; h++) {
         for (int64_t c = 0; c < 16; c++) {
@@ -220,7 +222,7 @@ static void test_bias_summed_or_written(void **state)
         trial written = trial_open("nq=230 nk=150 %s", lines[n]);
         trial summed = trial_open("lens_q=230 lens_k=150 %s", lines[n]);
         copy_sequence(&summed, 0, &written, 0, 0, 230, 150);
-        tensor_copy(&summed.tensors.grad.bias, &written.tensors.grad.bias);
+        tensor_copy(&summed.args->bias, &written.args->bias);
         grad_trial_forward(&written);
         grad_trial_forward(&summed);
         grad_trial_backward(&written);
@@ -244,8 +246,11 @@ static void test_parts_of_the_keys(void **state)
     trial sum = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
     for (int part = 0; part < 2; part++) {
         int64_t first = part ? 128 : 0, n = part ? 72 : 128;
+        attn_forward_args forward = *g->forward;
         attn_backward_args a = *g;
-        a.k = tensor_slice(g->k, 1, first, n), a.v = tensor_slice(g->v, 1, first, n);
+        a.forward = &forward;
+        forward.k = tensor_slice(all.args->k, 1, first, n);
+        forward.v = tensor_slice(all.args->v, 1, first, n);
         a.dq = sum.tensors.grad.dq;
         a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n),
         a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);

@@ -97,7 +97,7 @@ static bool run_own_bits(const problem *p, char *sentence, size_t size)
         snprintf(sentence, size, "no memory for its tensors");
         return false;
     }
-    bool ok = grad_runs_own_bits(&t.args, &t.grad, sentence, size);
+    bool ok = grad_runs_own_bits(&t.grad, sentence, size);
     if (ok && !problem_tensors_intact(&t)) {
         snprintf(sentence, size, "a table with its own bits wrote an input or a gap of an output");
         ok = false;

@@ -26,6 +26,7 @@ trial trial_open(const char *format, ...)
     }
     t.args = calloc(1, sizeof *t.args); /* so that a trial can be returned */
     *t.args = t.tensors.args;
+    t.tensors.grad.forward = t.args;
     return t;
 }
 

@@ -22,7 +22,7 @@
 typedef struct trial {
     problem p;
     problem_tensors tensors;
-    attn_forward_args *args; /* of tensors */
+    attn_forward_args *args; /* a copy of tensors.args; tensors.grad.forward */
 } trial;
 
 /* The tensors of a problem line, filled as the line says. */
