@@ -73,7 +73,7 @@ static attn_status plan(const struct check *c, const attn_forward_args *args, st
         snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
         out->on_sm90 = strstr(plan.kernel, "sm90") != NULL,
         out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
-        out->rounds = (out->on_sm90 || out->on_sm80) && args->q.dtype != ATTN_F32;
+        out->rounds = plan.weight_loss > 0;
     }
     return status;
 }

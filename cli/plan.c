@@ -159,20 +159,11 @@ static double score_bytes(const problem *p)
            (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
 }
 
-/* The ceiling of a kernel's multiply-adds: on tiles each of them is so many products of bf16 parts
- * (attn.h). */
+/* The ceiling of a kernel's products: of multiply-adds, or of so many products of tiles each. */
 static double measure_products(const attn_plan *p)
 {
-    static const struct {
-        const char *kernel;
-        double parts;
-    } tiles[] = {{"amx_bf16", 1}, {"amx_bf16x3", 3}, {"amx_f16", 4}, {"amx_f32", 6}};
-    for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++) {
-        if (strcmp(p->kernel, tiles[i].kernel) == 0) {
-            return peak_amx(p->threads, 0.1) / tiles[i].parts;
-        }
-    }
-    return peak_fma(p->kernel, p->threads, 0.1);
+    return p->tile_products > 0 ? peak_amx(p->threads, 0.1) / p->tile_products
+                                : peak_fma(p->vector_bits, p->sum_bits, p->threads, 0.1);
 }
 
 static attn_status make_plan(const struct choice *c, const problem *p,

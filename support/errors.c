@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 double errors_distance(double x, double exact)
 {
@@ -116,22 +115,12 @@ void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
     free(rows);
 }
 
-bool errors_own_bits(const char *table)
+/* With s the size of a score and i, w the losses: scores are off by i s, so O, by way of P and l,
+ * by 2 i s, and by w for the product with P: at most max(2 i, w) (1 + s). dS is off by 2 i s by way
+ * of P and LSE, by 2 i (1 + s) for delta and by i for dP, and its product loses w: with i = 0, or
+ * w >= i, at most (3 i + w) (1 + s). */
+errors_limits errors_allowed(double input_loss, double weight_loss)
 {
-    return table != NULL && strcmp(table, "amx") == 0;
-}
-
-/* ATTN_BF16X3, where e = 2^-17 and s is a score's size: scores are off by 4 e s, so O, by way of P
- * and l, by 8 e s, and by 7 e for the product with P: at most 8 e (1 + s). dS, by way of P and LSE,
- * is off by 8 e s, of delta by 8 e (1 + s), of dP by 4 e, and its product loses 7 e: at most 19 e
- * (1 + s). */
-errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table)
-{
-    const double u = 0x1p-24, e = 0x1p-17;
-    const bool rounds = errors_own_bits(table) && !(flags & ATTN_PRECISE);
-    const double p = rounds && dtype == ATTN_BF16  ? 0x1p-8 / u
-                     : rounds && dtype == ATTN_F16 ? 0x1p-16 / u
-                                                   : 0;
-    const double x3 = rounds && dtype == ATTN_F32 && flags & ATTN_BF16X3 ? e / u : 0;
-    return (errors_limits){.c = 4 + p + 8 * x3, .lse = 8 + 8 * x3, .grad_c = 4 + p + 19 * x3};
+    const double i = input_loss / 0x1p-24, w = weight_loss / 0x1p-24;
+    return (errors_limits){.c = 4 + fmax(2 * i, w), .lse = 8 + 2 * i, .grad_c = 4 + 3 * i + w};
 }

@@ -26,17 +26,13 @@ typedef struct errors {
  * fixed hash. max_rows = 0: as many as the oracle does in a second or so, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
 
-/* True for a table whose bits are its own: amx. */
-bool errors_own_bits(const char *table);
-
-/* What is allowed on a table (NULL: one with scalar's bits) for inputs of a type and a call's
- * flags: the c of A1, 4, and what A3 multiplies, 8, and on top of them what a table's fewer bits
- * can cost. */
+/* Limits for a kernel with these losses (attn_plan): the c of A1, 4, and what A3 multiplies, 8, and
+ * on top of them what the losses can cost. */
 typedef struct errors_limits {
     double c, lse;
     double grad_c; /* of gradients, where P and dS are rounded */
 } errors_limits;
-errors_limits errors_allowed(int32_t dtype, uint64_t flags, const char *table);
+errors_limits errors_allowed(double input_loss, double weight_loss);
 
 /* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is
  * not. */

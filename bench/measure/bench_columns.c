@@ -18,6 +18,7 @@ static const struct column {
     double unit;
 } columns[] = {
     {"threads", true, false, INT32, offsetof(bench_result, report.threads), 1},
+    {"tile_products", true, false, INT32, offsetof(bench_result, report.tile_products), 1},
     {"samples", true, true, INT, offsetof(bench_result, samples), 1},
     {"seconds_median", true, true, REAL, offsetof(bench_result, seconds.median), 1},
     {"seconds_q1", true, true, REAL, offsetof(bench_result, seconds.q1), 1},

@@ -41,7 +41,7 @@ static void print_on_cpu(const bench_result *r)
 {
     cli_text median, q1, q3, workspace, rss;
     char share[32] = "-", error[16] = "-";
-    bool tiles = isfinite(r->amx_share) && strncmp(r->report.kernel, "amx_", 4) == 0;
+    bool tiles = isfinite(r->amx_share) && r->report.tile_products > 0;
     if (isfinite(r->share)) {
         snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%",
                  100 * r->share, 100 * r->amx_share);

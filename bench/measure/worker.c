@@ -246,7 +246,7 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
     case SAMPLE:
         return sample(c, q->repeats, r);
     case PEAK:
-        r->value = peak_fma(c->plan.kernel, c->plan.threads, q->seconds);
+        r->value = peak_fma(c->plan.vector_bits, c->plan.sum_bits, c->plan.threads, q->seconds);
         r->amx = peak_amx(c->plan.threads, q->seconds);
         return true;
     default:
@@ -257,6 +257,7 @@ static bool serve(struct child *c, const struct request *q, struct reply *r)
                  : c->kind == LIBATTN ? c->plan.kernel
                                       : c->peer.kernel);
         r->report.threads = c->plan.threads;
+        r->report.tile_products = c->kind == LIBATTN ? c->plan.tile_products : 0;
         r->report.workspace_bytes = c->workspace_bytes;
         r->report.peak_rss_bytes = c->kind == PEER ? c->peer.rss : (double)usage.ru_maxrss * 1024;
         return true;

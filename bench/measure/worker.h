@@ -38,6 +38,7 @@ typedef struct worker_peaks {
 typedef struct worker_report {
     char kernel[48];
     int32_t threads;
+    int32_t tile_products;  /* attn_plan.tile_products; 0 for all but libattn */
     double workspace_bytes; /* beside Q, K, V and O; 0: not known (a peer) */
     double peak_rss_bytes;  /* of the process, before the error was measured */
     double max_error;       /* errors.relative */

@@ -79,33 +79,32 @@ DEFINE_LOOP(scalar_f64, , double, double, SAME, fma, SAME)
 #endif
 
 static const struct loop {
-    const char *kernel;
-    double operations; /* of a round */
+    int vector_bits, number_bits;
     void (*run)(long n);
 } loops[] = {
 #if defined(__x86_64__)
-    {"avx2_f32", 2 * CHAINS * 8, avx2_f32},
-    {"avx2_f64", 2 * CHAINS * 4, avx2_f64},
-    {"avx512_f32", 2 * CHAINS * 16, avx512_f32},
-    {"avx512_f64", 2 * CHAINS * 8, avx512_f64},
-    /* what tiles are compared with; their own ceiling is peak_amx */
-    {"amx_", 2 * CHAINS * 16, avx512_f32},
+    {256, 32, avx2_f32},  {256, 64, avx2_f64},  {512, 32, avx512_f32}, {512, 64, avx512_f64},
 #elif defined(__aarch64__)
-    {"neon_f32", 2 * CHAINS * 4, neon_f32},
-    {"neon_f64", 2 * CHAINS * 2, neon_f64},
+    {128, 32, neon_f32},
+    {128, 64, neon_f64},
 #endif
-    {"scalar_f32", 2 * CHAINS, scalar_f32},
-    {"scalar_f64", 2 * CHAINS, scalar_f64},
+    {32, 32, scalar_f32}, {64, 64, scalar_f64},
 };
 
+/* Operations of a round. */
+static double operations(const struct loop *loop)
+{
+    return 2.0 * CHAINS * loop->vector_bits / loop->number_bits;
+}
+
 /* Asks the processor, since emulated kernels need not be what it can do. */
-static bool can_run(const char *kernel)
+static bool can_run(const struct loop *loop)
 {
 #if defined(__x86_64__)
-    bool wide = strncmp(kernel, "avx512", 6) == 0 || strncmp(kernel, "amx", 3) == 0;
-    return __builtin_cpu_supports("fma") && (!wide || __builtin_cpu_supports("avx512f"));
+    return __builtin_cpu_supports("fma") &&
+           (loop->vector_bits < 512 || __builtin_cpu_supports("avx512f"));
 #else
-    (void)kernel;
+    (void)loop;
     return true;
 #endif
 }
@@ -144,7 +143,7 @@ static void *run_share(void *argument)
     while (now - begin < s->seconds || work == 0) {
         if (s->loop != NULL) {
             s->loop->run(rounds);
-            work += s->loop->operations * (double)rounds;
+            work += operations(s->loop) * (double)rounds;
         } else if (s->tiles) {
             work += peak_amx_loop(rounds);
         } else {
@@ -187,11 +186,12 @@ static double run_threads(const struct share *shares, int threads)
     return rate;
 }
 
-double peak_fma(const char *kernel, int threads, double seconds)
+double peak_fma(int vector_bits, int number_bits, int threads, double seconds)
 {
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
-        if (strncmp(loops[i].kernel, kernel, strlen(loops[i].kernel)) == 0 && can_run(kernel)) {
-            struct share share = {.loop = &loops[i], .seconds = seconds};
+        const struct loop *loop = &loops[i];
+        if (loop->vector_bits == vector_bits && loop->number_bits == number_bits && can_run(loop)) {
+            struct share share = {.loop = loop, .seconds = seconds};
             return run_threads(&share, threads) * 1e-9;
         }
     }

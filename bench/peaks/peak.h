@@ -5,10 +5,10 @@
 #ifndef CLI_PEAK_H
 #define CLI_PEAK_H
 
-/* GFLOP/s of independent multiply-adds in the vectors of a kernel table ("avx2_f32", for "amx_bf16"
- * AVX-512's) over about `seconds`; 0 if the CPU lacks the instructions (emulated kernels), or for
- * an unknown name. */
-double peak_fma(const char *kernel, int threads, double seconds);
+/* GFLOP/s of independent multiply-adds on vectors of a width, of numbers of 32 or 64 bits, over
+ * about `seconds` (attn_plan has a kernel's); 0 if the CPU lacks the instructions (emulated
+ * kernels), or for an unknown width. */
+double peak_fma(int vector_bits, int number_bits, int threads, double seconds);
 
 /* GFLOP/s of products of random bf16 tiles from the L1 cache (AMX); 0 where this process has
  * none. */

@@ -371,6 +371,15 @@ typedef struct attn_plan {
     /* the same with the score matrix written and read as standard attention does: 4 passes */
     double bytes_standard;
     uint64_t workspace_bytes;
+    /* Class of the result's bits (C7): plans of one class give the same bits; 0 = those of the
+     * table "scalar" and all that agree with it. */
+    int32_t bits;
+    int32_t sum_bits;      /* of the type of sums: 32 or 64 */
+    int32_t vector_bits;   /* width of the kernel's multiply-adds; 0 on a GPU */
+    int32_t tile_products; /* products of bf16 tiles in each product; 0: multiply-adds alone */
+    /* Losses of a product of two inputs and of one of probabilities with an input, as a share of
+     * |x y|: roundings of the factors (see Accuracy). */
+    double input_loss, weight_loss;
 } attn_plan;
 
 /* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as

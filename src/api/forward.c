@@ -167,6 +167,12 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .tiles_partial = tiles.partial,
         .tiles_skipped = tiles.skipped,
         .workspace_bytes = c.plan.schedule.items > 0 ? c.plan.workspace_bytes : 0,
+        .bits = c.plan.uk->bits,
+        .sum_bits = 8 * c.plan.uk->real_size,
+        .vector_bits = c.plan.uk->vector_bits,
+        .tile_products = c.plan.uk->tile_products,
+        .input_loss = c.plan.uk->losses.inputs,
+        .weight_loss = c.plan.uk->losses.weights,
     };
     explain(&c, out.why, sizeof out.why);
     cost(&c, &tiles, &out);

@@ -62,7 +62,7 @@ static bool judge_lane(kit *k, const block *b, int64_t lane, const void *ot, dou
 
 static void judge(kit *k, const block *b, const void *ot, const void *l, int lanes)
 {
-    const double relative = 2 * k->losses.weights + kit_gamma(k, 2 * (double)b->n + 40);
+    const double relative = 2 * k->uk->losses.weights + kit_gamma(k, 2 * (double)b->n + 40);
     bool good = true;
     for (int64_t lane = 0; good && lane < lanes; lane++) {
         good = judge_lane(k, b, lane, ot, kit_get(k, l, lane), relative);

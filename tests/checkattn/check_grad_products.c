@@ -118,7 +118,7 @@ static void *make_x(kit *k, const products *c)
 
 static double relative(const kit *k, int64_t terms)
 {
-    return k->losses.weights + kit_gamma(k, (double)terms + 40);
+    return k->uk->losses.weights + kit_gamma(k, (double)terms + 40);
 }
 
 static bool judge(kit *k, const char *what, int64_t i, double got, double start, double exact,

@@ -62,7 +62,7 @@ static void judge(kit *k, const qk_case *c, const void *s)
 {
     double chunks = ceil((double)c->d / ATTN_DOT_CHUNK), chain = fmin((double)c->d, ATTN_DOT_CHUNK);
     double gamma =
-        k->losses.inputs + kit_gamma(k, k->same_bits ? chain + chunks : 4 * (double)c->d + 16);
+        k->uk->losses.inputs + kit_gamma(k, k->same_bits ? chain + chunks : 4 * (double)c->d + 16);
     bool good = true;
     for (int64_t i = 0; good && i < c->n * k->uk->strip; i++) {
         good = i % k->uk->strip >= c->lanes ||

@@ -68,11 +68,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 /* One table with one type of inputs. */
 static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukernel *scalar,
-                     int32_t dtype, const kit_losses *losses, bool first)
+                     int32_t dtype, bool first)
 {
     static const char *const names[] = {"", "f64", "f32", "f16", "bf16"};
     kit k;
-    if (!kit_open(&k, uk, scalar, dtype, losses, s->seed)) {
+    if (!kit_open(&k, uk, scalar, dtype, s->seed)) {
         printf("FAIL no memory\n");
         return 1;
     }
@@ -97,22 +97,17 @@ static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukern
 static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scalar)
 {
     if (s->exp2) {
-        return isa->same_bits ? exhaust_exp2(isa->f32)
-                              : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) +
-                                    exhaust_parts(isa->f16) + exhaust_parts(isa->bf16);
+        return isa->f32->bits == ATTN_BITS_SCALAR
+                   ? exhaust_exp2(isa->f32)
+                   : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) +
+                         exhaust_parts(isa->f16) + exhaust_parts(isa->bf16);
     }
-    /* of tables with bits of their own: their files in src/cpu/ukernel say why */
-    const kit_losses of_f32 = {0, 0}, of_f16 = {0, 0x1p-16}, of_bf16 = {0, 0x1p-8},
-                     of_x3 = {0x4p-17, 0x7p-17};
-    const bool own = !isa->same_bits;
-    int failures = run_table(s, isa->f32, scalar->f32, ATTN_F32, own ? &of_f32 : NULL, true);
-    failures += run_table(s, isa->f64, scalar->f64, ATTN_F64, NULL, true);
-    failures +=
-        run_table(s, isa->f16, scalar->f16, ATTN_F16, own ? &of_f16 : NULL, isa->f16 != isa->f32);
-    failures += run_table(s, isa->bf16, scalar->bf16, ATTN_BF16, own ? &of_bf16 : NULL,
-                          isa->bf16 != isa->f32);
+    int failures = run_table(s, isa->f32, scalar->f32, ATTN_F32, true);
+    failures += run_table(s, isa->f64, scalar->f64, ATTN_F64, true);
+    failures += run_table(s, isa->f16, scalar->f16, ATTN_F16, isa->f16 != isa->f32);
+    failures += run_table(s, isa->bf16, scalar->bf16, ATTN_BF16, isa->bf16 != isa->f32);
     if (isa->bf16x3 != isa->f32) {
-        failures += run_table(s, isa->bf16x3, scalar->f32, ATTN_F32, &of_x3, true);
+        failures += run_table(s, isa->bf16x3, scalar->f32, ATTN_F32, true);
     }
     return failures;
 }

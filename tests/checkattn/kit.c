@@ -27,16 +27,15 @@ enum { CANARY_BYTES = 64, CANARY = 0xA5, MOST_REPORTS = 4 };
 static const size_t SLOT_BYTES = (size_t)3 * 8 * (KIT_MOST_KEYS + 64) * (KIT_MOST_D + 64);
 
 bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
-              const kit_losses *losses, uint64_t seed)
+              uint64_t seed)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (SLOT_BYTES + page - 1) / page * page;
     *k = (kit){.uk = uk,
                .scalar = scalar,
-               .same_bits = losses == NULL,
+               .same_bits = uk->bits == ATTN_BITS_SCALAR,
                .dtype = dtype,
                .seed = seed,
                .member = ""};
-    k->losses = losses ? *losses : (kit_losses){0, 0};
     for (int s = 0; s < SLOTS; s++) {
         void *map = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -38,19 +38,11 @@ enum slot {
 
 enum { KIT_MOST_D = 576, KIT_MOST_LANES = ATTN_MAX_STRIP, KIT_MOST_KEYS = ATTN_MAX_KEY_BLOCK };
 
-/* What a product of two inputs, and one of P or dS with an input, loses of |x y| besides the
- * rounding of sums. */
-typedef struct kit_losses {
-    double inputs, weights;
-} kit_losses;
-
 typedef struct kit {
     const attn_ukernel *uk;     /* under test */
     const attn_ukernel *scalar; /* of the same arithmetic */
-    /* as scalar: promised by every table that is not taken on request only */
-    bool same_bits;
-    kit_losses losses; /* of a table with bits of its own */
-    int32_t dtype;     /* of Q, K and V */
+    bool same_bits;             /* as scalar */
+    int32_t dtype;              /* of Q, K and V */
     uint64_t seed;
     bool quiet;         /* the self-test's tables are meant to fail */
     const char *member; /* being checked */
@@ -66,9 +58,8 @@ typedef struct kit {
     unsigned control; /* of floating point, before a call */
 } kit;
 
-/* losses: NULL for a table with the bits of scalar. */
 bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
-              const kit_losses *losses, uint64_t seed);
+              uint64_t seed);
 void kit_close(kit *k);
 
 /* bytes of NaN in a slot, writable; the slot's memory before is gone. */

@@ -175,7 +175,7 @@ static bool catches(const char *check_name, const char *name, const attn_ukernel
                     uint64_t seed)
 {
     kit k;
-    if (!kit_open(&k, wrong, right, ATTN_F32, NULL, seed)) {
+    if (!kit_open(&k, wrong, right, ATTN_F32, seed)) {
         return false;
     }
     k.quiet = true;

@@ -2,7 +2,6 @@
  * grad_runs.c: see grad_runs.h.
  */
 #include "grad_runs.h"
-#include "errors.h"
 #include "grad_errors.h"
 #include "outputs.h"
 #include "region.h"
@@ -119,7 +118,7 @@ double grad_runs_judge(const attn_backward_args *args, const char *table, char *
 {
     grad_errors e;
     const attn_forward_args *forward = args->forward;
-    double worst = 0, allowed = errors_allowed(forward->q.dtype, forward->flags, table).grad_c;
+    double worst = 0, allowed = tables_allowed(table, forward->q.dtype, forward->flags).grad_c;
     int length =
         snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
     grad_errors_measure(args, &e);

@@ -5,6 +5,7 @@
 #include "args.h"
 #include "errors.h"
 #include "region.h"
+#include "tables.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -101,7 +102,7 @@ double outputs_judge(const attn_forward_args *args, const char *table, char *sen
 {
     errors e;
     errors_measure(args, INT64_MAX, &e);
-    const errors_limits allowed = errors_allowed(args->q.dtype, args->flags, table);
+    const errors_limits allowed = tables_allowed(table, args->q.dtype, args->flags);
     snprintf(sentence, size,
              "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most %.3g)",
              e.c, allowed.c, e.lse, e.row_max, allowed.lse);

@@ -2,12 +2,14 @@
  * tables.c: see tables.h.
  */
 #include "tables.h"
+#include "cpu/forward/forward.h"
 #include "cpu/machine/features.h"
 #include "cpu/machine/select.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 
@@ -15,13 +17,18 @@ enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 static const char *tables[MAX_TABLES];
 static int usual_count, all_count;
 
+static bool has_scalar_bits(const attn_isa *isa)
+{
+    return (isa->f32->bits | isa->f16->bits | isa->bf16->bits) == ATTN_BITS_SCALAR;
+}
+
 static void find_tables(bool same_bits)
 {
     int all;
     const attn_isa *isas = attn_isas(&all);
     uint32_t features = attn_cpu_features();
     for (int i = 0; i < all && all_count < MAX_TABLES; i++) {
-        if (isas[i].same_bits != same_bits) {
+        if (has_scalar_bits(&isas[i]) != same_bits) {
             continue;
         }
         if ((isas[i].needs & ~features) != 0) {
@@ -63,6 +70,22 @@ const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count)
     const char *const *names = tables_names(count);
     *count = dtype == ATTN_F64 || flags & ATTN_PRECISE ? all_count : *count;
     return names;
+}
+
+errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags)
+{
+    int count;
+    const attn_isa *isas = attn_isas(&count);
+    const attn_problem p = {.q.dtype = dtype,
+                            .precise = (flags & ATTN_PRECISE) != 0,
+                            .bf16x3 = (flags & ATTN_BF16X3) != 0};
+    for (int i = 0; table != NULL && i < count; i++) {
+        if (strcmp(table, isas[i].name) == 0) {
+            const attn_losses losses = attn_cpu_table(&isas[i], &p)->losses;
+            return errors_allowed(losses.inputs, losses.weights);
+        }
+    }
+    return errors_allowed(0, 0);
 }
 
 static attn_context *cache[MAX_TABLES + 1][MAX_THREADS + 1];

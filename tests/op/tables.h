@@ -5,7 +5,7 @@
 #ifndef TESTS_OP_TABLES_H
 #define TESTS_OP_TABLES_H
 
-#include <attn/attn.h>
+#include "errors.h"
 
 /* Names of the tables that this build has and this machine runs and that give scalar's bits, scalar
  * first; tables_own_bits: those that give bits of their own. Either list may be asked for first.
@@ -17,6 +17,9 @@ const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count);
 
 /* The best of tables_names. */
 const char *tables_usual(void);
+
+/* What the errors of a call on a table (NULL: one with scalar's bits) may be. */
+errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags);
 
 /* A context with this table (NULL: the best) and this many threads. Ends the program if there is
  * none. */

@@ -5,7 +5,6 @@
  * bits, or where P and dS are rounded. Each number is printed. One run on the best table: tests of
  * bits tie the others to it.
  */
-#include "errors.h"
 #include "grad_errors.h"
 #include "grad_trial.h"
 #include "tables.h"
@@ -23,7 +22,7 @@ static const char *best_table(void)
 static grad_errors measure(const char *line)
 {
     trial t = trial_open("%s pass=backward", line);
-    const double allowed = errors_allowed(t.p.dtype, t.args->flags, best_table()).grad_c;
+    const double allowed = tables_allowed(best_table(), t.p.dtype, t.args->flags).grad_c;
     grad_errors e;
     char sentence[256];
     assert_true(runs_once(t.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));

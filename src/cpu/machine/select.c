@@ -5,12 +5,13 @@
 #include "cpu/machine/features.h"
 #include <string.h>
 
-#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
-    {#isa, needs, same, &f32, &f64, &f16, &bf16, &precise, &x3},
+#define ATTN_TABLES(...)
+#define ATTN_ISA(isa, features, ...) {.name = #isa, .needs = features, __VA_ARGS__},
 static const attn_isa isas[] = {
 #include "cpu/ukernel/tables.inc"
 };
-#undef ATTN_UKERNELS
+#undef ATTN_TABLES
+#undef ATTN_ISA
 
 enum { COUNT = sizeof isas / sizeof isas[0] };
 

@@ -9,7 +9,6 @@
 typedef struct attn_isa {
     const char *name;
     uint32_t needs;
-    bool same_bits; /* as scalar */
     const attn_ukernel *f32, *f64, *f16, *bf16;
     const attn_ukernel *precise; /* f32, f16 and bf16 in the arithmetic of f32, in scalar's bits */
     const attn_ukernel *bf16x3;  /* f32 with fewer bits where that is faster */

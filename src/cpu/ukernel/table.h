@@ -69,6 +69,15 @@ typedef struct attn_bias_rows {
 
 struct attn_ukernel_grad;
 
+/* Classes of result bits: tables of one class give the same bits. */
+enum { ATTN_BITS_SCALAR, ATTN_BITS_AMX };
+
+/* Losses, as a share of |x y|, of a product of two inputs and of one of P or dS with an input:
+ * roundings of the factors. The rounding of sums comes on top. */
+typedef struct attn_losses {
+    double inputs, weights;
+} attn_losses;
+
 /* What is read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of
  * one panel or of the other; no keys: no hint. */
 typedef struct attn_ahead {
@@ -99,6 +108,10 @@ typedef struct attn_keys {
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
     const struct attn_ukernel_grad *grad; /* what backward and dropout add (table_grad.h) */
+    int bits;                             /* class of result bits */
+    attn_losses losses;
+    int vector_bits;   /* width of its multiply-adds */
+    int tile_products; /* products of bf16 tiles in each product; 0: products are multiply-adds */
     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int strip;
     int granule;          /* OT has d_v rounded up to a multiple of this many rows */
@@ -186,10 +199,11 @@ typedef struct attn_ukernel {
                   const void *divisor, int lanes);
 } attn_ukernel;
 
-/* The tables; tables.inc has one line per instruction set. */
-#define ATTN_UKERNELS(isa, needs, same, f32, f64, f16, bf16, precise, x3) \
-    extern const attn_ukernel f32, f64, f16, bf16, x3;
+/* The tables; tables.inc has one entry per instruction set. */
+#define ATTN_TABLES(...) extern const attn_ukernel __VA_ARGS__;
+#define ATTN_ISA(name, needs, ...)
 #include "cpu/ukernel/tables.inc"
-#undef ATTN_UKERNELS
+#undef ATTN_TABLES
+#undef ATTN_ISA
 
 #endif

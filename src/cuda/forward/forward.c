@@ -119,6 +119,15 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
     return status;
 }
 
+/* A class of result bits for each kernel, beside those of the CPU. */
+enum { FIRST_BITS = 256 };
+
+/* Tensor cores take probabilities in the type of V; f32 is split into parts. */
+static double weight_loss(int32_t dtype)
+{
+    return dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
+}
+
 attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, attn_plan *out)
 {
     attn_cuda_plan plan;
@@ -135,5 +144,8 @@ attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, at
     out->items = plan.params.schedule.items;
     out->flops = attn_cuda_flops(p);
     out->workspace_bytes = plan.workspace_bytes;
+    out->bits = FIRST_BITS + plan.kernel;
+    out->sum_bits = p->q.dtype == ATTN_F64 ? 64 : 32;
+    out->weight_loss = k->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(p->q.dtype);
     return ATTN_OK;
 }

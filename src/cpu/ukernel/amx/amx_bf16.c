@@ -6,6 +6,7 @@
 #define NAME bf16
 #define PARTS 1
 #define PRODUCTS 1
+#define LOSSES {0, 0x1p-8}
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 typedef uint16_t element;

@@ -12,6 +12,7 @@
 #define NAME bf16x3
 #define PARTS 2
 #define PRODUCTS 3
+#define LOSSES {0x4p-17, 0x7p-17}
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 #include "cpu/ukernel/amx/amx_load_f32.h"

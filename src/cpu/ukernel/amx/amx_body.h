@@ -4,6 +4,7 @@
  *
  *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
  *   PRODUCTS           how many products of parts are taken: 1, 4, 3, 6
+ *   LOSSES             attn_ukernel.losses
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
  *                      LOW_COLUMN + COLUMN_STEP i and HIGH_COLUMN + COLUMN_STEP i;
@@ -267,6 +268,10 @@ static uint64_t p_bytes(void)
 const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .name = "amx_" ATTN_STRING(NAME),
     .grad = &grad,
+    .bits = ATTN_BITS_AMX,
+    .losses = LOSSES,
+    .vector_bits = 8 * VL * (int)sizeof(real),
+    .tile_products = PRODUCTS,
     .strip = STRIP,
     .granule = 2 * TILE,
     .key_block = KEY_BLOCK,

@@ -10,6 +10,7 @@
 #define NAME f16
 #define PARTS 2
 #define PRODUCTS 4
+#define LOSSES {0, 0x1p-16}
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 typedef uint16_t element;

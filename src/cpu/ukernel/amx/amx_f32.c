@@ -12,6 +12,7 @@
 #define NAME f32
 #define PARTS 3
 #define PRODUCTS 6
+#define LOSSES {0, 0}
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 #include "cpu/ukernel/amx/amx_load_f32.h"

@@ -355,6 +355,8 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
     .grad = &FN(grad),
+    .bits = ATTN_BITS_SCALAR,
+    .vector_bits = 8 * VL * (int)sizeof(real),
     .strip = STRIP,
     .granule = MR,
     .key_block = ATTN_KEY_BLOCK,

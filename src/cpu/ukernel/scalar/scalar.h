@@ -244,6 +244,8 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
 const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .name = ATTN_STRING(FN(scalar)),
     .grad = &FN(grad),
+    .bits = ATTN_BITS_SCALAR,
+    .vector_bits = 8 * (int)sizeof(real),
     .strip = FN(STRIP),
     .granule = 1,
     .key_block = ATTN_KEY_BLOCK,
