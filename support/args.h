@@ -1,6 +1,6 @@
 /*
- * args.h: the tensors of attn_forward_args as a table, in the struct's order, for all that treats
- * them alike: the program's files, the tests' poison and hashes, the fuzzer. A tensor appended to
+ * args.h: the tensors of attn_forward_args as a table, in the struct's order, for code that treats
+ * them alike: the program's files, poison and hashes of the tests, the fuzzer. A tensor appended to
  * the struct gets its line in args.c.
  */
 #ifndef SUPPORT_ARGS_H
@@ -29,7 +29,7 @@ enum {
     ARGS_TENSORS
 };
 
-/* What the axes mean. */
+/* Meaning of the axes. */
 enum args_kind {
     ARGS_VECTORS, /* (batch, sequence, head, dim) */
     ARGS_ROWS,    /* (batch, sequence, head, 1) */
@@ -39,7 +39,7 @@ enum args_kind {
 };
 
 typedef struct args_tensor {
-    const char *name; /* the word for it in files and messages */
+    const char *name; /* the tensor's word in files and messages */
     size_t offset;    /* in attn_forward_args */
     enum args_kind kind;
     bool output;

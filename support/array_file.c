@@ -1,6 +1,5 @@
 /*
- * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole. Called by npy.c
- * and safetensors.c.
+ * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole.
  */
 #include "array_file.h"
 #include <errno.h>

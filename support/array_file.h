@@ -1,11 +1,10 @@
 /*
- * array_file.h: one array in a file: its shape, strides and type, and where its elements lie in
- * memory.
+ * array_file.h: one array in a file: shape, strides, type, and the place of its elements in memory.
  *
- * What npy.h and safetensors.h have in common: a read-only mapping, the arithmetic of shapes, and
- * writing a file as a whole or not at all. It knows no format. Files are untrusted: every function
- * answers false with one sentence "path: what is wrong" in error[size], at once, and without memory
- * in proportion to what a header claims. (A file cut by somebody else while it is mapped still
+ * Shared by npy.h and safetensors.h: a read-only mapping, the arithmetic of shapes, and writing a
+ * file as a whole or not at all. No format is known here. Files are untrusted: every function
+ * answers false at once, with one sentence "path: reason" in error[size], and without memory in
+ * proportion to the claims of a header. (A file that another process cuts while it is mapped still
  * raises SIGBUS, as with every mapping.)
  */
 #ifndef SUPPORT_ARRAY_FILE_H
@@ -34,11 +33,11 @@ void array_file_close(array_file *f);
 
 /* ---- For the readers and writers of formats -------------------------------------------------- */
 
-/* Writes "path: sentence" into error[size] and returns false. */
+/* Writes "path: sentence" into error[size]. Returns false. */
 bool array_file_fail(char *error, size_t size, const char *path, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Zeroes *f and maps the regular file at path, all of it, read-only. Never blocks on a FIFO. */
+/* Zeroes *f and maps all of the regular file at path, read-only. Never blocks on a FIFO. */
 bool array_file_map(const char *path, array_file *f, char *error, size_t size);
 
 /* Product of the extents times bits per element, in bytes; false if it leaves 63 bits or is not
@@ -46,9 +45,9 @@ bool array_file_map(const char *path, array_file *f, char *error, size_t size);
  * as well. */
 bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *bytes);
 
-/* Sets data, bytes and strides for the f->bytes bytes at `offset` of the mapping, which the caller
- * has found to be inside it and to fit shape and dtype. Elements that are not aligned in the file
- * are copied into fresh pages. */
+/* Sets data, bytes and strides for the f->bytes bytes at `offset` of the mapping. The caller has
+ * checked that they lie inside it and fit shape and dtype. Elements that are not aligned in the
+ * file are copied into fresh pages. */
 bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error,
                       size_t size);
 
@@ -57,8 +56,8 @@ typedef struct array_file_part {
     size_t bytes;
 } array_file_part;
 
-/* Writes the parts one after the other under a temporary name beside path, syncs, and renames it to
- * path. */
+/* Writes the parts one after the other into a temporary file beside path, syncs it, and renames it
+ * to path. */
 bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
                       size_t size);
 

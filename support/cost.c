@@ -1,5 +1,5 @@
 /*
- * cost.c: what a problem asks of the machine: its operations, and the context to run it on.
+ * cost.c: a problem's operations, and the context to run it on.
  */
 #include "problem.h"
 

@@ -24,14 +24,14 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
-/* What A3 multiplies by 8u: 1 + max |s|, or with the constant of A1 what cancelling scores lose, 4u
+/* Factor of 8u in A3: 1 + max |s|, or, with the constant of A1, the loss of scores that cancel, 4u
  * (1 + abs); see docs/decisions/005-error-of-lse.md. */
 static double score_unit(double max, double abs)
 {
     return fmax(1 + max, (1 + abs) / 2);
 }
 
-/* Row `at` of the flat order (b, i, h) into *e; rmse members are sums of squares here. */
+/* Adds row `at` of the flat order (b, i, h) to *e, whose rmse members are sums of squares here. */
 static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at,
                         errors *e)
 {
@@ -89,7 +89,7 @@ void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
            *o_abs = calloc(elements, size);
     int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
     if (row == NULL || o == NULL || o_abs == NULL || rows == NULL) {
-        abort(); /* the oracle needs more than this; without it there is no answer */
+        abort(); /* without the oracle's memory there is no answer */
     }
     oracle_result exact = {.o = o,
                            .o_abs = o_abs,

@@ -1,6 +1,5 @@
 /*
- * errors.h: how far the outputs of a call are from the oracle's, in the units of the contract. Used
- * by `attn run --check`, `attn bench` and `attn check`.
+ * errors.h: distance of a call's outputs from the oracle's, in the units of docs/contract.md.
  */
 #ifndef SUPPORT_ERRORS_H
 #define SUPPORT_ERRORS_H
@@ -17,17 +16,17 @@ typedef struct errors {
      * most 8; 0 without LSE. Where scores cancel, the unit is u (1 + lse_abs) / 2 (oracle.h) if
      * that is larger: docs/decisions/005-error-of-lse.md */
     double lse;
-    double row_max;   /* the same for the row maximum, with row_max_abs */
+    double row_max;   /* likewise of the row maximum, with row_max_abs */
     double rmse;      /* of O */
-    double rmse_once; /* of rounding the exact O once to its type */
+    double rmse_once; /* RMSE of rounding the exact O once to its type */
 } errors;
 
 /* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a
- * fixed hash. max_rows = 0: as many as the oracle does in a second or so, at least 64. */
+ * fixed hash. max_rows = 0: as many rows as the oracle does in about a second, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
 
-/* Limits for a kernel with these losses (attn_plan): the c of A1, 4, and what A3 multiplies, 8, and
- * on top of them what the losses can cost. */
+/* Limits for a kernel with these losses (attn_plan): the c of A1 (4) and the factor of A3 (8), each
+ * with the cost of the losses on top. */
 typedef struct errors_limits {
     double c, lse;
     double grad_c; /* of gradients, where P and dS are rounded */

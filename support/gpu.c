@@ -73,7 +73,7 @@ static void check(int result, const char *what)
     }
 }
 
-/* The driver, initialised. NULL, or why there is none. */
+/* Opens and initialises the driver. Returns NULL or the reason why there is none. */
 static const char *find_driver(void)
 {
     static char failure[160];
@@ -164,7 +164,7 @@ void gpu_free(void *p)
     check(cu.free((device_pointer)(uintptr_t)p), "freeing memory");
 }
 
-/* The driver's copy returns when `from` has been read, not when `to` has been written. */
+/* The driver's copy returns after `from` has been read, which may be before `to` is written. */
 void gpu_put(void *to, const void *from, size_t bytes)
 {
     check(cu.put((device_pointer)(uintptr_t)to, from, bytes), "copying to it");

@@ -10,7 +10,7 @@
 
 enum { MARGIN = 4096 };
 
-/* on their way: one after the other, or one and what aligns the tensor */
+/* margins on their way: both, or one and the bytes that align the tensor */
 static unsigned char margin[2 * MARGIN];
 
 gpu_copy gpu_copy_tensor(const attn_tensor *t)
@@ -28,7 +28,7 @@ gpu_copy gpu_copy_tensor(const attn_tensor *t)
     }
     c.bytes = (size_t)((below + above + 1) * size);
     c.first = (char *)t->data - below * size;
-    /* the copy keeps the original's place within 256 bytes, so that its alignment is the same */
+    /* the copy keeps the original's place within 256 bytes, hence its alignment */
     size_t before = MARGIN + (uintptr_t)c.first % 256;
     c.memory = gpu_alloc(before + c.bytes + MARGIN);
     memset(margin, 0xFF, sizeof margin);

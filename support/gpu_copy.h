@@ -1,6 +1,6 @@
 /*
  * gpu_copy.h: tensors of the host in the memory of GPU 0, in the same layout, with margins that
- * show whether anything wrote beside them. Used by `attn check` and `attn bench`; gpu_open first.
+ * show writes beside them. gpu_open comes first.
  */
 #ifndef SUPPORT_GPU_COPY_H
 #define SUPPORT_GPU_COPY_H
@@ -8,9 +8,9 @@
 #include <attn/attn.h>
 #include <stdbool.h>
 
-/* A copy in the GPU's memory of everything between a tensor's first and last element, gaps
- * included, with margins of 0xFF bytes on both sides. `there` is the view of it. An absent or empty
- * tensor has none. */
+/* A copy, in the GPU's memory, of everything between a tensor's first and last element, gaps
+ * included, with margins of 0xFF bytes on both sides. `there` is the view of the copy. An absent or
+ * empty tensor has none. */
 typedef struct gpu_copy {
     attn_tensor here, there;
     char *first; /* of the host's bytes */
@@ -20,10 +20,10 @@ typedef struct gpu_copy {
 
 gpu_copy gpu_copy_tensor(const attn_tensor *t);
 
-/* Back to the host. */
+/* Copies back to the host. */
 void gpu_copy_back(const gpu_copy *c);
 
-/* Whether the margins still hold 0xFF. */
+/* True if the margins still hold 0xFF. */
 bool gpu_margins_intact(const gpu_copy *c);
 void gpu_copy_free(gpu_copy *c);
 

@@ -20,7 +20,7 @@ void grad_errors_tensors(const attn_backward_args *a, const attn_tensor *tensors
     tensors[ORACLE_DSINKS] = &a->d_sinks;
 }
 
-/* What of an error half an ulp and u times the size of the terms do not explain. The least
+/* The part of an error that half an ulp and u times the size of the terms do not explain. The least
  * probability that counts is 2^-125 (f64: 2^-1021), hence the last term. */
 static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error,
                              double exact, double size)

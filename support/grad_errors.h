@@ -1,19 +1,19 @@
 /*
- * grad_errors.h: how far the gradients of a call are from the oracle's, in the units of the
- * contract.
+ * grad_errors.h: distance of a call's gradients from the oracle's, in the units of
+ * docs/contract.md.
  */
 #ifndef SUPPORT_GRAD_ERRORS_H
 #define SUPPORT_GRAD_ERRORS_H
 
 #include "oracle.h"
 
-/* Of each gradient that the call has: */
+/* One entry per gradient that the call has: */
 typedef struct grad_errors {
     /* the smallest c for which each element is within half an ulp of its type plus c u times the
      * weighted sizes of oracle_gradients */
     double c[ORACLE_GRADIENTS];
-    double rmse[ORACLE_GRADIENTS];      /* 0 where there is none */
-    double rmse_once[ORACLE_GRADIENTS]; /* of rounding the exact gradient once to its type */
+    double rmse[ORACLE_GRADIENTS];      /* 0 without such a gradient */
+    double rmse_once[ORACLE_GRADIENTS]; /* RMSE of rounding the exact gradient once to its type */
 } grad_errors;
 
 /* "dQ", "dK", ... */

@@ -38,8 +38,8 @@ static uint16_t encode(double x, int e_bits, int m_bits)
     if (x == 0 || unit < 1 - bias - m_bits) {
         unit = 1 - bias - m_bits;
     }
-    /* In units: below 2^m for a subnormal, else in [2^m, 2^(m+1)]. Carries run into the exponent by
-     * themselves. */
+    /* In units: below 2^m for a subnormal, else in [2^m, 2^(m+1)]. A carry runs into the
+     * exponent. */
     double units = nearbyint(ldexp(fabs(x), -unit));
     if (unit + bias + m_bits > all_ones) {
         return (uint16_t)(sign | infinity);

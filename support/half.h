@@ -1,7 +1,6 @@
 /*
  * half.h: binary16 and bfloat16 to double and back, by arithmetic on the formula of the format.
- * Plain and slow, for the oracle and the generators of inputs; src/core/half.h is the library's own
- * and shares nothing with it.
+ * Plain and slow, for the oracle and for inputs. Shares nothing with the library's src/core/half.h.
  */
 #ifndef SUPPORT_HALF_H
 #define SUPPORT_HALF_H
@@ -11,7 +10,7 @@
 double half_f16_to_double(uint16_t bits);
 double half_bf16_to_double(uint16_t bits);
 
-/* Round to nearest, ties to even; overflow gives infinity; NaN stays NaN. */
+/* Rounds to nearest, ties to even. Overflow gives infinity; NaN stays NaN. */
 uint16_t half_f16_from_double(double x);
 uint16_t half_bf16_from_double(double x);
 

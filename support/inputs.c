@@ -129,7 +129,7 @@ static void *fill_part(void *arg)
     return NULL;
 }
 
-/* Large tensors on all cores: filling those of a GPU's problem would take longer than the
+/* Fills large tensors on all cores: filling those of a GPU's problem would take longer than the
  * problem. */
 void inputs_fill(const attn_tensor *t, int kind, uint64_t seed, int tensor)
 {

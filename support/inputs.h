@@ -1,7 +1,6 @@
 /*
  * inputs.h: deterministic values for the tensors of a problem. Every element is a function of
- * (kind, seed, tensor, index) alone, so values do not depend on layout, order or threads. Who calls
- * it: tensors.c and tests.
+ * (kind, seed, tensor, index) alone, so values do not depend on layout, order or threads.
  */
 #ifndef SUPPORT_INPUTS_H
 #define SUPPORT_INPUTS_H

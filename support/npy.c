@@ -1,6 +1,6 @@
 /*
- * npy.c: the .npy format. The header is a Python dictionary literal with three keys; what stands
- * here accepts exactly that, in any order and with any blanks, and nothing else of Python.
+ * npy.c: the .npy format. The header is a Python dictionary literal with three keys. The parser
+ * accepts exactly that, in any order and with any blanks, and nothing else of Python.
  */
 #include "npy.h"
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 /* A header of eight axes needs some 250 bytes; NumPy itself refuses more than 10000. */
 enum { MAX_HEADER = 65535, MAGIC = 6 };
 
-/* What follows the byte order in descr. The first code of a type is the one to write. */
+/* The part of descr after the byte order. The first code of a type is the one to write. */
 static const struct {
     const char *code;
     int32_t dtype;
@@ -33,7 +33,7 @@ typedef struct header {
     bool fortran, has_descr, has_fortran, has_shape;
     int ndim;
     int64_t shape[ARRAY_FILE_MAX_DIMS];
-    const char *problem; /* why parsing stopped */
+    const char *problem; /* reason for the end of parsing */
 } header;
 
 static void skip_blanks(cursor *c)
@@ -44,7 +44,7 @@ static void skip_blanks(cursor *c)
     }
 }
 
-/* Takes the word if it comes next, blanks before it included. */
+/* Takes the word if it comes next, with the blanks before it. */
 static bool take(cursor *c, const char *word)
 {
     size_t n = strlen(word);
@@ -166,7 +166,7 @@ static bool parse_header(const char *text, size_t length, header *h)
     return c.at == c.end && h->has_descr && h->has_fortran && h->has_shape;
 }
 
-/* NULL and *dtype, or what is wrong with the type. */
+/* Sets *dtype and returns NULL, or returns the fault of the type. */
 static const char *parse_descr(const char *descr, int32_t *dtype)
 {
     bool ordered = *descr != '\0' && strchr("<>=|", *descr) != NULL;
@@ -181,7 +181,7 @@ static const char *parse_descr(const char *descr, int32_t *dtype)
     return "is none of f2 f4 f8 i4 i8 b1 V2 (bfloat16)";
 }
 
-/* Where the dictionary starts and how long it is, from the fixed part of the file. */
+/* Finds start and length of the dictionary in the fixed part of the file. */
 static bool header_place(const array_file *f, const char *path, size_t *start, size_t *length,
                          char *error, size_t size)
 {
@@ -256,8 +256,8 @@ bool npy_open(const char *path, array_file *f, char *error, size_t size)
     return true;
 }
 
-/* The dictionary, padded so that the data begin at a multiple of 64 bytes; returns the length of
- * the whole header. */
+/* Writes the dictionary, padded so that the data begin at a multiple of 64 bytes. Returns the
+ * length of the whole header. */
 static int print_header(char *text, size_t size, const char *descr, int ndim, const int64_t *shape)
 {
     int n = snprintf(text, size, "%c%s%c%c%c%c{'descr': '%s', 'fortran_order': False, 'shape': (",

@@ -2,7 +2,7 @@
  * npy.h: NumPy's .npy files, versions 1.0, 2.0 and 3.0 (NEP 1), read by mapping and written in C
  * order.
  *
- * Types: f2, f4, f8, i4, i8 (little-endian), b1, and V2, which is how NumPy stores the bfloat16 of
+ * Types: f2, f4, f8, i4, i8 (little-endian), b1, and V2, NumPy's word for the bfloat16 of
  * ml_dtypes. Refused with a sentence: big-endian and other types, structured types, more than 8
  * axes, bytes after the data.
  */

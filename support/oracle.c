@@ -1,8 +1,8 @@
 /*
  * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is
- * oracle_scores.h and oracle_row.h. Rows are dealt out to one thread per core, each with its own
- * copy of the KV head at hand. Arguments are taken to be valid. A position that the formula does
- * not let a row see may hold anything.
+ * in oracle_scores.h and oracle_row.h. Rows are dealt out to one thread per core, each with its own
+ * copy of the KV head at hand. Arguments must be valid. A position that a row does not see may hold
+ * anything.
  */
 #include "oracle.h"
 
@@ -42,8 +42,8 @@ static void put(double *array, int64_t at, double value)
 #include "oracle_scores.h"
 #include "oracle_row.h"
 
-/* The thread's share of the wanted rows of one sequence and KV head: by flat row, so that threads
- * share the heads too where each has few rows. */
+/* Does the thread's share of the wanted rows of one sequence and KV head: by flat row, so that
+ * threads share the heads too where each has few rows. */
 static void run_head(const struct job *job, const struct sequence *q, int64_t hk)
 {
     int64_t heads = job->args->q.shape[2], group = heads / job->args->k.shape[2];
@@ -59,7 +59,7 @@ static void run_head(const struct job *job, const struct sequence *q, int64_t hk
             size_t count = (size_t)(q->nk * (q->d + q->dv + 2) + 2 * q->dv + 1);
             panel = calloc(count, wide ? sizeof(long double) : sizeof(double));
             if (panel == NULL) {
-                abort(); /* without its judge a test cannot go on */
+                abort(); /* no test can go on without its judge */
             }
             wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
         }
@@ -82,7 +82,7 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Marks the wanted rows, and gives them the result of a row that belongs to no sequence. */
+/* Marks the wanted rows, and gives them the result of a row outside every sequence. */
 static void want(const oracle_result *result, bool *wanted, int64_t at, int64_t dv)
 {
     wanted[at] = true;

@@ -1,9 +1,9 @@
 /*
  * oracle.h: attention in float64 by two passes over each row, straight from the formula in attn.h.
  *
- * Shares nothing with src/: its own reading of strided tensors, its own masks, the C library's exp.
- * It is the judge of every test, so it is kept plain. f64 inputs are computed in long double, the
- * others in double.
+ * Shares nothing with src/: it reads strided tensors, masks and exponentials in its own way. It
+ * judges every test, so it is kept plain. f64 inputs are computed in long double, the others in
+ * double.
  */
 #ifndef SUPPORT_ORACLE_H
 #define SUPPORT_ORACLE_H
@@ -18,18 +18,18 @@ typedef struct oracle_result {
     double *o_abs;   /* sum_j p_j |v_j|, the scale of O's error */
     double *lse;     /* natural logarithm, -inf for an empty row */
     double *row_max; /* -inf for an empty row */
-    /* Per row (no c), a_j being |scale| sum_c |q_c k_jc| + |bias| + |ALiBi|, the scale of the error
+    /* Per row (no c). a_j = |scale| sum_c |q_c k_jc| + |bias| + |ALiBi| is the scale of the error
      * of s_j: */
     double *score_max; /* max over visible j of |s_j| */
     double *score_abs; /* max over visible j of a_j */
     double *lse_abs;   /* sum_j p_j a_j, since dLSE / ds_j = p_j */
-    /* max over visible j of a_j - (row_max - s_j) / 4u: that of the scores which may seem the
+    /* max over visible j of a_j - (row_max - s_j) / 4u: a_j of the scores that may seem the
      * largest, if the error of s_j is 4u (1 + a_j) */
     double *row_max_abs;
 } oracle_result;
 
-/* All rows if rows == NULL, else rows[count] as flat (b, i, h) indices; the others are left alone
- * (for long N). */
+/* Computes all rows if rows == NULL, else rows[count], flat (b, i, h) indices; the others are left
+ * alone (for long N). */
 void oracle_forward(const attn_forward_args *args, const oracle_result *result, const int64_t *rows,
                     int64_t count);
 
@@ -47,24 +47,24 @@ enum oracle_gradient {
 };
 
 typedef struct oracle_gradients {
-    /* NULL where there is no such input */
+    /* NULL without such an input */
     long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS];
 } oracle_gradients;
 
-/* O and LSE are computed anew; of the call's o (or o_f32) only the type counts: 16 bits cost
- * what rounding O costs. */
+/* Computes O and LSE anew. Only the type of the call's o (or o_f32) counts: 16 bits cost the
+ * rounding of O. */
 void oracle_backward(const attn_backward_args *args, oracle_gradients *g);
 void oracle_gradients_free(oracle_gradients *g);
 
-/* C11: whether dropout keeps (b, h, i, j) of `heads` heads. */
+/* True if dropout (C11) keeps position (b, h, i, j) of `heads` heads. */
 bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h,
                   int64_t i, int64_t j);
 
 /* The value of element (i0, i1, i2, i3) of any tensor of any dtype, as double. */
 double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3);
 
-/* Contract A1: the largest |O - O64| allowed: half an ulp of the output type at o plus
- * c * u * (1 + score_abs) * o_abs, with u = 2^-24 (2^-53 for f64 inputs). */
+/* Promise A1: the largest |O - O64| allowed, half an ulp of the output type at o plus c * u * (1 +
+ * score_abs) * o_abs, with u = 2^-24 (2^-53 for f64 inputs). */
 double oracle_bound(int32_t in_dtype, int32_t out_dtype, double c, double o, double o_abs,
                     double score_abs);
 

@@ -1,7 +1,7 @@
 /*
- * oracle_grad_row.h: what one row of attention adds to the gradients, in the type REAL, under the
- * names NAME(...), from the scores of oracle_scores.h. oracle_gradients.c includes it twice, hence
- * no guard.
+ * oracle_grad_row.h: the contribution of one row of attention to the gradients, in the type REAL,
+ * under the names NAME(...), from the scores of oracle_scores.h. oracle_gradients.c includes it
+ * twice, hence no guard.
  */
 
 struct NAME(row) {
@@ -12,7 +12,7 @@ struct NAME(row) {
     /* for each key: score, a of oracle.h, probability, factor of dropout */
     REAL *s, *terms, *p, *z;
     REAL *q_row, *do_row; /* Q and dO of the row */
-    /* what sizes are weighted with; rowsum(dO O) - dLSE and its size */
+    /* the weight of sizes; rowsum(dO O) - dLSE and its size */
     REAL weight, delta, delta_size;
 };
 
@@ -41,7 +41,7 @@ static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct seq
     return r;
 }
 
-/* p[j], 0 for what the row does not see, z[j], and the row's LSE from its scores. */
+/* p[j] (0 where the row does not see key j), z[j], and the row's LSE from its scores. */
 static REAL NAME(probabilities)(const struct NAME(row) * r, REAL top)
 {
     const struct sequence *q = r->q;
@@ -70,7 +70,7 @@ static REAL NAME(slope_of_cap)(const struct NAME(row) * r, int64_t j)
     return isinf(x) ? 0 : 1 / x / x;
 }
 
-/* delta, its size, and what storing O in fewer bits may add to it in units of u. */
+/* delta, its size, and the error that O in fewer bits may add to it, in units of u. */
 static void NAME(set_delta)(struct NAME(row) * r)
 {
     const struct sequence *q = r->q;
@@ -94,7 +94,7 @@ static void NAME(set_delta)(struct NAME(row) * r)
     }
 }
 
-/* Key j of the row: into dV, dQ, dK, dBias and dSlopes. */
+/* Adds key j of the row to dV, dQ, dK, dBias and dSlopes. */
 static void NAME(add_key)(const struct NAME(row) * r, int64_t j)
 {
     const struct gradients *g = r->g;

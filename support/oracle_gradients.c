@@ -1,6 +1,6 @@
 /*
  * oracle_gradients.c: the gradients of attn.h, sequence by sequence and row by row, from the
- * formula: O, LSE and delta are computed anew. The arithmetic of a row is oracle_scores.h and
+ * formula: O, LSE and delta are computed anew. The arithmetic of a row is in oracle_scores.h and
  * oracle_grad_row.h, in double or long double.
  */
 #include "oracle.h"
@@ -18,7 +18,7 @@ struct gradients {
     void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS]; /* sums as in oracle_gradients, of REAL */
 };
 
-/* The flat index of a position in a tensor that is broadcast where its extent is 1. */
+/* Flat index of a position in a tensor that is broadcast along axes of extent 1. */
 static int64_t place(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     const int64_t at[4] = {i0, i1, i2, i3};
@@ -44,7 +44,7 @@ static void *zeros(size_t count, bool wide)
 {
     void *room = calloc(count + 1, wide ? sizeof(long double) : sizeof(double));
     if (room == NULL) {
-        abort(); /* without its judge a test cannot go on */
+        abort(); /* no test can go on without its judge */
     }
     return room;
 }
@@ -78,7 +78,7 @@ static size_t elements(const attn_tensor *t)
     return (size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]);
 }
 
-/* The sums as long double, in place of sums of REAL. */
+/* Replaces sums of REAL by sums of long double. */
 static long double *widened(void *sums, size_t count, bool wide)
 {
     long double *out = zeros(count, true);

@@ -13,7 +13,7 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
                  slack = q->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
     NAME(scores)(q, i, h, panel, s, terms, top);
     REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
-    REAL base = sink > top[0] ? sink : top[0]; /* so that no exponent is positive */
+    REAL base = sink > top[0] ? sink : top[0]; /* so no exponent is positive */
     bool empty = base == -(REAL)INFINITY;
     REAL sum = empty ? 1 : exp(sink - base);
     memset(o, 0, 2 * (size_t)q->dv * sizeof *o);

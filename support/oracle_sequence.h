@@ -1,6 +1,6 @@
 /*
- * oracle_sequence.h: one sequence as the formula of attn.h sees it: where its rows lie, which keys
- * a row sees, what dropout keeps. Included by oracle.c and oracle_gradients.c after <tgmath.h>.
+ * oracle_sequence.h: one sequence as the formula of attn.h sees it: the place of its rows, the keys
+ * that a row sees, the positions that dropout keeps. Included after <tgmath.h>.
  */
 #ifndef SUPPORT_ORACLE_SEQUENCE_H
 #define SUPPORT_ORACLE_SEQUENCE_H
@@ -15,7 +15,7 @@ struct sequence {
     const attn_forward_args *args;
     const oracle_result *result;
     int64_t index, tensor;    /* b, and the index of axis 0 of q, k, v */
-    int64_t q_first, k_first; /* its first rows in q, o and in k, v */
+    int64_t q_first, k_first; /* the sequence's first rows in q, o and in k, v */
     int64_t rows, nq, nk;     /* query rows; those in use; keys in use */
     int64_t diagonal;         /* off */
     int64_t d, dv;

@@ -1,5 +1,5 @@
 /*
- * problem.c: reads problem lines. The words are a table (words.c); problem_print.c is the way back.
+ * problem.c: reads problem lines by the table of words.c. problem_print.c writes them.
  */
 #include "words.h"
 
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* so that sums and differences of sizes are safe */
+/* keeps sums and differences of sizes safe */
 static const int64_t max_size = (int64_t)1 << 48;
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-/* The parsers of values return NULL, or what is wrong. */
+/* The parsers of values return NULL, or the fault. */
 
 static const char *parse_integer(const char *text, int64_t least, int64_t most, int64_t *value)
 {
@@ -121,7 +121,7 @@ static const char *parse_cpu(const char *text, char *cpu, size_t size)
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
-/* Items in each list word, by offset of the member. */
+/* Number of items of each list word, by offset of the member. */
 struct counts {
     int lens_q, lens_k, used_q, used_k;
 };
@@ -205,7 +205,7 @@ static bool settle(int64_t *member, int64_t value)
     return agrees;
 }
 
-/* What was not given follows from what was; NULL or what does not fit together. */
+/* Fills in words that were not given from those that were. Returns NULL or the contradiction. */
 static const char *fill_in(problem *p, const struct counts *n)
 {
     if (p->has_lens) {

@@ -2,7 +2,7 @@
  * problem.h: an attention problem as one line of text, and the tensors that belong to it.
  *
  * The same line serves `attn bench`, `plan`, `check`, the tests, the suites and bug reports. Words
- * are key=value, separated by blanks, named as in attn.h; what is left out has a default. Not here:
+ * are key=value, separated by blanks, named as in attn.h; a missing word has a default. Not here:
  * the answer (oracle.h) and the values of the tensors (inputs.h).
  *
  *   b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d    n=N sets nq and nk, h=H sets hq and hkv
@@ -74,20 +74,20 @@ int problem_print(const problem *p, char *line, size_t size);
 bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user,
                   char *error, size_t size);
 
-/* The same for each line of a suite file; '#' starts a comment, blank lines are skipped. Errors
+/* problem_line for each line of a suite file. '#' starts a comment, blank lines are skipped. Errors
  * begin with the place, file:line. */
 bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user,
                    char *error, size_t size);
 
-/* Where the memory of each tensor lies: plainly; ending right before an inaccessible page; starting
- * right after one; or nowhere: addresses that trap, for calls that read shapes and lengths only, of
- * any size (lengths are there). */
+/* Place of each tensor's memory: anywhere; right before an inaccessible page; right after one; or
+ * nowhere, at addresses that trap, for calls of any size that read shapes and lengths only (lengths
+ * are there). */
 enum placement { PLACE_PLAIN, PLACE_GUARD_AFTER, PLACE_GUARD_BEFORE, PLACE_NOWHERE };
 
-/* The arguments of attn_forward with their tensors, inputs filled from the seed, outputs and all
+/* The arguments of attn_forward with their tensors: inputs filled from the seed, outputs and all
  * gaps between elements poisoned with 0xFF bytes, which is a NaN. Slopes and sinks, lse and row_max
- * are f64 if dtype is f64, else f32. With pass=backward and training also those of attn_backward,
- * with grad.forward = &args, whose o and lse attn_forward has to fill first. */
+ * are f64 if dtype is f64, else f32. With pass=backward or training, the arguments of attn_backward
+ * too, with grad.forward = &args; attn_forward has to fill their o and lse first. */
 typedef struct problem_tensors {
     attn_forward_args args;
     attn_backward_args grad;
@@ -102,19 +102,19 @@ void problem_tensors_free(problem_tensors *t);
 /* Bytes of all tensors, gaps included. */
 double problem_tensors_bytes(const problem_tensors *t);
 
-/* 0xFF into o, lse and row_max, gaps included. */
+/* Writes 0xFF into o, lse and row_max, gaps included. */
 void problem_tensors_poison(problem_tensors *t);
 
 /* True if the gaps between the elements of the outputs still hold the poison and no input byte
  * changed. */
 bool problem_tensors_intact(const problem_tensors *t);
 
-/* A context as the problem asks (threads, cpu). */
+/* Creates the context that the problem asks for (threads, cpu). */
 attn_status problem_context(const problem *p, attn_context **context);
 
-/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), both for
- * pass=training; causal counts half, as the field does; with a window, the scores inside it are
- * counted one by one. */
+/* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), the sum of
+ * both for pass=training. Causal counts half, as the field does; with a window, the scores inside
+ * it are counted one by one. */
 double problem_flops(const problem *p);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * problem_print.c: writes problem lines, by the same table that reads them (words.c).
+ * problem_print.c: writes problem lines, by the table that reads them (words.c).
  */
 #include "words.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line in the making: as snprintf, the length counts on when the room is used up. */
+/* A line in the making: as with snprintf, the length counts on when the room is used up. */
 struct line {
     char *text;
     size_t size;
@@ -33,8 +33,7 @@ static size_t value_size(enum word_kind kind)
                                              : sizeof(int64_t);
 }
 
-/* The words b hq nq d dtype are always printed, others where they differ from what would be filled
- * in. */
+/* Prints the words b hq nq d dtype always, the others where they differ from their default. */
 static bool is_wanted(const struct word *w, const problem *p, const problem *standard)
 {
     const char *value = (const char *)p + w->at;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Inaccessible pages on both sides; the bytes lie against the one that was asked for. */
+/* Inaccessible pages on both sides; the bytes lie against the one that the placement names. */
 static bool map_pages(region *r, enum placement placement)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (r->bytes + page - 1) / page * page;

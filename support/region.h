@@ -1,6 +1,5 @@
 /*
- * region.h: a piece of memory that ends or starts at an inaccessible page, poisoned with 0xFF. For
- * the tensors of problems (tensors.c) and for tests that need such memory themselves.
+ * region.h: a piece of memory that ends or starts at an inaccessible page, poisoned with 0xFF.
  */
 #ifndef SUPPORT_REGION_H
 #define SUPPORT_REGION_H
@@ -14,8 +13,8 @@ typedef struct region {
     size_t bytes;
 } region;
 
-/* bytes of 0xFF placed as asked, or false. Plain memory comes from malloc, so that ASan watches its
- * exact end. */
+/* Places bytes of 0xFF; false without memory. Plain memory comes from malloc, so that ASan watches
+ * its exact end. */
 bool region_create(region *r, size_t bytes, enum placement placement);
 void region_free(region *r);
 

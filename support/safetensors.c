@@ -17,7 +17,7 @@ enum { LENGTH = 8, MAX_HEADER = 100000000, MAX_DEPTH = 3 };
 static const struct {
     const char *name;
     int bits;
-    int32_t dtype; /* 0: legal in a file, but not a type of this library */
+    int32_t dtype; /* 0: legal in a file, unknown to this library */
 } types[] = {
     {"F32", 32, ATTN_F32}, {"F16", 16, ATTN_F16},  {"BF16", 16, ATTN_BF16},
     {"F64", 64, ATTN_F64}, {"BOOL", 8, ATTN_BOOL}, {"I32", 32, ATTN_I32},
@@ -67,7 +67,7 @@ static int find_type(const cJSON *item)
     return -1;
 }
 
-/* NULL if the entry is right, else what is wrong with it. */
+/* Returns NULL if the entry is right, else its fault. */
 static const char *read_entry(const cJSON *item, entry *e)
 {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
@@ -122,7 +122,8 @@ static int by_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* Names unique, byte ranges tiling [0, bytes) exactly. Leaves the entries sorted by place. */
+/* Checks that names are unique and byte ranges tile [0, bytes) exactly. Leaves the entries sorted
+ * by place. */
 static bool check_entries(container *c, uint64_t bytes, const char *path, char *error, size_t size)
 {
     size_t n = (size_t)c->count;
@@ -153,8 +154,7 @@ static bool check_entries(container *c, uint64_t bytes, const char *path, char *
 }
 
 /* A header is an object of objects of arrays. Deeper ones are refused before a parser spends stack
- * or memory on them.
- */
+ * or memory on them. */
 static bool is_shallow(const char *text, size_t length)
 {
     int depth = 0;
@@ -162,7 +162,7 @@ static bool is_shallow(const char *text, size_t length)
     for (size_t i = 0; i < length; i++) {
         if (string) {
             string = text[i] != '"';
-            i += text[i] == '\\'; /* whatever follows is not a closing quote */
+            i += text[i] == '\\'; /* skips the escaped character, which cannot close the string */
         } else if (text[i] == '"') {
             string = true;
         } else if (text[i] == '{' || text[i] == '[') {
@@ -260,7 +260,7 @@ static bool give_tensor(container *c, const entry *e, array_file *f, const char 
                                types[e->type].name);
     }
     *f = c->file;
-    memset(&c->file, 0, sizeof c->file); /* the mapping is the caller's now */
+    memset(&c->file, 0, sizeof c->file); /* the caller owns the mapping now */
     f->dtype = types[e->type].dtype;
     f->ndim = e->ndim;
     memcpy(f->shape, e->shape, sizeof e->shape);
@@ -307,8 +307,8 @@ bool safetensors_names(const char *path, void (*visit)(void *user, const char *n
     return true;
 }
 
-/* cJSON prints large numbers with an exponent, which readers of this format refuse: integers go in
- * as text. */
+/* cJSON prints large numbers with an exponent, which readers of this format refuse. So integers go
+ * in as text. */
 static bool add_integer(cJSON *array, uint64_t value)
 {
     char text[24];

@@ -12,7 +12,7 @@
 
 #include "array_file.h"
 
-/* The tensor of that name. Close with array_file_close; on failure nothing is left open. */
+/* Opens the tensor of that name. Close with array_file_close; on failure nothing is left open. */
 bool safetensors_open(const char *path, const char *name, array_file *f, char *error, size_t size);
 
 /* Calls visit for each name, in the order of their bytes. */

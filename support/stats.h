@@ -1,6 +1,5 @@
 /*
- * stats.h: a monotonic clock and the order statistics of a few samples. Used by `attn bench` and
- * the tests.
+ * stats.h: a monotonic clock and the order statistics of a few samples.
  */
 #ifndef SUPPORT_STATS_H
 #define SUPPORT_STATS_H
@@ -12,7 +11,7 @@ double stats_now(void);
 double stats_used(void);
 
 /* Seconds that the living threads of this process have waited for a core so far, all together
- * (Linux's schedstat); 0 if the system does not tell. */
+ * (Linux's schedstat); 0 if the system does not count them. */
 double stats_waited(void);
 
 typedef struct stats_summary {

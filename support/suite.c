@@ -18,7 +18,7 @@ struct suite {
 
 static bool expand(const struct suite *s, const char *line);
 
-/* The line with one alternative, `length` characters at `item`, in place of its braces. */
+/* Writes the line with one alternative, `length` characters at `item`, in place of its braces. */
 static bool expand_one(const struct suite *s, const char *line, const char *item, int length)
 {
     const char *open = strchr(line, '{'), *close = strchr(open, '}');
@@ -32,7 +32,7 @@ static bool expand_one(const struct suite *s, const char *line, const char *item
     return ok;
 }
 
-/* Takes the first {a,b,..} of the line, each of its alternatives in turn, and goes on with the rest
+/* Takes the first {a,b,..} of the line, puts in each of its alternatives, and goes on with the rest
  * of the line. */
 static bool expand(const struct suite *s, const char *line)
 {
@@ -100,7 +100,7 @@ bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p)
         ok = false;
     }
     fclose(file);
-    error[0] = '\0'; /* stays so if visit asked to stop */
+    error[0] = '\0'; /* remains if visit asks to stop */
     if (!ok && reason[0] != '\0') {
         snprintf(error, size, "%s:%d: %s", path, number, reason);
     }

@@ -1,6 +1,6 @@
 /*
- * tensors.c: the tensors of a problem: their layout in memory, their values, and the check that
- * nobody wrote where nothing was to be written. Memory is region.h, values are inputs.h.
+ * tensors.c: the tensors of a problem: layout in memory, values, and the check for writes outside
+ * the outputs. Memory is region.h, values are inputs.h.
  */
 #include "inputs.h"
 #include "problem.h"
@@ -15,7 +15,7 @@ enum { MAX_TENSORS = 22 };
 struct piece {
     region region;
     attn_tensor output; /* data == NULL: an input */
-    uint64_t hash;      /* of an input, once filled */
+    uint64_t hash;      /* hash of an input, once filled */
 };
 
 struct tensor_memory {
@@ -23,7 +23,7 @@ struct tensor_memory {
     int count;
 };
 
-/* What the functions below share while a problem's tensors are made. */
+/* State shared by the functions below while they make a problem's tensors. */
 struct maker {
     const problem *p;
     enum placement placement;
@@ -35,8 +35,8 @@ struct maker {
 
 enum role { ROLE_Q, ROLE_K, ROLE_V, ROLE_O, ROLE_ROW, ROLE_SCORES, ROLE_LIST };
 
-/* Strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused after
- * axis order[n]. */
+/* Sets the strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused
+ * after axis order[n]. */
 static void set_strides(attn_tensor *t, const int order[4], const int64_t gap[4])
 {
     int64_t stride = 1 + gap[3];
@@ -82,7 +82,7 @@ static bool is_addressable(const attn_tensor *t)
     return elements < 0x1p58;
 }
 
-/* Elements from the lowest address to the highest, and how many of them lie below index (0, 0, 0,
+/* Number of elements from the lowest address to the highest, and number below index (0, 0, 0,
  * 0). */
 static int64_t span_of(const attn_tensor *t, int64_t *below)
 {
@@ -99,7 +99,7 @@ static int64_t span_of(const attn_tensor *t, int64_t *below)
     return span;
 }
 
-/* Gives a tensor whose strides are set its memory. */
+/* Allocates memory for a tensor whose strides are set. */
 static struct piece *place(struct maker *m, attn_tensor *t, enum placement placement)
 {
     int64_t below, span = span_of(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
@@ -150,7 +150,7 @@ static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum 
     fill(m, piece, t, which);
 }
 
-/* Q, K and V of one row and head lie one after the other: [batch][row][q, k, v][head][dim]. */
+/* Packs Q, K and V of one row and head one after the other: [batch][row][q, k, v][head][dim]. */
 static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape)
 {
     attn_tensor all = shape, *part[3] = {&a->q, &a->k, &a->v};
@@ -170,7 +170,7 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
     }
 }
 
-/* Lengths, or their running sums from 0. Always in real memory. */
+/* Makes a tensor of lengths, or of their running sums from 0. Always in real memory. */
 static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, bool sums)
 {
     int64_t count = m->p->b + sums, sum = 0;
@@ -339,7 +339,8 @@ void problem_tensors_poison(problem_tensors *t)
     }
 }
 
-/* Sets to 0xFF, in a copy of the output's memory, every element; all else must be 0xFF already. */
+/* Sets every element to 0xFF in a copy of the output's memory; all other bytes must be 0xFF
+ * already. */
 static bool gaps_intact(const struct piece *piece)
 {
     const attn_tensor *t = &piece->output;

@@ -1,5 +1,5 @@
 /*
- * words.c: the table of the words of a problem line, in the order in which lines are printed.
+ * words.c: the table of the words of a problem line, in the order of printing.
  */
 #include "words.h"
 

@@ -32,8 +32,8 @@ extern const struct word problem_words[];
 extern const int problem_words_count;
 extern const struct name problem_floats[];
 
-/* What a line without words means; -1 in b, hkv, nq, nk, dv and 0 in o_dtype: follows from other
- * words. */
+/* Sets the meaning of a line without words. -1 in b, hkv, nq, nk, dv and 0 in o_dtype: follows from
+ * other words. */
 void problem_defaults(problem *p);
 
 #endif
