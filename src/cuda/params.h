@@ -15,6 +15,10 @@ typedef struct attn_tensor_map {
 #endif
 } attn_tensor_map;
 
+/* How a forward_sm90 kernel's tiles come: by TMA from whole sequences; by TMA from sequences that may
+ * end inside the tensors, heads of a group perhaps folded into rows; or by the producer's threads. */
+enum { ATTN_CUDA_WHOLE, ATTN_CUDA_RAGGED, ATTN_CUDA_THREADS };
+
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
     int64_t items;
@@ -22,6 +26,9 @@ typedef struct attn_cuda_schedule {
     int32_t blocks;  /* items of one head of one sequence (dense) */
     int32_t columns; /* batch x query heads (dense) */
     int32_t section; /* columns that share the L2 cache */
+    int32_t heads;   /* columns of one sequence: its query heads, `fold` at a time */
+    int32_t fold;    /* query heads of a group whose rows share a tile (ATTN_CUDA_RAGGED), or 1 */
+    int32_t piece;   /* query rows in 64 rows of a tile: 64 / fold */
 } attn_cuda_schedule;
 
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };

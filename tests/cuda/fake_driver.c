@@ -235,13 +235,15 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
                                  int interleave, int swizzle, int promotion, int fill)
 {
     (void)map, (void)type, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    fake.box_rows[fake.maps++ % 4] = box[1];
-    bool can = rank == 4 && (uintptr_t)address % 16 == 0;
+    bool can = (rank == 4 || rank == 5) && (uintptr_t)address % 16 == 0;
+    uint32_t rows = 1;
     for (uint32_t i = 0; i < rank; i++) { /* as the driver's manual has it */
         can &= extents[i] > 0 && extents[i] <= UINT64_C(1) << 32 && box[i] > 0 && box[i] <= 256;
         can &= element_strides[i] == 1 &&
                (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40));
+        rows *= i > 0 ? box[i] : 1;
     }
+    fake.box_rows[fake.maps++ % 4] = rows;
     return can ? answer() : FAKE_ERROR;
 }
 

@@ -217,8 +217,11 @@ static void test_params(void **state)
 
     a = plain, a.seqused_q = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
     assert_true(!params_of(context, &a).whole);
-    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64");
+    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
     a = plain, a.seqused_k = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
+    assert_true(!params_of(context, &a).whole);
+    assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
+    a.q.stride[1] += 4;
     assert_true(!params_of(context, &a).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_any");
     attn_context_destroy(context);
@@ -265,6 +268,35 @@ static void test_sections_of_groups(void **state)
     attn_context_destroy(context);
 }
 
+/* Heads of a group share tiles where that makes fewer of them: as many as divide the group and leave
+ * the fewest rows empty. */
+static void test_folds(void **state)
+{
+    static const struct {
+        int64_t group, rows;
+        int32_t fold, blocks;
+    } cases[] = {{1, 1, 1, 1}, {4, 1, 4, 1},  {4, 16, 4, 1},   {4, 130, 4, 5},  {4, 512, 1, 4},
+                 {7, 3, 7, 1}, {71, 1, 1, 1}, {128, 1, 64, 1}, {12, 10, 12, 1}, {6, 100, 6, 5}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t group = cases[i].group, rows = cases[i].rows;
+        attn_forward_args a = fake_args(ATTN_BF16, rows, 300, 128);
+        a.q = a.o = attn_tensor_bshd(a.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.fold, cases[i].fold);
+        assert_int_equal(s.blocks, cases[i].blocks);
+        assert_int_equal(s.heads, 4 * group / s.fold);
+        assert_int_equal(s.piece, 64 / s.fold);
+        assert_int_equal(s.items, (int64_t)2 * s.heads * s.blocks);
+        assert_int_equal(fake.box_rows[0], s.fold * s.piece);
+        assert_true((strstr(fake.last.kernel, "ragged") != NULL) == (s.fold > 1));
+    }
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_params),
         cmocka_unit_test(test_sections),
         cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

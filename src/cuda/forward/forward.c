@@ -6,39 +6,69 @@
 #include "core/error.h"
 #include <stdio.h>
 
-/* Columns, rows, heads, batches of a 16-bit tensor; boxes of 64 columns x box_rows. */
+/* An axis of a tensor, in elements, and how far a box of it reaches. */
+typedef struct map_axis {
+    int64_t extent, stride;
+    int32_t box;
+} map_axis;
+
+/* Boxes of a 16-bit tensor, 64 columns each. axes: the other ones, from the innermost on. */
 static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
-                            int32_t box_rows)
+                            const map_axis *axes, uint32_t count)
 {
-    static const uint32_t steps[4] = {1, 1, 1, 1};
-    static const int axis[4] = {3, 1, 2, 0};
-    const uint32_t box[4] = {64, (uint32_t)box_rows, 1, 1};
-    uint64_t extents[4], strides[3];
-    for (int i = 0; i < 4; i++) {
-        extents[i] = (uint64_t)t->shape[axis[i]];
-        if (i > 0) { /* the stride of an axis of extent 1 does not count, but must be a legal one */
-            strides[i - 1] = t->shape[axis[i]] > 1 ? (uint64_t)t->stride[axis[i]] * 2 : 16;
-        }
+    static const uint32_t steps[5] = {1, 1, 1, 1, 1};
+    uint64_t extents[5] = {(uint64_t)t->shape[3]}, strides[4];
+    uint32_t box[5] = {64};
+    for (uint32_t i = 0; i < count; i++) {
+        extents[i + 1] = (uint64_t)axes[i].extent;
+        box[i + 1] = (uint32_t)axes[i].box;
+        /* the stride of an axis of extent 1 does not count, but must be a legal one */
+        strides[i] = axes[i].extent > 1 ? (uint64_t)axes[i].stride * 2 : 16;
     }
     return attn_driver_check(cu,
-                             cu->tensor_map(map, CU_TENSOR_U16, 4, t->data, extents, strides, box,
-                                            steps, 0, CU_SWIZZLE_128B, CU_PROMOTION_256B, 0),
+                             cu->tensor_map(map, CU_TENSOR_U16, count + 1, t->data, extents,
+                                            strides, box, steps, 0, CU_SWIZZLE_128B,
+                                            CU_PROMOTION_256B, 0),
                              "making a tensor map");
+}
+
+/* Columns, rows, heads, batches; boxes of so many rows of a head. */
+static attn_status map_rows(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
+                            int32_t rows)
+{
+    const map_axis axes[3] = {{t->shape[1], t->stride[1], rows},
+                              {t->shape[2], t->stride[2], 1},
+                              {t->shape[0], t->stride[0], 1}};
+    return make_map(cu, map, t, axes, 3);
+}
+
+/* Columns, `fold` heads, rows, such heads, batches; boxes of `piece` rows of `fold` heads. */
+static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
+                              const attn_cuda_schedule *s)
+{
+    const map_axis axes[4] = {{s->fold, t->stride[2], s->fold},
+                              {t->shape[1], t->stride[1], s->piece},
+                              {t->shape[2] / s->fold, t->stride[2] * s->fold, 1},
+                              {t->shape[0], t->stride[0], 1}};
+    return make_map(cu, map, t, axes, 4);
 }
 
 static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const attn_problem *p)
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
-    /* rows of a warpgroup */
-    attn_status status = make_map(x->driver, &plan->params.q_map, &p->q, 64);
+    attn_cuda_forward_params *params = &plan->params;
+    attn_status status =
+        k->loads == ATTN_CUDA_RAGGED
+            ? map_folded(x->driver, &params->q_map, &p->q, &params->schedule)
+            : map_rows(x->driver, &params->q_map, &p->q, 64); /* rows of a warpgroup */
     if (status == ATTN_OK) {
-        status = make_map(x->driver, &plan->params.k_map, &p->k, k->keys);
+        status = map_rows(x->driver, &params->k_map, &p->k, k->keys);
     }
     if (status == ATTN_OK) {
-        status = make_map(x->driver, &plan->params.v_map, &p->v, k->keys);
+        status = map_rows(x->driver, &params->v_map, &p->v, k->keys);
     }
-    if (status == ATTN_OK && plan->params.o_boxed) {
-        status = make_map(x->driver, &plan->params.o_map, &p->o, 16); /* rows of a warp */
+    if (status == ATTN_OK && params->o_boxed) {
+        status = map_rows(x->driver, &params->o_map, &p->o, 16); /* rows of a warp */
     }
     return status;
 }
@@ -104,7 +134,9 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
                          (unsigned long long)call->workspace_bytes,
                          (unsigned long long)plan.workspace_bytes);
     }
-    status = attn_cuda_kernels[plan.kernel].tma ? make_maps(x, &plan, p) : ATTN_OK;
+    if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
+        status = make_maps(x, &plan, p);
+    }
     if (status == ATTN_OK) {
         status = enter(x, &pushed);
     }

@@ -23,8 +23,8 @@ typedef struct attn_cuda_kernel {
     int32_t d;          /* head dims up to; 0 = any */
     int32_t rows, keys; /* of a tile */
     int32_t threads, shared_bytes;
-    bool tma;
-    bool single; /* for problems of at most `keys` keys, and no odd ones (plan.c) */
+    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90 */
+    bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
 } attn_cuda_kernel;
 
 enum {

@@ -17,7 +17,8 @@
 /* f32 tiles as they come, before they are split. */
 #define SM90_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 /* By TMA, up to d = 128, O has a place of its own. */
-#define SM90_O_BYTES(d, groups, tma) ((tma) && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
+#define SM90_O_BYTES(d, groups, loads) \
+    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
 /* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts,
  * and raw K and V. */
 #define SM80_BYTES(dtype, d, warps, bn)                     \
@@ -27,28 +28,35 @@
 /* As kernel/single_sm90.cuh: K and V. */
 #define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * 2 * (bn) * (d)*2 + 1024)
 
-#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
-    {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), false, true},
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma) \
-    {#name,                                                                  \
-     ATTN_CUDA_SM90,                                                         \
-     dtype,                                                                  \
-     d,                                                                      \
-     64 * (groups),                                                          \
-     bn,                                                                     \
-     128 * ((groups) + 1),                                                   \
-     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, tma) +       \
-         SM90_RAW_BYTES(dtype, d, bn),                                       \
-     tma,                                                                    \
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                             \
+    {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, \
+     true},
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads) \
+    {#name,                                                                    \
+     ATTN_CUDA_SM90,                                                           \
+     dtype,                                                                    \
+     d,                                                                        \
+     64 * (groups),                                                            \
+     bn,                                                                       \
+     128 * ((groups) + 1),                                                     \
+     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, loads) +       \
+         SM90_RAW_BYTES(dtype, d, bn),                                         \
+     loads,                                                                    \
      false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
-    {#name,        ATTN_CUDA_SM80,                         \
-     dtype,        d,                                      \
-     16 * (warps), bn,                                     \
-     32 * (warps), SM80_BYTES(dtype, d, warps, bn),        \
-     false,        false},
-#define ATTN_FORWARD_GENERIC(name, storage, real) \
-    {#name, ATTN_CUDA_GENERIC, storage, 0, 64, 64, 256, GENERIC_BYTES(real), false, false},
+    {#name,                                                \
+     ATTN_CUDA_SM80,                                       \
+     dtype,                                                \
+     d,                                                    \
+     16 * (warps),                                         \
+     bn,                                                   \
+     32 * (warps),                                         \
+     SM80_BYTES(dtype, d, warps, bn),                      \
+     ATTN_CUDA_THREADS,                                    \
+     false},
+#define ATTN_FORWARD_GENERIC(name, storage, real)                 \
+    {#name, ATTN_CUDA_GENERIC,   storage,           0,    64, 64, \
+     256,   GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
@@ -82,12 +90,13 @@ static bool is_single(const attn_problem *p, int32_t keys)
            is_aligned(&p->q) && is_aligned(&p->k) && is_aligned(&p->v) && is_aligned(&p->o);
 }
 
-static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p, bool tma)
+static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p,
+                       int32_t loads)
 {
     int64_t d = p->d > p->dv ? p->d : p->dv;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *k = &attn_cuda_kernels[i];
-        if (k->family == family && k->dtype == p->q.dtype && k->tma == tma &&
+        if (k->family == family && k->dtype == p->q.dtype && k->loads == loads &&
             (k->d == 0 || d <= k->d) && k->shared_bytes <= x->shared_bytes &&
             (!k->single || is_single(p, k->keys))) {
             return i;
@@ -119,7 +128,7 @@ static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
     if (p->d > most || p->dv > most) {
         return "head dims end at 256 (128 for f32)";
     }
-    return find_kernel(x, ATTN_CUDA_SM80, p, false) >= 0
+    return find_kernel(x, ATTN_CUDA_SM80, p, ATTN_CUDA_THREADS) >= 0
                ? NULL
                : "its tiles exceed this GPU's shared memory";
 }
@@ -144,76 +153,113 @@ static bool is_boxed(const attn_tensor *t)
     return ok;
 }
 
-/* Padding inside a tensor must not be loaded, and the TMA knows only the tensor's own end. */
 static const char *tma_lacks(const attn_problem *p)
 {
     if (p->q.dtype == ATTN_F32) {
         return "f32 is split into parts";
-    }
-    if (p->varlen || p->used_k.dtype != 0) {
-        return "sequences end inside the tensors";
     }
     return is_boxed(&p->q) && is_boxed(&p->k) && is_boxed(&p->v)
                ? NULL
                : "strides or alignment are not for the TMA";
 }
 
-static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
-{
-    const char *none = tensor_cores_lack(p, x), *no_sm90 = sm90_lacks(p, x), *no_tma = tma_lacks(p);
-    if (none) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_GENERIC, p, false);
-        (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
-    } else if (no_sm90) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_SM80, p, false);
-        (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
-    } else {
-        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, !no_tma);
-        if (attn_cuda_kernels[plan->kernel].single) {
-            no_tma = "f32 is split into parts; all keys are one block";
-        }
-        (void)snprintf(plan->why, sizeof plan->why,
-                       no_tma ? "threads load the tiles: %s" : "tiles come by TMA%s",
-                       no_tma ? no_tma : "");
-    }
-}
-
-/* ---- schedule -------------------------------------------------------------------------------- */
-
 static int64_t ceil_div(int64_t n, int64_t by)
 {
     return n / by + (n % by != 0);
 }
+
+/* Tiles of `rows` rows for a sequence's heads of one group, `fold` of them at a time. */
+static double tiles_of_group(const attn_problem *p, int32_t rows, int64_t fold)
+{
+    const int64_t nq = p->varlen ? ceil_div(p->q.shape[1], p->batch) : p->q.shape[1];
+    return (double)ceil_div(nq, rows / 64 * (64 / fold)) * (double)(p->group / fold);
+}
+
+/* How many heads of a group share tiles, where their rows alone leave them empty. */
+static int32_t choose_fold(const attn_problem *p, int32_t rows)
+{
+    int32_t best = 1;
+    if (p->batch == 0 || p->q.shape[1] == 0) {
+        return 1;
+    }
+    for (int32_t fold = 2; fold <= 64 && fold <= p->group; fold++) {
+        if (p->group % fold == 0 && p->q.stride[2] < (INT64_C(1) << 38) / fold &&
+            tiles_of_group(p, rows, fold) < 0.9 * tiles_of_group(p, rows, best)) {
+            best = fold;
+        }
+    }
+    return best;
+}
+
+/* forward_sm90 by TMA, whose inputs are laid out for it. */
+static void choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+{
+    const bool lengths = has_lengths(p);
+    int32_t *fold = &plan->params.schedule.fold;
+    plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_RAGGED);
+    *fold = choose_fold(p, attn_cuda_kernels[plan->kernel].rows);
+    if (!lengths && *fold == 1) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_WHOLE);
+    }
+    int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
+                     lengths ? "; sequences end inside the tensors" : "");
+    if (*fold > 1) {
+        (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
+                       "; rows of %d heads share a tile", *fold);
+    }
+}
+
+static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+{
+    const char *none = tensor_cores_lack(p, x), *no_sm90 = sm90_lacks(p, x), *no_tma = tma_lacks(p);
+    if (none) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_GENERIC, p, ATTN_CUDA_THREADS);
+        (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
+    } else if (no_sm90) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_SM80, p, ATTN_CUDA_THREADS);
+        (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
+    } else if (no_tma) {
+        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_THREADS);
+        (void)snprintf(plan->why, sizeof plan->why, "threads load the tiles: %s%s", no_tma,
+                       attn_cuda_kernels[plan->kernel].single ? "; all keys are one block" : "");
+    } else {
+        choose_boxed(plan, x, p);
+    }
+}
+
+/* ---- schedule -------------------------------------------------------------------------------- */
 
 /* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
  * heavy blocks first. Larger sections balance better, but their K and V should fit in half of the
  * L2 together. Beyond half as many columns as multiprocessors nothing is gained; below an eighth,
  * blocks of one head wait for each other's weight, and several multiprocessors stream each head at
  * the same time anyway. Otherwise a group of heads at a time. */
-static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_t columns)
+static int64_t section_columns(const attn_problem *p, const attn_cuda *x, int64_t columns,
+                               int64_t group)
 {
     if (p->window_right == ATTN_UNBOUNDED) {
-        return p->group < columns ? p->group : columns;
+        return group < columns ? group : columns;
     }
     double head_bytes =
         (double)p->k.shape[1] * (double)(p->d + p->dv) * (double)attn_dtype_size(p->k.dtype);
     double most = x->multiprocessors / 2.0, least = x->multiprocessors / 8.0;
-    double fit = head_bytes > 0 ? x->l2_bytes / 2.0 / head_bytes * (double)p->group : most;
+    double fit = head_bytes > 0 ? x->l2_bytes / 2.0 / head_bytes * (double)group : most;
     fit = fmin(fmax(fit, least), most);
     int64_t sections = (int64_t)((double)columns / fit + 0.5);
-    return ceil_div(ceil_div(columns, sections > 1 ? sections : 1), p->group) * p->group;
+    return ceil_div(ceil_div(columns, sections > 1 ? sections : 1), group) * group;
 }
 
 static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
     attn_cuda_schedule *s = &plan->params.schedule;
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
-    int64_t rows = p->q.shape[1], columns, blocks = ceil_div(rows, k->rows);
-    s->rows = k->rows;
+    s->fold = s->fold > 1 ? s->fold : 1;
+    s->piece = 64 / s->fold, s->rows = k->rows / 64 * s->piece;
+    int64_t rows = p->q.shape[1], heads = p->heads / s->fold, columns = heads;
+    int64_t blocks = ceil_div(rows, s->rows);
     if (p->varlen) {
-        columns = p->heads;
-        blocks = rows > 0 ? rows / k->rows + p->batch + 2 : 0; /* slots: kernel/schedule.cuh */
-    } else if (__builtin_mul_overflow(p->batch, p->heads, &columns)) {
+        blocks = rows > 0 ? rows / s->rows + p->batch + 2 : 0; /* slots: kernel/schedule.cuh */
+    } else if (__builtin_mul_overflow(p->batch, heads, &columns)) {
         columns = INT64_MAX;
     }
     int64_t pieces = k->family != ATTN_CUDA_GENERIC ? 1 : ceil_div(p->dv, 64), grid = 0;
@@ -229,11 +275,13 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     }
     s->blocks = (int32_t)blocks;
     s->columns = (int32_t)columns;
-    s->section = (int32_t)section_columns(p, x, columns);
+    s->heads = (int32_t)heads;
+    s->section = (int32_t)section_columns(p, x, columns, p->group / s->fold);
     /* persistent: one CTA per multiprocessor */
     bool stays = k->family == ATTN_CUDA_SM90 && !k->single;
+    const bool even = p->window_right == ATTN_UNBOUNDED && !has_lengths(p);
     plan->workspace_bytes =
-        k->tma && grid > x->multiprocessors && p->window_right != ATTN_UNBOUNDED ? 128 : 0;
+        k->loads != ATTN_CUDA_THREADS && grid > x->multiprocessors && !even ? 128 : 0;
     plan->grid[0] = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
     plan->grid[1] = plan->grid[2] = 1;
     if (k->single) {
@@ -272,8 +320,8 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     choose_kernel(plan, x, p);
     plan->params.steps = has_steps(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
-    plan->params.o_boxed =
-        attn_cuda_kernels[plan->kernel].tma && p->o.dtype == p->q.dtype && is_boxed(&p->o);
+    plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
+                           p->o.dtype == p->q.dtype && is_boxed(&p->o);
     plan->params.statistics =
         p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
     plan->params.whole = !has_lengths(p);

@@ -28,6 +28,12 @@ __device__ __forceinline__ int64_t segment_start(const attn_problem &p, int64_t 
     return v == 0 ? 0 : v > p.batch + 1 ? p.q.shape[1] : attn_first_row(&p.cu_q, &p.q, v - 1);
 }
 
+/* The sequence that is segment v. */
+__device__ __forceinline__ int64_t segment_sequence(const attn_problem &p, int64_t v)
+{
+    return v == 0 ? p.batch : v <= p.batch ? v - 1 : p.batch + 1;
+}
+
 __device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index,
                                             Item &item)
 {
@@ -40,8 +46,8 @@ __device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cu
             hi = middle;
         }
     }
-    item.sequence = attn_problem_sequence(&p, lo == 0 ? p.batch : lo <= p.batch ? lo - 1 : p.batch + 1);
     item.head = (int)(index % p.heads);
+    item.sequence = attn_problem_sequence(&p, segment_sequence(p, lo));
     item.first_row = (slot - segment_start(p, lo) / s.rows - lo) * s.rows;
     item.empty = item.first_row >= item.sequence.nq;
 }
@@ -91,18 +97,6 @@ __device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint
         whole_item(a.problem, a.schedule, index, item);
     } else {
         schedule_item(a.problem, a.schedule, index, item);
-    }
-}
-
-/* For a kernel that loads by TMA: dense, every key in use, perhaps not every row. */
-__device__ __forceinline__ void dense_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
-{
-    const attn_problem &p = a.problem;
-    whole_item(p, a.schedule, index, item);
-    if (__builtin_expect(!a.whole, false)) {
-        attn_sequence &s = item.sequence;
-        s.nq_used = attn_used_length(&p.used_q, s.nq, s.index);
-        s.diagonal = p.top_left ? 0 : s.nk - s.nq_used;
     }
 }
 

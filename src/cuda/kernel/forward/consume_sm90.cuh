@@ -290,9 +290,31 @@ __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const 
     meet<S>();
 }
 
-template <class S>
+/* The warp's rows: WarpRows or FoldedRows. */
+template <class S> __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int2 *bounds)
+{
+    const int first = (threadIdx.x / 32 - 4) * 16;
+    if constexpr (S::RAGGED) {
+        return FoldedRows(first, bounds + first, a.schedule);
+    } else {
+        return WarpRows{first, bounds + first};
+    }
+}
+
+/* Query rows of the item that a warpgroup has, and all of them. */
+template <class S> __device__ __forceinline__ int group_rows(const attn_cuda_forward_params &a)
+{
+    return S::RAGGED ? a.schedule.piece : 64;
+}
+
+template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forward_params &a)
+{
+    return S::RAGGED ? a.schedule.rows : S::BM;
+}
+
+template <class S, class Warp>
 __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
-                                       bool masked, const WarpRows &warp, Rows<S::D> &rows)
+                                       bool masked, const Warp &warp, Rows<S::D> &rows)
 {
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
@@ -305,8 +327,7 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
 
 template <class S> __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
 {
-    const int first = (threadIdx.x / 32 - 4) * 16;
-    const WarpRows warp = {first, memory.bounds() + first};
+    const auto warp = warp_rows<S>(a, memory.bounds());
     uint32_t number = 0;
     if (S::TURNS && threadIdx.x / 128 == S::GROUPS) {
         ptx::barrier_arrive(1, 256); /* the first turn is the first group's */
@@ -327,9 +348,9 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
                 load_q<S>(a, memory, post.item);
             }
             const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
-            if (masked || post.item.first_row + S::BM > post.item.sequence.nq_used) {
-                const int group = threadIdx.x / 128 - 1;
-                mine = key_blocks(post.item.band, (int)post.item.first_row + group * 64, 64, S::BN);
+            if (masked || post.item.first_row + item_rows<S>(a) > post.item.sequence.nq_used) {
+                const int group = threadIdx.x / 128 - 1, each = group_rows<S>(a);
+                mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each, S::BN);
             }
             if (masked) {
                 note_bounds(post.item, warp);

@@ -14,6 +14,7 @@
  */
 #include "cuda/kernel/forward/consume_sm90.cuh"
 #include "cuda/kernel/forward/produce_sm90.cuh"
+#include "cuda/kernel/forward/ragged_sm90.cuh"
 #include "cuda/kernel/forward/single_sm90.cuh"
 
 template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
@@ -36,6 +37,8 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
             produce<S>(a, memory, SplitLoader<S>{a, memory});
         } else if constexpr (!S::TMA) {
             produce<S>(a, memory, ThreadLoader<S>{a, memory});
+        } else if constexpr (S::RAGGED) {
+            produce_ragged<S>(a, memory);
         } else if (threadIdx.x == 0) {
             produce<S>(a, memory, TmaLoader<S>{a, memory});
         }
@@ -45,11 +48,11 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     }
 }
 
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, tma)  \
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads)  \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \
         const __grid_constant__ attn_cuda_forward_params a)                   \
     {                                                                         \
-        forward<Shape<dtype, d, groups, bn, registers, turns, tma>>(a);       \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads>>(a);       \
     }
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                                             \
     extern "C" __global__ __launch_bounds__(256, ctas) void name(const __grid_constant__ attn_cuda_forward_params a) \

@@ -36,9 +36,9 @@ template <class S> struct TmaLoader {
             tma::load(to + c * TILE_ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
         }
     }
-    __device__ __forceinline__ void begin(const Item &item)
+    __device__ __forceinline__ void begin(const Post &post)
     {
-        kv_head = item.head / (int)a.problem.group, batch = (int)item.sequence.tensor;
+        kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
@@ -52,6 +52,52 @@ template <class S> struct TmaLoader {
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         tile<S::BN, S::BN>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+    }
+    __device__ __forceinline__ void finish()
+    {
+    }
+};
+
+/* By TMA, from sequences that begin and end anywhere; Q's rows are those of `fold` heads in turn. */
+template <class S> struct RaggedLoader {
+    const attn_cuda_forward_params &a;
+    const Memory<S> &memory;
+    int kv_head, batch, first_key;
+    int tail_block; /* in whose V there are rows of others, or -1 */
+
+    __device__ __forceinline__ void begin(const Post &post)
+    {
+        kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
+        first_key = (int)post.item.sequence.k_first;
+        tail_block = post.tail > 0 ? post.blocks.last : -1;
+    }
+    __device__ __forceinline__ void q(const Item &item, int piece)
+    {
+        const int head = item.head / a.schedule.fold;
+        const int row = (int)(item.sequence.q_first + item.first_row) + piece * a.schedule.piece;
+        ptx::mbarrier_arrive_expect(memory.q_full(piece), a.schedule.fold * a.schedule.piece * S::D * 2);
+#pragma unroll
+        for (int c = 0; c < S::D / 64; c++) {
+            tma::load_folded(memory.q() + piece * 64 * 128 + c * S::BM * 128, &a.q_map, memory.q_full(piece), 64 * c,
+                             row, head, batch, tma::EVICT_FIRST);
+        }
+    }
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int block)
+    {
+        ptx::mbarrier_arrive_expect(barrier, S::KV_BYTES);
+#pragma unroll
+        for (int c = 0; c < S::D / 64; c++) {
+            tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, first_key + block * S::BN, kv_head, batch,
+                      tma::EVICT_LAST);
+        }
+    }
+    __device__ __forceinline__ void k(uint32_t n, int block)
+    {
+        tile(memory.k(n), a.k_map, memory.k_full(n), block);
+    }
+    __device__ __forceinline__ void v(uint32_t n, int block)
+    {
+        tile(memory.v(n), a.v_map, block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
     }
     __device__ __forceinline__ void finish()
     {
@@ -100,9 +146,9 @@ template <class S> struct ThreadLoader {
         announce<1>();
         pending = barrier;
     }
-    __device__ __forceinline__ void begin(const Item &i)
+    __device__ __forceinline__ void begin(const Post &post)
     {
-        keys.begin(a.problem, i);
+        keys.begin(a.problem, post.item);
     }
     __device__ __forceinline__ void q(const Item &i, int)
     {
@@ -155,9 +201,9 @@ template <class S> struct SplitLoader {
         split<1>();
         tiles++;
     }
-    __device__ __forceinline__ void begin(const Item &i)
+    __device__ __forceinline__ void begin(const Post &post)
     {
-        keys.begin(a.problem, i);
+        keys.begin(a.problem, post.item);
     }
     __device__ __forceinline__ void q(const Item &, int)
     {
@@ -194,7 +240,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
             break;
         }
         if constexpr (S::TMA) {
-            dense_item(a, index, post.item);
+            whole_item(a.problem, a.schedule, index, post.item);
         } else {
             any_item(a, index, post.item);
         }
@@ -214,7 +260,7 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
     uint32_t number = 0; /* of key blocks */
 #pragma unroll 1
     for (uint32_t posts = 0;; posts++) {
-        if (threadIdx.x == 0) {
+        if (!S::RAGGED && threadIdx.x == 0) {
             post_item(a, memory, posts);
         }
         if (!S::TMA) {
@@ -227,7 +273,7 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         }
         const int last = post.blocks.last, count = post.blocks.count;
         if (count > 0) {
-            load.begin(post.item);
+            load.begin(post);
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
             }
@@ -241,7 +287,9 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         } else {
             load.finish(); /* the item before this one must end before there is room for another post */
         }
-        if (threadIdx.x == 0) { /* here the answer's delay does no harm */
+        if (S::RAGGED) {
+            ptx::mbarrier_arrive(memory.post_empty(posts));
+        } else if (threadIdx.x == 0) { /* here the answer's delay does no harm */
             memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
         }
         if (!S::TMA) {

@@ -12,7 +12,7 @@
 #include "cuda/kernel/ptx/ptx.cuh"
 #include "cuda/kernel/schedule.cuh"
 
-template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, bool TMA_> struct Shape {
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS> struct Shape {
     static constexpr int DTYPE = DTYPE_;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
     static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
@@ -21,7 +21,9 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
     static constexpr int PRODUCER_REGISTERS = LEFT < 152 ? LEFT : 152;
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
-    static constexpr bool TMA = TMA_;     /* who loads: the TMA, or the producer's threads */
+    static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* or the producer's threads load */
+    /* Sequences may end inside the tensors, heads may be folded into rows (ragged_sm90.cuh). */
+    static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED;
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
@@ -47,6 +49,7 @@ struct Post {
     bool end;       /* no item: there are no more */
     uint32_t index; /* for the producer: of the item; then of the one after it */
     uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
+    int tail;       /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
 };
 
 /* Addresses in shared memory. n counts the uses of a ring. */
@@ -79,7 +82,8 @@ template <class S> struct Memory {
         return base + RAW_AT + n % 2 * S::RAW_BYTES;
     }
 
-    static constexpr int BARRIERS = 2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS;
+    static constexpr int BARRIERS =
+        2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS + (S::RAGGED ? STAGES : 0);
     static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
@@ -98,6 +102,11 @@ template <class S> struct Memory {
     __device__ __forceinline__ uint32_t q_empty(int piece) const
     {
         return barrier(4 * STAGES + 2 * POSTS + S::Q_PIECES + piece);
+    }
+    /* ragged: V has come, and rows of others in it (ragged_sm90.cuh) */
+    __device__ __forceinline__ uint32_t v_raw(uint32_t n) const
+    {
+        return barrier(4 * STAGES + 2 * POSTS + 2 * S::Q_PIECES + n % STAGES);
     }
     __device__ __forceinline__ uint32_t k_full(uint32_t n) const
     {
@@ -144,10 +153,14 @@ template <class S> struct Memory {
             ptx::mbarrier_init(v_full(n), S::LOADERS);
             ptx::mbarrier_init(k_empty(n), S::GROUPS);
             ptx::mbarrier_init(v_empty(n), S::GROUPS);
+            if (S::RAGGED) {
+                ptx::mbarrier_init(v_raw(n), 1);
+            }
         }
         for (int n = 0; n < POSTS; n++) {
             ptx::mbarrier_init(post_full(n), 1);
-            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::TMA ? 0 : 4)); /* warps that read it */
+            /* warps that read it, but for the one that wrote it */
+            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::RAGGED ? 2 : S::TMA ? 0 : 4));
         }
         ptx::fence_mbarrier_init();
     }

@@ -124,7 +124,7 @@ struct SingleStore {
     int columns; /* from the thread's first one on */
 
     template <int N>
-    __device__ __forceinline__ void rows(const Item &, int, const float (&o)[N], const float (&factor)[2],
+    __device__ __forceinline__ void rows(const Item &, const WarpRows &, const float (&o)[N], const float (&factor)[2],
                                          const bool (&write)[2], bool) const
     {
 #pragma unroll

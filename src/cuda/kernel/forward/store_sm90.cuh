@@ -12,14 +12,15 @@ template <class S> struct StagedStore {
     const attn_cuda_forward_params &a;
     uint32_t stage; /* 16 rows in chunks of 64 columns, swizzled as operands are (wgmma.cuh) */
 
-    template <int N>
-    __device__ __forceinline__ void rows(const Item &item, int first, const float (&o)[N], const float (&factor)[2],
-                                         const bool (&write)[2], bool careful) const
+    template <class Warp, int N>
+    __device__ __forceinline__ void rows(const Item &item, const Warp &warp, const float (&o)[N],
+                                         const float (&factor)[2], const bool (&write)[2], bool careful) const
     {
-        if (!a.o_boxed) {
-            DirectStore<S::DTYPE>{a.problem}.rows(item, first, o, factor, write, careful);
+        if (!a.o_boxed || !warp.whole(item)) {
+            DirectStore<S::DTYPE>{a.problem}.rows(item, warp, o, factor, write, careful);
             return;
         }
+        const int first = (int)(S::RAGGED ? item.sequence.q_first : 0) + warp.WarpRows::row(item, 0);
         const bool leader = threadIdx.x % 32 == 0;
         if (leader) {
             tma::wait_stores_read(); /* of the last item's rows */

@@ -1,5 +1,5 @@
 /*
- * tma.cuh: the tensor memory accelerator: boxes of a tensor of rank 4 into shared memory. Coordinates are (column, row,
+ * tma.cuh: the tensor memory accelerator: boxes of a tensor into shared memory. Coordinates are (column, row,
  * head, batch) in elements; what lies outside the tensor arrives as zero.
  */
 #pragma once
@@ -25,6 +25,17 @@ __device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, ui
                  "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
                  : "memory");
+}
+
+/* Of a tensor of rank 5, (column, folded head, row, head, batch). */
+__device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *map, uint32_t barrier,
+                                            int column, int row, int head, int batch, uint64_t hint)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1, {%3, 0, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
+        : "memory");
 }
 
 /* A box from shared memory; part of the thread's next group of stores. */

@@ -18,6 +18,45 @@ template <int D> struct Rows {
 struct WarpRows {
     int first;
     int2 *bounds;
+
+    /* Of the warp's i-th row: its place in the sequence, and its head. */
+    __device__ __forceinline__ int row(const Item &item, int i) const
+    {
+        return (int)item.first_row + first + i;
+    }
+    __device__ __forceinline__ int head(const Item &item, int) const
+    {
+        return item.head;
+    }
+    /* The 16 are rows of O one after the other, which are all to be written. */
+    __device__ __forceinline__ bool whole(const Item &) const
+    {
+        return true;
+    }
+};
+
+/* The same where rows of `fold` heads take turns: 64 rows of a tile are `piece` rows of each. What is
+ * left over is beyond every sequence. */
+struct FoldedRows : WarpRows {
+    const attn_cuda_schedule &s;
+
+    __device__ __forceinline__ FoldedRows(int first_, int2 *bounds_, const attn_cuda_schedule &s_)
+        : WarpRows{first_, bounds_}, s(s_)
+    {
+    }
+    __device__ __forceinline__ int row(const Item &item, int i) const
+    {
+        const int within = (first % 64 + i) / s.fold;
+        return within < s.piece ? (int)item.first_row + first / 64 * s.piece + within : 1 << 30;
+    }
+    __device__ __forceinline__ int head(const Item &item, int i) const
+    {
+        return item.head + (first % 64 + i) % s.fold;
+    }
+    __device__ __forceinline__ bool whole(const Item &item) const
+    {
+        return s.fold == 1 && WarpRows::row(item, 16) <= item.sequence.nq;
+    }
 };
 
 /* The keys that a row of the sequence sees. */
@@ -29,12 +68,13 @@ __device__ __forceinline__ int2 seen_keys(const attn_band &band, int row)
 }
 
 /* Before mask_block and score_block. */
-__device__ __forceinline__ void note_bounds(const Item &item, const WarpRows &warp)
+template <class Warp>
+__device__ __forceinline__ void note_bounds(const Item &item, const Warp &warp)
 {
     const int lane = threadIdx.x % 32;
     __syncwarp();
     if (lane < 16) {
-        warp.bounds[lane] = seen_keys(item.band, (int)item.first_row + warp.first + lane);
+        warp.bounds[lane] = seen_keys(item.band, warp.row(item, lane));
     }
     __syncwarp();
 }
@@ -110,16 +150,17 @@ __device__ __forceinline__ void update_bases(float c, const float (&s)[N], const
 template <int DTYPE> struct DirectStore {
     const attn_problem &p;
 
-    /* first: the warp's first row of the item. Rows of the thread: times factor, if write. careful: some row is not
-     * written, or will be once more. */
-    template <int N>
-    __device__ __forceinline__ void rows(const Item &item, int first, const float (&o)[N], const float (&factor)[2],
-                                         const bool (&write)[2], bool) const
+    /* Rows of the thread: times factor, if write. careful: some row is not written, or will be once more. */
+    template <class Warp, int N>
+    __device__ __forceinline__ void rows(const Item &item, const Warp &warp, const float (&o)[N],
+                                         const float (&factor)[2], const bool (&write)[2], bool) const
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            int64_t row = item.sequence.q_first + first + threadIdx.x % 32 / 4 + 8 * r;
-            store_row<DTYPE>(p, o, r, factor[r], attn_at(&p.o, item.sequence.tensor, row, item.head, 0), write[r]);
+            const int i = threadIdx.x % 32 / 4 + 8 * r;
+            int64_t row = item.sequence.q_first + warp.row(item, i);
+            store_row<DTYPE>(p, o, r, factor[r], attn_at(&p.o, item.sequence.tensor, row, warp.head(item, i), 0),
+                             write[r]);
         }
     }
 };
@@ -150,16 +191,16 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
 }
 
 /* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane 4 (i % 8) knows. */
-template <int D>
-__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item, int first_row,
+template <int D, class Warp>
+__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item, const Warp &warp,
                                                const Rows<D> &rows, const float (&l)[2], uint32_t careful)
 {
-    const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = first_row + i;
+    const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = warp.row(item, i);
     const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from), __shfl_sync(~0u, rows.state[1].base, from)};
     const float m[2] = {__shfl_sync(~0u, rows.state[0].m, from), __shfl_sync(~0u, rows.state[1].m, from)};
     const float sum[2] = {__shfl_sync(~0u, l[0], from), __shfl_sync(~0u, l[1], from)};
     const int r = i / 8;
-    OutputRow w = {item.sequence, item.head, row, (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
+    OutputRow w = {item.sequence, warp.head(item, i), row, (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
     bool write = lane < 16 && row < item.sequence.nq && !(careful >> (from + r) & 1);
     return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
                       __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
@@ -167,22 +208,23 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
 
 /* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
  * finite may owe that to the kernel's arithmetic, not only to masked keys. store: where rows go. */
-template <int DTYPE, int D, bool STEPS, bool ANY, class Store>
+template <int DTYPE, int D, bool STEPS, bool ANY, class Warp, class Store>
 __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
-                                            const WarpRows &warp, Rows<D> &rows, const Store &store)
+                                            const Warp &warp, Rows<D> &rows, const Store &store)
 {
-    const int lane = threadIdx.x % 32, first_row = (int)item.first_row + warp.first;
+    const int lane = threadIdx.x % 32;
+    const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
     bool seen[2], write[2];
     float x[2] = {1, 1}, factor[2]; /* of O: as finish_row has them */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        seen[r] = l[r] != 0 && first_row + lane / 4 + 8 * r < item.sequence.nq_used;
+        seen[r] = l[r] != 0 && row[r] < item.sequence.nq_used;
         factor[r] = seen[r] ? ptx::reciprocal(l[r]) : 0;
     }
     uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
     if (a.statistics) {
-        const float2 lanes = finish_lanes(a, item, first_row, rows, l, careful);
+        const float2 lanes = finish_lanes(a, item, warp, rows, l, careful);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             x[r] = __shfl_sync(~0u, lanes.x, lane / 4 + 8 * r);
@@ -191,7 +233,7 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        write[r] = !(careful >> ((lane & ~3) + r) & 1) && first_row + lane / 4 + 8 * r < item.sequence.nq;
+        write[r] = !(careful >> ((lane & ~3) + r) & 1) && row[r] < item.sequence.nq;
     }
     const bool blank = (write[0] && !seen[0]) || (write[1] && !seen[1]);
     if (__builtin_expect(blank || x[0] != 1 || x[1] != 1, false)) {
@@ -200,23 +242,23 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
             rows.o[i] = seen[i / 2 % 2] ? rows.o[i] * x[i / 2 % 2] : 0;
         }
     }
-    store.rows(item, first_row, rows.o, factor, write, careful != 0);
+    store.rows(item, warp, rows.o, factor, write, careful != 0);
 #pragma unroll 1
     for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
-        const int bit = __ffs((int)careful) - 1;
-        OutputRow w = {item.sequence, item.head, first_row + bit / 4 + bit % 4 * 8, true};
+        const int bit = __ffs((int)careful) - 1, i = bit / 4 + bit % 4 * 8;
+        OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true};
         careful_row<DTYPE, D, STEPS>(a, w);
     }
 }
 
 /* No row of the item sees a key. */
-template <int DTYPE>
-__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item, const WarpRows &warp)
+template <int DTYPE, class Warp>
+__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item, const Warp &warp)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
-    for (int i = 0; i < 16 && item.first_row + warp.first + i < item.sequence.nq; i++) {
-        OutputRow w = {item.sequence, item.head, (int)item.first_row + warp.first + i, false};
+    for (int i = 0; i < 16 && warp.row(item, i) < item.sequence.nq; i++) {
+        OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), false};
         finish_row(p, w, 0, 0, 0, lane == 0);
 #pragma unroll 1
         for (int c = lane; c < p.dv; c += 32) {
