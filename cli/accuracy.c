@@ -1,7 +1,7 @@
 /*
- * accuracy.c: `attn check --accuracy`: the table of docs/numerics.md. How far O is from float64 on
- * normal inputs and on those with outliers, for every type, beside what nobody can beat (the exact
- * result rounded once) and beside standard attention in the same type. Called by check.c.
+ * accuracy.c: `attn check --accuracy`: the table of docs/numerics.md. The distance of O from
+ * float64 on normal inputs and on inputs with outliers, for every type, beside the floor (the exact
+ * result rounded once) and beside standard attention in the same type.
  */
 #include "accuracy.h"
 #include "cli.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 256 queries of N = nk keys, as if they were some of N. */
+/* 256 queries over N = nk keys, a sample of N queries. */
 static const char *const problems[] = {
     "nq=256 nk=1024 d=64",
     "nq=256 nk=4096 d=128",
@@ -62,7 +62,8 @@ static void measure(const problem *p, struct row *row)
     attn_context_destroy(context);
 }
 
-/* "1.34": times the error of rounding, which f64 results, compared with 64 bits, do not show. */
+/* "1.34": times the error of rounding. f64 results are compared with 64 bits, which do not show
+ * it. */
 static const char *in_roundings(char text[16], double rmse, double once)
 {
     snprintf(text, 16, once > 0 ? "%.2f" : "-", rmse / once);

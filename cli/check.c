@@ -64,7 +64,7 @@ struct check {
     int64_t calls;
 };
 
-/* One call of one table, whose bits should be those of the best. */
+/* One call of one table, whose bits are compared with those of the best. */
 struct outcome {
     char table[16];
     struct check_verdict verdict;
@@ -195,7 +195,7 @@ static void check_problem(struct check *c, const problem *given)
     char line[4096];
     struct outcome worst[MAX_TABLES];
     problem p = *given;
-    bool capped = given->cpu[0] != '\0'; /* then this table alone */
+    bool capped = given->cpu[0] != '\0'; /* this table alone */
     p.lse = p.row_max = true;
     for (int64_t s = 0; s < c->seeds; s++) {
         uint64_t best_hash = 0;

@@ -2,12 +2,11 @@
  * check_gpu.c: `attn check --device cuda`: the same problems as on the CPU, on copies of their
  * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, into
  * poisoned outputs between poisoned margins: for O alone, since kernels end rows without statistics
- * in a way of their own, and for everything on two streams. Called by check.c.
+ * in a way of their own, and for everything on two streams.
  *
- * Limits: those of the contract (A1, A3). The tensor cores take probabilities in 16 bits from
- * inputs of 16 bits (A2): an error of at most two roundings of the type on the scale of sum p |v|,
- * or else A1 with c = 16 (large scores), and over all elements an RMSE of at most 1.45 times that
- * of rounding once.
+ * Limits: promises A1 and A3. From inputs of 16 bits the tensor cores take probabilities in 16 bits
+ * (A2): an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c
+ * = 16 (large scores), and over all elements an RMSE of at most 1.45 times that of rounding once.
  */
 #include "args.h"
 #include "check.h"
@@ -20,14 +19,14 @@
 #include <string.h>
 
 static const double max_rmse = 1.45, fast_c = 16, max_roundings = 2;
-enum { MANY = 10000 }; /* elements that an RMSE is judged from */
+enum { MANY = 10000 }; /* least number of elements for an RMSE */
 
 struct check {
     attn_context *context;
     void *streams[2];
     bool json;
     long long problems, failed, unsupported, on_sm90, on_sm80; /* problems: of each seed */
-    /* fast: of the bound for probabilities of 16 bits */
+    /* fast: relative to the bound for probabilities of 16 bits */
     double worst_c, worst_lse, worst_fast, worst_rmse;
 };
 
@@ -36,12 +35,12 @@ struct outcome {
     attn_status status;
     char kernel[48], sentence[300]; /* sentence: the library's, unless status is ATTN_OK */
     bool on_sm90, on_sm80;
-    bool rounds; /* probabilities to 16 bits */
+    bool rounds; /* probabilities are rounded to 16 bits */
 };
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* One call on copies of the tensors; the outputs come back. */
+/* Runs one call on copies of the tensors and brings the outputs back. */
 static attn_status call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
 {
     gpu_copy copies[ARGS_TENSORS];
@@ -111,7 +110,7 @@ static void run(const struct check *c, const problem *p, struct outcome *out)
 
 /* ---- Judging --------------------------------------------------------------------------------- */
 
-/* Of O's error times that of rounding once; NaN: too few elements, or O of 32 bits, which is not
+/* RMSE of O over that of rounding once. NaN: too few elements, or O of 32 bits, which is not
  * rounded. */
 static double rmse_ratio(const problem *p, const struct outcome *out)
 {

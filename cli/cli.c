@@ -34,8 +34,8 @@ int cli_status_error(attn_status status)
 
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-    /* argp's own messages have two lines: they are silenced, and cli_parse_other tells the error in
-     * one. That silences --help as well. */
+    /* argp's own messages have two lines: they are silenced, and cli_parse_other writes the error
+     * in one. That silences --help as well. */
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) {
             argp_help(argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);

@@ -1,7 +1,6 @@
 /*
- * cli.h: what the sub-commands of `attn` share: exit statuses, one-line errors, option parsing,
- * words for quantities. Each command is one file with the function of its name below; main.c calls
- * them.
+ * cli.h: parts that the sub-commands of `attn` share: exit statuses, one-line errors, option
+ * parsing, words for quantities. Each command is one file with the function of its name below.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -21,20 +20,19 @@ int cli_check(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_info(int argc, char **argv);
 
-/* Writes "attn: sentence" to stderr; returns status, so that it can be returned or given to
- * exit. */
+/* Writes "attn: sentence" to stderr. Returns status, for a return statement or exit. */
 int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else
+/* cli_error for an attn_status that is not ATTN_OK: CLI_USAGE if the arguments are to blame, else
  * CLI_INTERNAL. */
 int cli_status_error(attn_status status);
 
-/* argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values that make
- * no sense, and give the keys that they do not know to cli_parse_other. */
+/* Calls argp_parse, with errors as one line and CLI_USAGE. Parsers exit by themselves on values
+ * that make no sense, and pass unknown keys to cli_parse_other. */
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input);
 error_t cli_parse_other(int key, const char *text, const struct argp_state *state);
 
-/* Numbers in options; on nonsense exits with a sentence that names the option. */
+/* Numbers in options. Nonsense exits with a sentence that names the option. */
 int64_t cli_integer(const char *option, const char *text, int64_t least, int64_t most);
 double cli_real(const char *option, const char *text, double least, double most);
 
@@ -44,18 +42,18 @@ int32_t cli_device(const char *name);
 /* A context for GPU 0. */
 attn_status cli_gpu_context(attn_context **context);
 
-/* "12.3 MiB", "4.56 ms": static per call site through the caller's buffer, which they return. */
+/* "12.3 MiB", "4.56 ms", written into the caller's buffer, which they return. */
 typedef char cli_text[24];
 const char *cli_bytes(cli_text text, double bytes);
 const char *cli_seconds(cli_text text, double seconds);
 
-/* Bytes of memory that can be had without swapping; the system's cache of files is part of them. */
+/* Bytes of memory available without swapping; the system's cache of files is part of them. */
 double cli_free_memory(void);
 
 /* Prints the object on one line of stdout, flushes, and frees it. */
 void cli_print_json(cJSON *object);
 
-/* True if the directory of a file to be is there and can be written. */
+/* True if the directory of a new file exists and can be written. */
 bool cli_can_create(const char *path);
 
 /* Problems in the order of the command line. */
@@ -64,19 +62,18 @@ typedef struct cli_list {
     int count;
 } cli_list;
 
-/* Adds what an argument stands for: a word with '=' is a problem line, any other the name of a file
+/* Adds the problems of an argument: a word with '=' is a problem line, any other the name of a file
  * of such lines. Exits with CLI_USAGE if it cannot be read. */
 void cli_add_problems(cli_list *list, const char *argument);
 
-/* Exits with CLI_USAGE if a problem's pass is another than the forward one. */
+/* Exits with CLI_USAGE if a problem has another pass than the forward one. */
 void cli_want_forward(const cli_list *list);
 
-/* A line on stderr that is overwritten by the next one, if stderr is a terminal; format = NULL
+/* Writes a line on stderr that the next one overwrites, if stderr is a terminal. format = NULL
  * clears it. */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* From two seconds after the start on: "what, 12 s" as such a line, until the stop. what is
- * kept. */
+/* From two seconds after the start until the stop: "what, 12 s" as such a line. `what` is kept. */
 void cli_watch_start(const char *what);
 void cli_watch_stop(void);
 

@@ -1,5 +1,5 @@
 /*
- * info.c: `attn info`: the library, this machine and its GPUs, and what the one runs on the other.
+ * info.c: `attn info`: the library, this machine and its GPUs, and the kernels that run on them.
  */
 #include "cli.h"
 #include "gpu.h"
@@ -73,7 +73,7 @@ static void print_cpu(const attn_info *info)
 
 /* ---- Its GPUs -------------------------------------------------------------------------------- */
 
-/* The GPUs of this machine, and why libattn uses none of them: "" if it does. */
+/* The GPUs of this machine. "" or the reason why libattn uses none of them. */
 struct gpus {
     int count, driver;
     char refused[256];

@@ -35,7 +35,7 @@ static void help(void)
          "wrong.");
 }
 
-/* What a command has written may be lost all the same: a full disk, a pipe that nobody reads. */
+/* The output of a command may be lost: a full disk, a pipe that nobody reads. */
 static int finish(int status)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;

@@ -1,6 +1,6 @@
 /*
- * plan.c: `attn plan`: what attn_forward would do with a problem and what that costs, on a CPU
- * beside this machine's measured roofline. No tensor is made.
+ * plan.c: `attn plan`: choices and costs of attn_forward on a problem, on a CPU beside this
+ * machine's measured roofline. No tensor is made.
  */
 #include "cli.h"
 #include "peak.h"
@@ -22,16 +22,16 @@ static const struct argp_option options[] = {
 struct choice {
     bool json, measure;
     int32_t device;
-    bool h200; /* device: not this machine's, but one of these */
+    bool h200; /* a device that need not be this machine's */
     cli_list list;
 };
 
-/* What there is to tell about one problem. */
+/* The facts about one problem. */
 struct story {
     const problem *problem;
     char line[4096];
     attn_plan plan;
-    /* of the matrix that standard attention stores: one head's, and all of them */
+    /* of the matrix that standard attention stores: one head's, and all heads' */
     double scores_bytes;
     double heads;
     double fma, read; /* GFLOP/s and GB/s; 0: not measured */
@@ -112,7 +112,7 @@ static void tell_roofline(const struct story *s)
     }
 }
 
-/* Numbers that a device does not have are left out: those of a GPU's plan are 0. */
+/* Numbers that a device lacks are left out: a GPU's plan has 0 there. */
 static void tell_json(const struct story *s, bool gpu)
 {
     const attn_plan *p = &s->plan;

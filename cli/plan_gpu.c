@@ -1,7 +1,7 @@
 /*
- * plan_gpu.c: see plan_gpu.h. The only part of the program that looks inside the library: a plan
- * for a GPU is a pure function of the problem and of a few numbers, but a context needs the GPU
- * itself.
+ * plan_gpu.c: see plan_gpu.h. The only part of the program that includes the library's sources: a
+ * plan for a GPU is a pure function of the problem and of a few numbers, but a context needs the
+ * GPU itself.
  */
 #include "plan_gpu.h"
 #include "cuda/forward/forward.h"

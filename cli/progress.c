@@ -57,7 +57,7 @@ static void *run_watch(void *unused)
 void cli_watch_start(const char *what)
 {
     watch.what = what;
-    watch.running = isatty(STDERR_FILENO); /* before there is a thread that looks */
+    watch.running = isatty(STDERR_FILENO); /* before the thread that reads it */
     if (watch.running && pthread_create(&watch.thread, NULL, run_watch, NULL) != 0) {
         watch.running = false;
     }

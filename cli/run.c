@@ -1,6 +1,6 @@
 /*
- * run.c: `attn run`: attention of arrays in files. The command line, and the steps; files are
- * run_files.h, words are run_report.c.
+ * run.c: `attn run`: attention of arrays in files. The command line and the steps; run_files.h has
+ * the files, run_report.c the words.
  */
 #include "run.h"
 #include "args.h"
@@ -90,7 +90,7 @@ static attn_status compute(struct run *r, attn_context *context)
 }
 
 /* Median seconds of calls after the first: up to five, within about half a second. context == NULL:
- * standard. */
+ * standard attention. */
 static attn_status time_calls(const attn_forward_args *a, attn_context *context, int threads,
                               float *scores, double *median)
 {
@@ -115,8 +115,8 @@ static attn_status time_calls(const attn_forward_args *a, attn_context *context,
     return ATTN_OK;
 }
 
-/* Standard attention on the same tensors, in f32, into memory of its own, and ours timed in the
- * same way. */
+/* Runs standard attention on the same tensors, in f32, into memory of its own, and times ours in
+ * the same way. */
 static attn_status compare(struct run *r, attn_context *context)
 {
     run_result *result = &r->result;

@@ -1,5 +1,5 @@
 /*
- * run.h: what `attn run` did: from run.c to run_report.c.
+ * run.h: the results of `attn run`.
  */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
@@ -17,7 +17,7 @@ typedef struct run_result {
     errors errors;
     errors_limits allowed;
     bool compared;
-    const char *refused; /* NULL, or why standard attention could not be run */
+    const char *refused; /* NULL, or the reason why standard attention did not run */
     double standard_seconds, standard_workspace;
 } run_result;
 

@@ -20,7 +20,7 @@ static const int64_t max_empty = 1 << 20; /* extents of an array without element
 /* A spec taken apart. */
 struct place {
     char path[MAX_PATH];
-    const char *name; /* of the tensor, inside the spec; NULL: not named */
+    const char *name; /* of the tensor, inside the spec; NULL without one */
     bool safetensors;
 };
 
@@ -68,7 +68,7 @@ void run_open(const char *spec, const char *name, array_file *f)
         exit(cli_error(CLI_USAGE, "%s", error));
     }
     for (int n = 0; n < f->ndim && f->bytes == 0; n++) {
-        /* nothing in the file stands behind this number, and loops would run over it */
+        /* no data stands behind this number, and loops would run over it */
         if (f->shape[n] > max_empty) {
             exit(cli_error(CLI_USAGE, "\"%s\" has no elements, yet %lld along an axis", spec,
                            (long long)f->shape[n]));
@@ -145,7 +145,7 @@ static void check_directory(const char *spec)
     }
 }
 
-/* The axes of rows, without the last one. */
+/* The axes of rows: all but the last one. */
 static attn_tensor rows(const array_file *f, bool bhsd)
 {
     static const int orders[2][3] = {{0, 1, 2}, {0, 2, 1}}, one[1] = {1};
@@ -180,7 +180,7 @@ attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int
     return dim >= 0 ? run_sequences(a, bhsd, out->name) : rows(a, bhsd);
 }
 
-/* The folder of a file to be, as it is known to the system, and the name in it. */
+/* The folder of a new file, as the system knows it, and the name in it. */
 static const char *find_folder(const char *path, struct stat *folder)
 {
     char copy[MAX_PATH];
@@ -201,8 +201,8 @@ static bool same_file(const char *a, const char *b)
            a_folder.st_ino == b_folder.st_ino;
 }
 
-/* True if both go to the same file; *same_name if also under the same name there, or if it has room
- * for one only. */
+/* True if both go to the same file. *same_name if under the same name there too, or if the file has
+ * room for one only. */
 static bool share_file(const run_output *a, const run_output *b, bool *same_name)
 {
     struct place x = find_place(a->spec), y = find_place(b->spec);
@@ -229,7 +229,7 @@ void run_check_outputs(const run_output *outputs, int count)
     }
 }
 
-/* Output `first`, and the later ones that share its file. */
+/* Writes output `first` and the later ones that share its file. */
 static int write_file(const run_output *outputs, int first, int count)
 {
     struct place p = find_place(outputs[first].spec);

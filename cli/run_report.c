@@ -1,5 +1,5 @@
 /*
- * run_report.c: what `attn run` tells, in words or as a JSON object.
+ * run_report.c: the report of `attn run`, in words or as a JSON object.
  */
 #include "cli.h"
 #include "run.h"
@@ -19,7 +19,7 @@ static void print_shape(const char *name, const attn_tensor *t)
            (long long)t->shape[2], (long long)t->shape[3]);
 }
 
-/* The matrix of scores that standard attention stores: all heads. */
+/* Bytes of the scores that standard attention stores: all heads. */
 static double scores_bytes(const run_result *r)
 {
     const attn_tensor *q = &r->args->q, *k = &r->args->k;

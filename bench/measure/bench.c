@@ -197,7 +197,7 @@ static void print_problem(const bench *b, int index)
     bench_print(b->format, shown, count);
 }
 
-/* Everything, once the command line is read and makes sense. */
+/* Runs everything, once the command line has been read and checked. */
 static void run(bench *b, const bench_record *record)
 {
     int count = b->list.count * BENCH_IMPLEMENTATIONS;
@@ -209,7 +209,7 @@ static void run(bench *b, const bench_record *record)
         }
         if (b->status == CLI_OK) {
             print_problem(b, i);
-            /* nobody reads on; main.c says so */
+            /* nobody reads on; main.c reports it */
             b->status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
         }
     }
@@ -222,7 +222,7 @@ static void run(bench *b, const bench_record *record)
     }
 }
 
-/* What has to be known before anything is measured. */
+/* Checks that come before any measurement. */
 static int prepare(bench *b)
 {
     if (b->list.count == 0) {

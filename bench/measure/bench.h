@@ -1,7 +1,7 @@
 /*
- * bench.h: what `attn bench` measured of one implementation on one problem: from bench.c to
- * bench_report.c (text, JSON and CSV), bench_summary.c and plot.c; and what bench.c asks of a
- * device's implementations.
+ * bench.h: results of `attn bench`, one implementation on one problem each, between bench.c,
+ * bench_report.c (text, JSON and CSV), bench_summary.c and plot.c; and the functions that bench.c
+ * needs of a device's implementations.
  */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
@@ -20,21 +20,21 @@ typedef struct bench_result {
     char why[1024]; /* if not measured */
     int samples;
     stats_summary seconds;
-    double one_by_one, one_by_one_ratio; /* a GPU's: the median, and as ratio */
+    double one_by_one, one_by_one_ratio; /* a GPU's: the median, and its ratio */
     double gflops, peak_gflops, share;   /* NaN: not known */
-    double amx_peak_gflops, amx_share;   /* of tile products; NaN where there are none */
+    double amx_peak_gflops, amx_share;   /* of tile products; NaN on machines without them */
     /* the largest share of a sample's time that an implementation's threads waited for a core */
     double waited;
-    double ratio; /* its time / libattn's, for libattn itself the least of these; NaN: not known */
+    double ratio; /* its time / libattn's, for libattn itself the least of these; NaN: unknown */
     worker_report report;
 } bench_result;
 
 /* The implementations of a device, called as worker.h says of the CPU's; the first is libattn. */
 enum { BENCH_IMPLEMENTATIONS = 5 };
 typedef struct bench_device {
-    const char *names[BENCH_IMPLEMENTATIONS]; /* a device with fewer has NULL at the end */
+    const char *names[BENCH_IMPLEMENTATIONS]; /* NULL behind the last */
     bool by_default[BENCH_IMPLEMENTATIONS];
-    double min_time; /* seconds of a sample, and samples, unless asked for others */
+    double min_time; /* defaults: seconds of a sample, number of samples */
     int rounds;
     bool (*start)(worker *w, const char *implementation, const char *python, const problem *p);
     bool (*sample)(worker *w, int64_t repeats, worker_times *times);
@@ -45,7 +45,7 @@ typedef struct bench_device {
 
 const bench_device *bench_device_of(int32_t device);
 
-/* Which of its names this is; -1: none. */
+/* Index of a name in on->names; -1: unknown. */
 int bench_find(const bench_device *on, const char *name);
 
 /* GPU 0. bench_gpu_open comes first; its errors are those of attn_context_create. */
@@ -68,37 +68,37 @@ typedef struct bench {
     int status;
 } bench;
 
-/* All implementations on problem `index` of the list: fills their results. */
+/* Measures all implementations on problem `index` of the list and fills their results. */
 void bench_measure(bench *b, int index);
 
-/* True if O is nowhere near attention, even of 16-bit numbers: something else was computed. */
+/* True if O is nowhere near attention, even for 16-bit numbers: something else was computed. */
 bool bench_is_wrong(const bench_result *result);
 
-/* The numbers of a result by the names that JSON and CSV give them: the name of the n-th, "" if the
- * device has none of that name, NULL beyond the last. */
+/* The numbers of a result under their names in JSON and CSV: the n-th name, "" if the device lacks
+ * that number, NULL beyond the last. */
 const char *bench_column(int n, int32_t device);
 double bench_get(const bench_result *r, int n);
 void bench_set(bench_result *r, int n, double value);
 
-/* Where results come from: this machine, the commit that was built, and the command. */
+/* Origin of results: this machine, the commit of the build, and the command. */
 typedef struct bench_record {
     char machine[768], commit[256], command[4096];
 } bench_record;
 void bench_record_fill(bench_record *record, int32_t device, int argc, char **argv);
 
-/* An earlier run, from what --csv wrote; path "-": from stdin. Fills the record, and b's list,
- * device, use and results. Exits on what cannot be read. */
+/* Reads an earlier run from the output of --csv; path "-": stdin. Fills the record, and b's list,
+ * device, use and results. Exits if it cannot be read. */
 void bench_read(bench *b, const char *path, bench_record *record);
 
-/* The record; then the results of one problem, of all implementations; at the end means over all
+/* Print the record; the results of one problem, of all implementations; and means over all
  * problems, for each type and implementation beside libattn. */
 void bench_print_record(enum bench_format format, const bench_record *record);
 void bench_print(enum bench_format format, const bench_result *results, int count);
 void bench_print_summary(enum bench_format format, const bench_result *results, int count);
 
 /* Draws time and memory against N, with peers shares and ratios, through gnuplot into path (.svg or
- * .png); possible if there is a gnuplot and the file can be written, to be asked before hours of
- * measuring. False with a sentence in error. */
+ * .png). bench_plot_possible tells before hours of measuring whether there is a gnuplot and the
+ * file can be written. False with a sentence in error. */
 bool bench_plot_possible(const char *path, char *error, size_t size);
 bool bench_plot(const bench_result *results, int count, const bench_record *record,
                 const char *path, char *error, size_t size);

@@ -1,6 +1,6 @@
 /*
- * bench_columns.c: the numbers of a bench_result by name: what bench_report.c writes and
- * bench_read.c reads.
+ * bench_columns.c: the numbers of a bench_result by name, for bench_report.c (writing) and
+ * bench_read.c (reading).
  */
 #include "bench.h"
 
@@ -9,7 +9,7 @@
 
 enum kind { REAL, INT, INT32, INT64 };
 
-/* GFLOP/s are handed out in units of 1e3 for a GPU. */
+/* A GPU's GFLOP/s are printed in units of 1e3. */
 static const struct column {
     const char *name;
     bool cpu, gpu;

@@ -1,16 +1,16 @@
 /*
- * bench_gpu.c: `attn bench --device cuda`: what a GPU's implementations do when bench.c asks them
- * for samples in turn. libattn is called from this process; PyTorch's backends, and the product of
- * two matrices that stands for what the tensor cores give, in one Python process on the same GPU
- * (bench/peers/peers_cuda.py). Only one of the two has work on the GPU at a time, and each times
- * itself between two events of its own.
+ * bench_gpu.c: `attn bench --device cuda`: samples of a GPU's implementations in turn. libattn is
+ * called from this process. PyTorch's backends, and the product of two matrices that stands for the
+ * rate of the tensor cores, run in one Python process on the same GPU (bench/peers/peers_cuda.py).
+ * Only one of the two has work on the GPU at a time, and each times itself between two events of
+ * its own.
  *
- * Power decides on clocks, and a kernel runs at the clock that those before it left behind: in
- * turns of 20 ms the order of implementations made differences of 20 %. Hence turns of a few calls
- * (docs/cuda.md, "How it is measured").
+ * Power decides on clocks, and a kernel runs at the clock that the kernels before it left behind:
+ * in turns of 20 ms the order of implementations made differences of 20 %. Hence turns of a few
+ * calls (docs/notebook/cuda.md, "How turns change a figure").
  *
- * A call is timed in two ways: replayed from a graph of calls, which is the GPU's own time, and
- * enqueued one by one, which on short problems is what enqueueing costs in C or in Python.
+ * A call is timed in two ways: replayed from a graph of calls, which gives the GPU's own time, and
+ * enqueued one by one, which on short problems gives the cost of enqueueing in C or in Python.
  */
 #include "args.h"
 #include "bench.h"
@@ -26,9 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAPH_CALLS = 20, ERROR_ROWS = 64 }; /* GRAPH_CALLS: as bench/peers/peers_cuda.py */
+/* GRAPH_CALLS: the value of bench/peers/peers_cuda.py */
+enum { GRAPH_CALLS = 20, ERROR_ROWS = 64 };
 
-/* The problem at work, and whoever works on it. */
+/* The problem at work, and the implementation that works on it. */
 static struct {
     const problem *problem;
     int rounds; /* so far */
@@ -45,9 +46,9 @@ static struct {
 
     /* the others' */
     peer python;
-    bool tried, there; /* to start Python; and it has PyTorch and a GPU */
+    bool tried, there; /* Python was started; it has PyTorch and a GPU */
     attn_forward_args shared;
-    const problem *shared_problem; /* whose tensors are there */
+    const problem *shared_problem; /* the problem whose tensors are there */
 } gpu;
 
 __attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_failure failure,
@@ -74,7 +75,7 @@ attn_status bench_gpu_open(void)
         exit(cli_error(CLI_INTERNAL, "%s", failure));
     }
     gpu.stream = gpu_stream(), gpu.start = gpu_event(), gpu.end = gpu_event();
-    signal(SIGPIPE, SIG_IGN); /* a Python that is gone is a reply that is missing */
+    signal(SIGPIPE, SIG_IGN); /* a Python process that has ended shows as a missing reply */
     return ATTN_OK;
 }
 
@@ -139,7 +140,7 @@ static bool start_own(worker *w)
     return ok;
 }
 
-/* A graph of as many calls as asked for, GRAPH_CALLS at most. */
+/* Makes a graph of as many calls as asked for, GRAPH_CALLS at most. */
 static bool capture_own(worker *w, int64_t calls)
 {
     calls = calls < GRAPH_CALLS ? calls : GRAPH_CALLS;
@@ -195,7 +196,7 @@ static bool agrees(cJSON *answer)
     return answer != NULL;
 }
 
-/* Starts Python at the first call. False: there is nobody to ask, for ever. */
+/* Starts Python at the first call. False: no Python, for the rest of the run. */
 static bool has_python(const char *python)
 {
     if (!gpu.tried) {
@@ -252,8 +253,8 @@ static bool sample(worker *w, int64_t calls, worker_times *times)
     return is_own(w) ? sample_own(w, calls, times) : sample_peer(w, calls, times);
 }
 
-/* Of a product of matrices of the problem's type, by PyTorch. In every fifth round: the heat of so
- * large a product lowers everyone's clock. */
+/* Peak: a product of matrices of the problem's type, by PyTorch. In every fifth round only: the
+ * heat of so large a product lowers everyone's clock. */
 static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
 {
     static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};

@@ -1,7 +1,7 @@
 /*
- * bench_measure.c: the order of measuring. Each implementation on the CPU is a process (worker.h),
- * for a GPU see bench_gpu.c; they are sampled in turn, round after round, with the ceiling of
- * multiply-adds or of matrix products measured in every round between them. Called by bench.c.
+ * bench_measure.c: the order of measuring. Each implementation on the CPU is a process (worker.h);
+ * for a GPU see bench_gpu.c. They are sampled in turn, round after round, and the ceiling of
+ * multiply-adds or of matrix products is measured between them in every round.
  */
 #include "bench.h"
 
@@ -9,21 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What one turn of everyone gave. */
+/* The times of one turn of every implementation. */
 struct round {
     double seconds[BENCH_IMPLEMENTATIONS], one_by_one[BENCH_IMPLEMENTATIONS];
     worker_peaks peaks;
     double waited; /* the largest share of a sample's time that threads waited for a core */
 };
 
-/* As many rounds as asked for, or as ten seconds hold. */
+/* The given number of rounds, or fewer: those that ten seconds hold. */
 static int rounds_for(const bench *b, double seconds)
 {
     int most = seconds <= 1 ? BENCH_MAX_SAMPLES : seconds >= 10 ? 1 : seconds >= 5 ? 2 : 3;
     return b->rounds < most ? b->rounds : most;
 }
 
-/* A refusal is part of the results; anything else ends the program after this problem. */
+/* A refusal is part of the results; any other failure ends the program after this problem. */
 static void give_up(bench *b, bench_result *r, const worker *w)
 {
     r->measured = false;
@@ -34,8 +34,8 @@ static void give_up(bench *b, bench_result *r, const worker *w)
     }
 }
 
-/* The first timed call tells how many make a sample, and the slowest implementation how many rounds
- * there are. */
+/* Chooses the calls of a sample by the first timed call, and the number of rounds by the slowest
+ * implementation. */
 static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
 {
     worker_times times;
@@ -55,9 +55,8 @@ static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
     return rounds_for(b, slowest);
 }
 
-/* Every second round goes backwards, and the ceiling is measured after another one each time, so
- * that everyone follows different others: what they leave behind (heat, caches) is not always the
- * same. */
+/* Every second round goes backwards, and the ceiling follows another implementation each time. So
+ * each follows different others, whose traces (heat, caches) differ. */
 static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats,
                                   int number)
 {
@@ -85,7 +84,8 @@ static struct round measure_round(bench *b, worker *w, bench_result *r, const in
     return round;
 }
 
-/* Rounds in which others kept a core busy are measured again, up to as many; the quietest count. */
+/* Measures rounds again in which other programs kept a core busy, up to as many again; the quietest
+ * rounds count. */
 static int measure_rounds(bench *b, worker *w, bench_result *r, struct round *rounds)
 {
     int64_t repeats[BENCH_IMPLEMENTATIONS] = {0};
@@ -108,7 +108,7 @@ static int measure_rounds(bench *b, worker *w, bench_result *r, struct round *ro
     return count;
 }
 
-/* The median over rounds of implementation i's time / base's; base < 0: its time. */
+/* Median over the rounds of implementation i's time / base's; base < 0: of its time. */
 static stats_summary over_rounds(const struct round *rounds, int count, int i, int base)
 {
     double x[BENCH_MAX_SAMPLES];
@@ -139,15 +139,15 @@ static void conclude_one(bench_result *r, const struct round *rounds, int count,
     r->one_by_one = one_by_one(rounds, count, i, -1);
     r->gflops = problem_flops(r->problem) / r->seconds.median * 1e-9;
     r->peak_gflops = stats_of(peak, count).median;
-    /* the cap is libattn's: others know nothing of it */
+    /* the cap is libattn's; other implementations ignore it */
     bool capped = i > 0 && r->problem->cpu[0] != '\0';
     r->share = capped || !(r->peak_gflops > 0) ? NAN : r->gflops / r->peak_gflops;
     r->amx_peak_gflops = stats_of(amx_peak, count).median;
     r->amx_share = r->gflops / r->amx_peak_gflops;
 }
 
-/* Ratios are taken round by round, so that what slows a machine down for a while cancels out. A
- * wrong result has no speed. */
+/* Ratios are taken round by round, so a slow phase of the machine cancels out. A wrong result has
+ * no speed. */
 static void conclude(bench *b, worker *w, bench_result *r, const struct round *rounds, int count)
 {
     r[0].ratio = r[0].one_by_one_ratio = NAN;

@@ -1,7 +1,7 @@
 /*
- * bench_read.c: `attn bench --from`: the results of an earlier run out of what --csv wrote then,
- * columns by their names, so that they can be shown, summed up and drawn again. Files of older
- * versions lack columns: those numbers are unknown.
+ * bench_read.c: `attn bench --from`: the results of an earlier run from the output of --csv,
+ * columns by their names, to be shown, summed up and drawn again. Files of older versions lack
+ * columns: those numbers are unknown.
  */
 #include "bench.h"
 
@@ -16,9 +16,9 @@ enum { MAX_FIELDS = 40 };
 struct reader {
     bench *b;
     bench_record *record;
-    int number, fields; /* of the line; of the head, 0 before it was read */
+    int number, fields; /* number of the line; fields of the head, 0 before it is read */
     char head[BENCH_MAX_LINE], *name[MAX_FIELDS];
-    char last[BENCH_MAX_LINE]; /* the problem of the line before */
+    char last[BENCH_MAX_LINE]; /* the problem of the line above */
 };
 
 static void fail(const struct reader *r, const char *what, const char *text)
@@ -26,7 +26,7 @@ static void fail(const struct reader *r, const char *what, const char *text)
     exit(cli_error(CLI_USAGE, "--from: line %d: %s \"%.200s\"", r->number, what, text));
 }
 
-/* Cuts a line at its commas, those in quotes apart; the number of fields. */
+/* Cuts a line at its commas, except those in quotes. Returns the number of fields. */
 static int split(char *line, char **field)
 {
     int count = 0;
@@ -78,8 +78,8 @@ static void take_record(const struct reader *r, const char *line)
     }
 }
 
-/* Room for the results of one more problem, none of them there; they get their problem at the end,
- * when it stays. */
+/* Makes room for the results of one more problem, all of them absent. The problem itself is set at
+ * the end, once its place is final. */
 static void add_problem(struct reader *r, const char *line)
 {
     bench *b = r->b;
@@ -118,7 +118,7 @@ static void take_field(bench_result *x, const char *name, const char *value)
     }
 }
 
-/* Where an implementation's result on a problem belongs; a problem goes on while its
+/* Finds the place of an implementation's result on a problem. A problem goes on while its
  * implementations follow each other. */
 static bench_result *place_of(struct reader *r, const char *implementation, const char *line)
 {

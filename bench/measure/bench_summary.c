@@ -1,6 +1,6 @@
 /*
- * bench_summary.c: what stands around the results of `attn bench`: where they come from, and their
- * means at the end.
+ * bench_summary.c: the lines around the results of `attn bench`: their origin, and means at the
+ * end.
  */
 #include "bench.h"
 #include "gpu.h"
@@ -43,7 +43,7 @@ static void describe_cpu(char *text, size_t size)
              cli_bytes(l2, (double)info.l2_bytes), info.build);
 }
 
-/* As it can be typed again: words with blanks in quotes. */
+/* Prints words as they can be typed again: those with blanks in quotes. */
 static void write_command(char *text, size_t size, int argc, char **argv)
 {
     size_t used = 0;
@@ -84,7 +84,7 @@ struct mean {
     const problem *worst;
 };
 
-/* against NULL: the fastest of them in each problem, which is libattn's own ratio */
+/* against NULL: the fastest in each problem, which is libattn's own ratio */
 static struct mean mean_of(const bench_result *r, int count, int32_t dtype, const char *against)
 {
     struct mean mean = {0, 0, INFINITY, NULL};

@@ -70,10 +70,10 @@ struct child {
     const char *implementation, *python;
     peer peer;
     problem_tensors tensors;
-    /* on the tensors, or on copies: f32 for standard attention, shared memory for a peer */
+    /* the call's tensors, or copies: f32 for standard attention, shared memory for a peer */
     attn_forward_args args;
     attn_backward_args grad;
-    int32_t pass; /* enum problem_pass: what a call is */
+    int32_t pass; /* enum problem_pass of a call */
     attn_context *context;
     attn_plan plan;
     void *workspace;
@@ -112,8 +112,8 @@ static bool call(struct child *c, struct reply *r)
     return status == ATTN_OK || fail_status(r, status);
 }
 
-/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by the time
- * that it has a core, so that the load of others does not count; several by the clock. */
+/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by its
+ * processor time, so that the load of others does not count; several threads by the clock. */
 static bool sample(struct child *c, int64_t repeats, struct reply *r)
 {
     bool one = c->plan.threads == 1;
@@ -134,7 +134,7 @@ static bool sample(struct child *c, int64_t repeats, struct reply *r)
     return true;
 }
 
-/* NULL, or why this kind does not do the problem. */
+/* NULL, or the reason why this kind does not do the problem. */
 static const char *refusal(const struct child *c, const problem_tensors *shapes)
 {
     attn_forward_args a = shapes->args;
@@ -145,7 +145,7 @@ static const char *refusal(const struct child *c, const problem_tensors *shapes)
         return "the others take no gradient through LSE";
     }
     if (c->pass != PASS_FORWARD) {
-        a.lse.data = NULL; /* what the others keep for their backward pass is their business */
+        a.lse.data = NULL; /* other libraries keep what they like for their backward pass */
     }
     if (c->kind == PEER) {
         a.bias.data = NULL, a.dropout_p = 0; /* bench/peers/peers.py has both */
@@ -155,7 +155,7 @@ static const char *refusal(const struct child *c, const problem_tensors *shapes)
                                  : peer_refuses(&a);
 }
 
-/* Without touching Q, K, V: can it be done? */
+/* Checks the problem without touching Q, K, V. */
 static bool plan(struct child *c, const problem *p, struct reply *r)
 {
     problem_tensors shapes;
@@ -283,7 +283,7 @@ static void run_child(const char *implementation, const char *python, const prob
            read_all(in, &request, sizeof request)) {
         memset(&reply, 0, sizeof reply);
         go_on = serve(&c, &request, &reply) && request.operation != FINISH;
-        /* Let threads that still spin go to sleep before another implementation has its turn. */
+        /* Lets threads that still spin go to sleep before the next implementation's turn. */
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
     _exit(0);
@@ -331,7 +331,7 @@ static bool receive(worker *w, struct reply *r)
 
 static bool ask(worker *w, struct request request, struct reply *r)
 {
-    /* if nobody is there any more, the reply will be missing too */
+    /* without a reader the reply will be missing too */
     write_all(w->to, &request, sizeof request);
     return receive(w, r);
 }

@@ -1,7 +1,7 @@
 /*
- * worker.h: one implementation of attention at work on one problem, in a process of its own, so
- * that its peak memory is its own and a crash or the kernel's out-of-memory killer ends only it.
- * The parent asks for samples in turn, hence several workers can be measured alternately.
+ * worker.h: one implementation of attention at work on one problem, in a process of its own: its
+ * peak memory is its own, and a crash or the kernel's out-of-memory killer ends only it. The parent
+ * asks for samples in turn, so several workers can be measured alternately.
  */
 #ifndef CLI_WORKER_H
 #define CLI_WORKER_H
@@ -18,43 +18,44 @@ typedef struct worker {
     pid_t pid;                  /* 0: not running */
     int to, from;
     enum worker_failure failure;
-    char why[1024]; /* one sentence, once something returned false */
+    char why[1024]; /* one sentence, after a function returned false */
 } worker;
 
-/* Of a call, the mean of several. */
+/* Times of a call, means of several calls. */
 typedef struct worker_times {
     double seconds;
-    /* of threads for a core meanwhile; 0 for one thread, whose seconds are those that it had one */
+    /* waiting of threads for a core meanwhile; 0 for one thread, which is timed by its processor
+     * time */
     double waited;
-    double one_by_one; /* a GPU's: seconds if calls are enqueued one by one */
+    double one_by_one; /* a GPU's: seconds of calls that are enqueued one by one */
 } worker_times;
 
-/* What the machine could do, in GFLOP/s; NaN: not known. */
+/* Ceilings of the machine in GFLOP/s; NaN: unknown. */
 typedef struct worker_peaks {
-    double gflops; /* of multiply-adds in registers; a GPU's: of a large product of matrices */
-    double tiles;  /* of products of AMX tiles */
+    double gflops; /* multiply-adds in registers; a GPU's: a large product of matrices */
+    double tiles;  /* products of AMX tiles */
 } worker_peaks;
 
 typedef struct worker_report {
     char kernel[48];
     int32_t threads;
     int32_t tile_products;  /* attn_plan.tile_products; 0 for all but libattn */
-    double workspace_bytes; /* beside Q, K, V and O; 0: not known (a peer) */
+    double workspace_bytes; /* beside Q, K, V and O; 0: unknown (a peer) */
     double peak_rss_bytes;  /* of the process, before the error was measured */
     double max_error;       /* errors.relative */
     double c;               /* errors.c */
     int64_t rows;           /* errors.rows */
-    char not_compared[48];  /* why O was not compared with float64, errors unknown; or "" */
+    char not_compared[48];  /* reason why O was not compared with float64 (errors unknown), or "" */
 } worker_report;
 
 /* Starts the process, makes the tensors and calls the implementation once. python is the
  * interpreter for peers. False: see why. */
 bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
 
-/* `repeats` calls in a row. */
+/* Times `repeats` calls in a row. */
 bool worker_sample(worker *w, int64_t repeats, worker_times *times);
 
-/* With the threads and the vectors of libattn on this problem, in 20 ms. */
+/* Measures the peaks with the threads and the vectors of libattn on this problem, in 20 ms. */
 void worker_peak(worker *w, const char *python, worker_peaks *peaks);
 
 /* Measures the error and ends the process. */

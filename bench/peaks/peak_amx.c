@@ -1,7 +1,7 @@
 /*
  * peak_amx.c: the loop behind peak_amx: products of bf16 tiles, four accumulators and one tile
  * loaded from the L1 cache per product, as in the inner loop of a matrix product. The data are
- * random: on zeros the unit is up to a quarter faster than on anything that means something.
+ * random, because the unit is up to a quarter faster on zeros.
  */
 #include "peak.h"
 
@@ -59,7 +59,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static void multiply(long n)
     _tile_release();
 }
 
-/* Emulated kernels do not make a processor that has them. */
+/* Emulated kernels do not mean that the processor has tiles. */
 static bool has_tiles(void)
 {
     unsigned a, b, c, d;

@@ -15,7 +15,7 @@ static double working(const attn_forward_args *a, double x)
     return a->q.dtype == ATTN_F64 ? x : (double)(float)x;
 }
 
-/* The rows of one head as doubles, one after the other. */
+/* Copies the rows of one head as doubles, one after the other. */
 static void read_rows(const attn_tensor *t, int64_t b, int64_t h, double *rows)
 {
     for (int64_t i = 0; i < t->shape[1]; i++) {

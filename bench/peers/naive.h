@@ -1,7 +1,7 @@
 /*
  * naive.h: standard attention as it is written down, with every intermediate tensor in the type of
- * the inputs: the scores, the probabilities and O are rounded to it, sums run from the first term
- * to the last in f32 (f64 for f64). The baseline of `attn check --accuracy`; standard.h is the one
+ * the inputs: scores, probabilities and O are rounded to it; sums run from the first term to the
+ * last in f32 (f64 for f64). The baseline of `attn check --accuracy`; standard.h is the baseline
  * for speed.
  */
 #ifndef CLI_NAIVE_H

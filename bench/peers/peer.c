@@ -1,5 +1,5 @@
 /*
- * peer.c: see peer.h. The protocols are told in the scripts.
+ * peer.c: see peer.h. The scripts describe the protocols.
  */
 #include "peer.h"
 #include "problem.h"
@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* A script from files in bench/, which the build's include path has. */
+/* A script from the files in bench/peers, which is on the build's include path. */
 #define TEXT(file) ".incbin \"" file "\"\n"
 #define SCRIPT(name, text)                                     \
     __asm__(".section .rodata\n"                               \
@@ -44,7 +44,7 @@ static size_t bytes_of(const attn_tensor *t)
     return (size_t)elements * attn_dtype_size(t->dtype);
 }
 
-/* Room for the tensors, one after the other. */
+/* Makes room for the tensors, one after the other. */
 static bool make_room(peer *p, size_t bytes)
 {
     if (p->shared != NULL) {

@@ -2,8 +2,7 @@
  * peer.h: libraries of attention that are called from Python, by a script that the program carries
  * inside: on the CPU PyTorch, ONNX Runtime and oneDNN (bench/peers/peers.py), on a GPU PyTorch's
  * backends (bench/peers/peers_cuda.py). A Python process shares Q, K, V, O and the bias with this
- * one and measures calls on request. Called by worker.c, from a child that does nothing else, and
- * by bench_gpu.c.
+ * one and measures calls on request.
  */
 #ifndef CLI_PEER_H
 #define CLI_PEER_H
@@ -16,16 +15,16 @@
 
 typedef struct peer {
     FILE *to, *from;
-    int file; /* of the shared memory, without a name; Python has inherited the descriptor */
+    int file; /* of the shared memory, which has no name; Python inherits the descriptor */
     void *shared;
     size_t shared_bytes;
     char kernel[48]; /* "torch 2.13.0" */
-    double rss;      /* bytes: the most that the Python process held so far */
-    char why[512];   /* one sentence, once something returned false or NULL */
+    double rss;      /* bytes: the most that the Python process has held */
+    char why[512];   /* one sentence, after a function returned false or NULL */
 } peer;
 
-/* NULL, or why no peer is asked about such a call: it is not plain attention. What a script knows
- * beyond that is its caller's business. Static string. */
+/* NULL, or the reason why no peer is asked about such a call: it is not plain attention. A script
+ * may know further reasons. Static string. */
 const char *peer_refuses(const attn_forward_args *args);
 
 /* ---- Any script ------------------------------------------------------------------------------ */
@@ -35,11 +34,12 @@ extern const char peer_script_cpu[], peer_script_cuda[];
 /* Starts the interpreter `python` with a script. */
 bool peer_open(peer *p, const char *python, const char *script);
 
-/* Adds a problem to a question: what is to be computed, and its tensors, which move to the shared
- * memory in place of those before; *own = args with them. */
+/* Adds a problem to a question: the call and its tensors, which replace those in the shared memory;
+ * *own = args with them. */
 bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question);
 
-/* One line there, one back; frees the question. NULL: refused, or the process is gone. */
+/* Sends one line, returns the reply, frees the question. NULL: refused, or the process has
+ * ended. */
 cJSON *peer_ask(peer *p, cJSON *question);
 
 /* ---- bench/peers/peers.py -------------------------------------------------------------------- */
@@ -52,12 +52,12 @@ typedef struct peer_task {
 } peer_task;
 
 /* Starts the interpreter with a library and lets it call once. *own = args with the tensors in
- * shared memory. False is a refusal: the library is not there or cannot do it. */
+ * shared memory. False is a refusal: the library is absent or cannot do the call. */
 bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
                 attn_forward_args *own);
 
-/* Seconds of `repeats` calls in a row, and of its threads' waiting for a core meanwhile; O of the
- * last call is in own->o afterwards. */
+/* Seconds of `repeats` calls in a row, and of its threads' waiting for a core meanwhile. own->o
+ * then holds O of the last call. */
 bool peer_sample(peer *p, int64_t repeats, double *seconds, double *waited);
 
 #endif

@@ -46,7 +46,7 @@ static softmax_function *best_softmax(void)
     return softmax_portable;
 }
 
-/* One thread's rows first .. last-1 of one head's scores. */
+/* The scores of rows first .. last-1 of one head, for one thread. */
 struct rows {
     float *scores;
     int64_t first, last, nk, stride;
@@ -92,8 +92,8 @@ static struct {
     void (*set_num_threads)(int threads);
 } blas;
 
-/* OpenBLAS knows CPUs by model, and takes SSE kernels on one that is newer than itself: name a core
- * by what the CPU can do instead, unless the user has. */
+/* OpenBLAS knows CPUs by model, and takes SSE kernels on a model newer than itself. So name a core
+ * by the CPU's features, unless the user has named one. */
 static void name_core(void)
 {
 #if defined(__x86_64__)
@@ -190,7 +190,7 @@ static int64_t elements(const attn_tensor *t)
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
 }
 
-/* Elements of t as f32 into the contiguous tensor that takes its place. */
+/* Copies the elements of t as f32 into the contiguous tensor that takes its place. */
 static void widen(const attn_tensor *t, attn_tensor *copy, float *to)
 {
     *copy = attn_tensor_bshd(to, ATTN_F32, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);

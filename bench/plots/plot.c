@@ -1,7 +1,7 @@
 /*
  * plot.c: `attn bench --plot`: time and memory against the sequence length, both axes logarithmic,
- * drawn by gnuplot. Problems that are equal but for their length are one curve per implementation.
- * With peers: plot_bars.c.
+ * drawn by gnuplot. Problems that differ in length alone are one curve per implementation. With
+ * peers: plot_bars.c.
  */
 #include "cli.h"
 #include "plot.h"
@@ -63,7 +63,7 @@ static int find_curves(const bench_result *results, int count, struct curve *cur
             name_curve(&results[i], &curves[found++]);
         }
     }
-    bool several = false; /* problems: then their words belong into the legend */
+    bool several = false; /* several problems: their words belong into the legend */
     for (int n = 1; n < found; n++) {
         several |= strcmp(curves[n].rest, curves[0].rest) != 0;
     }
@@ -115,7 +115,7 @@ void plot_start(FILE *gnuplot, const char *path, int width, int height)
     fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output '",
             svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2,
             svg ? height : height * 3 / 2, svg ? "Helvetica,15" : "Sans,15");
-    /* a string in which gnuplot takes nothing but quotes for special */
+    /* a string in which gnuplot takes quotes alone for special */
     for (const char *c = path; *c != '\0'; c++) {
         fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
@@ -141,7 +141,7 @@ static void send_page(FILE *gnuplot, const char *path, const struct curve *curve
     fputs("unset multiplot\nunset output\n", gnuplot);
 }
 
-/* Somebody beside libattn and standard attention. */
+/* True with an implementation beside libattn and standard attention. */
 static bool with_peers(const bench_result *results, int count)
 {
     bool peers = false;
@@ -166,8 +166,8 @@ bool bench_plot_possible(const char *path, char *error, size_t size)
     return true;
 }
 
-/* Without the compiler, and without what means something in gnuplot's quotes: it may come from a
- * file. */
+/* The record without the compiler, and without characters that mean something in gnuplot's quotes,
+ * because it may come from a file. */
 static void make_title(char *title, size_t size, const char *machine)
 {
     size_t used = (size_t)snprintf(title, size, "Exact attention on ");

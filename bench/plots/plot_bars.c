@@ -1,14 +1,14 @@
 /*
- * plot_bars.c: `attn bench --plot` with peers: each problem a group of bars, one per
- * implementation. Above the share of the ceiling measured in the same run, below how many times as
- * fast libattn is.
+ * plot_bars.c: `attn bench --plot` with peers: each problem is a group of bars, one per
+ * implementation. The upper row shows the share of the ceiling measured in the same run, the lower
+ * row the factor by which libattn is faster.
  */
 #include "plot.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What distinguishes the problems stands below each group, the rest in the title. */
+/* Words that distinguish the problems stand below each group, the others in the title. */
 struct varied {
     bool type, d, heads;
 };
@@ -51,7 +51,7 @@ static void print_label(FILE *gnuplot, const problem *p, struct varied v)
     fprintf(gnuplot, "%s\"", p->causal ? " causal" : "");
 }
 
-/* Of tile products where there are any and the type is one that tiles take as it is. */
+/* The share is of tile products where the machine has them and tiles take the type as it is. */
 static double share_of(const bench_result *r)
 {
     bool tiles =
@@ -59,7 +59,7 @@ static double share_of(const bench_result *r)
     return tiles ? r->amx_share : r->share;
 }
 
-/* Implementations follow each other in groups of `kinds`; nobody's number is a gap. */
+/* Implementations follow each other in groups of `kinds`; a missing number is a gap. */
 static void send_data(FILE *gnuplot, const bench_result *results, int count, int kinds)
 {
     struct varied v = varied_in(results, count);
