@@ -2,6 +2,7 @@
  * cli.c: see cli.h.
  */
 #include "cli.h"
+#include "near.h"
 
 #include <errno.h>
 #include <math.h>
@@ -32,30 +33,64 @@ int cli_status_error(attn_status status)
                      attn_last_error());
 }
 
+static const struct argp *command; /* the one that is parsed: argp wraps it */
+
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
     /* argp's own messages have two lines: they are silenced, and cli_parse_other writes the error
      * in one. That silences --help as well. */
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ||
+            strcmp(argv[i], "-?") == 0) {
             argp_help(argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);
             exit(CLI_OK);
         }
     }
+    command = argp;
     if (argp_parse(argp, argc, argv, ARGP_NO_ERRS, NULL, input) != 0) {
         exit(cli_error(CLI_USAGE, "cannot make sense of the options (see %s --help)", argv[0]));
+    }
+}
+
+/* What an argument that was refused could have been: "" if nothing is near it. */
+static void write_hint(char *hint, size_t size, const char *given)
+{
+    const char *name = given + strspn(given, "-");
+    size_t length = strcspn(name, "=");
+    near_search search = near_start(name, length);
+    const struct argp_option *found = NULL;
+    hint[0] = '\0';
+    for (const struct argp_option *o = command->options; o->name != NULL || o->doc != NULL; o++) {
+        if (o->name != NULL) {
+            near_try(&search, o->name);
+            found = search.found == o->name ? o : found;
+        }
+    }
+    bool problems = command->args_doc != NULL && strstr(command->args_doc, "PROBLEM") != NULL;
+    if (found != NULL && search.edits == 0 && name != given) {
+        snprintf(hint, size, ": --%s takes %s", found->name,
+                 found->arg != NULL ? "a value" : "no value");
+    } else if (found != NULL) {
+        snprintf(hint, size, "; did you mean --%s?", found->name);
+    } else if (problems && problem_near_word(name) != NULL) {
+        snprintf(hint, size, "; did you mean the problem's word %s=?", problem_near_word(name));
     }
 }
 
 error_t cli_parse_other(int key, const char *text, const struct argp_state *state)
 {
     char *const *argv = state->argv;
+    char hint[96];
     if (key == ARGP_KEY_ARG) {
-        exit(cli_error(CLI_USAGE, "\"%s\" is not expected here (see %s --help)", text, argv[0]));
+        write_hint(hint, sizeof hint, text);
+        exit(cli_error(CLI_USAGE, "\"%s\" is not expected here%s (see %s --help)", text, hint,
+                       argv[0]));
     }
     if (key == ARGP_KEY_ERROR && state->next > 0) {
-        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\" (see %s --help)",
-                       argv[state->next - 1], argv[0]));
+        const char *given = argv[state->next - 1];
+        write_hint(hint, sizeof hint, given);
+        exit(cli_error(CLI_USAGE, "cannot make sense of \"%s\"%s (see %s --help)", given, hint,
+                       argv[0]));
     }
     return ARGP_ERR_UNKNOWN;
 }
@@ -146,16 +181,6 @@ void cli_print_json(cJSON *object)
     cJSON_Delete(object);
 }
 
-bool cli_can_create(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *directory =
-        slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    bool can = directory != NULL && access(directory, W_OK | X_OK) == 0;
-    free(directory);
-    return can;
-}
-
 static bool add_problem(void *user, const problem *p)
 {
     cli_list *list = user;
@@ -171,10 +196,12 @@ static bool add_problem(void *user, const problem *p)
 void cli_add_problems(cli_list *list, const char *argument)
 {
     char error[1024];
-    if (strchr(argument, '=') == NULL
-            ? !problem_suite(argument, add_problem, list, error, sizeof error)
-            : !problem_line(argument, add_problem, list, error, sizeof error)) {
-        exit(cli_error(CLI_USAGE, "%s", error));
+    bool line = strchr(argument, '=') != NULL;
+    if (line ? !problem_line(argument, add_problem, list, error, sizeof error)
+             : !problem_suite(argument, add_problem, list, error, sizeof error)) {
+        const char *near = line ? NULL : problem_near_word(argument);
+        exit(near == NULL ? cli_error(CLI_USAGE, "%s", error)
+                          : cli_error(CLI_USAGE, "%s; did you mean the word %s=?", error, near));
     }
 }
 

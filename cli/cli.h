@@ -53,9 +53,6 @@ double cli_free_memory(void);
 /* Prints the object on one line of stdout, flushes, and frees it. */
 void cli_print_json(cJSON *object);
 
-/* True if the directory of a new file exists and can be written. */
-bool cli_can_create(const char *path);
-
 /* Problems in the order of the command line. */
 typedef struct cli_list {
     problem *problems;

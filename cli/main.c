@@ -2,6 +2,7 @@
  * main.c: the program `attn`: finds the sub-command and calls it.
  */
 #include "cli.h"
+#include "near.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static void help(void)
          "  attn bench \"b=1 hq=8 nq=2048 d=64 dtype=f32\"\n"
          "  attn plan \"hq=16 nq=4096 causal=1\"\n"
          "  attn COMMAND --help\n"
+         "  attn --version\n"
          "\nExit status: 0 done, 1 a check failed, 2 bad usage or input, 3 anything else went "
          "wrong.");
 }
@@ -43,14 +45,37 @@ static int finish(int status)
                 : status;
 }
 
+static bool is_one_of(const char *name, const char *a, const char *b, const char *c)
+{
+    return strcmp(name, a) == 0 || strcmp(name, b) == 0 || strcmp(name, c) == 0;
+}
+
+static int refuse(const char *name)
+{
+    char hint[64] = "run, bench, check, plan or info";
+    near_search search = near_start(name, strlen(name));
+    if (name[0] == '\0') {
+        return cli_error(CLI_USAGE, "no command given: %s (see attn --help)", hint);
+    }
+    for (int i = 0; i < COMMANDS; i++) {
+        near_try(&search, commands[i].name);
+    }
+    near_try(&search, "help");
+    near_try(&search, "version");
+    if (search.found != NULL) {
+        snprintf(hint, sizeof hint, "did you mean %s?", search.found);
+    }
+    return cli_error(CLI_USAGE, "\"%s\" is not a command: %s (see attn --help)", name, hint);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    if (is_one_of(name, "help", "--help", "-h")) {
         help();
         return finish(CLI_OK);
     }
-    if (strcmp(name, "--version") == 0) {
+    if (is_one_of(name, "version", "--version", "-V")) {
         printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100,
                attn_version() % 100);
         return finish(CLI_OK);
@@ -61,11 +86,5 @@ int main(int argc, char **argv)
             return finish(commands[i].run(argc - 1, argv + 1));
         }
     }
-    if (argc < 2) {
-        return cli_error(CLI_USAGE,
-                         "no command given: run, bench, check, plan or info (see attn --help)");
-    }
-    return cli_error(CLI_USAGE,
-                     "\"%s\" is not a command: run, bench, check, plan or info (see attn --help)",
-                     name);
+    return refuse(name);
 }

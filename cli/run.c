@@ -20,7 +20,8 @@ struct run {
     run_output output[ARGS_TENSORS];
     attn_forward_args args;
     attn_context_config config;
-    int32_t out_dtype; /* 0: that of q */
+    int32_t out_dtype;  /* 0: that of q */
+    const char *layout; /* NULL: not given */
     bool bhsd, check, compare, json;
     run_result result;
 };
@@ -41,7 +42,24 @@ static void find_inputs(struct run *r)
         }
         r->input[i] = r->input[i] == NULL ? r->input[ARGS_Q] : r->input[i];
     }
-    run_check_outputs(r->output, ARGS_TENSORS);
+    run_check_outputs(r->output, r->input, ARGS_TENSORS);
+}
+
+/* Axes (b or h, s, d), as NumPy's and PyTorch's users mean them, read as (s, h, d). */
+static void warn_of_axes(const struct run *r)
+{
+    for (int i = ARGS_Q; i <= ARGS_V; i++) {
+        const array_file *f = &r->file[i];
+        if (f->ndim == 3 && f->shape[1] > f->shape[0]) {
+            long long first = f->shape[0], second = f->shape[1];
+            (void)cli_error(CLI_OK,
+                            "%s (%lld, %lld, %lld) is read as %lld positions of %lld heads; "
+                            "--layout bhsd reads it as %lld heads of %lld positions",
+                            args_tensors[i].name, first, second, (long long)f->shape[2], first,
+                            second, first, second);
+            return;
+        }
+    }
 }
 
 static void open_inputs(struct run *r)
@@ -58,6 +76,9 @@ static void open_inputs(struct run *r)
             : args_tensors[i].kind == ARGS_SCORES ? run_scores(f, &r->args.q, name)
             : args_tensors[i].kind == ARGS_HEADS  ? run_heads(f, name)
                                                   : run_list(f, name);
+    }
+    if (r->layout == NULL && r->input[ARGS_CU_Q] == NULL) {
+        warn_of_axes(r);
     }
 }
 
@@ -218,7 +239,7 @@ static const struct argp_option options[] = {
     {"out", FILE_KEY + ARGS_O, "FILE", 0, "where O goes", 1},
     {"lse", FILE_KEY + ARGS_LSE, "FILE", 0, "where the logarithms of the rows' sums go", 1},
     {"row-max", FILE_KEY + ARGS_ROW_MAX, "FILE", 0, "where the rows' largest scores go", 1},
-    {"layout", LAYOUT, "bshd|bhsd", 0, "axes of q, k, v and o (default bshd)", 1},
+    {"layout", LAYOUT, "bshd|bhsd", 0, "order of the axes of q, k, v and o (default bshd)", 1},
     {"out-dtype", DTYPE, "TYPE", 0, "that of q (the default) or f32", 1},
     {NULL, 0, NULL, 0, "Scores", 2},
     {"causal", CAUSAL, NULL, 0, "key j is visible to query i if j <= i + Nk - Nq", 2},
@@ -313,16 +334,26 @@ static error_t parse_scores(int key, const char *text, attn_forward_args *a)
     }
 }
 
+static void parse_file(struct run *r, int tensor, const char *text)
+{
+    const char **spec = args_tensors[tensor].output ? &r->output[tensor].spec : &r->input[tensor];
+    if (*spec != NULL) {
+        exit(cli_error(CLI_USAGE, "two files for %s: \"%s\" and \"%s\"", args_tensors[tensor].name,
+                       *spec, text));
+    }
+    *spec = text;
+}
+
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     struct run *r = state->input;
     if (key >= FILE_KEY && key < OTHER) {
-        int i = key - FILE_KEY;
-        *(args_tensors[i].output ? &r->output[i].spec : &r->input[i]) = text;
+        parse_file(r, key - FILE_KEY, text);
         return 0;
     }
     switch (key) {
     case LAYOUT:
+        r->layout = text;
         r->bhsd = parse_layout(text);
         return 0;
     case DTYPE:

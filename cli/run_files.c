@@ -7,20 +7,20 @@
 #include "npy.h"
 #include "safetensors.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_PATH = 4096 };
 static const int64_t max_empty = 1 << 20; /* extents of an array without elements */
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 /* A spec taken apart. */
 struct place {
-    char path[MAX_PATH];
-    const char *name; /* of the tensor, inside the spec; NULL without one */
+    char path[PATH_MAX];
+    const char *name; /* of the tensor, inside the spec; NULL: not named */
     bool safetensors;
 };
 
@@ -137,10 +137,10 @@ attn_tensor run_list(const array_file *f, const char *name)
 
 /* ---- Outputs --------------------------------------------------------------------------------- */
 
-static void check_directory(const char *spec)
+static void check_place(const char *spec)
 {
     struct place p = find_place(spec);
-    if (!cli_can_create(p.path)) {
+    if (!array_file_can_write(p.path)) {
         exit(cli_error(CLI_USAGE, "cannot write \"%s\": no such directory, or not allowed", spec));
     }
 }
@@ -183,7 +183,7 @@ attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int
 /* The folder of a new file, as the system knows it, and the name in it. */
 static const char *find_folder(const char *path, struct stat *folder)
 {
-    char copy[MAX_PATH];
+    char copy[PATH_MAX];
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     snprintf(copy, sizeof copy, "%.*s.", (int)(name - path), path); /* "", "/" or "a/b/", and "." */
     if (stat(copy, folder) != 0) {
@@ -192,11 +192,16 @@ static const char *find_folder(const char *path, struct stat *folder)
     return name;
 }
 
-/* o.npy, ./o.npy and so on */
+/* o.npy, ./o.npy, a link to it and so on */
 static bool same_file(const char *a, const char *b)
 {
+    char a_target[PATH_MAX], b_target[PATH_MAX];
     struct stat a_folder, b_folder;
-    const char *a_name = find_folder(a, &a_folder), *b_name = find_folder(b, &b_folder);
+    if (!array_file_target(a, a_target) || !array_file_target(b, b_target)) {
+        return false; /* neither can be opened */
+    }
+    const char *a_name = find_folder(a_target, &a_folder),
+               *b_name = find_folder(b_target, &b_folder);
     return strcmp(a_name, b_name) == 0 && a_folder.st_dev == b_folder.st_dev &&
            a_folder.st_ino == b_folder.st_ino;
 }
@@ -212,19 +217,30 @@ static bool share_file(const run_output *a, const run_output *b, bool *same_name
     return same_file(x.path, y.path);
 }
 
-void run_check_outputs(const run_output *outputs, int count)
+static void check_output(const run_output *outputs, int at, const char *const *inputs, int count)
+{
+    const char *spec = outputs[at].spec;
+    for (int i = 0; i < at; i++) {
+        bool same_name;
+        if (outputs[i].spec != NULL && share_file(&outputs[at], &outputs[i], &same_name) &&
+            same_name) {
+            exit(cli_error(CLI_USAGE, "two outputs would overwrite each other in \"%s\"", spec));
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        if (inputs[i] != NULL && same_file(find_place(spec).path, find_place(inputs[i]).path)) {
+            exit(cli_error(CLI_USAGE, "the output \"%s\" would overwrite the input \"%s\"", spec,
+                           inputs[i]));
+        }
+    }
+    check_place(spec);
+}
+
+void run_check_outputs(const run_output *outputs, const char *const *inputs, int count)
 {
     for (int i = 0; i < count; i++) {
-        for (int j = 0; j < i; j++) {
-            bool same_name;
-            if (outputs[i].spec && outputs[j].spec &&
-                share_file(&outputs[i], &outputs[j], &same_name) && same_name) {
-                exit(cli_error(CLI_USAGE, "two outputs would overwrite each other in \"%s\"",
-                               outputs[i].spec));
-            }
-        }
         if (outputs[i].spec != NULL) {
-            check_directory(outputs[i].spec);
+            check_output(outputs, i, inputs, count);
         }
     }
 }

@@ -39,8 +39,9 @@ typedef struct run_output {
     void *memory;
 } run_output;
 
-/* Exits unless all wanted outputs can be written, each to a place of its own. */
-void run_check_outputs(const run_output *outputs, int count);
+/* Exits unless all that are wanted can be written, each to a place of its own, none of them an
+ * input's (specs; NULL: not given). */
+void run_check_outputs(const run_output *outputs, const char *const *inputs, int count);
 
 /* Makes the tensor of an output with the axes of q; the last one is dim long, or absent if dim is
  * -1. */

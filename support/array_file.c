@@ -1,10 +1,9 @@
 /*
- * array_file.c: mapping a file, arithmetic of shapes, writing a file as a whole.
+ * array_file.c: mapping a file, arithmetic of shapes. Writing is array_write.c.
  */
 #include "array_file.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,55 +99,5 @@ bool array_file_place(array_file *f, size_t offset, bool fortran, const char *pa
     f->map = copy;
     f->map_bytes = f->bytes;
     f->data = copy;
-    return true;
-}
-
-static bool write_all(int fd, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return false;
-        }
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
-                      size_t size)
-{
-    char temporary[PATH_MAX];
-    int n = snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        return array_file_fail(error, size, path, "the name is too long");
-    }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return array_file_fail(error, size, path, "cannot create %s: %s", temporary,
-                               strerror(errno));
-    }
-    bool ok = true;
-    for (int i = 0; ok && i < count; i++) {
-        ok = write_all(fd, parts[i].data, parts[i].bytes);
-    }
-    ok = ok && fsync(fd) == 0;
-    int saved = errno;
-    if (close(fd) != 0 && ok) {
-        ok = false;
-        saved = errno;
-    }
-    if (ok && rename(temporary, path) != 0) {
-        ok = false;
-        saved = errno;
-    }
-    if (!ok) {
-        unlink(temporary);
-        return array_file_fail(error, size, path, "%s", strerror(saved));
-    }
     return true;
 }

@@ -11,6 +11,7 @@
 #define SUPPORT_ARRAY_FILE_H
 
 #include <attn/attn.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,9 +57,17 @@ typedef struct array_file_part {
     size_t bytes;
 } array_file_part;
 
-/* Writes the parts one after the other into a temporary file beside path, syncs it, and renames it
- * to path. */
+/* Writes the parts one after the other into a temporary file beside the target, syncs it, and renames
+ * it to the target. A signal that ends the program meanwhile removes the temporary file. A FIFO or
+ * device is written through. */
 bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
                       size_t size);
+
+/* What array_file_write(path) replaces: path with symbolic links followed, whether the last one's
+ * target exists or not. False: too long, or links in a circle. */
+bool array_file_target(const char *path, char target[PATH_MAX]);
+
+/* Whether the target can be created or written, as far as the system tells beforehand. */
+bool array_file_can_write(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * problem.c: reads problem lines by the table of words.c. problem_print.c writes them.
  */
+#include "near.h"
 #include "words.h"
 
 #include <errno.h>
@@ -165,18 +166,21 @@ static const char *parse_value(const struct word *w, const char *text, problem *
     }
 }
 
-static const char *parse_word(char *text, problem *p, struct counts *n)
+/* *known = the word's line in the table, NULL if it has none. */
+static const char *parse_word(char *text, problem *p, struct counts *n, const struct word **known)
 {
     char *value = strchr(text, '=');
+    *known = NULL;
     if (value == NULL) {
         return "is not of the form key=value";
     }
     *value = '\0'; /* put back below: the caller names the word in its sentence */
-    const char *wrong = "has a key that is unknown (attn bench --help has them all)", *key = text;
+    const char *wrong = "has a key that is unknown", *key = text;
     bool both_n = strcmp(key, "n") == 0, both_h = strcmp(key, "h") == 0;
     for (int i = 0; i < problem_words_count; i++) {
         const struct word *w = &problem_words[i];
         if (strcmp(w->name, both_n ? "nq" : both_h ? "hq" : key) == 0) {
+            *known = w;
             wrong = parse_value(w, value + 1, p, n);
             if (w->has != 0) {
                 *((bool *)p + w->has) = true;
@@ -187,6 +191,32 @@ static const char *parse_word(char *text, problem *p, struct counts *n)
     p->hkv = both_h ? p->hq : p->hkv;
     *value = '=';
     return wrong;
+}
+
+const char *problem_near_word(const char *text)
+{
+    near_search search = near_start(text, strcspn(text, "="));
+    for (int i = 0; i < problem_words_count; i++) {
+        near_try(&search, problem_words[i].name);
+    }
+    return search.found;
+}
+
+/* What a refused word could have been: the choices of its value, or a key that is near. */
+static void add_advice(const char *text, const struct word *known, char *error, size_t size)
+{
+    size_t used = strlen(error);
+    const char *near = problem_near_word(text);
+    if (known != NULL && known->kind == NAME) {
+        for (const struct name *n = known->names; n->name != NULL && used < size; n++) {
+            used += (size_t)snprintf(error + used, size - used, "%s%s",
+                                     n == known->names ? ": " : ", ", n->name);
+        }
+    } else if (known == NULL && near != NULL) {
+        snprintf(error + used, size - used, "; did you mean %s=?", near);
+    } else if (known == NULL) {
+        snprintf(error + used, size - used, " (attn bench --help has them all)");
+    }
 }
 
 void problem_defaults(problem *p)
@@ -257,9 +287,11 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size)
     }
     strcpy(copy, line);
     while ((text = strtok_r(rest, " \t\r\n", &rest)) != NULL) {
-        const char *wrong = parse_word(text, p, &n);
+        const struct word *known;
+        const char *wrong = parse_word(text, p, &n, &known);
         if (wrong != NULL) {
             snprintf(error, size, "problem word \"%s\" %s", text, wrong);
+            add_advice(text, known, error, size);
             return false;
         }
     }

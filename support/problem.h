@@ -63,6 +63,9 @@ enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARG
  * error[size]. */
 bool problem_parse(const char *line, problem *p, char *error, size_t size);
 
+/* The key that the one of "key=value" or "key" is, or is a near miss of (near.h); NULL: none. */
+const char *problem_near_word(const char *text);
+
 /* Writes the line that parses back to the same problem: b hq nq d dtype (or hq d dtype after
  * lens_q), and the other words where they differ from their default. Returns its length as snprintf
  * does. */

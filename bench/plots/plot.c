@@ -3,7 +3,7 @@
  * drawn by gnuplot. Problems that differ in length alone are one curve per implementation. With
  * peers: plot_bars.c.
  */
-#include "cli.h"
+#include "array_file.h"
 #include "plot.h"
 
 #include <errno.h>
@@ -109,13 +109,30 @@ static void send_curves(FILE *gnuplot, const struct curve *curves, int found, bo
     fputc('\n', gnuplot);
 }
 
-void plot_start(FILE *gnuplot, const char *path, int width, int height)
+/* An SVG's <title>, which takes letters, digits and underscores only. */
+static void send_name(FILE *gnuplot, const char *title)
+{
+    fputs(" name '", gnuplot);
+    for (const char *c = title; *c != '\0'; c++) {
+        fputc((*c | 32) >= 'a' && (*c | 32) <= 'z' ? *c
+              : *c >= '0' && *c <= '9'             ? *c
+                                                   : '_',
+              gnuplot);
+    }
+    fputs("'", gnuplot);
+}
+
+void plot_start(FILE *gnuplot, const char *path, const char *title, int width, int height)
 {
     bool svg = strcmp(path + strlen(path) - 4, ".svg") == 0;
-    fprintf(gnuplot, "set terminal %s size %d,%d font '%s' background rgb 'white'\nset output '",
-            svg ? "svg noenhanced" : "pngcairo noenhanced", svg ? width : width * 3 / 2,
-            svg ? height : height * 3 / 2, svg ? "Helvetica,15" : "Sans,15");
-    /* a string in which gnuplot takes quotes alone for special */
+    fprintf(gnuplot, "set terminal %s noenhanced size %d,%d font '%s' background rgb 'white'",
+            svg ? "svg" : "pngcairo", svg ? width : width * 3 / 2, svg ? height : height * 3 / 2,
+            svg ? "Helvetica,15" : "Sans,15");
+    if (svg) {
+        send_name(gnuplot, title);
+    }
+    fputs("\nset output '", gnuplot);
+    /* a string in which gnuplot takes nothing but quotes for special */
     for (const char *c = path; *c != '\0'; c++) {
         fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }
@@ -125,7 +142,7 @@ void plot_start(FILE *gnuplot, const char *path, int width, int height)
 static void send_page(FILE *gnuplot, const char *path, const struct curve *curves, int found,
                       const char *title)
 {
-    plot_start(gnuplot, path, 1080, 520);
+    plot_start(gnuplot, path, title, 1080, 520);
     fprintf(gnuplot,
             "set multiplot layout 1,2 title \"%s\\n%s\"\n"
             "set logscale x 2\nset logscale y 10\nset grid ytics xtics lt 1 lw 0.7 lc rgb "
@@ -154,7 +171,7 @@ static bool with_peers(const bench_result *results, int count)
 
 bool bench_plot_possible(const char *path, char *error, size_t size)
 {
-    if (!cli_can_create(path)) {
+    if (!array_file_can_write(path)) {
         snprintf(error, size, "--plot: cannot write \"%s\": no such directory, or not allowed",
                  path);
         return false;

@@ -12,8 +12,8 @@
 enum { PLOT_COLOURS = 8 };
 extern const char *const plot_colour[PLOT_COLOURS];
 
-/* "set terminal" and "set output" for path; size as "width,height" of an SVG. */
-void plot_start(FILE *gnuplot, const char *path, int width, int height);
+/* "set terminal" and "set output" for path; the size is that of an SVG, the title its <title>. */
+void plot_start(FILE *gnuplot, const char *path, const char *title, int width, int height);
 
 /* Draws a page of two rows of bars: the share of the ceiling of every implementation, and the
  * factor by which libattn is faster. The title is the page's. */

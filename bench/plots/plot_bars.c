@@ -6,121 +6,206 @@
 #include "plot.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Words that distinguish the problems stand below each group, the others in the title. */
-struct varied {
-    bool type, d, heads;
+/* The results as groups of `kinds` that follow each other, one group per problem. */
+struct bars {
+    const bench_result *results;
+    int count, kinds;
 };
 
-static struct varied varied_in(const bench_result *results, int count)
-{
-    struct varied v = {false, false, false};
-    const problem *first = results[0].problem;
-    for (int i = 1; i < count; i++) {
-        const problem *p = results[i].problem;
-        v.type |= p->dtype != first->dtype;
-        v.d |= p->d != first->d;
-        v.heads |= p->hq != first->hq || p->hkv != first->hkv;
-    }
-    return v;
-}
+/* ---- Words ----------------------------------------------------------------------------------- */
 
-/* "bf16 d=64 H=16/4 " of those words that vary, or that don't */
-static void print_words(FILE *gnuplot, const problem *p, struct varied v, bool which)
+enum { WORDS = 5, LENGTH = 48 };
+
+/* What a problem is called: type, head dim, heads, length, causal; "" where it has no such word. */
+static void name_problem(const problem *p, char word[WORDS][LENGTH])
 {
     static const char *const type[] = {
         [ATTN_F64] = "f64", [ATTN_F32] = "f32", [ATTN_F16] = "f16", [ATTN_BF16] = "bf16"};
-    if (v.type == which) {
-        fprintf(gnuplot, "%s ", type[p->dtype]);
-    }
-    if (v.d == which) {
-        fprintf(gnuplot, "d=%lld ", (long long)p->d);
-    }
-    if (v.heads == which) {
-        fprintf(gnuplot, p->hkv == p->hq ? "H=%lld " : "H=%lld/%lld ", (long long)p->hq,
-                (long long)p->hkv);
-    }
+    snprintf(word[0], LENGTH, "%s", type[p->dtype]);
+    snprintf(word[1], LENGTH, "d=%lld", (long long)p->d);
+    snprintf(word[2], LENGTH, p->hkv == p->hq ? "H=%lld" : "H=%lld/%lld", (long long)p->hq,
+             (long long)p->hkv);
+    snprintf(word[3], LENGTH, p->nk == p->nq ? "N=%lld" : "N=%lld/%lld", (long long)p->nq,
+             (long long)p->nk);
+    snprintf(word[4], LENGTH, "%s", p->causal ? "causal" : "");
 }
 
-static void print_label(FILE *gnuplot, const problem *p, struct varied v)
+/* Words that differ among the problems stand below each group, a line each, the others in the
+ * title. */
+static void find_varied(const struct bars *b, bool varied[WORDS])
 {
-    fputc('"', gnuplot);
-    print_words(gnuplot, p, v, true);
-    fprintf(gnuplot, p->nk == p->nq ? "N=%lld" : "N=%lld/%lld", (long long)p->nq, (long long)p->nk);
-    fprintf(gnuplot, "%s\"", p->causal ? " causal" : "");
+    char first[WORDS][LENGTH], word[WORDS][LENGTH];
+    name_problem(b->results[0].problem, first);
+    for (int i = 0; i < b->count; i++) {
+        name_problem(b->results[i].problem, word);
+        for (int w = 0; w < WORDS; w++) {
+            varied[w] |= strcmp(word[w], first[w]) != 0;
+        }
+    }
 }
 
-/* The share is of tile products where the machine has them and tiles take the type as it is. */
+static void print_words(FILE *gnuplot, const problem *p, const bool varied[WORDS], bool which,
+                        const char *separator)
+{
+    char word[WORDS][LENGTH];
+    name_problem(p, word);
+    const char *between = "";
+    for (int w = 0; w < WORDS; w++) {
+        if (varied[w] == which && word[w][0] != '\0') {
+            fprintf(gnuplot, "%s%s", between, word[w]);
+            between = separator;
+        }
+    }
+}
+
+/* Characters of the longest word below the groups, and the lines that they take. */
+static int label_width(const struct bars *b, const bool varied[WORDS], int *lines)
+{
+    char word[WORDS][LENGTH];
+    size_t longest = 0;
+    *lines = 0;
+    for (int w = 0; w < WORDS; w++) {
+        *lines += varied[w];
+    }
+    for (int i = 0; i < b->count; i++) {
+        name_problem(b->results[i].problem, word);
+        for (int w = 0; w < WORDS; w++) {
+            size_t length = varied[w] ? strlen(word[w]) : 0;
+            longest = length > longest ? length : longest;
+        }
+    }
+    return (int)longest;
+}
+
+/* ---- Shares ---------------------------------------------------------------------------------- */
+
+/* A type that tiles take as it is, on a processor that has them. */
+static bool is_of_tiles(const bench_result *r)
+{
+    return isfinite(r->amx_share) &&
+           (r->problem->dtype == ATTN_BF16 || r->problem->dtype == ATTN_F16);
+}
+
 static double share_of(const bench_result *r)
 {
-    bool tiles =
-        isfinite(r->amx_share) && (r->problem->dtype == ATTN_BF16 || r->problem->dtype == ATTN_F16);
-    return tiles ? r->amx_share : r->share;
+    return !r->measured ? (double)NAN : is_of_tiles(r) ? r->amx_share : r->share;
 }
 
-/* Implementations follow each other in groups of `kinds`; a missing number is a gap. */
-static void send_data(FILE *gnuplot, const bench_result *results, int count, int kinds)
+static const char *ceiling_of(const struct bars *b)
 {
-    struct varied v = varied_in(results, count);
+    int tiles = 0, all = 0;
+    for (int i = 0; i < b->count; i++) {
+        all += b->results[i].measured;
+        tiles += b->results[i].measured && is_of_tiles(&b->results[i]);
+    }
+    return b->results[0].device == ATTN_DEVICE_CUDA ? "a large product of matrices"
+           : tiles == all                           ? "products of AMX tiles"
+           : tiles > 0 ? "products of AMX tiles for bf16 and f16, else multiply-adds of vectors"
+                       : "multiply-adds of vectors";
+}
+
+/* Why something can exceed its ceiling; "" if nothing does. */
+static const char *why_above(const struct bars *b)
+{
+    const char *why = "";
+    for (int i = 0; i < b->count; i++) {
+        const bench_result *r = &b->results[i];
+        bool f32 = r->problem->dtype == ATTN_F32;
+        if (!(share_of(r) > 1)) {
+            continue;
+        }
+        if (f32 && r->device == ATTN_DEVICE_CUDA) {
+            return "Over 100 %: tensor cores on f32 split into parts of 16 bits; the ceiling is "
+                   "that of f32 units.";
+        }
+        if (f32 && isfinite(r->amx_share)) {
+            return "Over 100 %: AMX tiles on f32 split into parts of 16 bits; the ceiling is that "
+                   "of vectors.";
+        }
+        why = "Over 100 %: the ceiling is measured between the samples, and the clock changes.";
+    }
+    return why;
+}
+
+/* ---- The page -------------------------------------------------------------------------------- */
+
+/* Nobody's number is a gap. */
+static void send_data(FILE *gnuplot, const struct bars *b, const bool varied[WORDS])
+{
     fputs("set datafile missing 'nan'\n$data << EOD\n", gnuplot);
-    for (int at = 0; at < count; at += kinds) {
-        print_label(gnuplot, results[at].problem, v);
-        for (int i = 0; i < kinds; i++) {
-            const bench_result *r = &results[at + i];
-            fprintf(gnuplot, " %.4g %.4g", r->measured ? 100 * share_of(r) : (double)NAN,
-                    r->measured ? r->ratio : (double)NAN);
+    for (int at = 0; at < b->count; at += b->kinds) {
+        fputc('"', gnuplot);
+        print_words(gnuplot, b->results[at].problem, varied, true, "\\n");
+        fputc('"', gnuplot);
+        for (int i = 0; i < b->kinds; i++) {
+            const bench_result *r = &b->results[at + i];
+            fprintf(gnuplot, " %.4g %.4g", 100 * share_of(r), r->measured ? r->ratio : (double)NAN);
         }
         fputc('\n', gnuplot);
     }
     fputs("EOD\n", gnuplot);
 }
 
-static bool is_there(const bench_result *results, int count, int kinds, int i)
+static bool is_there(const struct bars *b, int kind)
 {
-    for (int at = i; at < count; at += kinds) {
-        if (results[at].measured) {
+    for (int at = kind; at < b->count; at += b->kinds) {
+        if (b->results[at].measured) {
             return true;
         }
     }
     return false;
 }
 
-static void send_bars(FILE *gnuplot, const bench_result *results, int count, int kinds, bool ratios)
+static void send_bars(FILE *gnuplot, const struct bars *b, bool ratios)
 {
     const char *separator = "plot ";
-    for (int i = ratios ? 1 : 0; i < kinds; i++) {
-        if (is_there(results, count, kinds, i)) {
+    for (int i = ratios ? 1 : 0; i < b->kinds; i++) {
+        if (is_there(b, i)) {
             fprintf(gnuplot, "%s$data using %d:xtic(1) lc rgb '%s' title \"%s%s\"", separator,
                     2 + 2 * i + ratios, plot_colour[i % PLOT_COLOURS], ratios ? "against " : "",
-                    results[i].implementation);
+                    b->results[i].implementation);
             separator = ", ";
         }
     }
     fputs(ratios ? ", 1 lc rgb '#475569' dt 2 notitle\n" : "\n", gnuplot);
 }
 
+static int more(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int count,
                const char *title)
 {
-    int kinds = 1;
-    while (kinds < count && results[kinds].problem == results[0].problem) {
-        kinds++;
+    struct bars b = {results, count, 1};
+    bool varied[WORDS] = {false};
+    int lines;
+    while (b.kinds < count && results[b.kinds].problem == results[0].problem) {
+        b.kinds++;
     }
-    plot_start(gnuplot, path, 300 + 55 * (count / kinds), 800);
-    send_data(gnuplot, results, count, kinds);
+    find_varied(&b, varied);
+    int width = more(10 * label_width(&b, varied, &lines) + 12, 14 * (b.kinds + 1));
+    plot_start(gnuplot, path, title, more(130 + width * (count / b.kinds), 760), 680 + 36 * lines);
+    send_data(gnuplot, &b, varied);
     fprintf(gnuplot, "set multiplot layout 2,1 title \"%s\\n", title);
-    print_words(gnuplot, results[0].problem, varied_in(results, count), false);
-    fputs("\"\nset style data histograms\nset style histogram clustered gap 1\nset style fill "
-          "solid 0.9 noborder\n"
-          "set grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset border 3\nset tics nomirror\nset xtics "
-          "rotate by -40\n"
-          "set key top left Left reverse horizontal\nset yrange [0:]\nset offsets 0, 0, graph "
-          "0.15, 0\n"
-          "set rmargin 16\nset ylabel '% of the ceiling measured in the same run'\n",
-          gnuplot);
-    send_bars(gnuplot, results, count, kinds, false);
-    fputs("set ylabel 'libattn is .. times as fast'\n", gnuplot);
-    send_bars(gnuplot, results, count, kinds, true);
+    print_words(gnuplot, results[0].problem, varied, false, " ");
+    fprintf(gnuplot,
+            "\"\nset style data histograms\nset style histogram clustered gap 1\n"
+            "set style fill solid 0.9 noborder\nset grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\n"
+            "set border 3\nset tics nomirror\nset xtics scale 0\n"
+            "set key top left Left reverse horizontal\nset yrange [0:]\n"
+            "set offsets 0, 0, graph 0.15, 0\nset lmargin 9\nset rmargin 2\nset bmargin %d\n",
+            lines + 1);
+    const char *why = why_above(&b);
+    fprintf(gnuplot,
+            "set title \"share of the ceiling: %s, in the same run%s%s\"\nset ylabel '%%'\n",
+            ceiling_of(&b), why[0] != '\0' ? "\\n" : "", why);
+    send_bars(gnuplot, &b, false);
+    fputs("set title 'how many times as fast libattn is'\nset ylabel 'times'\n", gnuplot);
+    send_bars(gnuplot, &b, true);
     fputs("unset multiplot\nunset output\n", gnuplot);
 }
