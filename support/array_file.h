@@ -57,9 +57,9 @@ typedef struct array_file_part {
     size_t bytes;
 } array_file_part;
 
-/* Writes the parts one after the other into a temporary file beside the target, syncs it, and renames
- * it to the target. A signal that ends the program meanwhile removes the temporary file. A FIFO or
- * device is written through. */
+/* Writes the parts one after the other into a temporary file beside the target, syncs it, and
+ * renames it to the target. A signal that ends the program meanwhile removes the temporary file. A
+ * FIFO or device is written through. */
 bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
                       size_t size);
 
