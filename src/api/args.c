@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include <string.h>
 
-/* Larger sizes cannot be meant: they would be uninitialised memory. */
+/* Larger sizes are refused as uninitialised memory. */
 static const uint64_t LARGEST = 1 << 16;
 
 static attn_status read_size(const void *from, const char *what, uint64_t *size)

@@ -145,8 +145,8 @@ void attn_context_destroy(attn_context *context)
     allocator.free(allocator.user, context, CONTEXT_BYTES);
 }
 
-/* The default context: the library's only global state. Created once; if that failed, tried again
- * at the next call. Once it is there no lock is taken: a child of fork() could find it held by a
+/* The default context: the library's only global state. Created once; after a failure the next call
+ * tries again. Once it is there no lock is taken: a child of fork() could find the lock held by a
  * thread that it does not have. */
 attn_status attn_context_get(attn_context *context, attn_context **actual)
 {

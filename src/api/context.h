@@ -1,5 +1,5 @@
 /*
- * context.h: what a context holds. Immutable after creation.
+ * context.h: the contents of a context. Immutable after creation.
  */
 #ifndef ATTN_API_CONTEXT_H
 #define ATTN_API_CONTEXT_H
@@ -21,7 +21,7 @@ struct attn_context {
 /* The context itself, or the default one for NULL. Errors: those of attn_context_create. */
 attn_status attn_context_get(attn_context *context, attn_context **actual);
 
-/* The machine as this call sees it. Errors: an executor without threads. */
+/* The machine as this call sees it. Error: an executor without threads. */
 attn_status attn_context_machine(const attn_context *context, attn_machine *machine);
 
 #endif

@@ -35,7 +35,7 @@ static attn_status check(const attn_dropout_mask_args *a, attn_dropout *dropout,
     attn_status status = attn_check_tensor("keep", t, 1 << ATTN_BOOL, true);
     if (status == ATTN_OK) {
         attn_host host;
-        attn_host_leave(&host); /* the threshold is rounded here */
+        attn_host_leave(&host); /* rounds the threshold */
         status = attn_dropout_init(dropout, a->dropout_p, a->dropout_seed, a->dropout_offset);
         attn_host_return(&host);
     }

@@ -1,6 +1,5 @@
 /*
- * workspace.h: where a call's scratch comes from: the caller, or one call of the context's
- * allocator.
+ * workspace.h: the source of a call's scratch: the caller, or one call of the context's allocator.
  */
 #ifndef ATTN_API_WORKSPACE_H
 #define ATTN_API_WORKSPACE_H
@@ -13,13 +12,13 @@ typedef struct attn_workspace {
     uint64_t bytes;
 } attn_workspace;
 
-/* `bytes` of scratch, of which 63 are for alignment: in `given`, which has given_bytes, or
- * allocated if it is NULL. Errors: workspace, out of memory. */
+/* Takes `bytes` of scratch, of which 63 are for alignment, from `given`, which has given_bytes;
+ * NULL: allocates them. Errors: workspace, out of memory. */
 attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, uint64_t bytes,
                                 void *given, uint64_t given_bytes);
 void attn_workspace_close(const attn_workspace *w, const attn_context *context);
 
-/* The first multiple of 64 from here on. */
+/* The first multiple of 64 at or behind p. */
 void *attn_align_up(void *address);
 
 #endif

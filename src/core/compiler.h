@@ -21,8 +21,8 @@
 #define ATTN_UNROLL
 #endif
 
-/* To the L2 cache. The empty statement: gcc 12 leaves out calls of functions that do nothing
- * else. */
+/* Prefetch to the L2 cache. The empty statement keeps it: gcc 12 leaves out calls of functions that
+ * do nothing else. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH(p)             \
     do {                             \
@@ -45,7 +45,7 @@
 #define ATTN_PRINTF(string, first)
 #endif
 
-/* ATTN_CORE: a function of core/ that kernels on a GPU use as well. */
+/* ATTN_CORE: a function of core/ for the CPU and for kernels on a GPU. */
 #if defined(__CUDACC__)
 #define ATTN_CORE static inline __host__ __device__
 #define ATTN_RESTRICT __restrict__

@@ -1,7 +1,7 @@
 /*
- * dropout.h: which positions dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j),
- * nothing else. C and CUDA. The vectorised form of the same numbers is in
- * cpu/ukernel/body/body_grad.h.
+ * dropout.h: the positions that dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j),
+ * nothing else. C and CUDA. cpu/ukernel/body/body_grad.h has the vectorised form of the same
+ * numbers.
  */
 #ifndef ATTN_CORE_DROPOUT_H
 #define ATTN_CORE_DROPOUT_H
@@ -22,7 +22,7 @@ typedef struct attn_dropout {
     uint32_t key[2];
     uint32_t last; /* words up to this one drop */
     uint64_t offset;
-    double scale; /* of what is kept: 1 / (1 - p); 0 if nothing is */
+    double scale; /* factor of kept values: 1 / (1 - p); 0 if none is kept */
 } attn_dropout;
 
 /* p in [0, 1]; off where p 2^32 rounds to 0. */

@@ -1,6 +1,6 @@
 /*
- * error.c: status names and the sentence behind attn_last_error(). The sentence is this thread's
- * only hidden state.
+ * error.c: status names and the sentence behind attn_last_error(), which is this thread's only
+ * hidden state.
  */
 #include "core/error.h"
 #include <stdarg.h>

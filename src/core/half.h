@@ -1,8 +1,8 @@
 /*
  * half.h: the bits of binary16 and bfloat16, and one element of any type as float or double.
  *
- * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included, so that
- * a result does not depend on which of the two converted it.
+ * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included. So a
+ * result does not depend on which of the two converted it.
  */
 #ifndef ATTN_CORE_HALF_H
 #define ATTN_CORE_HALF_H
@@ -67,7 +67,7 @@ static inline uint16_t attn_f32_to_f16(float x)
     return (uint16_t)(sign | ((mag - (112u << 23) + 0xfffu + ((mag >> 13) & 1u)) >> 13));
 }
 
-/* Bytes of an element of a floating type: attn_dtype_size where it is asked for every row. */
+/* Bytes of an element of a floating type: attn_dtype_size for loops over rows. */
 static inline int64_t attn_element_size(int32_t dtype)
 {
     return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : 2;
@@ -88,10 +88,10 @@ static inline double attn_element_to_f64(const void *p, int32_t dtype)
     }
 }
 
-/* The float that rounds to 16 bits as x does: cut off, with its last bit set if anything was
- * lost, so that what is not halfway between two of them does not become so (Boldo and Melquiond,
- * "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd",
- * 2008). */
+/* Rounds x to a float that rounds to 16 bits as x does: cut off, with its last bit set if anything
+ * was lost. So a value that is not halfway between two of them does not become so (Boldo and
+ * Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
+ * odd", 2008). */
 static inline float attn_f64_to_f32_odd(double x)
 {
     float f = (float)x;
@@ -103,7 +103,7 @@ static inline float attn_f64_to_f32_odd(double x)
     return attn_bits_to_f32(bits | 1u);
 }
 
-/* One element from double, rounded once. */
+/* Stores one element from double, rounded once. */
 static inline void attn_element_from_f64(void *p, int32_t dtype, double x)
 {
     switch (dtype) {

@@ -2,9 +2,9 @@
  * schedule.h: work item <-> (sequence, KV head, block of rows).
  *
  * The rows of a KV head are its queries with the heads of the group folded in, query-major: row r
- * is query r / group of head r % group, so a GQA group shares one pass over K and V, and
- * neighbouring rows see nearly the same keys. An item is a block of `block_rows` of them. No result
- * depends on how rows are cut into items or which thread runs them.
+ * is query r / group of head r % group. So a GQA group shares one pass over K and V, and
+ * neighbouring rows see nearly the same keys. An item is a block of `block_rows` rows. No result
+ * depends on the cut into items or on the threads that run them.
  */
 #ifndef ATTN_CORE_SCHEDULE_H
 #define ATTN_CORE_SCHEDULE_H

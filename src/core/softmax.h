@@ -1,9 +1,8 @@
 /*
  * softmax.h: the end of a row's softmax. The kernels hand over the largest score `max` of the row,
- * l = sum exp(s - max) and OT = sum exp(s - max) v; here is what O's divisor and the LSE are, with
- * an attention sink (-inf: none) as one more score whose value row is 0. In double, once per row.
- * Called by cpu/forward/forward.c; not here: the running update, which is the kernels' business
- * (cpu/ukernel/table.h).
+ * l = sum exp(s - max) and OT = sum exp(s - max) v. O's divisor and the LSE follow here, with an
+ * attention sink (-inf: none) as one more score whose value row is 0. In double, once per row. Not
+ * here: the running update, which belongs to the kernels (cpu/ukernel/table.h).
  */
 #ifndef ATTN_CORE_SOFTMAX_H
 #define ATTN_CORE_SOFTMAX_H
@@ -16,8 +15,8 @@ typedef struct attn_row_end {
     double far;     /* 0, or O = OT / far / divisor, to be computed in double */
 } attn_row_end;
 
-/* exp(a - b), with what the difference loses when it is rounded (Knuth's exact sum), since a - b
- * may be much larger than the scores by which the error of O is bounded. */
+/* exp(a - b), with the rounding error of the difference (Knuth's exact sum), since a - b may be
+ * much larger than the scores by which the error of O is bounded. */
 ATTN_CORE double attn_exp_difference(double a, double b)
 {
     double d = a - b, back = d - a;

@@ -1,11 +1,10 @@
 /*
- * tensor.c: validation of one tensor on its own, and its normal form. Called by problem.c,
- * gradients.c and api/.
+ * tensor.c: validation of one tensor on its own, and its normal form.
  */
 #include "core/error.h"
 #include "core/problem.h"
 
-/* The bytes spanned by the view, in both directions, must fit in an int64. */
+/* The byte offsets that the view spans, in both directions, must fit in an int64. */
 static attn_status check_span(const char *name, const attn_tensor *t)
 {
     int64_t up = 0, down = 0, size = (int64_t)attn_dtype_size(t->dtype), bytes;

@@ -1,6 +1,6 @@
 /*
  * prefetch.h: a row of a tensor towards the second-level cache, for the loops of both passes, which
- * know what they pack next. Not for panels, which are there already (attn_ahead in table.h).
+ * know the rows to pack next. Not for panels, which lie there already (attn_ahead in table.h).
  */
 #ifndef ATTN_CPU_PREFETCH_H
 #define ATTN_CPU_PREFETCH_H
@@ -9,7 +9,7 @@
 #include "core/half.h"
 #include "cpu/ukernel/table.h"
 
-/* Columns 0 .. cols-1 of row i. */
+/* Prefetches columns 0 .. cols-1 of row i. */
 static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t cols)
 {
     const int64_t size = attn_element_size(rows->dtype);

@@ -1,5 +1,5 @@
 /*
- * scores.c: see scores.h. Everything here is per lane or per tile; loops over elements are the
+ * scores.c: see scores.h. The code here is per lane or per tile; loops over elements are the
  * kernels'.
  */
 #include "cpu/scores.h"

@@ -1,8 +1,7 @@
 /*
  * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The
- * step between qk and the softmax, the same in the forward (cpu/forward/forward.c) and in the
- * backward pass (cpu/backward/backward.c). Not here: the arithmetic (table.h: score, mask, bias),
- * what a mask is (core/mask.h).
+ * step between qk and the softmax, alike in the forward and in the backward pass. Not here: the
+ * arithmetic (table.h: score, mask, bias) and the geometry of masks (core/mask.h).
  */
 #ifndef ATTN_CPU_SCORES_H
 #define ATTN_CPU_SCORES_H
@@ -14,14 +13,14 @@
 /* How scores are computed: part of a plan. */
 typedef struct attn_score_plan {
     bool step;       /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
-    double factor;   /* of Q when packed: the sign of the scale, or 0 */
+    double factor;   /* factor of Q when packed: the sign of the scale, or 0 */
     double scale;    /* of the scores in the score step, > 0 */
     double exponent; /* c of the softmax: probabilities are 2^((score - maximum) c) */
 } attn_score_plan;
 
 attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk);
 
-/* The rows that an item works on, and room for what a tile needs. Row r is query r / fold of head
+/* The rows that an item works on, and room for a tile's arrays. Row r is query r / fold of head
  * first_head + r % fold: the heads of a group are folded in. */
 typedef struct attn_score_run {
     const attn_problem *p;
@@ -64,16 +63,16 @@ static inline lane_row attn_score_next(const attn_score_run *r, lane_row row)
                                                   : (lane_row){row.query + 1, r->first_head};
 }
 
-/* The mask of rows first .. first + lanes - 1. */
+/* Makes the mask of rows first .. first + lanes - 1. */
 attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
 
-/* The scores of those rows and keys.lo .. keys.hi-1, in place of the products s[key][strip]; -inf
- * where masked. */
+/* Computes the scores of those rows and keys.lo .. keys.hi-1, in place of the products
+ * s[key][strip]; -inf where masked. */
 void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes,
                          attn_interval keys, attn_tile kind);
 
-/* Z of C11 for those rows and n keys from first_key on, into the tile or, with `times`, multiplied
- * into P from its key `done` on. */
+/* Writes Z of C11 for those rows and n keys from first_key on into the tile; with `times`,
+ * multiplies it into P from its key `done` on. */
 void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first,
                      int64_t first_key, int64_t n, bool times);
 

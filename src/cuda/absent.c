@@ -1,5 +1,5 @@
 /*
- * absent.c: in place of the rest of this folder in a build without GPU kernels.
+ * absent.c: stands in for the rest of this folder in a build without GPU kernels.
  */
 #include "core/error.h"
 #include "cuda/cuda.h"

@@ -1,5 +1,5 @@
 /*
- * context.c: a GPU and its kernels, loaded once. Called by api/context.c.
+ * context.c: a GPU and its kernels, loaded once.
  */
 #include "core/error.h"
 #include "cuda/forward/forward.h"

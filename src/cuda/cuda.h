@@ -13,10 +13,10 @@ typedef struct attn_cuda attn_cuda;
 attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator);
 void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator);
 
-/* The GPU's name and what it can do, one line. */
+/* The GPU's name and features, one line. */
 const char *attn_cuda_name(const attn_cuda *cuda);
 
-/* Where the work goes, and scratch in the GPU's memory, aligned to 64; NULL = do without. */
+/* The stream of the work, and scratch in the GPU's memory, aligned to 64; NULL = none. */
 typedef struct attn_cuda_call {
     void *stream, *workspace;
     uint64_t workspace_bytes; /* before aligning */

@@ -12,7 +12,7 @@
 enum { OLDEST = 12000 }; /* cuLibraryLoadData, cuTensorMapEncodeTiled */
 
 static attn_driver table;
-static char failure[160]; /* why there is no table; "" if there is one */
+static char failure[160]; /* reason why there is no table; "" if there is one */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool find_entries(void *library)

@@ -74,7 +74,7 @@ typedef struct attn_driver {
  * GPU). */
 attn_status attn_driver_get(const attn_driver **driver);
 
-/* A driver's answer as a status; `what` = what was tried, for the sentence. */
+/* A driver's answer as a status; `what` = the attempt, for the sentence. */
 attn_status attn_driver_check(const attn_driver *driver, cu_result result, const char *what);
 
 #endif

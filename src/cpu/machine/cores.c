@@ -1,7 +1,6 @@
 /*
- * cores.c: see cores.h. A container with a quota sees all cores of its machine: a thread on each of
- * them would use up the quota early in each period, and then all sleep until it ends. Called once
- * per context; no memory, no streams.
+ * cores.c: see cores.h. A container with a quota sees all cores of its machine. A thread on each of
+ * them would use up the quota early in each period, and then all would sleep until it ends.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/cores.h"
@@ -16,7 +15,7 @@
 
 enum { FILE_BYTES = 4096 };
 
-/* The beginning of a file as a string, "" if there is none. */
+/* Reads the beginning of a file as a string, "" without such a file. */
 static void read_file(char *text, const char *path)
 {
     ssize_t n = 0;

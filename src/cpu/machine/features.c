@@ -1,6 +1,6 @@
 /*
  * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the
- * operating system. Called once per context; keeps nothing.
+ * operating system. Keeps nothing.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/features.h"

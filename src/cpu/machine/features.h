@@ -1,5 +1,5 @@
 /*
- * features.h: what this CPU can do, as bundles that match the kernel tables, and the sizes of its
+ * features.h: features of this CPU, as bundles that match the kernel tables, and the sizes of its
  * caches.
  */
 #ifndef ATTN_CPU_FEATURES_H
@@ -19,10 +19,10 @@ enum {
 
 uint32_t attn_cpu_features(void);
 
-/* Tile products tried on this machine, which must have them (ukernel/amx_works.c). */
+/* Tries tile products on this machine, which must have them (ukernel/amx/amx_works.c). */
 bool attn_amx_works(void);
 
-/* "avx2 avx512" and so on: the bundles of a feature mask, static. */
+/* The bundles of a feature mask, "avx2 avx512" and so on, static. */
 const char *attn_cpu_feature_names(uint32_t features);
 
 typedef struct attn_caches {

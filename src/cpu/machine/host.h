@@ -1,8 +1,8 @@
 /*
- * host.h: what belongs to the thread that runs our tasks and must come back as it was: its
- * floating-point environment (rounding mode, flush-to-zero, flags) and errno, which exp and log may
- * set. In between the default environment holds, so that results do not depend on what a host, or
- * one of its threads, has set. Around plans, which round scales, and around each task. It must be
+ * host.h: the state of a thread that runs our tasks, which must come back as it was: its
+ * floating-point environment (rounding mode, flush-to-zero, flags), and errno, which exp and log
+ * may set. In between the default environment holds, so results do not depend on the settings of a
+ * host or of one of its threads. It encloses plans, which round scales, and each task. It must be
  * cheap, and fenv.h on x86-64 is not: it saves the x87 unit, which nothing here uses.
  */
 #ifndef ATTN_CPU_HOST_H
@@ -37,7 +37,7 @@ static inline void attn_host_leave(attn_host *h)
     ATTN_FP_SAVE(&h->fp);
 }
 
-/* Between the two: results below the smallest normal number become 0, or not. */
+/* Between the two calls results below the smallest normal number become 0, or stay. */
 static inline void attn_host_flush(bool on)
 {
     ATTN_FP_FLUSH(on);

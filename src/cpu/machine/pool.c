@@ -1,7 +1,7 @@
 /*
- * pool.c: one job at a time; its tasks are handed out through an atomic counter, to the caller and
- * to workers that spin briefly for the next job and then sleep. No lock is held while a task runs.
- * A child of fork() has none of the parent's threads and starts its own.
+ * pool.c: one job at a time. An atomic counter hands its tasks out to the caller and to workers
+ * that spin briefly for the next job and then sleep. No lock is held while a task runs. A child of
+ * fork() has none of the parent's threads and starts its own.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/pool.h"
@@ -31,8 +31,8 @@ typedef struct worker {
 struct attn_pool {
     int32_t threads;
     int32_t started; /* workers that run */
-    pid_t process;   /* whose threads they are; 0 = not started */
-    /* the process that runs a job, 0 = none: a child of fork() finds its parent's, not its own */
+    pid_t process;   /* owner of the threads; 0 = not started */
+    /* the process that runs a job, 0 = none: a child of fork() finds its parent's here */
     _Atomic pid_t busy;
     pthread_mutex_t mutex; /* for sleeping and waking only */
     pthread_cond_t wake;
@@ -161,7 +161,8 @@ int32_t attn_pool_threads(void *user)
     return ((attn_pool *)user)->threads;
 }
 
-/* With the pool taken: publish the job, take part, wait until every worker that joined has left. */
+/* With the pool taken: publishes the job, takes part, and waits until every worker that joined has
+ * left. */
 static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, int32_t), void *arg)
 {
     if (pool->process != atomic_load(&pool->busy)) {
@@ -171,7 +172,7 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
     atomic_store(&pool->next, 0);
     announce(pool); /* odd: running */
     run_tasks(pool, 0);
-    atomic_fetch_add(&pool->generation, 1); /* even: nobody joins any more */
+    atomic_fetch_add(&pool->generation, 1); /* even: no worker can join any more */
     while (atomic_load(&pool->inside) != 0) {
         RELAX();
     }

@@ -1,6 +1,6 @@
 /*
- * pool.h: the default executor, a pool of threads behind one parallel loop. Used when the caller
- * hands no executor in.
+ * pool.h: the default executor, a pool of threads behind one parallel loop, for calls without an
+ * executor of the caller's.
  */
 #ifndef ATTN_CPU_POOL_H
 #define ATTN_CPU_POOL_H

@@ -14,11 +14,11 @@ typedef struct attn_isa {
     const attn_ukernel *bf16x3;  /* f32 with fewer bits where that is faster */
 } attn_isa;
 
-/* The instruction sets of this build, worst first; *count of them. */
+/* The instruction sets of this build, worst first; *count = their number. */
 const attn_isa *attn_isas(int *count);
 
-/* The best whose needs the features meet; cap (may be NULL or "") = the best allowed. NULL if the
- * cap names nothing that this build and machine have. */
+/* The best set whose needs the features meet; cap (may be NULL or "") = the best one allowed. NULL
+ * if this build or machine lacks the cap. */
 const attn_isa *attn_select(uint32_t features, const char *cap);
 
 #endif
