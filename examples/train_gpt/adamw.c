@@ -34,7 +34,7 @@ static double norm_of(const real *x, int64_t count)
     return sqrt(sum);
 }
 
-/* What a step is for all parameters. */
+/* One step's numbers, shared by all parameters. */
 struct rule {
     real clip, unbias1, unbias2, rate;
 };

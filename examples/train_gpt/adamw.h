@@ -15,7 +15,7 @@ typedef struct adamw {
 adamw adamw_new(int64_t count);
 void adamw_free(adamw *o);
 
-/* Step number `step`, from 1. Returns the gradient's norm before clipping. */
+/* Takes step number `step`, from 1. Returns the gradient's norm before clipping. */
 double adamw_step(adamw *o, model *m, int64_t step, double rate);
 
 /* Warm-up over a twentieth of all steps, then half a cosine from `highest` down to a tenth of it.

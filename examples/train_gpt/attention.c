@@ -46,7 +46,7 @@ uint64_t attention_bytes(const attention *a)
     return (uint64_t)a->layers * kept_bytes(a->kind, a->most) + a->scratch_bytes;
 }
 
-/* Makes room; what was there is lost. */
+/* Makes room; old contents are lost. */
 static void reserve(attention *a, uint64_t bytes)
 {
     if (bytes > a->scratch_bytes) {
@@ -159,7 +159,7 @@ static standard_head head_of(const attention *a, const real *probabilities, atte
     };
 }
 
-/* Where head n begins in rows of o. */
+/* The place of head n in rows of o. */
 static int64_t out_at(attention_shape s, int n)
 {
     return ((int64_t)(n / s.heads) * s.length * s.heads + n % s.heads) * s.dim;

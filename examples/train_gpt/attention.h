@@ -1,8 +1,8 @@
 /*
- * attention.h: causal self-attention of the training example, in two ways that can be exchanged:
- * libattn, which stores one number (the log-sum-exp) per row between the passes, and standard
- * attention, which stores the matrix of probabilities of every head. Both take the same rows and
- * the same dropout.
+ * attention.h: causal self-attention of the training example, in two exchangeable ways: libattn,
+ * which stores one number (the log-sum-exp) per row between the passes, and standard attention,
+ * which stores the matrix of probabilities of every head. Both take the same rows and the same
+ * dropout.
  */
 #ifndef TRAIN_GPT_ATTENTION_H
 #define TRAIN_GPT_ATTENTION_H
@@ -15,12 +15,12 @@ enum attention_kind { ATTENTION_LIBATTN, ATTENTION_STANDARD };
 
 extern const char *const attention_kind_name[2];
 
-/* Of the rows of qkv: [batch][length][q, k, v][heads][dim]. */
+/* The shape of the rows of qkv: [batch][length][q, k, v][heads][dim]. */
 typedef struct attention_shape {
     int batch, length, heads, dim;
 } attention_shape;
 
-/* Dropout of one call; p = 0: none. offset: a different one for each call, batch * heads apart. */
+/* Dropout of one call; p = 0: none. Each call has an offset of its own, batch * heads apart. */
 typedef struct attention_dropout {
     double p;
     uint64_t seed, offset;
@@ -34,21 +34,22 @@ typedef struct attention {
     real **kept; /* [layers], from forward to backward: the log-sum-exp, or the probabilities */
     void *scratch;
     uint64_t scratch_bytes;
-    double seconds; /* spent in both passes so far */
+    double seconds; /* seconds of both passes so far */
 } attention;
 
-/* Ends the program if there is no memory. */
+/* Ends the program without memory. */
 attention *attention_new(enum attention_kind kind, int layers, attention_shape most);
 void attention_delete(attention *a);
 
 /* All bytes that attention has allocated. */
 uint64_t attention_bytes(const attention *a);
 
-/* o: [batch][length][heads][dim]. layer: whose `kept` to fill, and to use in the backward pass. */
+/* Forward pass. o: [batch][length][heads][dim]. layer: whose `kept` to fill; the backward pass uses
+ * it. */
 void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
                        const real *qkv, real *o);
 
-/* d_qkv in the layout of qkv; all of it is written. */
+/* Backward pass. d_qkv has the layout of qkv; all of it is written. */
 void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
                         const real *qkv, const real *o, const real *d_o, real *d_qkv);
 

@@ -1,7 +1,7 @@
 /*
  * checkpoint.c: see checkpoint.h. The file: header; parameters; both moments; losses of the steps
- * done; validation losses; FNV-1a hash of all that. Numbers as this machine has them in memory: a
- * checkpoint is not for another one.
+ * done; validation losses; FNV-1a hash of all that. Numbers are as this machine has them in memory,
+ * so a checkpoint is for this kind of machine.
  */
 #include "checkpoint.h"
 
@@ -33,7 +33,7 @@ typedef struct piece {
     size_t bytes;
 } piece;
 
-/* What follows the header of a run that has done `step` steps. */
+/* The part behind the header, of a run that has done `step` steps. */
 static void pieces_of(const trainer *t, int64_t step, piece pieces[PIECES])
 {
     size_t reals = (size_t)t->model->count * sizeof(real), steps = (size_t)step;
@@ -72,7 +72,7 @@ static void write_all(FILE *file, const trainer *t)
     fwrite(&hash, sizeof hash, 1, file);
 }
 
-/* The new name, too, has to survive the machine's stopping. */
+/* The new name, too, must survive the end of the machine. */
 static void sync_directory(const char *path)
 {
     const char *slash = strrchr(path, '/');

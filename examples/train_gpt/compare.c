@@ -1,5 +1,5 @@
 /*
- * compare.c: see compare.h: the training runs, and the report of both tables as JSON.
+ * compare.c: see compare.h. The training runs, and the report of both tables as JSON.
  */
 #include "compare.h"
 

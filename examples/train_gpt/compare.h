@@ -10,9 +10,9 @@
 #include "text.h"
 
 /* Trains three models from the same seed in step: with libattn, with standard attention, and with
- * standard attention and initial weights that are one rounding off, which tells how far rounding
- * alone drives losses apart. Then times one forward and backward pass of attention alone by
- * context. A table on out for each; with o->json a JSON object on stdout. */
+ * standard attention and initial weights moved by one rounding, which shows how far rounding alone
+ * drives losses apart. Then times one forward and backward pass of attention alone by context.
+ * Prints a table on out for each; with o->json a JSON object on stdout. */
 void compare(const options *o, const text *from, FILE *out);
 
 /* compare_contexts.c: the second table. */
@@ -20,10 +20,10 @@ enum { MAX_CONTEXTS = 8 };
 
 typedef struct context_row {
     int length;
-    double seconds[2], bytes[2]; /* by attention_kind; seconds < 0: not run, for want of memory */
+    double seconds[2], bytes[2]; /* by attention_kind; seconds < 0: not run, out of memory */
 } context_row;
 
-/* Fills rows for 256, 512 .. 16384 positions, prints each; returns how many. */
+/* Fills rows for 256, 512 .. 16384 positions and prints each. Returns their number. */
 int compare_contexts(const options *o, context_row rows[MAX_CONTEXTS], FILE *out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * compare_contexts.c: attention alone, forward and backward, one sequence with the model's heads,
- * as its length grows. The two ways take turns, and the least time of each counts.
+ * at growing length. The two ways take turns, and the least time of each counts.
  */
 #include "compare.h"
 
@@ -38,7 +38,7 @@ static double time_both_passes(attention *a, const struct rows *r)
     return seconds_now() - start;
 }
 
-/* What standard attention will want, for all heads, and one scratch for each thread. */
+/* Bytes that standard attention needs for all heads, and one scratch for each thread. */
 static bool has_memory_for(attention_shape s)
 {
     double square = (double)s.length * s.length * sizeof(real);

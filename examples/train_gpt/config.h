@@ -1,7 +1,7 @@
 /*
- * config.h: what a training run is: two runs of the same configuration on the same text give the
- * same bits. Kept in the checkpoint. The table of its fields serves the command line (options.c)
- * and the checkpoint's comparison.
+ * config.h: the configuration of a training run. Two runs of the same configuration on the same
+ * text give the same bits. The checkpoint keeps it. The table of its fields serves the command line
+ * (options.c) and the checkpoint's comparison.
  */
 #ifndef TRAIN_GPT_CONFIG_H
 #define TRAIN_GPT_CONFIG_H
@@ -20,7 +20,7 @@ typedef struct config_field {
     const char *name; /* of the option */
     size_t offset;
     double least, most;
-    char *type; /* of its value, for the help: 'N' counts, 'X' real numbers */
+    char *type; /* the value's word in the help: 'N' counts, 'X' real numbers */
     const char *help;
 } config_field;
 
@@ -30,13 +30,13 @@ extern const config config_default;
 
 double config_value(const config *c, const config_field *field);
 
-/* Sets the field from text; ends the program if that is not a number in range. */
+/* Sets the field from text. Ends the program if that is not a number in range. */
 void config_set(config *c, const config_field *field, const char *text);
 
-/* Ends the program if fields do not fit each other. */
+/* Ends the program if fields contradict each other. */
 void config_check(const config *c);
 
-/* The first field in which they differ as "--width=128", of a, into text; NULL if they are
+/* Writes the first field in which they differ into text, as "--width=128" of a. NULL if they are
  * equal. */
 const char *config_difference(const config *a, const config *b, char text[64]);
 

@@ -1,5 +1,5 @@
 /*
- * fail.h: how this program says that it cannot go on: one line on stderr and an exit status.
+ * fail.h: the end of the program on an error: one line on stderr and an exit status.
  */
 #ifndef TRAIN_GPT_FAIL_H
 #define TRAIN_GPT_FAIL_H
@@ -8,11 +8,11 @@
 
 enum { EXIT_INPUT = 2, EXIT_INTERNAL = 3 }; /* bad usage or input; anything else */
 
-/* "train_gpt: sentence", then exit(status). */
+/* Prints "train_gpt: sentence" and exits with status. */
 _Noreturn void fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Zeroed memory for `count` things of `size` bytes, on a cache line of its own; ends the program if
- * there is none. */
+/* Zeroed memory for `count` things of `size` bytes, on a cache line of its own. Ends the program
+ * without memory. */
 void *allocate(size_t count, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, it keeps
+ * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, and keeps
  * no cache of keys.
  */
 #include "generate.h"

@@ -10,7 +10,7 @@
 
 enum {
     COLUMNS = 16, /* of a matrix, that one thread sums over all rows */
-    /* of an array, that one thread maps: with a fixed start, or else bits depended on the
+    /* elements of an array that one thread maps; a fixed start keeps bits independent of the
      * threads */
     CHUNK = 4096
 };
@@ -168,7 +168,7 @@ void gelu_backward(int64_t count, const real *x, real *d)
 
 /* ---- Loss ------------------------------------------------------------------------------------ */
 
-/* Turns a row of logits into probabilities; returns -ln of the target's. */
+/* Turns a row of logits into probabilities. Returns -ln of the target's. */
 static double softmax_loss(real *logits, int target)
 {
     real most = logits[0], sum = 0;

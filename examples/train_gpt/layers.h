@@ -1,8 +1,8 @@
 /*
- * layers.h: what a transformer has beside attention, each with its backward pass. Matrices are
+ * layers.h: the layers of a transformer beside attention, each with its backward pass. Matrices are
  * row-major, a row per position; "d_x" is the gradient of the loss by x. Gradients of weights are
- * added to, those of inputs written, unless it says otherwise. Every element is one thread's,
- * summed in a fixed order: the same bits for any number of threads.
+ * added to, those of inputs written, unless stated otherwise. Every element is one thread's, summed
+ * in a fixed order: the same bits for any number of threads.
  */
 #ifndef TRAIN_GPT_LAYERS_H
 #define TRAIN_GPT_LAYERS_H
@@ -19,8 +19,8 @@ void embed_forward(int rows, int length, int width, const uint8_t *tokens, const
 void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out,
                     real *d_token, real *d_position);
 
-/* LayerNorm. stats[r] = the row's mean and 1 / its deviation, which the backward pass wants. d_x is
- * added to: x is a residual stream, that goes on past the norm. */
+/* LayerNorm. stats[r] = the row's mean and 1 / its deviation, for the backward pass. d_x is added
+ * to: x is a residual stream that goes on past the norm. */
 void norm_forward(int rows, int width, const real *x, const real *gain, const real *bias, real *out,
                   real (*stats)[2]);
 void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2],
@@ -32,12 +32,12 @@ void linear_forward_add(int rows, int in, int out, const real *x, const real *w,
 void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y,
                      real *d_x, real *d_w);
 
-/* GELU in its tanh form; backward turns d, which holds d_out, into d_x. */
+/* GELU in its tanh form. The backward pass turns d, which holds d_out, into d_x. */
 void gelu_forward(int64_t count, const real *x, real *out);
 void gelu_backward(int64_t count, const real *x, real *d);
 
-/* The mean over rows of -ln softmax(logits)[target], in nats, and each row's in losses. Logits
- * become the mean's gradient by them. */
+/* Returns the mean over rows of -ln softmax(logits)[target], in nats, with each row's in losses.
+ * Logits become the gradient of the mean by them. */
 double cross_entropy(int rows, const uint8_t *targets, real *logits, double *losses);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward. What
- * it can be told stands in options.c, what came out in docs/training.md.
+ * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward.
+ * options.c has its options, docs/training.md its results.
  */
 #include <errno.h>
 #include <stdlib.h>

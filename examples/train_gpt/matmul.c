@@ -1,8 +1,8 @@
 /*
  * matmul.c: a blocked product that the compiler vectorises. B is packed into panels of COLUMNS
  * columns, A into strips of ROWS rows; the kernel keeps a ROWS x COLUMNS corner of C in registers.
- * Not the library's own products, on purpose: both ways of attention get the same plain arithmetic
- * around them.
+ * Apart from the library's products on purpose: both ways of attention get the same plain
+ * arithmetic around them.
  */
 #include "matmul.h"
 
@@ -43,7 +43,7 @@ static void kernel(int k, const real *restrict strip, const real *restrict panel
 {
     real s[ROWS][COLUMNS] = {{0}};
     for (int p = 0; p < k; p++) {
-#pragma GCC unroll 6 /* ROWS: or else the sums do not stay in registers */
+#pragma GCC unroll 6 /* ROWS: so few that the sums stay in registers */
         for (int i = 0; i < ROWS; i++) {
 #pragma omp simd
             for (int j = 0; j < COLUMNS; j++) {

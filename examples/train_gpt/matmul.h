@@ -16,7 +16,7 @@ typedef struct matrix {
     ptrdiff_t row, column;
 } matrix;
 
-/* A row-major matrix. Inputs are const by contract: matmul writes to c alone. */
+/* A row-major matrix. matmul writes to c alone; inputs are never written. */
 static inline matrix matrix_rows(const real *data, ptrdiff_t row)
 {
     return (matrix){(real *)data, row, 1};

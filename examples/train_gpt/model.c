@@ -19,7 +19,7 @@ static void add_tensor(model *m, int64_t count, double deviation, double start, 
     m->count += count;
 }
 
-/* Products keep the size of what they multiply, about; less where 2 * layers of them add up in the
+/* Products keep about the size of their inputs; less where 2 * layers of them add up in the
  * residual stream. */
 static void lay_out_parameters(model *m)
 {
@@ -65,7 +65,7 @@ static real *block_part(const model *m, real *of, int layer, int which)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* The next `count` numbers at *free; with memory = NULL only counts them. */
+/* Takes the next `count` numbers at *free; with memory = NULL only counts them. */
 static real *take(real *memory, int64_t *used, int64_t count)
 {
     real *taken = memory == NULL ? NULL : memory + *used;
@@ -189,7 +189,7 @@ void model_forward(model *m, tokens t, attention_dropout dropout)
            false);
 }
 
-/* d_stream: from the gradient by the block's output to that by its input. */
+/* d_stream: from the gradient by the block's output to the gradient by its input. */
 static void block_backward(model *m, int layer, attention_shape shape, attention_dropout dropout)
 {
     block_state *b = &m->blocks[layer];

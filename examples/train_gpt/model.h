@@ -1,8 +1,8 @@
 /*
  * model.h: a GPT: embedding of bytes and positions, `layers` blocks x += attention(norm(x)), x +=
  * mlp(norm(x)), a norm, and the product with the embedding again for the logits (Radford et al.
- * 2019, without biases in the products). All parameters are one array, which is what the optimiser
- * and the checkpoint see; so are all gradients.
+ * 2019, without biases in the products). All parameters are one array, for the optimiser and the
+ * checkpoint; so are all gradients.
  */
 #ifndef TRAIN_GPT_MODEL_H
 #define TRAIN_GPT_MODEL_H
@@ -18,14 +18,14 @@ typedef struct tensor {
     int64_t at, count;
     double deviation; /* of its initial values N(0, deviation^2); 0: all are `start` */
     double start;
-    bool decays; /* takes part in weight decay: matrices do */
+    bool decays; /* takes part in weight decay, as matrices do */
 } tensor;
 
 /* Tensors 0 to 3, then eight of each block. */
 enum { TOKEN, POSITION, LAST_GAIN, LAST_BIAS, BLOCK_TENSORS };
 enum { GAIN_1, BIAS_1, QKV, PROJECT, GAIN_2, BIAS_2, UP, DOWN, PER_BLOCK };
 
-/* What a block keeps for the backward pass, a row per position. */
+/* The part of a block that the backward pass needs, a row per position. */
 typedef struct block_state {
     real *in;      /* the residual stream before attention */
     real *normed1; /* and its norm */
@@ -51,10 +51,10 @@ typedef struct model {
     double *losses; /* of each position */
     /* scratch of the backward pass: rows of width, width, 4 width */
     real *d_stream, *d_narrow, *d_wide;
-    real *memory; /* that all these are parts of */
+    real *memory; /* the memory of all these */
 } model;
 
-/* Ends the program if there is no memory. Weights are drawn from c->seed. */
+/* Ends the program without memory. Weights are drawn from c->seed. */
 model *model_new(const config *c);
 void model_delete(model *m);
 
@@ -68,15 +68,14 @@ typedef struct tokens {
 /* Computes m->logits. */
 void model_forward(model *m, tokens t, attention_dropout dropout);
 
-/* After model_forward: the mean loss in nats, and its gradients by all parameters into
- * m->gradients. */
+/* After model_forward: returns the mean loss in nats, and writes its gradients by all parameters
+ * into m->gradients. */
 double model_backward(model *m, tokens t, attention_dropout dropout);
 
-/* Forward without dropout: the mean loss, no gradients. */
+/* Forward pass without dropout: the mean loss, no gradients. */
 double model_loss(model *m, tokens t);
 
-/* The dropout of each layer wants an offset of its own: the distance from one step's first to the
- * next one's. */
+/* Distance of dropout offsets from one step to the next: each layer has an offset of its own. */
 uint64_t model_dropout_stride(const model *m);
 
 #endif

@@ -24,7 +24,7 @@ enum {
     KEY_COMPARE
 };
 
-enum { COMPARED_STEPS = 200 }; /* unless --steps says otherwise */
+enum { COMPARED_STEPS = 200 }; /* default of --steps */
 
 static char *const default_texts[] = {"/usr/share/common-licenses"};
 

@@ -24,7 +24,7 @@ static void send_data(FILE *gnuplot, const trainer *t)
 static void send_name(FILE *gnuplot, const char *path)
 {
     fputs("set output '", gnuplot);
-    /* a string in which gnuplot takes nothing but quotes for special */
+    /* a string in which gnuplot takes quotes alone for special */
     for (const char *c = path; *c != '\0'; c++) {
         fputs(*c == '\'' ? "''" : (const char[]){*c, '\0'}, gnuplot);
     }

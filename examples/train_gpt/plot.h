@@ -6,8 +6,8 @@
 
 #include "train.h"
 
-/* Training loss, validation loss and the entropy of single bytes against steps, as PNG. NULL, or
- * why there is none. */
+/* Draws training loss, validation loss and the entropy of single bytes against steps, as PNG.
+ * Returns NULL, or the reason why not. */
 const char *plot_losses(const trainer *t, const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * random.h: random numbers from one word of state (SplitMix64; Steele, Lea, Flood, OOPSLA 2014),
- * which is why a checkpoint can hold them.
+ * which a checkpoint can hold.
  */
 #ifndef TRAIN_GPT_RANDOM_H
 #define TRAIN_GPT_RANDOM_H

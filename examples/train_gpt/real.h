@@ -1,6 +1,6 @@
 /*
  * real.h: the type of all numbers in the model: float, or double where the tests compare gradients
- * with central differences, which float is too coarse for.
+ * with central differences, for which float is too coarse.
  */
 #ifndef TRAIN_GPT_REAL_H
 #define TRAIN_GPT_REAL_H

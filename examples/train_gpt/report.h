@@ -1,5 +1,5 @@
 /*
- * report.h: what a finished run says: as text, and as one JSON object.
+ * report.h: the report of a run, as text and as one JSON object.
  */
 #ifndef TRAIN_GPT_REPORT_H
 #define TRAIN_GPT_REPORT_H
@@ -9,14 +9,14 @@
 #include "options.h"
 #include "train.h"
 
-/* Before training: the text, the model, the threads. */
+/* Printed before training: the text, the model, the threads. */
 void report_start(const trainer *t, FILE *out);
 
-/* After it; sample is a string. */
+/* Printed after it; sample is a string. */
 void report_end(const trainer *t, const char *sample, FILE *out);
 void report_json(const trainer *t, const char *sample);
 
-/* One line on stdout; deletes the object. */
+/* Prints the object on one line of stdout and deletes it. */
 void report_print_json(cJSON *object);
 
 #endif

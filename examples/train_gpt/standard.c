@@ -14,7 +14,7 @@ uint64_t standard_scratch_bytes(int length, double dropout_p)
     return ((uint64_t)length * (uint64_t)length * (sizeof(real) + (dropout_p > 0)) + 63) / 64 * 64;
 }
 
-/* Row i sees the keys up to i: its scores become probabilities, 0 beyond. */
+/* Row i sees the keys up to i: their scores become probabilities, the others 0. */
 static void softmax_row(real *row, int visible, int length, real scale)
 {
     real most = row[0], sum = 0;
@@ -33,7 +33,7 @@ static void softmax_row(real *row, int visible, int length, real scale)
     }
 }
 
-/* Asks libattn which positions its dropout keeps, so that both ways drop the same ones. */
+/* Asks libattn for the positions that its dropout keeps, so that both ways drop the same ones. */
 static const uint8_t *dropout_mask(const standard_head *h)
 {
     uint8_t *keep = (uint8_t *)h->scratch + (size_t)h->length * (size_t)h->length * sizeof(real);
@@ -50,7 +50,7 @@ static const uint8_t *dropout_mask(const standard_head *h)
     return keep;
 }
 
-/* to = from where kept, enlarged by what was dropped; to may be from. */
+/* to = from where kept, enlarged for the dropped ones; to may be from. */
 static void drop(const standard_head *h, const uint8_t *keep, const real *from, real *to)
 {
     real scale = h->dropout.p < 1 ? (real)(1 / (1 - h->dropout.p)) : 0;

@@ -1,5 +1,5 @@
 /*
- * text.h: the text to learn: bytes of files, of each file the last tenth kept for validation.
+ * text.h: the text to learn: bytes of files, with the last tenth of each file kept for validation.
  */
 #ifndef TRAIN_GPT_TEXT_H
 #define TRAIN_GPT_TEXT_H

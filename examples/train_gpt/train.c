@@ -105,7 +105,7 @@ static bool validates_at(const trainer *t)
     return t->step % interval == 0 || t->step == t->config.steps;
 }
 
-/* What the last validation's line and the one that is overwritten have in common. */
+/* The common part of the last validation's line and of the line that is overwritten. */
 static void print_state(FILE *out, const trainer *t, double speed)
 {
     double left =

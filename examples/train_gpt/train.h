@@ -12,7 +12,7 @@
 #include "model.h"
 #include "text.h"
 
-/* All that a checkpoint keeps is in here: config, parameters, moments, step, random state and
+/* Everything that a checkpoint keeps: config, parameters, moments, step, random state and
  * losses. */
 typedef struct trainer {
     config config;
@@ -31,14 +31,14 @@ typedef struct trainer {
 trainer *trainer_new(const config *c, const text *t);
 void trainer_delete(trainer *t);
 
-/* One step; returns its loss. Ends the program if that is not finite. */
+/* Takes one step and returns its loss. Ends the program if that is not finite. */
 double trainer_step(trainer *t);
 
 /* The mean loss over at most 32 windows, evenly spread over the validation part. */
 double trainer_validate(trainer *t);
 
-/* To the last step, a line on `out` for each validation. The state goes to the file `checkpoint`
- * every `interval` seconds and at the end; NULL: nowhere. */
+/* Trains to the last step, with a line on `out` for each validation. Writes the state to the file
+ * `checkpoint` every `interval` seconds and at the end; NULL: nowhere. */
 void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval);
 
 /* Seconds of a clock that only goes forward. */

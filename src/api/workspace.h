@@ -18,7 +18,7 @@ attn_status attn_workspace_open(attn_workspace *w, const attn_context *context, 
                                 void *given, uint64_t given_bytes);
 void attn_workspace_close(const attn_workspace *w, const attn_context *context);
 
-/* The first multiple of 64 at or behind p. */
+/* The first multiple of 64 at or behind address. */
 void *attn_align_up(void *address);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * call.h: a valid forward call and its right result, for tests of how the library is called rather
- * than of what it computes. Includes cmocka with what that needs.
+ * call.h: a valid forward call and its right result, for tests of the way of calling rather than of
+ * the result. Includes cmocka and its headers.
  */
 #ifndef TESTS_API_CALL_H
 #define TESTS_API_CALL_H

@@ -1,7 +1,6 @@
 /*
  * checks.h: the checks, one function per member or pair of members of attn_ukernel. Each calls
- * kit_member, then the member in many ways; the result is in k->failures. Who calls it: checkattn.c
- * and selftest.c, through the list.
+ * kit_member, then the member in many ways; the result is in k->failures.
  */
 #ifndef TESTS_CHECKATTN_CHECKS_H
 #define TESTS_CHECKATTN_CHECKS_H

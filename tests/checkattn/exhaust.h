@@ -1,5 +1,5 @@
 /*
- * exhaust.h: exp2 of a kernel table on all 2^32 floats. Called by checkattn --exp2.
+ * exhaust.h: exp2 of a kernel table on all 2^32 floats (checkattn --exp2).
  */
 #ifndef TESTS_CHECKATTN_EXHAUST_H
 #define TESTS_CHECKATTN_EXHAUST_H

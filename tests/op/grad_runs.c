@@ -43,7 +43,7 @@ bool grad_runs_once(const attn_backward_args *args, const char *table, int threa
     return status == ATTN_OK;
 }
 
-/* Whether the gradients have the bits of `first`, or become them. */
+/* True if the gradients have the bits of `first`; a NULL *first takes theirs. */
 static bool same_bits(const attn_backward_args *args, unsigned char **first)
 {
     size_t bytes;

@@ -8,11 +8,11 @@
 #include "grad_runs.h"
 #include "trial.h"
 
-/* o and lse by one forward pass. */
+/* Fills o and lse by one forward pass. */
 void grad_trial_forward(trial *t);
 
-/* The backward pass in every way: all bits equal, inputs and gaps untouched. o and lse are as they
- * are. */
+/* Runs the backward pass in every way: all bits equal, inputs and gaps untouched. o and lse stay as
+ * they are. */
 void grad_trial_backward(trial *t);
 
 /* Both, and the oracle's judgement. */

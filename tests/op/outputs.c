@@ -29,7 +29,7 @@ static void each_element(const attn_tensor *t,
     }
 }
 
-/* The outputs of a forward call into list; their number. */
+/* Writes the outputs of a forward call into list. Returns their number. */
 static int list_outputs(const attn_forward_args *args, const attn_tensor *list[ARGS_TENSORS])
 {
     int count = 0;

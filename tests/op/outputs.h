@@ -1,6 +1,6 @@
 /*
- * outputs.h: the outputs of a forward call as a whole: poison them, copy their bits, judge them by
- * the oracle.
+ * outputs.h: the outputs of a forward call as a whole: poison, copies of their bits, the oracle's
+ * judgement.
  */
 #ifndef TESTS_OP_OUTPUTS_H
 #define TESTS_OP_OUTPUTS_H
@@ -8,23 +8,23 @@
 #include <attn/attn.h>
 #include <stddef.h>
 
-/* 0xFF, a NaN, into every element of o, lse and row_max; nothing between the elements is
- * touched. */
+/* Writes 0xFF, a NaN, into every element of o, lse and row_max, and nothing between them. */
 void outputs_poison(const attn_forward_args *args);
 
-/* The elements of o, lse and row_max one after the other, whatever their strides; free() it. */
+/* Copies the elements of o, lse and row_max one after the other, whatever their strides; free() the
+ * copy. */
 unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes);
 
-/* The same for any tensors; those without data are left out. */
+/* outputs_poison and outputs_copy for any tensors; those without data are left out. */
 void outputs_poison_these(const attn_tensor *const *tensors, int count);
 unsigned char *outputs_copy_these(const attn_tensor *const *tensors, int count, size_t *bytes);
 
-/* The largest share that an error of o, lse or row_max has of its bound in the contract (A1 with c
- * = 4, A3); infinite where one is NaN or infinite and the exact value is not, or the reverse. The
- * sentence has the numbers. */
+/* The largest ratio of an error of o, lse or row_max to its bound (A1 with c = 4, A3); infinite
+ * where one is NaN or infinite and the exact value is not, or the reverse. The sentence has the
+ * numbers. */
 double outputs_judge(const attn_forward_args *args, const char *table, char *sentence, size_t size);
 
-/* A hash of all memory from the lowest to the highest element of each input. */
+/* Hash of all memory from the lowest to the highest element of each input. */
 uint64_t outputs_inputs_hash(const attn_forward_args *args);
 
 #endif

@@ -69,7 +69,7 @@ static bool same_bits(struct bits *first, const attn_forward_args *args)
     return same;
 }
 
-/* One table: all numbers of threads, and one content of the workspace after the other. */
+/* Runs one table: all numbers of threads, and one content of the workspace after the other. */
 static bool table_agrees(const attn_forward_args *args, const char *table, struct bits *first,
                          char *sentence, size_t size)
 {

@@ -1,9 +1,8 @@
 /*
- * test_grad_accuracy.c: the numbers of the contract for gradients (A4, B103a), N = 1024, d = 64:
- * the RMSE of 16-bit gradients at most 1.05 times that of rounding the exact ones once, on N(0, 1)
- * and with outliers, when delta comes from an O in f32; and what it is when O was stored in 16
- * bits, or where P and dS are rounded. Each number is printed. One run on the best table: tests of
- * bits tie the others to it.
+ * test_grad_accuracy.c: promises A4 and case B103a, N = 1024, d = 64: the RMSE of 16-bit gradients
+ * is at most 1.05 times that of rounding the exact ones once, on N(0, 1) and with outliers, when
+ * delta comes from an O in f32. Printed too: the RMSE with O stored in 16 bits, and with P and dS
+ * rounded. One run on the best table: tests of bits tie the others to it.
  */
 #include "grad_errors.h"
 #include "grad_trial.h"
@@ -11,7 +10,7 @@
 
 #include <stdio.h>
 
-/* The table that a context takes by itself. */
+/* The default table of a context. */
 static const char *best_table(void)
 {
     int count;
@@ -80,7 +79,7 @@ static void b103a_outliers(void **state)
     assert_true(e.rmse[ORACLE_DK] > 1.3 * e.rmse_once[ORACLE_DK]);
 }
 
-/* RMSE in f32: the contract measured 4.4e-8 on N(0, 1) and 4.0e-7 with outliers. */
+/* RMSE in f32: 4.4e-8 on N(0, 1) and 4.0e-7 with outliers in docs/notebook/bounds.md. */
 static void test_f32(void **state)
 {
     (void)state;

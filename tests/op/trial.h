@@ -1,7 +1,7 @@
 /*
  * trial.h: one problem whose values a test sets by hand, run in every way of runs.h. Includes
- * cmocka with what that needs. Tensors end at inaccessible pages; outputs and gaps are poisoned
- * with 0xFF, a NaN.
+ * cmocka and its headers. Tensors end at inaccessible pages; outputs and gaps are poisoned with
+ * 0xFF, a NaN.
  */
 #ifndef TESTS_OP_TRIAL_H
 #define TESTS_OP_TRIAL_H
@@ -32,19 +32,19 @@ void trial_close(trial *t);
 /* Runs it in every way (runs_agree): all bits equal, inputs and gaps untouched. */
 void trial_run(trial *t);
 
-/* trial_run, and the oracle's judgement by the contract's bounds. */
+/* trial_run, and the oracle's judgement by A1 and A3. */
 void trial_check(trial *t);
 
-/* The same for the tables with bits of their own, by the bounds that are theirs. Not for infinities
- * among the inputs: where a number is the sum of parts, infinity is NaN. */
+/* trial_check for the tables with bits of their own, by their own limits. Not for infinities among
+ * the inputs: where a number is a sum of parts, infinity is NaN. */
 void trial_check_own_bits(trial *t);
 
-/* For large problems: once, on the best table and this many threads; and the judgement of a sample
- * of rows. */
+/* For large problems: runs once, on the best table and this many threads, and judges a sample of
+ * rows. */
 void trial_run_once(trial *t, int threads);
 void trial_check_once(trial *t, int threads, int64_t rows);
 
-/* The bits of the outputs; free() it. */
+/* Copies the bits of the outputs; free() the copy. */
 unsigned char *trial_bits(const trial *t, size_t *bytes);
 
 /* All outputs have the same bits in the same order. */
@@ -54,8 +54,8 @@ void assert_same_outputs(const trial *a, const trial *b);
 
 void tensor_fill(const attn_tensor *t, double value);
 
-/* Every element of `to` = the element of `from` at the same index, axes of extent 1 broadcast; same
- * shape or not. */
+/* Copies to every element of `to` the element of `from` at the same index, axes of extent 1
+ * broadcast; same shape or not. */
 void tensor_copy(const attn_tensor *to, const attn_tensor *from);
 
 /* Rows, keys or heads first .. first + n - 1 of an axis. */
