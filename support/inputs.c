@@ -37,6 +37,10 @@ double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
     switch (kind) {
     case INPUTS_UNIFORM:
         return (double)(bits >> 11) * 0x1p-52 - 1.0;
+    case INPUTS_POSITIVE:
+        return (double)(bits >> 11) * 0x1p-53;
+    case INPUTS_OFFSET:
+        return tensor == INPUTS_V ? 1 + 0.1 * inputs_normal(bits) : inputs_normal(bits);
     case INPUTS_LARGE:
         return inputs_normal(bits) * (tensor == INPUTS_V ? 1.0 : 20.0);
     case INPUTS_EQUAL:

@@ -22,8 +22,8 @@
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
- *   inputs=normal|outlier|uniform|large|equal   seed=S   threads=T (0: all)
- *   cpu=scalar|avx2|avx512|neon|amx
+ *   inputs=normal|outlier|uniform|large|equal|positive|offset   seed=S
+ *   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
@@ -57,7 +57,15 @@ typedef struct problem {
 
 enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_STRIDED };
 enum problem_pass { PASS_FORWARD, PASS_BACKWARD, PASS_TRAINING };
-enum problem_inputs { INPUTS_NORMAL, INPUTS_OUTLIER, INPUTS_UNIFORM, INPUTS_LARGE, INPUTS_EQUAL };
+enum problem_inputs {
+    INPUTS_NORMAL,
+    INPUTS_OUTLIER,
+    INPUTS_UNIFORM,
+    INPUTS_LARGE,
+    INPUTS_EQUAL,
+    INPUTS_POSITIVE,
+    INPUTS_OFFSET
+};
 
 /* Reads one line. On error returns false and writes one sentence that names the word into
  * error[size]. */

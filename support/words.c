@@ -13,7 +13,8 @@ static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYO
                                       {"strided", LAYOUT_STRIDED}, {NULL, 0}};
 static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
                                          {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
-                                         {"equal", INPUTS_EQUAL},     {NULL, 0}};
+                                         {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
+                                         {"offset", INPUTS_OFFSET},   {NULL, 0}};
 
 static const struct name passes[] = {
     {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};

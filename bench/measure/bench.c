@@ -53,7 +53,7 @@ static const char doc[] =
     "  mask=AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
     "  pass=forward|backward|training (both) dropout=P\n"
-    "  inputs=normal|outlier|uniform|large|equal seed=S\n"
+    "  inputs=normal|outlier|uniform|large|equal|positive|offset seed=S\n"
     "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
     "  threads=T (0: all cores) cpu=scalar|avx2|avx512|neon|amx\n"
     "\n"
