@@ -27,6 +27,13 @@
  *
  * C++ before C++20: attn_forward_args a = {}; a.struct_size = sizeof a; a.q = ...
  *
+ * With a workspace, for calls without an allocation:
+ *
+ *   uint64_t bytes;
+ *   if (attn_forward_workspace(NULL, &a, &bytes) == ATTN_OK) {
+ *       a.workspace = malloc(bytes), a.workspace_bytes = bytes;
+ *   }
+ *
  * ---- Semantics ----------------------------------------------------------------------------------
  *
  * For query row i, key j, query head h, sequence b (lengths Nq, Nk of that sequence):
@@ -74,19 +81,32 @@
  *       dropout_p 2^32, rounded. Forward, backward and attn_dropout_mask agree. Give each call an
  *       offset of its own, B Hq apart.
  *
- * Accuracy: f32, f16 and bf16 inputs are computed with f32 products, sums and probabilities, f64
- * with f64. Keys are summed in blocks of 64 to 256, each block fresh, then added once. There is no
- * epsilon in the row sum. AMX tiles are the default where the CPU has them, with bits of their own:
- * f32 as six products of bf16 parts, which is as accurate as f32 arithmetic; f16 as four, exact but
- * for f32 sums, with probabilities of 16 bits; bf16 with probabilities of 8 bits, so that its RMSE
- * is at most 1.45 instead of 1.02 times that of rounding the exact result. Gradients the same, with
- * P and dS of so many bits. ATTN_PRECISE keeps a call off the tiles: f32 arithmetic for f32, f16
- * and bf16, and the bits of all other CPUs; config.cpu = "avx512" does so for all calls of a
- * context. ATTN_BF16X3 without it allows f32 on tiles to be the three larger products of two bf16
- * parts (known as bf16x3): each product is within 2^-15 (3e-5) of exact, typically 6e-6. Elsewhere
- * it changes nothing. Tiles take elements of f32 below 2^-110 with fewer bits. GPUs: f32 by split
- * products on the tensor cores, within the same bound; f16 and bf16 with probabilities of that
- * type, RMSE at most 1.45 times that of rounding, unless ATTN_PRECISE is set.
+ * ---- Accuracy -----------------------------------------------------------------------------------
+ *
+ * u = 2^-24 (f64: 2^-53). c is the factor of u in the bound of docs/numerics.md; "floor" is the
+ * RMSE of rounding the exact result once to its type. Gradients: the same bits of P, and of dS.
+ *
+ *   inputs  device           products of Q K^T, P V           bits of P   bound
+ *   f64     all              f64                              53          c = 4
+ *   f32     CPU              f32                              24          c = 4
+ *   f32     AMX              six of three bf16 parts          24          c = 4
+ *   f32     AMX, BF16X3      three of two bf16 parts          16          3e-5 a product
+ *   f32     GPU              six of three bf16 parts          24          c = 4
+ *   f16     CPU              f32                              24          1.02 floor
+ *   f16     AMX              four of two bf16 parts: exact    16          1.02 floor
+ *   bf16    CPU              f32                              24          1.02 floor
+ *   bf16    AMX              exact                            8           1.45 floor
+ *   f16     GPU              exact                            11          1.45 floor
+ *   bf16    GPU              exact                            8           1.45 floor
+ *
+ *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
+ *             added once. There is no epsilon in the row sum.
+ *   AMX       the default where the CPU has it, with bits of its own. Elements of f32 below 2^-110
+ *             have fewer bits there.
+ *   PRECISE   ATTN_PRECISE keeps a call off AMX, with the bits of all other CPUs, and on a GPU off
+ *             probabilities of 16 bits. config.cpu = "avx512" does so for a whole context.
+ *   BF16X3    ATTN_BF16X3 without ATTN_PRECISE: a product is within 2^-15 of exact, typically 6e-6.
+ *             Off AMX it changes nothing.
  *
  * ---- Conventions --------------------------------------------------------------------------------
  *
@@ -341,7 +361,8 @@ typedef struct attn_forward_args {
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,
- * unsupported, overflow, workspace, out of memory; nothing is written then. Context may be NULL. */
+ * unsupported, overflow, workspace, out of memory; nothing is written then. Context may be NULL.
+ * Cost: 2 (d + d_v) operations per visible score. */
 ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
@@ -393,12 +414,12 @@ ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward
  * Gradients of a loss L, given d_o = dL/dO (and d_lse = dL/dLSE), by recomputing probabilities from
  * q, k and lse:
  *
- *   p      = exp(s - LSE[i]) where visible                     dV[j]  = sum_i p Z dO[i]
- *   dP     = Z dO[i].V[j]      dQ[i]  = sum_j g K[j],   g = softmax_scale (1 - t^2) dS
- *   delta  = dO[i].O[i] - dLSE[i]      dK[j]  = sum_i g Q[i],   t = tanh(.) of the softcap or 0
- *   dS     = p (dP - delta)      dBias  = dS, dSlope = -sum dS |i + off - j|
- *                                                              dSink  = -sum_i exp(sink - LSE[i])
- *                                                              delta
+ *   p      = exp(s - LSE[i]) where visible       dV[j]  = sum_i p Z dO[i]
+ *   dP     = Z dO[i].V[j]                        dQ[i]  = sum_j g K[j]
+ *   delta  = dO[i].O[i] - dLSE[i]                dK[j]  = sum_i g Q[i]
+ *   dS     = p (dP - delta)                      dBias  = dS
+ *   g      = softmax_scale (1 - t^2) dS          dSlope = -sum dS |i + off - j|
+ *   t      = tanh(.) of the softcap, or 0        dSink  = -sum_i exp(sink - LSE[i]) delta
  *
  * each summed over whatever it is shared by: the heads of a group (dK, dV), the broadcast axes
  * (dBias, dSlope, dSink). A row without a visible key (LSE = -inf, or only a sink) has dQ = 0 and
@@ -435,7 +456,15 @@ typedef struct attn_backward_args {
     void *stream;
 } attn_backward_args;
 
-/* Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs. */
+/*
+ *   attn_forward_args f = a;                       // the example above, with f.lse
+ *   attn_forward(NULL, &f);
+ *   attn_backward_args b = {.struct_size = sizeof b, .forward = &f, .d_o = d_o, .dq = dq};
+ *   attn_backward(NULL, &b);
+ *
+ * Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs.
+ * Cost: 2 (3 d + 2 d_v) operations per visible score, for dQ, dK and dV together.
+ */
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
 
 /* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys,
@@ -461,6 +490,13 @@ ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout
  * sum_p exp(lse_p - LSE) o_p (FlashAttention-2, section 3.1; used for shared prefixes, rings, split
  * keys). A part with lse = -inf has no influence whatever its o; if all have, O = 0 and LSE = -inf.
  * Parts are added in order. A sink must be given to one part only.
+ *
+ *   attn_tensor o[2] = {o_first, o_second}, lse[2] = {lse_first, lse_second};
+ *   attn_merge_args m = {.struct_size = sizeof m, .parts = 2, .part_o = o, .part_lse = lse,
+ *                        .o = o_first, .lse = lse_first};
+ *   attn_merge(NULL, &m);
+ *
+ * Cost: each part is read once, the result written once.
  */
 typedef struct attn_merge_args {
     uint64_t struct_size;
