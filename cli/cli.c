@@ -52,7 +52,7 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
     }
 }
 
-/* What an argument that was refused could have been: "" if nothing is near it. */
+/* The word that a refused argument is near to; "" if there is none. */
 static void write_hint(char *hint, size_t size, const char *given)
 {
     const char *name = given + strspn(given, "-");

@@ -63,11 +63,11 @@ typedef struct array_file_part {
 bool array_file_write(const char *path, const array_file_part *parts, int count, char *error,
                       size_t size);
 
-/* What array_file_write(path) replaces: path with symbolic links followed, whether the last one's
- * target exists or not. False: too long, or links in a circle. */
+/* The file that array_file_write(path) replaces: path with symbolic links followed, whether the
+ * last one's target exists or not. False: too long, or links in a circle. */
 bool array_file_target(const char *path, char target[PATH_MAX]);
 
-/* Whether the target can be created or written, as far as the system tells beforehand. */
+/* True if the target can be created or written, as far as the system tells beforehand. */
 bool array_file_can_write(const char *path);
 
 #endif

@@ -1,7 +1,6 @@
 /*
  * array_write.c: files written as a whole or not at all: under a temporary name beside the target,
- * renamed to it at the end. What is no file (a FIFO, a device) is written as it comes. Called by
- * npy.c, safetensors.c and the program.
+ * renamed to it at the end. A FIFO or a device is written through.
  */
 #include "array_file.h"
 
@@ -17,8 +16,8 @@ enum { MOST_LINKS = 40 };
 
 /* ---- Signals while a file is written --------------------------------------------------------- */
 
-/* Signals that end the program remove the temporary file first; of those that a write brings about
- * it hears as an error. */
+/* Signals that end the program remove the temporary file first. A signal that the write itself
+ * brings about becomes an error. */
 static const struct {
     int number;
     bool ends;
@@ -33,7 +32,7 @@ static void remove_and_end(int number)
     raise(number); /* SA_RESETHAND: after the return, by default */
 }
 
-/* What the caller handles or ignores stays as it is. */
+/* Signals that the caller handles or ignores stay as they are. */
 static void take_signals(struct sigaction before[SIGNALS])
 {
     for (int i = 0; i < SIGNALS; i++) {
@@ -71,7 +70,7 @@ static bool write_all(int file, const char *data, size_t bytes)
     return true;
 }
 
-/* Into a file that is open, which it closes; errno tells what failed. */
+/* Writes into an open file and closes it. errno tells the failure. */
 static bool write_parts(int file, const array_file_part *parts, int count, bool sync)
 {
     bool ok = true;

@@ -7,7 +7,7 @@
 
 #include <attn/attn.h>
 
-/* Which tensor: part of the counter, and from the bias on the kind of value as well. */
+/* The tensor's number: part of the counter, and from the bias on the kind of value as well. */
 enum inputs_tensor {
     INPUTS_Q,
     INPUTS_K,

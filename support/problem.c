@@ -202,7 +202,7 @@ const char *problem_near_word(const char *text)
     return search.found;
 }
 
-/* What a refused word could have been: the choices of its value, or a key that is near. */
+/* The words that a refused word is near to: the choices of its value, or a key. */
 static void add_advice(const char *text, const struct word *known, char *error, size_t size)
 {
     size_t used = strlen(error);

@@ -19,7 +19,7 @@ struct bars {
 
 enum { WORDS = 5, LENGTH = 48 };
 
-/* What a problem is called: type, head dim, heads, length, causal; "" where it has no such word. */
+/* The name of a problem: type, head dim, heads, length, causal; "" without such a word. */
 static void name_problem(const problem *p, char word[WORDS][LENGTH])
 {
     static const char *const type[] = {
@@ -107,7 +107,7 @@ static const char *ceiling_of(const struct bars *b)
                        : "multiply-adds of vectors";
 }
 
-/* Why something can exceed its ceiling; "" if nothing does. */
+/* The reason why a bar can exceed its ceiling; "" if none does. */
 static const char *why_above(const struct bars *b)
 {
     const char *why = "";
@@ -132,7 +132,7 @@ static const char *why_above(const struct bars *b)
 
 /* ---- The page -------------------------------------------------------------------------------- */
 
-/* Nobody's number is a gap. */
+/* A missing number is a gap. */
 static void send_data(FILE *gnuplot, const struct bars *b, const bool varied[WORDS])
 {
     fputs("set datafile missing 'nan'\n$data << EOD\n", gnuplot);

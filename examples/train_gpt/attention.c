@@ -86,7 +86,7 @@ static void check(attn_status status, const char *call)
     }
 }
 
-/* Of both passes. */
+/* Arguments of the forward pass, for both passes. */
 static attn_forward_args forward_args(attention_shape s, attention_dropout dropout, const real *qkv,
                                       const real *o, const real *lse)
 {

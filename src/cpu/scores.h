@@ -10,7 +10,7 @@
 #include "cpu/real.h"
 #include "cpu/ukernel/table.h"
 
-/* How scores are computed: part of a plan. */
+/* The way of computing scores: part of a plan. */
 typedef struct attn_score_plan {
     bool step;       /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
     double factor;   /* factor of Q when packed: the sign of the scale, or 0 */

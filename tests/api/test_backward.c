@@ -1,6 +1,6 @@
 /*
- * test_backward.c: how attn_backward is called rather than what it computes: wrong arguments (C8,
- * F3), workspaces and allocations (F1), older and newer structs. (What it computes: tests/op.)
+ * test_backward.c: the ways of calling attn_backward: wrong arguments (C8, F3), workspaces and
+ * allocations (F1), older and newer structs. tests/op has the results.
  */
 #include "call.h"
 #include "grad_runs.h"
@@ -35,7 +35,7 @@ static bool untouched(const problem_tensors *t)
     return same && problem_tensors_intact(t);
 }
 
-/* A word of attn_backward_args, or of the attn_forward_args in it, and what it is set to. */
+/* A word of attn_backward_args, or of the attn_forward_args in it, and its new value. */
 #define GRADIENT(member, value, status, says)                                                   \
     {                                                                                           \
         false, offsetof(attn_backward_args, member), sizeof(((attn_backward_args *)0)->member), \
@@ -115,7 +115,7 @@ static void test_wrong_fields(void **state)
     problem_tensors_free(&t);
 }
 
-/* Only what the forward pass writes, and what is of its call, is not looked at. */
+/* row_max, workspace and stream of *forward are ignored. */
 static void test_fields_of_the_forward_call(void **state)
 {
     problem_tensors t;
@@ -218,8 +218,8 @@ static void books_free(void *user, void *ptr, size_t size)
     free(ptr);
 }
 
-/* One allocation without a workspace, none with one; refused ones and workspaces too small leave
- * all as it is. */
+/* One allocation without a workspace, none with one. A refused allocation or a workspace too small
+ * writes nothing. */
 static void test_memory(void **state)
 {
     books b = {0};
@@ -282,7 +282,7 @@ static void test_workspace_is_linear(void **state)
 
 /* ---- structs --------------------------------------------------------------------------------- */
 
-/* A struct followed by what a newer header may have added. */
+/* A struct followed by the fields of a newer header. */
 #define NEWER(type)     \
     struct {            \
         type known;     \

@@ -1,5 +1,5 @@
 /*
- * test_context.c: creating contexts, what they say about themselves, and the library's constants.
+ * test_context.c: creating contexts, their information, and the library's constants.
  */
 #include "call.h"
 #include "tables.h"

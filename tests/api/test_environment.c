@@ -1,6 +1,6 @@
 /*
- * test_environment.c: what belongs to the host (contract F2, P4): rounding mode, flush-to-zero,
- * floating-point flags, errno, signal mask and affinity are after a call what they were before, and
+ * test_environment.c: the host's state (contract F2, P4): rounding mode, flush-to-zero,
+ * floating-point flags, errno, signal mask and affinity are the same after a call as before, and
  * none of them changes a result.
  */
 #include "call.h"
@@ -108,7 +108,7 @@ static void test_rounding_modes_of_gradients(void **state)
     problem_tensors_free(&t);
 }
 
-/* An executor that looks after each task whether floating point is as it was. */
+/* An executor that checks after each task that the floating-point state is the old one. */
 static void watchful_loop(void *user, int64_t n, void (*task)(void *arg, int64_t i, int32_t thread),
                           void *arg)
 {

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* What the executors below have in common; user points to one of these. */
+/* State shared by the executors below; user points to one of these. */
 typedef struct team {
     int32_t threads;
     int64_t loops, tasks; /* run so far */
@@ -51,7 +51,7 @@ static void in_turn(void *user, int64_t n, task_function *task, void *arg)
     }
 }
 
-/* As OpenMP's static schedule: each thread has a contiguous part. */
+/* The order of OpenMP's static schedule: each thread has a contiguous part. */
 typedef struct part {
     int64_t first, last;
     int32_t thread;

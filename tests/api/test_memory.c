@@ -1,6 +1,6 @@
 /*
- * test_memory.c: what the library allocates and starts, and what happens when it gets none
- * (contract F1, B118).
+ * test_memory.c: allocations and threads of the library, and calls without them (contract F1,
+ * B118).
  *
  * The linker sends malloc, its relatives and pthread_create through the __wrap_ functions below
  * (-Wl,--wrap), for the library in this program too. No test here may use the default context but
@@ -16,7 +16,7 @@
 /* ---- counted and failing functions of the C library ------------------------------------------ */
 
 static atomic_int allocations; /* calls since the last reset */
-/* aligned_alloc, which is what the library's default allocator calls */
+/* aligned_alloc, the call of the library's default allocator */
 static atomic_bool malloc_refuses;
 static atomic_int threads_until_failure = 1 << 30;
 
@@ -172,7 +172,7 @@ static void test_default_context_without_memory(void **state)
     call_close(&c);
 }
 
-/* B118: threads that the system refuses to start are done without. */
+/* B118: the library goes without threads that the system refuses to start. */
 static void test_every_thread_fails(void **state)
 {
     call c;
@@ -225,7 +225,7 @@ static void test_a_workspace_saves_all_allocations(void **state)
     call_close(&c);
 }
 
-/* The size asked for is enough at any alignment, and memory around it stays as it is. */
+/* The required size is enough at any alignment, and memory around it stays as it is. */
 static void test_workspace_at_any_address(void **state)
 {
     call c;

@@ -15,7 +15,7 @@
     "index=i64"
 #define VARLEN "lens_q=2,3 lens_k=4,3 hq=4 hkv=2 d=8 dtype=f32 lse=1 row_max=1 mask=qk bias=f16:k"
 
-/* What to put where, and what must come of it. */
+/* A field, its wrong value, and the expected status and sentence. */
 typedef struct misuse {
     size_t at, size; /* the field */
     int64_t value;
@@ -128,7 +128,7 @@ static void test_varlen_fields(void **state)
     assert_refused_fields(VARLEN, list, sizeof list / sizeof list[0]);
 }
 
-/* Lengths are data: what lies in the tensors. */
+/* Lengths are data: the contents of the tensors. */
 static void test_lengths(void **state)
 {
     static const struct {

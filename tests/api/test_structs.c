@@ -6,14 +6,14 @@
 
 #include <stdlib.h>
 
-/* A struct of the library followed by what a newer header may have added. */
+/* A struct of the library followed by the fields of a newer header. */
 #define NEWER(type)     \
     struct {            \
         type known;     \
         char added[64]; \
     }
 
-/* An older header ends at bias: what lies beyond is not the struct's. */
+/* An older header ends at bias: the memory beyond does not belong to the struct. */
 static void test_older_forward_args(void **state)
 {
     call c;
@@ -72,8 +72,8 @@ static void test_newer_forward_args(void **state)
     call_close(&c);
 }
 
-/* Structs that the library fills: beyond the caller's size nothing is written, what the library
- * lacks is zeroed. */
+/* Structs that the library fills: nothing is written beyond the caller's size, and fields that the
+ * library lacks become 0. */
 static void assert_filled(attn_status (*fill)(void *to), size_t known, size_t prefix)
 {
     unsigned char right[1024], got[1024];

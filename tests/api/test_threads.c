@@ -10,8 +10,8 @@
 
 enum { THREADS = 16, ROUNDS = 12 };
 
-/* What one thread does. cmocka's assertions jump to the test's thread, so threads only note what
- * went wrong. */
+/* One thread's work. cmocka's assertions jump to the test's thread, so threads only note
+ * failures. */
 typedef struct caller {
     attn_context *context;
     call own;

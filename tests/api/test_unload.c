@@ -38,7 +38,7 @@ static int use_and_close(const char *path)
 int main(int count, char **arguments)
 {
     int bad = count != 2;
-    /* so that threads are met spinning, and falling asleep */
+    /* meets threads that spin, and threads that fall asleep */
     for (int round = 0; round < 10 && !bad; round++) {
         bad = use_and_close(arguments[1]);
     }

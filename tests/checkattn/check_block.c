@@ -69,8 +69,8 @@ static void judge(kit *k, const block *b, const void *ot, const void *l, int lan
     }
 }
 
-/* Scores, a third of them hidden if careful; in every third turn they rise from tile to tile, far
- * and less far, so that what is relative to earlier maxima has to be scaled down. */
+/* Scores, a third of them hidden if careful. In every third turn they rise from tile to tile, far
+ * and less far, so sums relative to earlier maxima have to be scaled down. */
 static void fill(kit *k, block *b, unsigned char *visible, bool careful, int64_t turn)
 {
     for (int64_t i = 0; i < b->n * k->uk->strip; i++) {

@@ -149,9 +149,8 @@ void check_grad_softmax(kit *k)
     }
 }
 
-/* 1 - tanh^2 within 12 u and 8 u for each unit of the argument; 0 may stand for what is below the
- * least normal number.
- */
+/* 1 - tanh^2 within 12 u and 8 u for each unit of the argument; 0 is right below the least normal
+ * number. */
 static void one_softcap(kit *k, int64_t n, int64_t turn)
 {
     static double s[ATTN_KEY_BLOCK * KIT_MOST_LANES], dp[ATTN_KEY_BLOCK * KIT_MOST_LANES];

@@ -80,7 +80,7 @@ static void make_factors(kit *k, products *c)
                 KIT_CALL(k, uk->grad->split(&to, s, dp, n, NULL));
             }
         }
-        if (in_place) { /* what splitting does for the others */
+        if (in_place) { /* split does this for the other tables */
             KIT_CALL(k, uk->grad->clear(p, c->at + c->n, uk->key_block));
             KIT_CALL(k, uk->grad->clear(ds, c->at + c->n, uk->key_block));
         }

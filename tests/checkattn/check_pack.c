@@ -1,6 +1,6 @@
 /*
- * check_pack.c: what moves and converts without arithmetic, hence must be exact: the packing of K,
- * V and Q in their documented layout, bias, store and finite. Packing and store round as
+ * check_pack.c: members that move and convert without arithmetic, hence must be exact: the packing
+ * of K, V and Q in their documented layout, bias, store and finite. Packing and store round as
  * support/half.h does, by the formula.
  */
 #include "checks.h"
@@ -91,7 +91,7 @@ void check_pack(kit *k)
 
 /* ---- bias ------------------------------------------------------------------------------------ */
 
-/* How lanes and keys share rows, for a check's turn. */
+/* The sharing of rows between lanes and keys, for a check's turn. */
 typedef struct bias_case {
     int64_t n, rows, bias_stride, mask_stride; /* lane i has row i % rows */
     bool bias, mask;
@@ -248,7 +248,7 @@ static void one_store(kit *k, int32_t dtype, int64_t dv, int lanes, int64_t turn
                      want);
         }
     }
-    /* what lies between the elements */
+    /* memory between the elements */
     for (int64_t i = 0; i < (int64_t)(row_stride * (lanes - 1)); i++) {
         bool element =
             i % row_stride <= reach && i % row_stride % (stride < 0 ? -stride : stride) == 0;

@@ -87,7 +87,7 @@ static void run_scalar_softmax(const kit *k, softmax_case *x)
 }
 
 /* p = 2^((s - m) c) within 2 u, and u for each unit of the exponent, whose difference and product
- * are rounded; 0 may stand for what is below the smallest normal number. */
+ * are rounded; 0 is right below the smallest normal number. */
 static void judge_probability(kit *k, double s, double m, double c, double p)
 {
     double least = k->uk->real_size == 4 ? 0x1p-124 : 0x1p-1020, exponent = (s - m) * c;

@@ -1,11 +1,11 @@
 /*
  * checkattn.c: the kernel harness: every table of src/cpu/ukernel/tables.inc that this machine can
  * run, every member of it, against the scalar table bit for bit and against float64 within derived
- * bounds, in memory with guard pages (contract T4; the idea is dav1d's checkasm). What whole
- * operations compute is tests/op.
+ * bounds, in memory with guard pages (contract T4; the idea is dav1d's checkasm). Whole operations
+ * are tested in tests/op.
  *
- * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench]
- * checkattn --exp2 [--isa=GLOB]
+ * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench] checkattn --exp2
+ * [--isa=GLOB]
  */
 #include "checks.h"
 #include "cpu/machine/features.h"

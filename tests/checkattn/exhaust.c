@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is known after the arguments so far. */
+/* Results after the arguments so far. */
 struct tally {
     double worst;     /* ulps */
     float worst_at;   /* argument */
@@ -38,7 +38,7 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-/* Of the binade of exact; exp2 in double is far closer to the truth than a float's ulp. */
+/* One ulp of the binade of exact; exp2 in double is far closer to the truth than a float's ulp. */
 static double ulps(float got, double exact)
 {
     int exponent;

@@ -12,9 +12,9 @@
  * the number of failures. */
 int exhaust_exp2(const attn_ukernel *uk);
 
-/* The same for a table whose P is the sum of bf16 parts, and all x from -130 to -2^-27 and a sample
- * of the rest: the largest relative error, and the bias, the mean over equally spaced x in (-1, 0],
- * of what is summed into l and of the parts that products see. */
+/* The same for a table whose P is the sum of bf16 parts, over all x from -130 to -2^-27 and a
+ * sample of the rest: the largest relative error of the terms of l and of the parts that products
+ * see, and their bias, the mean over equally spaced x in (-1, 0]. */
 int exhaust_parts(const attn_ukernel *uk);
 
 #endif

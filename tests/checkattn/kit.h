@@ -1,6 +1,6 @@
 /*
- * kit.h: what every check of a kernel table has at hand: guarded memory, values, the scalar table
- * run lane by lane as the reference, and the record of failures.
+ * kit.h: the tools of every check of a kernel table: guarded memory, values, the scalar table run
+ * lane by lane as the reference, and the record of failures.
  *
  * Panels and tiles are slots: memory that ends at an inaccessible page, filled with NaN, at an
  * address that is aligned to an element and no more. A locked slot is read-only. Memory right
@@ -66,7 +66,7 @@ void kit_close(kit *k);
 void *kit_slot(kit *k, enum slot slot, size_t bytes);
 void kit_lock(kit *k, enum slot slot);
 
-/* The member under test, and the sentence that says with what it is called. */
+/* Names the member under test, and the sentence that describes its call. */
 void kit_member(kit *k, const char *member);
 void kit_doing(kit *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -88,7 +88,7 @@ void kit_end(const attn_ukernel *uk);
 double kit_get(const kit *k, const void *array, int64_t i);
 void kit_put(const kit *k, void *array, int64_t i, double x);
 
-/* The same bits, or two NaN. */
+/* True for the same bits, or two NaN. */
 bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j);
 
 /* Fails unless a[count] and b[count] are the same. */
@@ -132,8 +132,8 @@ int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n);
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* How many lanes of the strip hold rows: all in every other turn, in the others each number in
- * turn. */
+/* Number of lanes of the strip that hold rows: all in every other turn, in the others each number
+ * in turn. */
 int kit_lanes(const kit *k, int64_t turn);
 
 /* The scalar table's strip is narrower: rows x lanes of `from` from lane `first` on, and back.

@@ -53,7 +53,7 @@ static void qk_one_chain(void *s, const void *k, int64_t at, const void *qt, int
     }
 }
 
-/* The maximum stays what it was once there is one. */
+/* The maximum never changes once there is one. */
 static void softmax_stale_maximum(void *p, int64_t done, void *s, int64_t n, double c,
                                   const attn_running *state, int lanes)
 {

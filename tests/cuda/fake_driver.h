@@ -1,8 +1,8 @@
 /*
- * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1: it
- * counts what it is asked to keep (contexts, images of kernels), and fails when told to. For
- * test_driver.c and test_launches.c, in which dlopen, dlsym and dlerror are other names
- * (CMakeLists.txt): those of the functions here.
+ * fake_driver.h: a CUDA driver without a GPU, which driver.c finds in place of libcuda.so.1. It
+ * counts the things that it keeps for its caller (contexts, images of kernels), and fails on
+ * request. In test_driver.c and test_launches.c, dlopen, dlsym and dlerror are names of the
+ * functions here (CMakeLists.txt).
  */
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
@@ -28,7 +28,7 @@ typedef struct fake_driver {
     /* The machine. */
     bool library;      /* there is a libcuda.so.1 */
     const char *lacks; /* a symbol that it does not have */
-    cu_result init;    /* what cuInit says */
+    cu_result init;    /* answer of cuInit */
     int version, gpus, capability, shared_bytes;
 
     int fail_at; /* the call that fails, counted from 1; 0: none */

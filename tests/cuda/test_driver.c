@@ -196,7 +196,7 @@ static void test_workspace(void **state)
     a.flags = ATTN_CAUSAL;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     assert_int_equal(attn_forward_workspace(context, &a, &bytes), ATTN_OK);
-    assert_in_range(bytes, 63 + 4, sizeof memory - 1); /* what aligning may cost, and the counter */
+    assert_in_range(bytes, 63 + 4, sizeof memory - 1); /* the cost of aligning, and the counter */
     assert_int_equal(attn_forward(context, &a), ATTN_OK);
     assert_int_equal(fake.cleared, 0); /* none is given: none is needed */
     a.workspace = memory + 1, a.workspace_bytes = bytes;

@@ -1,7 +1,7 @@
 /*
  * test_launches.c: plans and launches of a forward pass (src/cuda/forward/plan.c, forward.c) on
- * GPUs that a driver without one pretends (fake_driver.c): the kernel, what it is handed, and the
- * maps of tensors for its TMA. Whole plans of one GPU are in tests/plan/h200.txt.
+ * pretended GPUs (fake_driver.c): the kernel, its arguments, and the maps of tensors for its TMA.
+ * Whole plans of one GPU are in tests/plan/h200.txt.
  */
 #include "fake_driver.h"
 
@@ -33,8 +33,7 @@ static void assert_launches_fit(attn_context *context)
     }
 }
 
-/* An A100, its smaller kin, an H100, and what came after it: kernels of sm_90a are for sm_90
- * alone. */
+/* An A100, its smaller kin, an H100, and its successors: kernels of sm_90a are for sm_90 alone. */
 static void test_capabilities(void **state)
 {
     static const struct {
@@ -101,8 +100,8 @@ static void test_flops(void **state)
     attn_context_destroy(context);
 }
 
-/* Any extents may be declared of an axis with a stride of 0: planning takes no longer, nothing
- * overflows, and what the kernels cannot count is refused. */
+/* An axis with a stride of 0 may declare any extent: planning takes no longer, nothing overflows,
+ * and numbers beyond the kernels' counters are refused. */
 static void test_sizes(void **state)
 {
     attn_context *context;

@@ -1,8 +1,8 @@
 /*
  * avx512.h: the intrinsics of AVX-512 and the instructions of AMX tiles in software, so that
- * machines without them test the kernels on them. Included by the compiler before each kernel file
- * of a build with ATTN_EMULATE (CMakeLists.txt); AVX-512 is SIMDe's, with what SIMDe 0.7.4 lacks;
- * tiles are in tiles.h.
+ * machines without them test the kernels on them. The compiler includes it before each kernel file
+ * of a build with ATTN_EMULATE (CMakeLists.txt). AVX-512 is SIMDe's, completed where SIMDe 0.7.4
+ * lacks an intrinsic; tiles are in tiles.h.
  */
 #ifndef TESTS_EMULATE_AVX512_H
 #define TESTS_EMULATE_AVX512_H
@@ -22,7 +22,7 @@
 
 #define EMULATED(type) static inline __attribute__((always_inline, unused)) type
 
-/* Masked-off elements are not touched: what they would read may not be there. */
+/* Masked-off elements are not touched: their memory may be absent. */
 EMULATED(__m512) emulated_maskz_loadu_ps(uint16_t mask, const float *p)
 {
     float x[16] = {0};

@@ -1,6 +1,6 @@
 /*
- * features.c: what the processor of a build with ATTN_EMULATE can do: what it can, and AVX-512 and
- * AMX in software.
+ * features.c: features of the processor of a build with ATTN_EMULATE: its own, and AVX-512 and AMX
+ * in software.
  */
 #include "cpu/machine/features.h"
 

@@ -272,7 +272,7 @@ static void test_alignment(void **state)
     }
 }
 
-/* What NumPy 2 writes for np.arange(1, 7, dtype='<f4').reshape(2, 3), byte for byte. */
+/* Output of NumPy 2 for np.arange(1, 7, dtype='<f4').reshape(2, 3), byte for byte. */
 static void test_write(void **state)
 {
     static const char numpy[] =

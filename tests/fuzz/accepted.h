@@ -1,6 +1,6 @@
 /*
- * accepted.h: what must hold for an array that a reader accepted, and for the sentence if it did
- * not. Included by fuzz_npy.c and fuzz_safetensors.c.
+ * accepted.h: checks of an array that a reader accepted, or of its sentence if it refused. Shared
+ * by fuzz_npy.c and fuzz_safetensors.c.
  */
 #ifndef TESTS_FUZZ_ACCEPTED_H
 #define TESTS_FUZZ_ACCEPTED_H

@@ -13,7 +13,7 @@
 
 enum { MAX_TABLES = 8, MAX_THREADS = 16 };
 
-/* Those of scalar's bits first. */
+/* Tables with scalar's bits come first. */
 static const char *tables[MAX_TABLES];
 static int usual_count, all_count;
 

@@ -36,7 +36,7 @@ static void assert_16_bits(const char *line, int64_t rows)
     assert_true(strstr(line, "precise=1") == NULL || e.c <= 4);
 }
 
-/* Where probabilities are rounded to the type of V as well: tiles of bf16. */
+/* True where probabilities are rounded to the type of V as well: tiles of bf16. */
 static void assert_rounded_p(const char *line, int64_t rows)
 {
     errors e = measure(line, rows);

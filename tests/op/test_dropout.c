@@ -90,7 +90,7 @@ static void test_mask_is_the_oracles(void **state)
     }
 }
 
-/* Of a million positions, within 4 standard deviations of p. */
+/* The share of a million positions is within 4 standard deviations of p. */
 static void test_share(void **state)
 {
     static unsigned char keep[1000000];

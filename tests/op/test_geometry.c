@@ -1,6 +1,6 @@
 /*
- * test_geometry.c: which keys a row sees by causality, windows, ALiBi positions and lengths, and
- * what else changes a score: contract, cases B32 .. B39, B44 .. B48.
+ * test_geometry.c: the keys that a row sees by causality, windows, ALiBi positions and lengths, and
+ * all other changes of a score: contract, cases B32 .. B39, B44 .. B48.
  */
 #include "trial.h"
 

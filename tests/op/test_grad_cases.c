@@ -122,7 +122,7 @@ static void test_views(void **state)
     trial_close(&copy);
 }
 
-/* o_f32 is what an o of f32 would be, and is read in place of o. */
+/* o_f32 has the values of an o of f32, and is read in place of o. */
 static void test_o_f32(void **state)
 {
     static const char *const dtypes[] = {"f16", "bf16"};

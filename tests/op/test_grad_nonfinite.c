@@ -1,6 +1,6 @@
 /*
- * test_grad_nonfinite.c: NaN and infinities in the inputs of the backward pass (contract C4): what
- * sees them is poisoned, and nothing else is.
+ * test_grad_nonfinite.c: NaN and infinities in the inputs of the backward pass (contract C4): they
+ * poison the results that see them, and nothing else.
  */
 #include "grad_trial.h"
 #include "oracle.h"
@@ -176,8 +176,8 @@ static void c4_nan_rows_poison_what_they_see(void **state)
     }
 }
 
-/* A NaN makes some of a call's items go the careful way, and which items there are depends on the
- * threads: on tables where that way has bits of its own, only what would be NaN has them. */
+/* A NaN makes some of a call's items go the careful way, and the items depend on the threads. On
+ * tables where that way has bits of its own, only results that would be NaN have them. */
 static void c7_a_nan_and_threads(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
@@ -229,8 +229,7 @@ static void an_infinite_key(void **state)
     }
 }
 
-/* What nobody sees may hold anything: keys behind a boolean mask, rows and keys beyond the
- * lengths. */
+/* Unseen places may hold anything: keys behind a boolean mask, rows and keys beyond the lengths. */
 static void c4_what_is_masked_has_no_influence(void **state)
 {
     const char *line =

@@ -1,6 +1,6 @@
 /*
- * test_grad_relations.c: what must hold for gradients without an oracle: central differences of the
- * library's own forward pass in f64 (R15), the contract's relations R8 to R11, and gradients of
+ * test_grad_relations.c: relations of gradients that need no oracle: central differences of the
+ * library's own forward pass in f64 (R15), relations R8 to R11 of the contract, and gradients of
  * parts of the keys.
  */
 #include "grad_trial.h"
@@ -255,7 +255,7 @@ static void test_parts_of_the_keys(void **state)
         a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n),
         a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
         assert_int_equal(attn_backward(tables_context(tables_usual(), 2), &a), ATTN_OK);
-        for (int64_t at = 0; at < 50 * 4 * 16; at++) { /* what is left of dQ */
+        for (int64_t at = 0; at < 50 * 4 * 16; at++) { /* the rest of dQ */
             int64_t i = at / 64, h = at / 16 % 4, c = at % 16;
             double left = oracle_element(&g->dq, 0, i, h, c) - oracle_element(&a.dq, 0, i, h, c);
             inputs_store(&g->dq, 0, i, h, c, left);

@@ -69,7 +69,7 @@ static void b23_least_finite_bias(void **state)
     }
 }
 
-/* All biases of a row are -FLT_MAX: what is left is any mean of V, but a number. */
+/* All biases of a row are -FLT_MAX: any mean of V is right, if it is a number. */
 static void b24_row_of_least_finite_bias(void **state)
 {
     trial t = trial_open("nq=3 nk=100 hq=1 d=16 dtype=f32 bias=qk lse=1");
@@ -144,8 +144,8 @@ static void b40_b41_broadcast(void **state)
     }
 }
 
-/* Narrow biases: -inf has no influence, -65504 next to none, and what overflows to +inf gives NaN
- * in its row only. */
+/* Narrow biases: -inf has no influence, -65504 next to none, and an overflow to +inf gives NaN in
+ * its row only. */
 static void b42_bias_types(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", "f64"};

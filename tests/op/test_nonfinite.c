@@ -60,7 +60,7 @@ static void test_a_key_that_some_rows_see(void **state)
     }
 }
 
-/* The same on tables with bits of their own; as wide as a group is there, all rows of a strip see
+/* The test above on tables with bits of their own. The group is wide, so all rows of a strip see
  * the same keys, fewer than others of their block. */
 static void test_a_key_that_some_rows_see_on_tiles(void **state)
 {
@@ -120,7 +120,8 @@ static const char *const hidden_from_all[] = {
     "window_left=-1 window_right=0 top_left=1",
 };
 
-/* As many rows as keys that are seen, so that the last case is causal over the first 60 keys. */
+/* The number of rows equals the number of visible keys, so the last case is causal over the first
+ * 60 keys. */
 static void hide_from_60_on(trial *t)
 {
     attn_tensor *tensors[] = {&t->args->mask, &t->args->bias};

@@ -76,8 +76,8 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
     return ok;
 }
 
-/* The tables with bits of their own: equal in every way of running them, and within what they are
- * allowed. */
+/* The tables with bits of their own: equal in every way of running them, and within their
+ * limits. */
 static bool run_own_bits(const problem *p, char *sentence, size_t size)
 {
     int count;

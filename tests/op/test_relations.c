@@ -1,6 +1,6 @@
 /*
- * test_relations.c: what must hold between calls, without an oracle: the contract's metamorphic
- * relations for the forward pass, R1 .. R4, R6 .. R8 and R12 .. R14. (R5: test_splits.c.)
+ * test_relations.c: relations between calls, without an oracle: the contract's R1 .. R4, R6 .. R8
+ * and R12 .. R14 for the forward pass. (R5: test_splits.c.)
  */
 #include "trial.h"
 

@@ -157,8 +157,8 @@ static void b11_growing_maximum(void **state)
     }
 }
 
-/* The best table: what a row gives does not depend on how large the scores of the rows beside it
- * are. */
+/* The best table: a row's result does not depend on the size of the scores of the rows beside
+ * it. */
 static void large_rows_change_no_others(void **state)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16"};

@@ -1,6 +1,6 @@
 /*
- * test_strides.c: heads, strides and aliasing: contract, cases D (B74 .. B88), and what must not
- * carry over from call to call (B110, B112, B113, B117).
+ * test_strides.c: heads, strides and aliasing: contract, cases D (B74 .. B88), and traces of one
+ * call in the next (B110, B112, B113, B117).
  */
 #include "runs.h"
 #include "trial.h"
@@ -168,7 +168,7 @@ static void b88_v_is_part_of_k(void **state)
     trial_close(&packed);
 }
 
-/* The same shape with another scale: nothing is remembered. */
+/* The same shape with another scale: no trace of the call before. */
 static void b110_scale_of_the_call_before(void **state)
 {
     trial first = trial_open("n=40 hq=2 d=128 dtype=f32 lse=1 scale=0.08838834764831845"),
@@ -200,7 +200,7 @@ static void b112_a_thousand_equal_runs(void **state)
     trial_close(&t);
 }
 
-/* What the workspace holds before the call has no influence. */
+/* Old contents of the workspace have no influence. */
 static void b113_poisoned_workspace(void **state)
 {
     trial t = trial_open(

@@ -1,7 +1,7 @@
 /*
  * test_train_runs.c: twenty steps of training, in float: the same losses with libattn and with
- * standard attention, up to what one rounding of the initial weights does; the same bits for any
- * number of threads; less loss at the end.
+ * standard attention, up to the effect of one rounding of the initial weights; the same bits for
+ * any number of threads; less loss at the end.
  */
 #include <math.h>
 #include <setjmp.h>
