@@ -5,8 +5,8 @@
  */
 #define NAME bf16
 #define PARTS 1
-#define PRODUCTS 1
-#define LOSSES {0, 0x1p-8}
+#define INPUT_LOSS 0
+#define WEIGHT_LOSS 0x1p-8
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 typedef uint16_t element;
@@ -42,8 +42,7 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
                                       _mm512_castps_si512(odd));
 }
 
-#define QK_PASSES(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
-#define PV_STEPS(c0, c1, ta, first) PASS(c0, c1, ta, first, 0, 0)
+static const part_product products[] = {{0, 0}};
 
 /* Dwords of 32 columns of two rows: [column][2]. */
 ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)

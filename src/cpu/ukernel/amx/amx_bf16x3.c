@@ -11,22 +11,14 @@
 
 #define NAME bf16x3
 #define PARTS 2
-#define PRODUCTS 3
-#define LOSSES {0x4p-17, 0x7p-17}
+#define INPUT_LOSS 0x4p-17
+#define WEIGHT_LOSS 0x7p-17
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 #include "cpu/ukernel/amx/amx_load_f32.h"
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                               \
-    do {                                                                                           \
-        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); \
-                  MULTIPLY(c0, c1, ta));                                                           \
-        PASS(c0, c1, ta, first, 0, 0);                                                             \
-    } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                 \
-    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
-              MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta))
+static const part_product products[] = {{1, 0}, {0, 0}, {0, 1}};
 
 #include "cpu/ukernel/amx/amx_exp2.h"
 #include "cpu/ukernel/amx/amx_body.h"

@@ -3,13 +3,12 @@
  * Included at the end of amx_<NAME>.c, which defines before it
  *
  *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
- *   PRODUCTS           how many products of parts are taken: 1, 4, 3, 6
- *   LOSSES             attn_ukernel.losses
+ *   INPUT_LOSS, WEIGHT_LOSS   attn_ukernel.losses
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
  *                      LOW_COLUMN + COLUMN_STEP i and HIGH_COLUMN + COLUMN_STEP i;
  *                      store_columns() takes two such rows to [column][2]
- *   QK_PASSES(), PV_STEPS()   these products, smallest first
+ *   products           the products of parts that are taken, in their order within a step
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves;
  *                      split_probability(), of a P
  *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
@@ -26,16 +25,11 @@
 #include "cpu/ukernel/amx/amx_pack.h"
 #include "cpu/ukernel/amx/amx_softmax.h"
 
-/* ---- products -------------------------------------------------------------------------------- */
+enum { PRODUCTS = sizeof products / sizeof products[0] };
 
-#define PRODUCT(c0, c1, ta, first)        \
-    do {                                  \
-        if (passes) {                     \
-            QK_PASSES(c0, c1, ta, first); \
-        } else {                          \
-            PV_STEPS(c0, c1, ta, first);  \
-        }                                 \
-    } while (0)
+#include "cpu/ukernel/amx/products.h"
+
+/* ---- products -------------------------------------------------------------------------------- */
 
 ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
 {
@@ -54,71 +48,6 @@ ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int
     };
 }
 
-/* S = K QT, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they
- * come after the products of the next 16 rows. For tables of one part. */
-ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes,
-                                   const bool wide)
-{
-    const int64_t next = 2 * f->a_rows;
-    const uint16_t *a = f->a;
-    const bool tall = false;
-    exponentials *const meanwhile = NULL;
-    for (int64_t key = 0; key < n; key += 2 * TILE, a += next, s += 2 * TILE * STRIP) {
-        ROW_ZERO(0, 1);
-        PRODUCT(0, 1, 4, a);
-        if (key > 0) {
-            ROW_STORE(2, 3, s - TILE * STRIP);
-        }
-        if (key + TILE >= n) {
-            ROW_STORE(0, 1, s);
-            return;
-        }
-        ROW_ZERO(2, 3);
-        PRODUCT(2, 3, 5, a + f->a_rows);
-        ROW_STORE(0, 1, s);
-    }
-    ROW_STORE(2, 3, s - TILE * STRIP);
-}
-
-/* 32 x 32 sums (`tall`) or 16 x 32, and meanwhile some of a softmax, or none (NULL). */
-ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes,
-                             const bool wide, const bool tall, exponentials *meanwhile)
-{
-    ROW_ZERO(0, 1);
-    if (tall) {
-        ROW_ZERO(2, 3);
-    }
-    PRODUCT(0, 1, 4, a);
-    ROW_STORE(0, 1, s);
-    if (tall) {
-        ROW_STORE(2, 3, s + TILE * STRIP);
-    }
-}
-
-/* The same in 32 rows: two tile loads for three products instead of three for two. */
-ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes,
-                                    const bool wide, exponentials *meanwhile)
-{
-    const uint16_t *a = f->a;
-    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
-        if (n - key > TILE) {
-            store_block(s, a, f, passes, wide, true, meanwhile);
-        } else {
-            store_block(s, a, f, passes, wide, false, meanwhile);
-        }
-    }
-}
-
-ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes,
-                               const bool wide)
-{
-    if (PARTS == 1) {
-        store_low_product(s, f, n, passes, wide);
-    } else {
-        store_tall_product(s, f, n, passes, wide, NULL);
-    }
-}
-
 /* Here and below, strips of at most 16 queries are half as wide. */
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
@@ -127,49 +56,6 @@ static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, in
         store_product(s, &f, n, true, true);
     } else {
         store_product(s, &f, n, true, false);
-    }
-}
-
-/* to[16 rows] = to alpha + the fresh sums in `sum`. */
-ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1,
-                          const bool wide)
-{
-    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
-        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
-        if (wide) {
-            v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
-        }
-    }
-}
-
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(),
- * and the sums of 16 rows are added while the products of later rows run. */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
-                             const factors *f, const bool wide)
-{
-    float sum[2][TILE * STRIP] __attribute__((aligned(64)));
-    const int64_t next = TILE * stride;
-    const uint16_t *a = f->a;
-    const bool tall = false;
-    exponentials *const meanwhile = NULL;
-    for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
-        ROW_ZERO(0, 1);
-        PV_STEPS(0, 1, 4, a);
-        if (row > 0) {
-            add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
-            ROW_STORE(2, 3, sum[1]);
-        }
-        ROW_ZERO(2, 3);
-        PV_STEPS(2, 3, 5, a + f->a_rows);
-        if (row > 0) {
-            add_rows(to - next, stride, sum[1], a0, a1, wide);
-        }
-        ROW_STORE(0, 1, sum[0]);
-    }
-    if (rows > 0) {
-        add_rows(to - 2 * next, stride, sum[0], a0, a1, wide);
-        ROW_STORE(2, 3, sum[1]);
-        add_rows(to - next, stride, sum[1], a0, a1, wide);
     }
 }
 
@@ -269,7 +155,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .name = "amx_" ATTN_STRING(NAME),
     .grad = &grad,
     .bits = ATTN_BITS_AMX,
-    .losses = LOSSES,
+    .losses = {INPUT_LOSS, WEIGHT_LOSS},
     .vector_bits = 8 * VL * (int)sizeof(real),
     .tile_products = PRODUCTS,
     .strip = STRIP,

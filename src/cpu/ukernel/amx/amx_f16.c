@@ -9,8 +9,8 @@
 
 #define NAME f16
 #define PARTS 2
-#define PRODUCTS 4
-#define LOSSES {0, 0x1p-16}
+#define INPUT_LOSS 0
+#define WEIGHT_LOSS 0x1p-16
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 typedef uint16_t element;
@@ -33,16 +33,7 @@ static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                     \
-    do {                                                                                 \
-        EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0);      \
-                  MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta)); \
-        PASS(c0, c1, ta, first, 0, 0);                                                   \
-    } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                            \
-    EACH_STEP(first, LOAD_A(ta, 1); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0);                \
-              MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_B(0); \
-              MULTIPLY(c0, c1, ta))
+static const part_product products[] = {{1, 1}, {1, 0}, {0, 1}, {0, 0}};
 
 #include "cpu/ukernel/amx/amx_exp2.h"
 #include "cpu/ukernel/amx/amx_body.h"

@@ -11,25 +11,14 @@
 
 #define NAME f32
 #define PARTS 3
-#define PRODUCTS 6
-#define LOSSES {0, 0}
+#define INPUT_LOSS 0
+#define WEIGHT_LOSS 0
 #include "cpu/ukernel/amx/amx_tiles.h"
 
 #include "cpu/ukernel/amx/amx_load_f32.h"
 #include "cpu/ukernel/amx/amx_split.h"
 
-#define QK_PASSES(c0, c1, ta, first)                                                    \
-    do {                                                                                \
-        EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); \
-                  MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
-                  MULTIPLY(c0, c1, ta); LOAD_B(2); MULTIPLY(c0, c1, ta));               \
-        PASS(c0, c1, ta, first, 0, 0);                                                  \
-    } while (0)
-#define PV_STEPS(c0, c1, ta, first)                                                 \
-    EACH_STEP(first, LOAD_A(ta, 2); LOAD_B(0); MULTIPLY(c0, c1, ta); LOAD_A(ta, 1); \
-              MULTIPLY(c0, c1, ta); LOAD_B(1); MULTIPLY(c0, c1, ta); LOAD_A(ta, 0); \
-              MULTIPLY(c0, c1, ta); LOAD_B(2); MULTIPLY(c0, c1, ta); LOAD_B(0);     \
-              MULTIPLY(c0, c1, ta))
+static const part_product products[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};
 
 /* the rounding of m c would be as large as the error of all else */
 enum { FUSED_EXPONENT = 0, FLUSHES = 0 };

@@ -142,34 +142,6 @@ static void grad_clear(void *p, int64_t first, int64_t last)
     }
 }
 
-/* As add_product with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are
- * stored when all are done, which pays off where each is of many products. */
-ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
-{
-    float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
-    const int64_t next = 2 * TILE * stride;
-    const bool wide = true, tall = true;
-    exponentials *const meanwhile = NULL;
-    const uint16_t *a = f->a;
-    const vec one = v_set1(1);
-    for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {
-        float *now = sum[row / (2 * TILE) % 2], *before = sum[1 - row / (2 * TILE) % 2];
-        if (row < rows) {
-            ROW_ZERO(0, 1);
-            ROW_ZERO(2, 3);
-            PV_STEPS(0, 1, 4, a);
-        }
-        if (row > 0) {
-            add_rows(to - next, stride, before, one, one, wide);
-            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, one, one, wide);
-        }
-        if (row < rows) {
-            ROW_STORE(0, 1, now);
-            ROW_STORE(2, 3, now + TILE * STRIP);
-        }
-    }
-}
-
 static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
                       int first, int last)
 {

@@ -1,6 +1,6 @@
 /*
- * amx_tiles.h: AMX tiles for the tables on them: one macro per instruction, configuration,
- * transposes. Included by amx_<type>.c only; everything is static.
+ * amx_tiles.h: AMX tiles for the tables on them: their shapes, and transposes. Included by amx_<type>.c
+ * only; everything is static.
  *
  * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
  *
@@ -69,86 +69,7 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
     }
 }
 
-/* Where the factors of a product lie. Strides between rows in bytes, other distances in
- * elements. */
-typedef struct factors {
-    const uint16_t *a, *b;
-    /* from part to part, from step to step, from 16 rows to the next */
-    int64_t a_stride, a_part, a_step, a_rows;
-    int64_t b_stride, b_part, b_step;
-    int64_t steps;
-} factors;
-
-/* 16 rows of A, in tile ta, times 32 columns of B, in tiles 6 and 7, are added to tiles c0, c1;
- * over f->steps steps of
- * 32. Of a strip of at most 16 queries (`wide` is false where the macros are used), 16 columns, in
- *     tile 6, to c0. With
- * `tall`, the next 16 rows too, in tile 5, to tiles 2 and 3: ta, c0, c1 are 4, 0, 1.
- * Between products, some of a softmax is done `meanwhile`, unless that is NULL.
- * Elements of several parts in one of two orders:
- *
- *   passes  the small products of parts step by step, then the large one over all steps: only the
- *   latter rounds at the
- *           size of the sum. For scores, whose errors count most.
- *   steps   all products of a step, then the next step: fewer loads.
- */
-#define LOAD_A(ta, part)                                                          \
-    do {                                                                          \
-        TILE_LOAD(ta, a_at + (part)*f->a_part, f->a_stride);                      \
-        if (tall) {                                                               \
-            TILE_LOAD(5, a_at + f->a_rows + (part)*f->a_part, f->a_stride);       \
-        }                                                                         \
-    } while (0)
-#define LOAD_B(part)                                                    \
-    do {                                                                \
-        TILE_LOAD(6, b_at + (part)*f->b_part, f->b_stride);             \
-        if (wide) {                                                     \
-            TILE_LOAD(7, b_at + (part)*f->b_part + STRIP, f->b_stride); \
-        }                                                               \
-    } while (0)
-#define MULTIPLY(c0, c1, ta)      \
-    do {                          \
-        TILE_DP(c0, ta, 6);       \
-        if (wide) {               \
-            TILE_DP(c1, ta, 7);   \
-        }                         \
-        MEANWHILE;                \
-        if (tall) {               \
-            TILE_DP(2, 5, 6);     \
-            if (wide) {           \
-                TILE_DP(3, 5, 7); \
-            }                     \
-            MEANWHILE;            \
-        }                         \
-    } while (0)
-#define MEANWHILE                  \
-    do {                           \
-        if (meanwhile) {           \
-            some_pairs(meanwhile); \
-        }                          \
-    } while (0)
-#define EACH_STEP(first, ...)                                                          \
-    do {                                                                               \
-        const uint16_t *a_at = (first), *b_at = f->b;                                  \
-        for (int64_t i = 0; i < f->steps; i++, a_at += f->a_step, b_at += f->b_step) { \
-            __VA_ARGS__;                                                               \
-        }                                                                              \
-    } while (0)
-#define PASS(c0, c1, ta, first, pa, pb) \
-    EACH_STEP(first, LOAD_A(ta, pa); LOAD_B(pb); MULTIPLY(c0, c1, ta))
-
-/* Zero, and tiles c0, c1 to 16 rows of 32 floats. */
-#define ROW_ZERO(c0, c1)   \
-    do {                   \
-        TILE_ZERO(c0);     \
-        if (wide) {        \
-            TILE_ZERO(c1); \
-        }                  \
-    } while (0)
-#define ROW_STORE(c0, c1, to)                    \
-    do {                                         \
-        TILE_STORE(c0, to, STRIDE);              \
-        if (wide) {                              \
-            TILE_STORE(c1, (to) + TILE, STRIDE); \
-        }                                        \
-    } while (0)
+/* A product of part `a` of A and part `b` of B. */
+typedef struct part_product {
+    int a, b;
+} part_product;

@@ -1,0 +1,271 @@
+/*
+ * products.h: sums of products of parts on AMX tiles, of 16 or 32 rows of A and 16 or 32 columns
+ * of B. Included by amx_body.h after the softmax, with its parameters.
+ *
+ * Tiles have numbers of their own, since instructions name them:
+ *
+ *              columns 0 .. 15   columns 16 .. 31        A
+ *     LOW            0                  1                4     16 rows
+ *     HIGH           2                  3                5     the next 16
+ *     B              6                  7
+ */
+
+/* Which rows. */
+enum { LOW = 1, HIGH = 2, BOTH = LOW | HIGH };
+
+/* Where the factors of a product lie. Strides between rows in bytes, other distances in
+ * elements. */
+typedef struct factors {
+    const uint16_t *a, *b;
+    /* from part to part, from step to step, from 16 rows to the next */
+    int64_t a_stride, a_part, a_step, a_rows;
+    int64_t b_stride, b_part, b_step;
+    int64_t steps; /* of 32 products each */
+} factors;
+
+/* What is computed: its rows; 32 columns (`wide`) or 16; its order:
+ *
+ *   passes  the small products of parts step by step, then the large one over all steps: only the
+ *           latter rounds at the size of the sum. For scores, whose errors count most.
+ *   steps   all products of a step, then the next step: fewer loads.
+ *
+ * Between products some of a softmax is done `meanwhile`, unless that is NULL. Arguments named so
+ * are constants where these functions are inlined. */
+
+ATTN_INLINE void zero_sums(const int rows, const bool wide)
+{
+    if (rows & LOW) {
+        TILE_ZERO(0);
+        if (wide) {
+            TILE_ZERO(1);
+        }
+    }
+    if (rows & HIGH) {
+        TILE_ZERO(2);
+        if (wide) {
+            TILE_ZERO(3);
+        }
+    }
+}
+
+/* To 32 rows of 32 floats, or those 16 of them. */
+ATTN_INLINE void store_sums(float *to, const int rows, const bool wide)
+{
+    if (rows & LOW) {
+        TILE_STORE(0, to, STRIDE);
+        if (wide) {
+            TILE_STORE(1, to + TILE, STRIDE);
+        }
+    }
+    if (rows & HIGH) {
+        TILE_STORE(2, to + TILE * STRIP, STRIDE);
+        if (wide) {
+            TILE_STORE(3, to + TILE * STRIP + TILE, STRIDE);
+        }
+    }
+}
+
+ATTN_INLINE void load_a(const uint16_t *a, const factors *f, int part, const int rows)
+{
+    if (rows & LOW) {
+        TILE_LOAD(4, a + part * f->a_part, f->a_stride);
+    }
+    if (rows & HIGH) {
+        TILE_LOAD(5, a + f->a_rows + part * f->a_part, f->a_stride);
+    }
+}
+
+ATTN_INLINE void load_b(const uint16_t *b, const factors *f, int part, const bool wide)
+{
+    TILE_LOAD(6, b + part * f->b_part, f->b_stride);
+    if (wide) {
+        TILE_LOAD(7, b + part * f->b_part + STRIP, f->b_stride);
+    }
+}
+
+ATTN_INLINE void multiply(const int rows, const bool wide, exponentials *meanwhile)
+{
+    if (rows & LOW) {
+        TILE_DP(0, 4, 6);
+        if (wide) {
+            TILE_DP(1, 4, 7);
+        }
+        if (meanwhile) {
+            some_pairs(meanwhile);
+        }
+    }
+    if (rows & HIGH) {
+        TILE_DP(2, 5, 6);
+        if (wide) {
+            TILE_DP(3, 5, 7);
+        }
+        if (meanwhile) {
+            some_pairs(meanwhile);
+        }
+    }
+}
+
+/* Which products of the table: the one of the largest parts, {0, 0}, or the others. */
+enum { SMALL = 1, LARGE = 2, ALL = SMALL | LARGE };
+
+/* Each step's products, in their order. A part is loaded when it changes. */
+ATTN_INLINE void add_steps(const uint16_t *a, const factors *f, const int which, const int rows,
+                           const bool wide, exponentials *meanwhile)
+{
+    const uint16_t *b = f->b;
+    for (int64_t i = 0; i < f->steps; i++, a += f->a_step, b += f->b_step) {
+        part_product last = {-1, -1};
+        ATTN_UNROLL for (int n = 0; n < PRODUCTS; n++)
+        {
+            const part_product next = products[n];
+            if ((which & (next.a + next.b > 0 ? SMALL : LARGE)) == 0) {
+                continue;
+            }
+            if (next.a != last.a) {
+                load_a(a, f, next.a, rows);
+            }
+            if (next.b != last.b) {
+                load_b(b, f, next.b, wide);
+            }
+            multiply(rows, wide, meanwhile);
+            last = next;
+        }
+    }
+}
+
+/* Rows of A, which begins at a, times the columns of B are added to the sums. */
+ATTN_INLINE void add_products(const uint16_t *a, const factors *f, const bool passes,
+                              const int rows, const bool wide, exponentials *meanwhile)
+{
+    if (passes && PRODUCTS > 1) {
+        add_steps(a, f, SMALL, rows, wide, meanwhile);
+        add_steps(a, f, LARGE, rows, wide, meanwhile);
+    } else {
+        add_steps(a, f, ALL, rows, wide, meanwhile);
+    }
+}
+
+/* ---- stored ---------------------------------------------------------------------------------- */
+
+/* C = A B, 16 rows of 32 sums at a time. The stores of 16 rows wait for their last product: they
+ * come after the products of the next 16 rows. For tables of one part. */
+ATTN_INLINE void store_low_product(float *s, const factors *f, int64_t n, const bool passes,
+                                   const bool wide)
+{
+    const uint16_t *a = f->a;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
+        zero_sums(LOW, wide);
+        add_products(a, f, passes, LOW, wide, NULL);
+        if (key > 0) {
+            store_sums(s - 2 * TILE * STRIP, HIGH, wide);
+        }
+        if (key + TILE >= n) {
+            store_sums(s, LOW, wide);
+            return;
+        }
+        zero_sums(HIGH, wide);
+        add_products(a, f, passes, HIGH, wide, NULL);
+        store_sums(s, LOW, wide);
+    }
+    store_sums(s - 2 * TILE * STRIP, HIGH, wide);
+}
+
+ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, const bool passes,
+                             const int rows, const bool wide, exponentials *meanwhile)
+{
+    zero_sums(rows, wide);
+    add_products(a, f, passes, rows, wide, meanwhile);
+    store_sums(s, rows, wide);
+}
+
+/* The same in 32 rows: two tile loads for three products instead of three for two. */
+ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes,
+                                    const bool wide, exponentials *meanwhile)
+{
+    const uint16_t *a = f->a;
+    for (int64_t key = 0; key < n; key += 2 * TILE, a += 2 * f->a_rows, s += 2 * TILE * STRIP) {
+        if (n - key > TILE) {
+            store_block(s, a, f, passes, BOTH, wide, meanwhile);
+        } else {
+            store_block(s, a, f, passes, LOW, wide, meanwhile);
+        }
+    }
+}
+
+ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes,
+                               const bool wide)
+{
+    if (PARTS == 1) {
+        store_low_product(s, f, n, passes, wide);
+    } else {
+        store_tall_product(s, f, n, passes, wide, NULL);
+    }
+}
+
+/* ---- added ----------------------------------------------------------------------------------- */
+
+/* to[16 rows] = to alpha + the fresh sums in `sum`. */
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1,
+                          const bool wide)
+{
+    for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
+        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
+        if (wide) {
+            v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
+        }
+    }
+}
+
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(),
+ * and the sums of 16 rows are added while the products of later rows run. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
+                             const factors *f, const bool wide)
+{
+    float sum[2 * TILE * STRIP] __attribute__((aligned(64)));
+    const float *low = sum, *high = sum + TILE * STRIP;
+    const int64_t next = TILE * stride;
+    const uint16_t *a = f->a;
+    for (int64_t row = 0; row < rows; row += 2 * TILE, a += 2 * f->a_rows, to += 2 * next) {
+        zero_sums(LOW, wide);
+        add_products(a, f, false, LOW, wide, NULL);
+        if (row > 0) {
+            add_rows(to - 2 * next, stride, low, a0, a1, wide);
+            store_sums(sum, HIGH, wide);
+        }
+        zero_sums(HIGH, wide);
+        add_products(a, f, false, HIGH, wide, NULL);
+        if (row > 0) {
+            add_rows(to - next, stride, high, a0, a1, wide);
+        }
+        store_sums(sum, LOW, wide);
+    }
+    if (rows > 0) {
+        add_rows(to - 2 * next, stride, low, a0, a1, wide);
+        store_sums(sum, HIGH, wide);
+        add_rows(to - next, stride, high, a0, a1, wide);
+    }
+}
+
+/* The same with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are
+ * stored when all are done, which pays off where each is of many products. */
+ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
+{
+    float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
+    const int64_t next = 2 * TILE * stride;
+    const uint16_t *a = f->a;
+    const vec one = v_set1(1);
+    for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {
+        float *now = sum[row / (2 * TILE) % 2], *before = sum[1 - row / (2 * TILE) % 2];
+        if (row < rows) {
+            zero_sums(BOTH, true);
+            add_products(a, f, false, BOTH, true, NULL);
+        }
+        if (row > 0) {
+            add_rows(to - next, stride, before, one, one, true);
+            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, one, one, true);
+        }
+        if (row < rows) {
+            store_sums(now, BOTH, true);
+        }
+    }
+}
