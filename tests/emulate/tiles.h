@@ -1,5 +1,5 @@
 /*
- * tiles.h: AMX tiles in software, under the names of src/cpu/ukernel/amx/amx_instructions.h, which
+ * tiles.h: AMX tiles in software, under the names of src/cpu/ukernel/amx/instructions.h, which
  * it stands in for. Products are summed as Intel's manual defines TDPBF16PS: even and odd elements
  * in a chain each, their sum added once; subnormal numbers are zero. Not emulated: configurations
  * other than the one that the kernels use. Tiles that are used outside of tiles_begin() ..

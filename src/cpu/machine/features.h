@@ -19,7 +19,7 @@ enum {
 
 uint32_t attn_cpu_features(void);
 
-/* Tries tile products on this machine, which must have them (ukernel/amx/amx_works.c). */
+/* Tries tile products on this machine, which must have them (ukernel/amx/works.c). */
 bool attn_amx_works(void);
 
 /* The bundles of a feature mask, "avx2 avx512" and so on, static. */

@@ -1,6 +1,6 @@
 /*
  * products.h: sums of products of parts on AMX tiles, of 16 or 32 rows of A and 16 or 32 columns
- * of B. Included by amx_body.h after the softmax, with its parameters.
+ * of B. Included by body.h after the softmax, with its parameters.
  *
  * Tiles have numbers of their own, since instructions name them:
  *

@@ -1,7 +1,7 @@
 /*
  * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh,
  * scores and masks, rows in and out. Included by body.h, and alone by tables with products of their
- * own (amx_tiles.h). Same parameters as body.h, where they are listed; body_end.h undefines them.
+ * own (pairs/pairs.h). Same parameters as body.h, where they are listed; body_end.h undefines them.
  *
  * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per
  * block of rows.

@@ -1,13 +1,6 @@
 /*
- * amx_bf16.c: the table for bf16 on AMX tiles (Sapphire Rapids and later): both products are tile
- * products of bf16 with f32 sums, probabilities are rounded to bf16 for the second one. Panels and
- * the rest are in amx_body.h.
+ * element_bf16.h: elements of bf16, one part each: loads, rounding. For a table of PARTS = 1.
  */
-#define NAME bf16
-#define PARTS 1
-#define INPUT_LOSS 0
-#define WEIGHT_LOSS 0x1p-8
-#include "cpu/ukernel/amx/amx_tiles.h"
 
 typedef uint16_t element;
 
@@ -42,8 +35,6 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
                                       _mm512_castps_si512(odd));
 }
 
-static const part_product products[] = {{0, 0}};
-
 /* Dwords of 32 columns of two rows: [column][2]. */
 ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
 {
@@ -67,6 +58,3 @@ ATTN_INLINE void split_probability(__m512i *part, vec x)
 {
     part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
 }
-
-#include "cpu/ukernel/amx/amx_exp2.h"
-#include "cpu/ukernel/amx/amx_body.h"

@@ -1,6 +1,5 @@
 /*
- * amx_load_f32.h: elements of f32 for amx_split.h. Included by the tables that take them, amx_f32.c
- * and amx_bf16x3.c.
+ * element_f32.h: elements of f32, for split.h.
  */
 
 typedef float element;

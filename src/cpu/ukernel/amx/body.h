@@ -1,6 +1,6 @@
 /*
- * amx_body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts.
- * Included at the end of amx_<NAME>.c, which defines before it
+ * body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts.
+ * Included at the end of <NAME>.c, which defines before it
  *
  *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
  *   INPUT_LOSS, WEIGHT_LOSS   attn_ukernel.losses
@@ -8,22 +8,19 @@
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
  *                      LOW_COLUMN + COLUMN_STEP i and HIGH_COLUMN + COLUMN_STEP i;
  *                      store_columns() takes two such rows to [column][2]
- *   products           the products of parts that are taken, in their order within a step
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves;
  *                      split_probability(), of a P
- *   probability()      exp2; FUSED_EXPONENT, see amx_softmax.h; FLUSHES, attn_ukernel.flushes
+ *   probability()      exp2; FUSED_EXPONENT, see pairs/softmax.h; FLUSHES, attn_ukernel.flushes
+ *   products           the products of parts that are taken, in their order within a step
  *
- * and get one table. Scores, masks and results are those of AVX-512. Panels, once per part:
- *
- *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
- *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
- *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32
- *                                   are zero
- *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
+ * and get one table. Scores, masks and results are those of AVX-512; panels are those of
+ * pairs/pairs.h.
  */
 
-#include "cpu/ukernel/amx/amx_pack.h"
-#include "cpu/ukernel/amx/amx_softmax.h"
+#include "cpu/ukernel/pairs/panels.h"
+#include "cpu/ukernel/pairs/softmax.h"
+#include "cpu/ukernel/pairs/softmax_tile.h"
+#include "cpu/ukernel/pairs/careful.h"
 
 enum { PRODUCTS = sizeof products / sizeof products[0] };
 
@@ -87,37 +84,8 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
     }
 }
 
-/* The sum of an element's parts. */
-static float whole(const uint16_t *x, int64_t part)
-{
-    float sum = 0;
-    for (int i = 0; i < PARTS; i++) {
-        sum += attn_bf16_to_f32(x[i * part]);
-    }
-    return sum;
-}
-
-static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad,
-                       int64_t n, const void *alpha, const unsigned char *visible, int lanes)
-{
-    for (int64_t c = 0; c < dv_pad; c++) {
-        const uint16_t *v = (const uint16_t *)v_ + c * PANEL_KEYS + at;
-        for (int lane = 0; lane < lanes; lane++) {
-            float sum = 0, *o = (float *)ot + c * STRIP + lane;
-            for (int64_t key = 0; key < n; key++) {
-                if (visible[key * STRIP + lane]) {
-                    const uint16_t *w =
-                        (const uint16_t *)p + (key / 2 * STRIP + lane) * 2 + key % 2;
-                    sum = fmaf(whole(v + key, dv_pad * PANEL_KEYS), whole(w, P_PART), sum);
-                }
-            }
-            *o = alpha ? fmaf(*o, ((const float *)alpha)[lane], sum) : sum;
-        }
-    }
-}
-
-#include "cpu/ukernel/amx/amx_block.h"
-#include "cpu/ukernel/amx/amx_grad.h"
+#include "cpu/ukernel/amx/block.h"
+#include "cpu/ukernel/amx/grad.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -129,26 +97,6 @@ static void begin(void)
 static void end(void)
 {
     tiles_end();
-}
-
-static uint64_t k_bytes(int64_t d)
-{
-    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)pad32(d) * 2;
-}
-
-static uint64_t v_bytes(int64_t dv_pad)
-{
-    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)dv_pad * 2;
-}
-
-static uint64_t q_bytes(int64_t d)
-{
-    return PARTS * (uint64_t)pad32(d) * STRIP * 2;
-}
-
-static uint64_t p_bytes(void)
-{
-    return PARTS * (uint64_t)P_PART * 2;
 }
 
 const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {

@@ -1,17 +1,22 @@
 /*
- * amx_tiles.h: AMX tiles for the tables on them: their shapes, and transposes. Included by amx_<type>.c
- * only; everything is static.
+ * pairs.h: shapes of the tables on pairs of bf16 numbers: every 32-bit lane holds two of them, that
+ * of two keys or two columns side by side, as the dot products of AMX and of AVX512_BF16 take them.
+ * Elements are the sum of PARTS bf16 parts. Included by a table's file after NAME and PARTS;
+ * everything is static. The other headers of this folder follow it, in the order of body.h of
+ * amx/. Panels, once per part:
  *
- * A tile is 16 rows of 64 bytes. C (16 x 16 f32) += A (16 x 32 bf16) B (16 pairs x 16 x 2 bf16):
+ *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
+ *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
+ *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32
+ *                                   are zero
+ *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  *
- *     S  = K QT      A = 16 keys x 32 columns of K        B = QT, pairs of columns, 16 queries
- *     OT = V^T P     A = 16 columns of V x 32 keys        B = P, pairs of keys, 16 queries
- *     dV = P dO      A = 16 keys of P x 32 queries        B = dO, pairs of queries, 16 columns
+ * and of the backward pass:
  *
- * Denormal bf16 inputs count as zero (the instruction's definition). Tiles are configured by begin
- * and released by end, on the thread that runs an item: no tile state outlives a call.
+ *     P, dS  [key][16][2]       left factors: dword (key, i) has queries i and 16 + i of a strip
+ *     dS     [key / 2][32][2]   for pv, as P of the forward pass
+ *     X      [16][cols][2]      dword (i, column) holds queries i and 16 + i
  */
-#include "cpu/ukernel/amx/amx_instructions.h"
 #include "core/half.h"
 
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
@@ -24,16 +29,25 @@ enum {
     KEY_TILE = 32,
     KEY_STEP = 32,
     PANEL_KEYS = KEY_BLOCK + KEY_STEP, /* an odd number of cache lines from row to row */
-    TILE = 16,
-    STRIDE = STRIP * 4, /* bytes from row to row of QT, S, P and OT */
-    P_PART = KEY_BLOCK * STRIP
+    P_PART = KEY_BLOCK * STRIP,
+    GROUP = 16 /* lanes side by side in a vector; a strip is two groups */
 };
 
-_Static_assert(STRIP == 32, "two tiles of queries side by side");
+_Static_assert(STRIP == 2 * GROUP && VL == GROUP, "two groups of lanes");
 
 static int64_t pad32(int64_t n)
 {
     return (n + 31) / 32 * 32;
+}
+
+/* The sum of an element's parts. */
+static float whole(const uint16_t *x, int64_t part)
+{
+    float sum = 0;
+    for (int i = 0; i < PARTS; i++) {
+        sum += attn_bf16_to_f32(x[i * part]);
+    }
+    return sum;
 }
 
 /* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
@@ -68,8 +82,3 @@ static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
                             _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
     }
 }
-
-/* A product of part `a` of A and part `b` of B. */
-typedef struct part_product {
-    int a, b;
-} part_product;

@@ -1,6 +1,6 @@
 /*
- * amx_split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits
- * than bf16. Included by amx_f16.c, amx_bf16x3.c and amx_f32.c, with load_columns().
+ * split.h: elements as sums of PARTS bf16 parts, for the tables whose elements have more bits than
+ * bf16. Included after element_f16.h or element_f32.h, whose load_columns() it uses.
  */
 
 /* x without its lower 16 bits, and the rest in x. */

@@ -1,7 +1,31 @@
 /*
- * amx_pack.h: rows of Q, K and V into panels of bf16 parts. Included by amx_body.h, with its
- * parameters; the panels are drawn there.
+ * panels.h: rows of Q, K, V and dO into the panels of pairs.h, and their sizes.
  */
+
+static uint64_t k_bytes(int64_t d)
+{
+    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)pad32(d) * 2;
+}
+
+static uint64_t v_bytes(int64_t dv_pad)
+{
+    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)dv_pad * 2;
+}
+
+static uint64_t q_bytes(int64_t d)
+{
+    return PARTS * (uint64_t)pad32(d) * STRIP * 2;
+}
+
+static uint64_t p_bytes(void)
+{
+    return PARTS * (uint64_t)P_PART * 2;
+}
+
+static uint64_t x_bytes(int64_t cols)
+{
+    return PARTS * (uint64_t)STRIP * (uint64_t)cols * 2;
+}
 
 /* split_columns() of a row, or zero for NULL. */
 ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
@@ -67,19 +91,45 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
                    double factor, int lanes)
 {
     (void)dtype;
-    const int width = lanes > TILE ? STRIP : TILE; /* as much as qk reads */
+    const int width = lanes > GROUP ? STRIP : GROUP; /* as much as qk reads */
     for (int64_t c = 0; c < d; c += 32) {
-        for (int lane = 0; lane < width; lane += TILE) {
-            __m512i split[TILE][PARTS], x[TILE];
-            for (int i = 0; i < TILE; i++) {
+        for (int lane = 0; lane < width; lane += GROUP) {
+            __m512i split[GROUP][PARTS], x[GROUP];
+            for (int i = 0; i < GROUP; i++) {
                 split_row(split[i], row[lane + i], stride, c, d, (float)factor);
             }
             for (int part = 0; part < PARTS; part++) {
-                for (int i = 0; i < TILE; i++) {
+                for (int i = 0; i < GROUP; i++) {
                     x[i] = split[i][part];
                 }
                 transpose16((uint32_t *)qt + (part * pad32(d) + c) / 2 * STRIP + lane, STRIP, x);
             }
         }
+    }
+}
+
+/* QT and X are made from the same parts. */
+static void pack_both(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
+                      int64_t n, int64_t cols, double factor)
+{
+    for (int64_t c = 0; c < cols; c += 32) {
+        __m512i low[GROUP][PARTS], high[GROUP][PARTS], of_part[2][GROUP];
+        for (int i = 0; i < GROUP; i++) {
+            split_row(low[i], row[i], stride, c, n, 1);
+            split_row(high[i], row[GROUP + i], stride, c, n, 1);
+        }
+        for (int part = 0; part < PARTS; part++) {
+            uint32_t *to = (uint32_t *)qt + (part * cols + c) / 2 * STRIP;
+            for (int i = 0; i < GROUP; i++) {
+                of_part[0][i] = low[i][part], of_part[1][i] = high[i][part];
+                store_columns((uint16_t *)x + ((part * GROUP + i) * cols + c) * 2, low[i][part],
+                              high[i][part]);
+            }
+            transpose16(to, STRIP, of_part[0]);
+            transpose16(to + GROUP, STRIP, of_part[1]);
+        }
+    }
+    if (factor != 1) {
+        pack_q(qt, row, stride, dtype, n, factor, STRIP);
     }
 }

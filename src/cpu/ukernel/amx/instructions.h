@@ -1,5 +1,5 @@
 /*
- * amx_instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in
+ * instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in
  * software.)
  */
 #ifndef ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H

@@ -1,6 +1,6 @@
 /*
- * amx_exp2.h: an exp2 for probabilities of which at most 16 bits are kept, but all of f32's in
- * their sum. Included by amx_bf16.c, amx_f16.c and amx_bf16x3.c.
+ * exp2.h: an exp2 for probabilities of which at most 16 bits are kept, but all of f32's in their
+ * sum.
  */
 
 enum { FUSED_EXPONENT = 1, FLUSHES = PARTS == 1 };

@@ -1,7 +1,6 @@
 /*
- * amx_softmax.h: probabilities of scores, in the form that pv of amx_body.h reads, and what they
- * are relative to; what is done with a tile is in amx_block.h. Included by amx_body.h, with its
- * parameters.
+ * softmax.h: probabilities of scores, as pairs of keys, and what they are relative to. The softmax
+ * of a tile is in softmax_tile.h.
  *
  * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and
  * it is raised only when the sum of a tile's probabilities exceeds 2^SLACK: so the first pass over
@@ -137,7 +136,7 @@ ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
         return (fetch){NULL, NULL, 0};
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
-                  rows = ahead->k ? ahead->n : TILE;
+                  rows = ahead->k ? ahead->n : GROUP;
     const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row
                                 : (const char *)ahead->v + ahead->at * 2;
     return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE};

@@ -1,10 +1,10 @@
 /*
- * amx_works.c: whether tile products are right on this machine. A processor, a hypervisor and an
+ * works.c: whether tile products are right on this machine. A processor, a hypervisor and an
  * operating system have to agree on the state of tiles; asking the instruction itself is the only
  * way to know. Called once per context, by features.c, when the flags say that the instructions are
  * there.
  */
-#include "cpu/ukernel/amx/amx_instructions.h"
+#include "cpu/ukernel/amx/instructions.h"
 #include "core/half.h"
 #include "cpu/machine/features.h"
 
