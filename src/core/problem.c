@@ -11,15 +11,6 @@
 
 enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64, BOOL_TYPE = 1 << ATTN_BOOL };
 
-/* Returns from the calling function unless the call gave ATTN_OK. */
-#define TRY(call)                     \
-    do {                              \
-        attn_status status_ = (call); \
-        if (status_ != ATTN_OK) {     \
-            return status_;           \
-        }                             \
-    } while (0)
-
 static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
 {
     return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s",

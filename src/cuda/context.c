@@ -6,14 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TRY(call)                     \
-    do {                              \
-        attn_status status_ = (call); \
-        if (status_ != ATTN_OK) {     \
-            return status_;           \
-        }                             \
-    } while (0)
-
 static const size_t BYTES = (sizeof(attn_cuda) + 63) / 64 * 64;
 
 static attn_status describe(attn_cuda *x, int32_t ordinal)
