@@ -4,8 +4,8 @@
  * bounds, in memory with guard pages (contract T4; the idea is dav1d's checkasm). Whole operations
  * are tested in tests/op.
  *
- * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench] checkattn --exp2
- * [--isa=GLOB]
+ * checkattn [--kernel=GLOB] [--isa=GLOB] [--seed=N] [--step=N] [--bench]
+ * checkattn --exp2 [--isa=GLOB]
  */
 #include "checks.h"
 #include "cpu/machine/features.h"
