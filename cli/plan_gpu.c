@@ -11,6 +11,6 @@ attn_status plan_for_h200(const attn_forward_args *args, attn_plan *plan)
     static const attn_cuda h200 = {
         .capability = 90, .multiprocessors = 132, .l2_bytes = 60 << 20, .shared_bytes = 227 << 10};
     attn_problem p;
-    attn_status status = attn_problem_init_device(&p, args);
+    attn_status status = attn_problem_init(&p, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
     return status == ATTN_OK ? attn_cuda_plan_forward(&h200, &p, plan) : status;
 }

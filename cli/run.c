@@ -388,6 +388,9 @@ int cli_run(int argc, char **argv)
         r.output[i].name = args_tensors[i].name;
     }
     cli_parse(&argp, argc, argv, &r);
+    if (!(r.args.flags & ATTN_WINDOW)) {
+        r.args.window_left = r.args.window_right = 0;
+    }
     int status = run_all(&r);
     for (int i = 0; i < ARGS_TENSORS; i++) {
         array_file_close(&r.file[i]);

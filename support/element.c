@@ -24,6 +24,10 @@ double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
         return ((const int32_t *)t->data)[at];
     case ATTN_I64:
         return (double)((const int64_t *)t->data)[at];
+    case ATTN_U8:
+        return ((const uint8_t *)t->data)[at];
+    case ATTN_I8:
+        return ((const int8_t *)t->data)[at];
     default:
         return (double)NAN;
     }

@@ -81,9 +81,24 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
     case ATTN_I64:
         ((int64_t *)t->data)[at] = (int64_t)value;
         break;
+    case ATTN_U8:
+        ((uint8_t *)t->data)[at] = (uint8_t)value;
+        break;
+    case ATTN_I8:
+        ((int8_t *)t->data)[at] = (int8_t)value;
+        break;
     default:
         break;
     }
+}
+
+/* What a mask has where it is not 0: in wide integers also numbers whose lowest bytes are 0. */
+static double visible_value(int32_t dtype, uint64_t bits)
+{
+    const int most = dtype == ATTN_I64 ? 62 : dtype == ATTN_I32 ? 30 : dtype == ATTN_BOOL ? 0 : 6;
+    const double value = exp2((double)(bits % (uint64_t)(most + 1)));
+    return (dtype == ATTN_I8 || dtype == ATTN_I32 || dtype == ATTN_I64) && bits >> 63 ? -value
+                                                                                      : value;
 }
 
 static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_t row,
@@ -94,7 +109,9 @@ static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_
     case INPUTS_BIAS:
         return bits % 16 == 0 ? -(double)INFINITY : inputs_normal(mix(bits));
     case INPUTS_MASK:
-        return bits % 4 != 0 && !(t->shape[2] > 1 && inputs_bits(~seed, tensor, row) % 16 == 0);
+        return bits % 4 != 0 && !(t->shape[2] > 1 && inputs_bits(~seed, tensor, row) % 16 == 0)
+                   ? visible_value(t->dtype, mix(bits))
+                   : 0;
     case INPUTS_SLOPES: {
         int64_t h = index % t->shape[1], b = index / t->shape[1];
         return exp2(-8.0 * (double)(h + 1) / (double)t->shape[1]) * (double)(b + 1);

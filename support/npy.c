@@ -19,8 +19,9 @@ static const struct {
     const char *code;
     int32_t dtype;
 } npy_types[] = {
-    {"f4", ATTN_F32},  {"f2", ATTN_F16}, {"f8", ATTN_F64}, {"V2", ATTN_BF16},
-    {"b1", ATTN_BOOL}, {"i4", ATTN_I32}, {"i8", ATTN_I64}, {"bfloat16", ATTN_BF16},
+    {"f4", ATTN_F32},  {"f2", ATTN_F16},        {"f8", ATTN_F64}, {"V2", ATTN_BF16},
+    {"b1", ATTN_BOOL}, {"i4", ATTN_I32},        {"i8", ATTN_I64}, {"u1", ATTN_U8},
+    {"i1", ATTN_I8},   {"bfloat16", ATTN_BF16},
 };
 enum { NPY_TYPES = sizeof npy_types / sizeof *npy_types };
 
@@ -178,7 +179,7 @@ static const char *parse_descr(const char *descr, int32_t *dtype)
                        : NULL;
         }
     }
-    return "is none of f2 f4 f8 i4 i8 b1 V2 (bfloat16)";
+    return "is none of f2 f4 f8 i1 i4 i8 u1 b1 V2 (bfloat16)";
 }
 
 /* Finds start and length of the dictionary in the fixed part of the file. */
@@ -288,7 +289,8 @@ bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, 
         !array_file_size(ndim, shape, 8 * (int64_t)attn_dtype_size(dtype), &bytes)) {
         return array_file_fail(error, size, path, "not an array that a .npy file can hold");
     }
-    snprintf(descr, sizeof descr, "%c%s", dtype == ATTN_BOOL ? '|' : '<', npy_types[type].code);
+    snprintf(descr, sizeof descr, "%c%s", attn_dtype_size(dtype) == 1 ? '|' : '<',
+             npy_types[type].code);
     int n = print_header(text, sizeof text, descr, ndim, shape);
     const array_file_part parts[2] = {{text, (size_t)n}, {data, (size_t)bytes}};
     return array_file_write(path, parts, 2, error, size);

@@ -80,17 +80,18 @@ static const char *parse_axes(const char *text, const char *letters, char *axes)
     return NULL;
 }
 
-static const char *parse_bias(const char *text, const char *letters, problem *p)
+static const char *parse_typed_axes(const char *text, const struct word *w, problem *p)
 {
     const char *colon = strchr(text, ':'), *wrong = NULL;
-    p->bias_dtype = ATTN_F32;
+    int32_t usual, *type = (int32_t *)(void *)((char *)p + word_type(w, &usual));
+    *type = usual;
     if (colon != NULL) {
         char dtype[8];
         snprintf(dtype, sizeof dtype, "%.*s", (int)(colon - text), text);
-        wrong = parse_name(dtype, problem_floats, &p->bias_dtype);
+        wrong = parse_name(dtype, w->names, type);
         text = colon + 1;
     }
-    return wrong != NULL ? wrong : parse_axes(text, letters, p->bias);
+    return wrong != NULL ? wrong : parse_axes(text, w->axes, (char *)p + w->at);
 }
 
 /* values[PROBLEM_MAX_SEQS], their number in *count */
@@ -153,8 +154,8 @@ static const char *parse_value(const struct word *w, const char *text, problem *
         return parse_name(text, w->names, (int32_t *)(void *)at);
     case AXES:
         return parse_axes(text, w->axes, at);
-    case BIAS:
-        return parse_bias(text, w->axes, p);
+    case TYPED_AXES:
+        return parse_typed_axes(text, w, p);
     case CPU:
         return parse_cpu(text, p->cpu, sizeof p->cpu);
     default: /* LIST */
@@ -225,6 +226,7 @@ void problem_defaults(problem *p)
     p->hq = 8, p->d = 64;
     p->b = p->hkv = p->nq = p->nk = p->dv = -1; /* not given */
     p->dtype = ATTN_F32, p->o_dtype = 0, p->index_dtype = ATTN_I32, p->bias_dtype = ATTN_F32;
+    p->mask_dtype = ATTN_BOOL;
     p->window_left = p->window_right = -1;
 }
 

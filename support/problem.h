@@ -12,8 +12,9 @@
  *       and heads; strided: K and V heads broadcast (stride 0), q reversed along the sequence,
  *       every second element of V and O unused
  *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
- *   mask=AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1 for
- *                                  none: mask=bk bias=f16:hqk
+ *   mask=[DTYPE:]AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1
+ *                                  for none: mask=bk mask=i64:k bias=f16:hqk; DTYPE of a mask:
+ *                                  bool u8 i8 i32 i64
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
@@ -35,7 +36,7 @@ enum { PROBLEM_MAX_SEQS = 256 };
 
 typedef struct problem {
     int64_t b, hq, hkv, nq, nk, d, dv;
-    int32_t dtype, o_dtype, index_dtype, bias_dtype;
+    int32_t dtype, o_dtype, index_dtype, mask_dtype, bias_dtype;
     int32_t layout, inputs;                 /* enum problem_layout, problem_inputs */
     int32_t pass, d_bias_dtype, grad_dtype; /* enum problem_pass; 0 = none; 0 = dtype */
     bool causal, top_left, precise, bf16x3, lse, row_max;

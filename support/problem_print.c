@@ -44,7 +44,7 @@ static bool is_wanted(const struct word *w, const problem *p, const problem *sta
     if (w->has != 0) {
         return *((const bool *)p + w->has);
     }
-    if (w->kind == AXES || w->kind == BIAS || w->kind == CPU) {
+    if (w->kind == AXES || w->kind == TYPED_AXES || w->kind == CPU) {
         return *value != '\0';
     }
     return w->at == offsetof(problem, hq) || w->at == offsetof(problem, d) ||
@@ -72,6 +72,14 @@ static const char *name_of(const struct name *names, int32_t value)
     return names->name != NULL ? names->name : "?";
 }
 
+static void append_typed_axes(struct line *l, const struct word *w, const problem *p)
+{
+    int32_t usual, type;
+    memcpy(&type, (const char *)p + word_type(w, &usual), sizeof type);
+    append(l, "%s%s%s", type == usual ? "" : name_of(w->names, type), type == usual ? "" : ":",
+           (const char *)p + w->at);
+}
+
 static void append_value(struct line *l, const struct word *w, const problem *p)
 {
     const char *at = (const char *)p + w->at;
@@ -96,9 +104,8 @@ static void append_value(struct line *l, const struct word *w, const problem *p)
     case NAME:
         append(l, "%s", name_of(w->names, *(const int32_t *)(const void *)at));
         break;
-    case BIAS:
-        append(l, "%s%s%s", p->bias_dtype == ATTN_F32 ? "" : name_of(problem_floats, p->bias_dtype),
-               p->bias_dtype == ATTN_F32 ? "" : ":", at);
+    case TYPED_AXES:
+        append_typed_axes(l, w, p);
         break;
     case LIST:
         for (int64_t i = 0; i < p->b; i++) {

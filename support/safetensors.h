@@ -4,8 +4,8 @@
  *
  * The whole header is checked before any tensor is given out, by the format's own rules: at most
  * 100 MB, names unique, the tensors' byte ranges tile the data exactly (no gap, no overlap, no byte
- * left), each as long as its shape says. Read: F64 F32 F16 BF16 BOOL I32 I64; tensors of other
- * types may stand beside them.
+ * left), each as long as its shape says. Read: F64 F32 F16 BF16 BOOL I32 I64 U8 I8; tensors of
+ * other types may stand beside them.
  */
 #ifndef SUPPORT_SAFETENSORS_H
 #define SUPPORT_SAFETENSORS_H

@@ -211,9 +211,9 @@ static void set_options(const problem *p, attn_forward_args *a)
     a->flags = (p->causal ? ATTN_CAUSAL : 0u) | (p->top_left ? ATTN_TOP_LEFT : 0u) |
                (p->has_window ? ATTN_WINDOW : 0u) | (p->has_scale ? ATTN_SCALE : 0u) |
                (p->precise ? ATTN_PRECISE : 0u) | (p->bf16x3 ? ATTN_BF16X3 : 0u);
-    a->window_left = p->window_left;
-    a->window_right = p->window_right;
-    a->softmax_scale = p->scale;
+    a->window_left = p->has_window ? p->window_left : 0;
+    a->window_right = p->has_window ? p->window_right : 0;
+    a->softmax_scale = p->has_scale ? p->scale : 0;
     a->softcap = p->softcap;
     a->dropout_p = p->dropout;
     a->dropout_seed = p->dropout_seed;
@@ -240,7 +240,7 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
         make_output(m, &a->row_max, shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
     }
     if (p->mask[0] != '\0') {
-        make_input(m, &a->mask, by_axes(p, p->mask, ATTN_BOOL), ROLE_SCORES, INPUTS_MASK);
+        make_input(m, &a->mask, by_axes(p, p->mask, p->mask_dtype), ROLE_SCORES, INPUTS_MASK);
     }
     if (p->bias[0] != '\0') {
         make_input(m, &a->bias, by_axes(p, p->bias, p->bias_dtype), ROLE_SCORES, INPUTS_BIAS);

@@ -8,6 +8,8 @@
 const struct name problem_floats[] = {
     {"f64", ATTN_F64}, {"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {NULL, 0}};
 static const struct name integers[] = {{"i32", ATTN_I32}, {"i64", ATTN_I64}, {NULL, 0}};
+static const struct name masks[] = {{"bool", ATTN_BOOL}, {"u8", ATTN_U8},   {"i8", ATTN_I8},
+                                    {"i32", ATTN_I32},   {"i64", ATTN_I64}, {NULL, 0}};
 static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
                                       {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
                                       {"strided", LAYOUT_STRIDED}, {NULL, 0}};
@@ -41,8 +43,8 @@ const struct word problem_words[] = {
     {"window_right", INTEGER, AT(window_right), AT(has_window), NULL, NULL},
     {"scale", REAL, AT(scale), AT(has_scale), NULL, NULL},
     {"softcap", REAL, AT(softcap), 0, NULL, NULL},
-    {"mask", AXES, AT(mask), 0, NULL, "bhqk"},
-    {"bias", BIAS, AT(bias), 0, NULL, "bhqk"},
+    {"mask", TYPED_AXES, AT(mask), 0, masks, "bhqk"},
+    {"bias", TYPED_AXES, AT(bias), 0, problem_floats, "bhqk"},
     {"alibi", AXES, AT(alibi), 0, NULL, "bh"},
     {"sinks", AXES, AT(sinks), 0, NULL, "bh"},
     {"used_q", LIST, AT(used_q), AT(has_used_q), NULL, NULL},
@@ -65,4 +67,12 @@ const struct word problem_words[] = {
     {"threads", THREADS, AT(threads), 0, NULL, NULL},
     {"cpu", CPU, AT(cpu), 0, NULL, NULL},
 };
+
+size_t word_type(const struct word *w, int32_t *usual)
+{
+    const bool mask = w->at == offsetof(problem, mask);
+    *usual = mask ? ATTN_BOOL : ATTN_F32;
+    return mask ? AT(mask_dtype) : AT(bias_dtype);
+}
+
 const int problem_words_count = sizeof problem_words / sizeof problem_words[0];

@@ -50,7 +50,7 @@ static const char doc[] =
     "  b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d (n: nq and nk, h: hq and hkv)\n"
     "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided\n"
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
-    "  mask=AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
+    "  mask=[DTYPE:]AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
     "  pass=forward|backward|training (both) dropout=P\n"
     "  inputs=normal|outlier|uniform|large|equal|positive|offset seed=S\n"

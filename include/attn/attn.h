@@ -115,7 +115,11 @@
  * Ownership: the library keeps no pointer of an argument after a call returns, except those in a
  * context's config.
  * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and
- * V may share memory, strides may be 0 or negative).
+ * V may share memory, strides may be 0 or negative). What addresses show is refused: an output with
+ * more elements than its memory has room for, and two tensors that have their first element in
+ * common, or of which one has no gaps and holds the first, the lowest or the highest element of the
+ * other. Views that interleave (dQ, dK and dV packed in one tensor) are legal; whether two views
+ * with gaps meet in an element is for the caller to know.
  * Growing: argument structs start with struct_size = sizeof(the struct); zero in any field means
  * "off" or "default". A program built with an older header works with a newer library (missing
  * fields read as zero), and the reverse as long as the fields unknown to the library are zero (else
@@ -181,16 +185,19 @@ typedef enum attn_dtype {
     ATTN_BF16 = 4, /* upper half of an f32 */
     ATTN_BOOL = 5, /* one byte, 0 = false, anything else = true */
     ATTN_I32 = 6,
-    ATTN_I64 = 7
+    ATTN_I64 = 7,
+    ATTN_U8 = 8,
+    ATTN_I8 = 9
 } attn_dtype;
 
 /* Bytes per element; 0 for an unknown dtype. */
 ATTN_API size_t attn_dtype_size(int32_t dtype);
 
 /*
- * A view of up to four axes. This type is frozen. data == NULL means "absent" (unless an extent is
- * 0). Strides are in elements, may be 0 (broadcast; inputs only) or negative, and data must be
- * aligned to the element size. The axes are always, whatever the memory layout:
+ * A view of up to four axes. This type is frozen. An optional tensor with data == NULL is absent,
+ * whatever else it says; a required one may have no data where an extent is 0. Strides are in
+ * elements, may be 0 (broadcast; inputs only) or negative, and data must be aligned to the element
+ * size. The axes are always, whatever the memory layout:
  *
  *   q, k, v, o, lse, row_max          (batch, sequence, head, dim); lse and row_max: dim = 1
  *   mask, bias, alibi_slopes, sinks   (batch, head, query, key); an axis of extent 1 broadcasts
@@ -293,8 +300,8 @@ ATTN_API void attn_context_destroy(attn_context *context);
 enum {
     ATTN_CAUSAL = 1 << 0,   /* C3 */
     ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
-    ATTN_WINDOW = 1 << 2,   /* window_left and window_right count */
-    ATTN_SCALE = 1 << 3,    /* softmax_scale counts; otherwise 1/sqrt(d), and 1 for d = 0 */
+    ATTN_WINDOW = 1 << 2,   /* window_left and window_right count; without it both must be 0 */
+    ATTN_SCALE = 1 << 3,    /* softmax_scale counts; without it 1/sqrt(d) does, 1 for d = 0 */
     /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
     ATTN_PRECISE = 1 << 4,
     /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
@@ -319,14 +326,15 @@ typedef struct attn_forward_args {
      * largest s of the row (-inf for a row without a visible key; sinks do not count). */
     attn_tensor lse, row_max;
 
-    uint64_t flags; /* ATTN_CAUSAL | ... */
-    double softmax_scale;
-    double softcap; /* > 0 and finite; 0 = off */
+    uint64_t flags;       /* ATTN_CAUSAL | ... */
+    double softmax_scale; /* 0 without ATTN_SCALE */
+    double softcap;       /* > 0 and finite; 0 = off */
     int64_t window_left, window_right;
 
-    /* Optional. mask: bool, true = visible. bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each
-     * axis possibly of extent 1. With sequences of several lengths, rows and keys are counted
-     * within the sequence, and extents of at least the longest one are enough. */
+    /* Optional. mask: bool, u8, i8, i32 or i64 (GPU contexts: types of one byte), not 0 = visible.
+     * bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With
+     * sequences of several lengths, rows and keys are counted within the sequence, and extents of
+     * at least the longest one are enough. */
     attn_tensor mask, bias;
 
     attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
@@ -367,7 +375,8 @@ ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
  * the head dimension and the number of threads and bounded whatever the lengths, plus 8 bytes per
- * sequence of a varlen call. Reads shapes and lengths only, never q, k, v. */
+ * sequence of a varlen call. Reads shapes and lengths only: q, k, v and o may have no data yet;
+ * optional tensors count if they have. */
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
                                             uint64_t *bytes);
 
@@ -404,7 +413,8 @@ typedef struct attn_plan {
 } attn_plan;
 
 /* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as
- * attn_forward, except for the workspace, which is not looked at. */
+ * attn_forward, except for the workspace, which is not looked at, and for addresses: q, k, v and o
+ * may have no data yet. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args,
                                        attn_plan *plan);
 
@@ -468,7 +478,8 @@ typedef struct attn_backward_args {
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
 
 /* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys,
- * never Nq x Nk. */
+ * never Nq x Nk. Reads shapes and lengths only: q, k, v, o, lse and d_o may have no data yet;
+ * optional tensors count if they have. */
 ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args,
                                              uint64_t *bytes);
 

@@ -4,6 +4,7 @@
 #include "api/args.h"
 #include "api/workspace.h"
 #include "core/error.h"
+#include "core/overlap.h"
 #include "cpu/backward/backward.h"
 #include "cpu/machine/host.h"
 
@@ -28,9 +29,9 @@ static attn_status check_context(const backward_call *c)
                            c->args.stream);
 }
 
-static attn_status check_and_plan(backward_call *c, const attn_machine *machine)
+static attn_status check_and_plan(backward_call *c, const attn_machine *machine, int meaning)
 {
-    attn_status status = attn_gradients_init(&c->gradients, &c->args);
+    attn_status status = attn_gradients_init(&c->gradients, &c->args, meaning);
     return status == ATTN_OK ? attn_cpu_plan_backward(&c->plan, &c->gradients, machine) : status;
 }
 
@@ -49,7 +50,8 @@ static attn_status copy_args(backward_call *c, const attn_backward_args *args)
     return status;
 }
 
-static attn_status prepare(backward_call *c, attn_context *context, const attn_backward_args *args)
+static attn_status prepare(backward_call *c, attn_context *context, const attn_backward_args *args,
+                           int meaning)
 {
     attn_machine machine;
     attn_status status = copy_args(c, args);
@@ -65,7 +67,7 @@ static attn_status prepare(backward_call *c, attn_context *context, const attn_b
     if (status == ATTN_OK) {
         attn_host host;
         attn_host_leave(&host); /* as in forward.c */
-        status = check_and_plan(c, &machine);
+        status = check_and_plan(c, &machine, meaning);
         attn_host_return(&host);
     }
     return status;
@@ -75,7 +77,10 @@ attn_status attn_backward(attn_context *context, const attn_backward_args *args)
 {
     backward_call c;
     attn_workspace w;
-    attn_status status = prepare(&c, context, args);
+    attn_status status = prepare(&c, context, args, 0);
+    if (status == ATTN_OK) {
+        status = attn_gradients_overlaps(&c.gradients, c.args.workspace, c.plan.workspace_bytes);
+    }
     if (status != ATTN_OK || c.plan.workspace_bytes == 0) {
         return status;
     }
@@ -95,7 +100,7 @@ attn_status attn_backward_workspace(attn_context *context, const attn_backward_a
     if (bytes == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
     }
-    attn_status status = prepare(&c, context, args);
+    attn_status status = prepare(&c, context, args, ATTN_OF_SHAPES);
     *bytes = status == ATTN_OK ? c.plan.workspace_bytes : 0;
     return status;
 }

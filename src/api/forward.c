@@ -5,6 +5,7 @@
 #include "api/workspace.h"
 #include "core/error.h"
 #include "core/mask.h"
+#include "core/overlap.h"
 #include "cpu/machine/host.h"
 #include <stdio.h>
 #include <string.h>
@@ -17,12 +18,12 @@ typedef struct forward_call {
     attn_cpu_plan plan;
 } forward_call;
 
-static attn_status check_and_plan(forward_call *c)
+static attn_status check_and_plan(forward_call *c, int meaning)
 {
     if (c->context->cuda) {
-        return attn_problem_init_device(&c->problem, &c->args);
+        return attn_problem_init(&c->problem, &c->args, meaning | ATTN_OF_DEVICE);
     }
-    attn_status status = attn_problem_init(&c->problem, &c->args);
+    attn_status status = attn_problem_init(&c->problem, &c->args, meaning);
     if (status == ATTN_OK && c->args.stream != NULL) {
         status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for the CPU",
                            c->args.stream);
@@ -30,7 +31,8 @@ static attn_status check_and_plan(forward_call *c)
     return status == ATTN_OK ? attn_cpu_plan_forward(&c->plan, &c->problem, &c->machine) : status;
 }
 
-static attn_status prepare(forward_call *c, attn_context *context, const attn_forward_args *args)
+static attn_status prepare(forward_call *c, attn_context *context, const attn_forward_args *args,
+                           int meaning)
 {
     attn_status status = attn_copy_args(&c->args, sizeof c->args, args, "attn_forward_args");
     if (status == ATTN_OK) {
@@ -43,7 +45,7 @@ static attn_status prepare(forward_call *c, attn_context *context, const attn_fo
         attn_host host;
         /* scales are computed, and must not depend on the host's rounding mode */
         attn_host_leave(&host);
-        status = check_and_plan(c);
+        status = check_and_plan(c, meaning);
         attn_host_return(&host);
     }
     return status;
@@ -55,19 +57,32 @@ static attn_status run_cuda(const forward_call *c)
     const attn_cuda_call call = {c->args.stream,
                                  c->args.workspace ? attn_align_up(c->args.workspace) : NULL,
                                  c->args.workspace_bytes};
+    attn_status status = attn_problem_overlaps(&c->problem, call.workspace, call.workspace_bytes);
+    if (status != ATTN_OK) {
+        return status;
+    }
     attn_host host;
     attn_host_leave(&host); /* as in prepare() */
-    attn_status status = attn_cuda_forward(c->context->cuda, &c->problem, &call);
+    status = attn_cuda_forward(c->context->cuda, &c->problem, &call);
     attn_host_return(&host);
     return status;
+}
+
+/* What the call needs: nothing if nothing is to be written. */
+static uint64_t workspace_bytes(const forward_call *c)
+{
+    return c->plan.schedule.items > 0 ? c->plan.workspace_bytes : 0;
 }
 
 attn_status attn_forward(attn_context *context, const attn_forward_args *args)
 {
     forward_call c;
-    attn_status status = prepare(&c, context, args);
+    attn_status status = prepare(&c, context, args, 0);
     if (status == ATTN_OK && c.context->cuda) {
         return run_cuda(&c);
+    }
+    if (status == ATTN_OK) {
+        status = attn_problem_overlaps(&c.problem, c.args.workspace, workspace_bytes(&c));
     }
     if (status != ATTN_OK || c.plan.schedule.items == 0) {
         return status;
@@ -89,14 +104,14 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
     if (bytes == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
     }
-    attn_status status = prepare(&c, context, args);
+    attn_status status = prepare(&c, context, args, ATTN_OF_SHAPES);
     *bytes = 0;
     if (status == ATTN_OK && c.context->cuda) {
         attn_plan plan;
         status = attn_cuda_plan_forward(c.context->cuda, &c.problem, &plan);
         *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
-    } else if (status == ATTN_OK && c.plan.schedule.items > 0) {
-        *bytes = c.plan.workspace_bytes;
+    } else if (status == ATTN_OK) {
+        *bytes = workspace_bytes(&c);
     }
     return status;
 }
@@ -146,7 +161,7 @@ static void explain(const forward_call *c, char *why, size_t size)
 attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args, attn_plan *plan)
 {
     forward_call c;
-    attn_status status = prepare(&c, context, args);
+    attn_status status = prepare(&c, context, args, ATTN_OF_SHAPES);
     if (status != ATTN_OK) {
         return status;
     }
@@ -166,7 +181,7 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .tiles_full = tiles.full,
         .tiles_partial = tiles.partial,
         .tiles_skipped = tiles.skipped,
-        .workspace_bytes = c.plan.schedule.items > 0 ? c.plan.workspace_bytes : 0,
+        .workspace_bytes = workspace_bytes(&c),
         .bits = c.plan.uk->bits,
         .sum_bits = 8 * c.plan.uk->real_size,
         .vector_bits = c.plan.uk->vector_bits,

@@ -5,15 +5,15 @@
 #include "core/error.h"
 #include "core/problem.h"
 
-/* An optional tensor in the shape of another, which must be there. */
-static attn_status check_like(const char *name, attn_tensor *t, int types, bool output,
-                              const char *like_name, const attn_tensor *like)
+/* A tensor in the shape of another, which must be there unless it is required itself. */
+static attn_status check_like(const char *name, const attn_tensor *t, int types, bool required,
+                              bool output, const char *like_name, const attn_tensor *like)
 {
-    if (!attn_tensor_present(t)) {
+    if (!required && !attn_tensor_present(t)) {
         return ATTN_OK;
     }
     attn_status status = attn_check_tensor(name, t, types, output);
-    if (status == ATTN_OK && !attn_tensor_present(like)) {
+    if (status == ATTN_OK && !required && !attn_tensor_present(like)) {
         status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is given without %s", name, like_name);
     }
     for (int a = 0; a < 4 && status == ATTN_OK; a++) {
@@ -26,13 +26,7 @@ static attn_status check_like(const char *name, attn_tensor *t, int types, bool 
     return status;
 }
 
-static attn_status check_required(const char *name, const attn_tensor *t)
-{
-    return attn_tensor_present(t) ? ATTN_OK
-                                  : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
-}
-
-attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
+attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, int meaning)
 {
     const attn_forward_args *const f = a->forward;
     *g = (attn_gradients){
@@ -45,9 +39,12 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
         .d_alibi = a->d_alibi_slopes,
         .d_sinks = a->d_sinks,
     };
-    attn_status status = attn_problem_init_backward(&g->p, f);
+    attn_status status = attn_problem_init(&g->p, f, meaning | ATTN_OF_BACKWARD);
     if (status != ATTN_OK) {
         return status;
+    }
+    if (meaning & ATTN_OF_SHAPES) {
+        attn_stand_in(&g->d_o);
     }
     if (attn_tensor_present(&g->p.o_f32)) {
         g->p.o = g->p.o_f32;
@@ -61,23 +58,19 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a)
         const char *like_name;
         const attn_tensor *like;
     } checks[] = {
-        {"lse", &g->p.lse, ATTN_WIDE_TYPES, true, false, "lse", &f->lse},
-        {"d_o", &g->d_o, same, true, false, "o", &f->o},
-        {"d_lse", &g->d_lse, ATTN_WIDE_TYPES, false, false, "lse", &f->lse},
-        {"dq", &g->dq, same, false, true, "q", &f->q},
-        {"dk", &g->dk, same, false, true, "k", &f->k},
-        {"dv", &g->dv, same, false, true, "v", &f->v},
+        {"d_o", &g->d_o, same, true, false, "o", &g->p.o},
+        {"d_lse", &g->d_lse, ATTN_WIDE_TYPES, false, false, "lse", &g->p.lse},
+        {"dq", &g->dq, same, false, true, "q", &g->p.q},
+        {"dk", &g->dk, same, false, true, "k", &g->p.k},
+        {"dv", &g->dv, same, false, true, "v", &g->p.v},
         {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, true, "bias", &f->bias},
         {"d_alibi_slopes", &g->d_alibi, ATTN_WIDE_TYPES, false, true, "alibi_slopes",
          &f->alibi_slopes},
         {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &f->sinks},
     };
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == ATTN_OK; i++) {
-        status = checks[i].required ? check_required(checks[i].name, checks[i].tensor) : ATTN_OK;
-        if (status == ATTN_OK) {
-            status = check_like(checks[i].name, checks[i].tensor, checks[i].types, checks[i].output,
-                                checks[i].like_name, checks[i].like);
-        }
+        status = check_like(checks[i].name, checks[i].tensor, checks[i].types, checks[i].required,
+                            checks[i].output, checks[i].like_name, checks[i].like);
         attn_normalise_tensor(checks[i].tensor, checks[i].required);
     }
     return status;

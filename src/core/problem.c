@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64, BOOL_TYPE = 1 << ATTN_BOOL };
+enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64 };
 
 static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
 {
@@ -64,9 +64,10 @@ static attn_status check_qkvo(const attn_problem *p)
     return ATTN_OK;
 }
 
-static attn_status check_rows(const char *name, const attn_tensor *t, const attn_problem *p)
+static attn_status check_rows(const char *name, const attn_tensor *t, const attn_problem *p,
+                              bool required)
 {
-    if (!attn_tensor_present(t)) {
+    if (!required && !attn_tensor_present(t)) {
         return ATTN_OK;
     }
     TRY(attn_check_tensor(name, t, ATTN_WIDE_TYPES, !p->backward));
@@ -184,7 +185,8 @@ static attn_status check_broadcast(const char *name, const attn_tensor *t, const
 static attn_status check_score_tensors(const attn_problem *p)
 {
     int64_t nq = longest(p, &p->cu_q, &p->q), nk = longest(p, &p->cu_k, &p->k);
-    TRY(check_broadcast("mask", &p->mask, p, BOOL_TYPE, nq, nk));
+    int mask_types = p->device ? ATTN_BYTE_MASK_TYPES : ATTN_MASK_TYPES;
+    TRY(check_broadcast("mask", &p->mask, p, mask_types, nq, nk));
     TRY(check_broadcast("bias", &p->bias, p, ATTN_FLOAT_TYPES, nq, nk));
     TRY(check_broadcast("alibi_slopes", &p->alibi, p, ATTN_WIDE_TYPES, 1, 1));
     return check_broadcast("sinks", &p->sinks, p, ATTN_WIDE_TYPES, 1, 1);
@@ -196,6 +198,24 @@ static int64_t window_bound(int64_t n)
     return n < 0 || n > INT64_MAX / 4 ? ATTN_UNBOUNDED : n;
 }
 
+/* A value whose flag is off would be ignored, which cannot be meant. */
+static attn_status check_flags_of_values(const attn_forward_args *args)
+{
+    if (!(args->flags & ATTN_SCALE) && !(args->softmax_scale == 0)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "softmax_scale = %g, but flags = 0x%llx lacks ATTN_SCALE",
+                         args->softmax_scale, (unsigned long long)args->flags);
+    }
+    if (!(args->flags & ATTN_WINDOW) && (args->window_left != 0 || args->window_right != 0)) {
+        return attn_fail(
+            ATTN_ERR_INVALID_ARGUMENT,
+            "window_left = %lld and window_right = %lld, but flags = 0x%llx lacks ATTN_WINDOW",
+            (long long)args->window_left, (long long)args->window_right,
+            (unsigned long long)args->flags);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
 {
     const uint64_t known =
@@ -204,6 +224,7 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits",
                          (unsigned long long)args->flags);
     }
+    TRY(check_flags_of_values(args));
     p->precise = (args->flags & ATTN_PRECISE) != 0;
     p->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
     p->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
@@ -241,8 +262,9 @@ static attn_status check_o_f32(const attn_problem *p)
     return ATTN_OK;
 }
 
-static attn_status init(attn_problem *p, const attn_forward_args *args, bool device, bool backward)
+attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, int meaning)
 {
+    const bool device = meaning & ATTN_OF_DEVICE, backward = meaning & ATTN_OF_BACKWARD;
     *p = (attn_problem){
         .q = args->q,
         .k = args->k,
@@ -272,10 +294,14 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
                          "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
+    attn_tensor *const required[] = {&p->q, &p->k, &p->v, &p->o, &p->lse};
+    for (int i = 0; i < (backward ? 5 : 4) && meaning & ATTN_OF_SHAPES; i++) {
+        attn_stand_in(required[i]);
+    }
     TRY(check_qkvo(p));
     p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
-    TRY(check_rows("lse", &p->lse, p));
-    TRY(check_rows("row_max", &p->row_max, p));
+    TRY(check_rows("lse", &p->lse, p, backward));
+    TRY(check_rows("row_max", &p->row_max, p, false));
     TRY(check_o_f32(p));
     TRY(check_scalars(p, args));
     TRY(attn_dropout_init(&p->dropout, args->dropout_p, args->dropout_seed, args->dropout_offset));
@@ -284,25 +310,10 @@ static attn_status init(attn_problem *p, const attn_forward_args *args, bool dev
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
     TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q,   &p->k,       &p->v,    &p->o,   &p->o_f32,
-                                    &p->lse, &p->row_max, &p->mask, &p->bias};
+    attn_tensor *const tensors[] = {&p->q,     &p->k,       &p->v,    &p->o,   &p->lse,
+                                    &p->o_f32, &p->row_max, &p->mask, &p->bias};
     for (int i = 0; i < 9; i++) {
-        attn_normalise_tensor(tensors[i], i < 4);
+        attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }
     return ATTN_OK;
-}
-
-attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args)
-{
-    return init(p, args, false, false);
-}
-
-attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args)
-{
-    return init(p, args, true, false);
-}
-
-attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args)
-{
-    return init(p, args, false, true);
 }

@@ -44,20 +44,20 @@ typedef struct attn_sequence {
     bool outside;        /* rows of a varlen tensor that belong to no sequence: no key, no sink */
 } attn_sequence;
 
+/* How arguments are meant, or-ed. */
+enum {
+    ATTN_OF_DEVICE = 1,   /* in a GPU's memory: lengths are not read, nothing is known of them */
+    ATTN_OF_BACKWARD = 2, /* o, o_f32 and lse are inputs, row_max is not looked at */
+    ATTN_OF_SHAPES = 4    /* for a plan: required tensors may have no data yet */
+};
+
 /* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k,
  * v. */
-attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args);
-
-/* The same with o, o_f32 and lse as inputs, and without row_max: attn_gradients_init. */
-attn_status attn_problem_init_backward(attn_problem *p, const attn_forward_args *args);
-
-/* The same for tensors in a GPU's memory: lengths are not read, so nothing is known of their
- * values. */
-attn_status attn_problem_init_device(attn_problem *p, const attn_forward_args *args);
+attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, int meaning);
 
 /* The same for the backward pass (gradients.c); args->forward is a whole struct of this library's
  * size. */
-attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args);
+attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args, int meaning);
 
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last
  * sequence. */
@@ -78,9 +78,16 @@ enum {
     ATTN_WIDE_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32
 };
 
+/* What a mask can be; contexts of a GPU take types of one byte. */
+enum {
+    ATTN_BYTE_MASK_TYPES = 1 << ATTN_BOOL | 1 << ATTN_U8 | 1 << ATTN_I8,
+    ATTN_MASK_TYPES = ATTN_BYTE_MASK_TYPES | 1 << ATTN_I32 | 1 << ATTN_I64
+};
+
+/* Of an optional tensor. */
 ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
 {
-    return t->dtype != 0 || t->data != NULL;
+    return t->data != NULL;
 }
 
 /* "f32"; "unknown" for other numbers. */
@@ -90,6 +97,9 @@ const char *attn_type_name(int32_t dtype);
  * place twice by a stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
 
+/* A required tensor without data points somewhere: for plans, which read shapes only. */
+void attn_stand_in(attn_tensor *t);
+
 /* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and
  * a tensor without elements is absent or, if it is required, points somewhere. */
 void attn_normalise_tensor(attn_tensor *t, bool required);
@@ -98,11 +108,11 @@ void attn_normalise_tensor(attn_tensor *t, bool required);
  * index. */
 ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
-    /* attn_dtype_size as digits: a table would be a load from global memory on a GPU, before every
-     * first access */
-    const uint32_t sizes = 0x84122480;
+    /* log2 of attn_dtype_size, two bits for each type: a table would be a load from global memory
+     * on a GPU, before every first access */
+    const uint32_t logarithms = 0xE16C;
     int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
-    return (char *)t->data + e * (int64_t)(sizes >> 4 * t->dtype & 15);
+    return (char *)t->data + e * (INT64_C(1) << (logarithms >> 2 * t->dtype & 3));
 }
 
 /* The same with axes of extent 1 broadcast. */
@@ -111,6 +121,14 @@ ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, 
 {
     return attn_at(t, t->shape[0] == 1 ? 0 : i0, t->shape[1] == 1 ? 0 : i1,
                    t->shape[2] == 1 ? 0 : i2, t->shape[3] == 1 ? 0 : i3);
+}
+
+/* Whether an element of a mask of some type lets a key be seen. */
+ATTN_CORE bool attn_mask_element(const void *at, int32_t dtype)
+{
+    return dtype == ATTN_I32   ? *(const int32_t *)at != 0
+           : dtype == ATTN_I64 ? *(const int64_t *)at != 0
+                               : *(const unsigned char *)at != 0;
 }
 
 /* ---- lengths: on a GPU their values were not checked, hence the clamps ----------------------- */

@@ -60,7 +60,7 @@ static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lane
                       attn_interval keys)
 {
     const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
-    attn_bias_rows rows = {.dtype = bias->dtype};
+    attn_bias_rows rows = {.dtype = bias->dtype, .mask_dtype = mask->dtype};
     rows.bias_stride = bias->data && bias->shape[3] != 1 ? bias->stride[3] : 0;
     rows.mask_stride = mask->data && mask->shape[3] != 1 ? mask->stride[3] : 0;
     lane_row row = attn_score_row(r, first);
@@ -69,8 +69,7 @@ static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lane
             rows.bias[lane] = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
         }
         if (mask->data) {
-            rows.mask[lane] = (const unsigned char *)attn_at_broadcast(
-                mask, r->seq->index, row.head, row.query, keys.lo);
+            rows.mask[lane] = attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
         }
         row = lane + 1 < lanes ? attn_score_next(r, row) : row;
     }

@@ -173,7 +173,7 @@ static void test_misuse(void **state)
     REFUSED(f.args.o.stride[1] = 0, INVALID_ARGUMENT, "o.stride[1] = 0");
     REFUSED(f.args.o.stride[1] = INT64_MAX, OVERFLOW, "o.shape[1] = 3");
     REFUSED(f.args.lse.shape[1] = 2, INVALID_ARGUMENT, "lse must have the rows of o");
-    REFUSED(f.args.lse.shape[3] = 2, INVALID_ARGUMENT, "lse must have the rows of o");
+    REFUSED(f.args.lse.shape[3] = 0, INVALID_ARGUMENT, "lse must have the rows of o");
     REFUSED(f.args.lse.dtype = ATTN_F16, INVALID_ARGUMENT, "lse.dtype = 3");
     REFUSED(f.args.struct_size = 0, INVALID_ARGUMENT, "attn_merge_args.struct_size = 0");
     REFUSED(f.part_o[2].shape[3] = 1, INVALID_ARGUMENT, "part_o[2] must have the shape of o");

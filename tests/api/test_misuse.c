@@ -72,7 +72,7 @@ static void test_dense_fields(void **state)
         FIELD(v.shape[3], 9, INVALID_ARGUMENT, "o.shape[3] = 8 but v.shape[3] = 9"),
         FIELD(o.shape[0], 1, INVALID_ARGUMENT, "o.shape[0] = 1 but q.shape[0] = 2"),
         FIELD(lse.shape[1], 4, INVALID_ARGUMENT, "lse.shape[1] = 4 but q.shape[1] = 5"),
-        FIELD(lse.shape[3], 8, INVALID_ARGUMENT, "lse has shape (2, 5, 4, 8)"),
+        FIELD(lse.shape[3], 0, INVALID_ARGUMENT, "lse has shape (2, 5, 4, 0)"),
         FIELD(row_max.shape[2], 2, INVALID_ARGUMENT, "row_max.shape[2] = 2 but q.shape[2] = 4"),
         FIELD(mask.shape[0], 3, INVALID_ARGUMENT, "mask.shape[0] = 3, must be 1 or 2"),
         FIELD(mask.shape[3], 8, INVALID_ARGUMENT, "mask.shape[3] = 8, must be 1 or 7"),
@@ -88,9 +88,6 @@ static void test_dense_fields(void **state)
               "o.stride[3] = 0 would write 8 elements to one place"),
         FIELD(o.stride[0], 0, INVALID_ARGUMENT, "o.stride[0] = 0"),
         FIELD(lse.stride[1], 0, INVALID_ARGUMENT, "lse.stride[1] = 0"),
-        FIELD(q.data, 0, INVALID_ARGUMENT, "q.data is NULL"),
-        FIELD(o.data, 0, INVALID_ARGUMENT, "o.data is NULL"),
-        FIELD(bias.data, 0, INVALID_ARGUMENT, "bias.data is NULL"),
         FIELD(q.data, 4097, INVALID_ARGUMENT, "q.data = 0x1001 is not aligned"),
         FIELD(seqused_k.data, 4100, INVALID_ARGUMENT, "seqused_k.data = 0x1004 is not aligned"),
         FIELD(k.dtype, ATTN_F16, INVALID_ARGUMENT,
@@ -98,7 +95,7 @@ static void test_dense_fields(void **state)
         FIELD(o.dtype, ATTN_F16, INVALID_ARGUMENT,
               "o.dtype = 3 (f16) must be q.dtype = 2 (f32) or f32"),
         FIELD(q.dtype, ATTN_I32, INVALID_ARGUMENT,
-              "q.dtype = 6 (i32) is not a type that q can have"),
+              "q.dtype = 6 (i32), must be f64, f32, f16 or bf16"),
         FIELD(lse.dtype, ATTN_F16, INVALID_ARGUMENT, "lse.dtype = 3"),
         FIELD(mask.dtype, ATTN_F32, INVALID_ARGUMENT, "mask.dtype = 2"),
         FIELD(bias.dtype, ATTN_BOOL, INVALID_ARGUMENT, "bias.dtype = 5"),
@@ -252,7 +249,7 @@ static void assert_refused_somehow(const call *c, const attn_forward_args *a, co
 static void test_every_extent_and_type(void **state)
 {
     static const int64_t extents[] = {-1, INT64_MIN, INT64_MAX, INT64_C(1) << 62, INT64_C(1) << 40};
-    static const int32_t types[] = {-1, 8, 99, INT32_MIN, INT32_MAX, 1 << 24};
+    static const int32_t types[] = {-1, 10, 99, INT32_MIN, INT32_MAX, 1 << 24};
     call c;
     (void)state;
     call_open(&c, DENSE);

@@ -26,7 +26,7 @@ static void test_older_forward_args(void **state)
     assert_true(call_is_right(&c));
     a.struct_size = sizeof a.struct_size; /* nothing but its size */
     assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
-    assert_string_equal(attn_last_error(), "q.dtype = 0 (none) is not a type that q can have");
+    assert_string_equal(attn_last_error(), "q.dtype = 0 (none), must be f64, f32, f16 or bf16");
     a.struct_size--;
     assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
     assert_true(call_is_untouched(&c));

@@ -94,6 +94,7 @@ void check_pack(kit *k)
 /* The sharing of rows between lanes and keys, for a check's turn. */
 typedef struct bias_case {
     int64_t n, rows, bias_stride, mask_stride; /* lane i has row i % rows */
+    int32_t mask_dtype;
     bool bias, mask;
 } bias_case;
 
@@ -103,6 +104,8 @@ static bias_case make_case(const kit *k, int64_t n, int64_t turn)
     bias_case c = {.n = n, .bias = turn % 5 != 4, .mask = turn % 3 != 2};
     c.rows = turn % 7 < 4 ? strip : turn % 7 == 4 ? 1 : turn % 7 == 5 ? strip - 1 : 2;
     c.bias_stride = c.bias && turn % 4 != 3 ? panel_stride(turn) : 0;
+    static const int32_t masks[] = {ATTN_BOOL, ATTN_U8, ATTN_I8, ATTN_I32, ATTN_I64};
+    c.mask_dtype = masks[turn % 13 < 5 ? turn % 13 : 0];
     c.mask_stride = !c.mask || turn % 11 < 4 ? 0 : turn % 11 < 8 ? 1 : 2;
     return c;
 }
@@ -113,7 +116,7 @@ static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
     const int64_t strip = k->uk->strip, size = (int64_t)attn_dtype_size(dtype);
     const bias_case c = make_case(k, n, turn);
     const int64_t reach = (n - 1) * (c.bias_stride < 0 ? -c.bias_stride : c.bias_stride) + 1;
-    const int64_t bytes = (n - 1) * c.mask_stride + 1;
+    const int64_t span = (n - 1) * c.mask_stride + 1;
     unsigned char *first = kit_slot(k, SLOT_SOURCE, (size_t)(c.rows * reach * size));
     attn_tensor t = attn_tensor_bshd(first + (c.bias_stride < 0 ? (reach - 1) * size : 0),
                                      (attn_dtype)dtype, c.rows, n, 1, 1);
@@ -124,26 +127,31 @@ static void one_bias(kit *k, int32_t dtype, int64_t n, int64_t turn)
                      low ? -(double)INFINITY : kit_value(k, VALUES_NORMAL, 93, i + turn, 1));
     }
     kit_lock(k, SLOT_SOURCE);
-    unsigned char *mask = kit_slot(k, SLOT_VISIBLE, (size_t)(c.rows * bytes));
-    for (int64_t i = 0; i < c.rows * bytes; i++) {
-        mask[i] = (unsigned char)(kit_choice(k, 94, i + turn, 3) ? 1 + i % 255 : 0);
+    const int64_t mask_size = (int64_t)attn_dtype_size(c.mask_dtype);
+    char *mask = kit_slot(k, SLOT_VISIBLE, (size_t)(c.rows * span * mask_size));
+    const attn_tensor m = attn_tensor_bshd(mask, (attn_dtype)c.mask_dtype, c.rows, span, 1, 1);
+    for (int64_t i = 0; i < c.rows * span; i++) { /* a bit of any byte */
+        const double one = exp2((double)(i % (8 * mask_size - 1)));
+        inputs_store(&m, i / span, i % span, 0, 0, kit_choice(k, 94, i + turn, 3) ? one : 0);
     }
     kit_lock(k, SLOT_VISIBLE);
-    attn_bias_rows rows = {
-        .bias_stride = c.bias_stride, .mask_stride = c.mask_stride, .dtype = dtype};
+    attn_bias_rows rows = {.bias_stride = c.bias_stride,
+                           .mask_stride = c.mask_stride,
+                           .dtype = dtype,
+                           .mask_dtype = c.mask_dtype};
     for (int64_t lane = 0; lane < strip; lane++) {
         const int64_t row = lane % c.rows;
         rows.bias[lane] = c.bias ? (char *)t.data + row * reach * size : NULL;
-        rows.mask[lane] = c.mask ? mask + row * bytes : NULL;
+        rows.mask[lane] = c.mask ? mask + row * span * mask_size : NULL;
     }
     void *tile = kit_slot(k, SLOT_BIAS, (size_t)(n * strip * k->uk->real_size));
-    kit_doing(k, "n=%lld dtype=%d rows=%lld strides=%lld %lld bias=%d mask=%d", (long long)n, dtype,
-              (long long)c.rows, (long long)c.bias_stride, (long long)c.mask_stride, c.bias,
-              c.mask);
+    kit_doing(k, "n=%lld dtype=%d %d rows=%lld strides=%lld %lld bias=%d mask=%d", (long long)n,
+              dtype, c.mask_dtype, (long long)c.rows, (long long)c.bias_stride,
+              (long long)c.mask_stride, c.bias, c.mask);
     KIT_CALL(k, k->uk->bias(tile, n, &rows));
     for (int64_t i = 0; i < n * strip; i++) {
         const int64_t row = i % strip % c.rows, key = i / strip;
-        bool hidden = c.mask && mask[row * bytes + key * c.mask_stride] == 0;
+        bool hidden = c.mask && oracle_element(&m, row, key * c.mask_stride, 0, 0) == 0;
         expect(k, "tile", tile, i,
                hidden   ? -(double)INFINITY
                : c.bias ? oracle_element(&t, row, key, 0, 0)

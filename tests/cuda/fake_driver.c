@@ -37,13 +37,18 @@ bool fake_keeps_nothing(void)
     return fake.retained == 0 && fake.loaded == 0;
 }
 
+void *fake_memory(int n)
+{
+    return (void *)((uintptr_t)(n + 1) << 50);
+}
+
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d)
 {
-    static _Alignas(64) char memory[64];
     attn_forward_args a = {.struct_size = sizeof a};
-    a.q = attn_tensor_bshd(memory, dtype, 2, rows, 4, d);
-    a.k = attn_tensor_bshd(memory, dtype, 2, keys, 4, d);
-    a.v = a.k, a.o = a.q;
+    a.q = attn_tensor_bshd(fake_memory(0), dtype, 2, rows, 4, d);
+    a.k = attn_tensor_bshd(fake_memory(1), dtype, 2, keys, 4, d);
+    a.v = attn_tensor_bshd(fake_memory(2), dtype, 2, keys, 4, d);
+    a.o = attn_tensor_bshd(fake_memory(3), dtype, 2, rows, 4, d);
     return a;
 }
 

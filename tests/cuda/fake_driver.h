@@ -54,8 +54,11 @@ attn_status fake_create(int ordinal, attn_context **context);
 /* All contexts and images that were asked for have been given back. */
 bool fake_keeps_nothing(void);
 
-/* Two sequences, four heads, d_v = d. Nothing on the host looks behind the pointers, which are
- * aligned to 64 bytes. */
+/* Address n of memory that is not there, aligned and far from the others: nothing on the host looks
+ * behind the pointers of a GPU's call. */
+void *fake_memory(int n);
+
+/* Two sequences, four heads, d_v = d; q, k, v and o at addresses 0 to 3. */
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d);
 
 #endif

@@ -207,9 +207,9 @@ static void test_params(void **state)
     a = plain, a.flags = ATTN_SCALE, a.softmax_scale = -1;
     assert_true(params_of(context, &a).steps);
 
-    a = plain, a.lse = attn_tensor_bshd(a.q.data, ATTN_F32, 2, 300, 4, 1);
+    a = plain, a.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
     assert_true(params_of(context, &a).statistics);
-    a = plain, a.row_max = attn_tensor_bshd(a.q.data, ATTN_F32, 2, 300, 4, 1);
+    a = plain, a.row_max = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
     assert_true(params_of(context, &a).statistics);
     a = plain, a.sinks = attn_tensor_bshd(a.q.data, ATTN_F32, 1, 4, 1, 1);
     assert_true(params_of(context, &a).statistics);
@@ -226,6 +226,25 @@ static void test_params(void **state)
     attn_context_destroy(context);
 }
 
+/* What kernels do not read, and what the host sees without reading. */
+static void test_refusals(void **state)
+{
+    attn_context *context;
+    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), a = plain;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    a.mask = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 1, 300, 300);
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "mask.dtype = 6 (i32), must be bool, u8 or i8");
+    a.mask.dtype = ATTN_U8;
+    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    a = plain, a.o = a.q;
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "o and q overlap"));
+    attn_context_destroy(context);
+}
+
 /* Columns that share the L2 cache, of 16k rows in all, causal: as measured on an H200. */
 static void test_sections(void **state)
 {
@@ -239,7 +258,8 @@ static void test_sections(void **state)
         const int64_t d = 64 << i / 6, n = 512 << i % 6, heads = 2048 / d;
         attn_forward_args a = fake_args(ATTN_BF16, n, n, d);
         a.flags = ATTN_CAUSAL;
-        a.q = a.k = a.v = a.o = attn_tensor_bshd(a.q.data, ATTN_BF16, 16384 / n, n, heads, d);
+        a.q = a.k = a.v = attn_tensor_bshd(a.q.data, ATTN_BF16, 16384 / n, n, heads, d);
+        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 16384 / n, n, heads, d);
         const attn_cuda_schedule s = params_of(context, &a).schedule;
         assert_int_equal(s.columns, 16384 / n * heads);
         assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
@@ -267,8 +287,8 @@ static void test_sections_of_groups(void **state)
     attn_context_destroy(context);
 }
 
-/* Heads of a group share tiles where that makes fewer of them: as many as divide the group and leave
- * the fewest rows empty. */
+/* Heads of a group share tiles where that makes fewer of them: as many as divide the group and
+ * leave the fewest rows empty. */
 static void test_folds(void **state)
 {
     static const struct {
@@ -283,7 +303,8 @@ static void test_folds(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int64_t group = cases[i].group, rows = cases[i].rows;
         attn_forward_args a = fake_args(ATTN_BF16, rows, 300, 128);
-        a.q = a.o = attn_tensor_bshd(a.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        a.q = attn_tensor_bshd(a.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 2, rows, 4 * group, 128);
         const attn_cuda_schedule s = params_of(context, &a).schedule;
         assert_int_equal(s.fold, cases[i].fold);
         assert_int_equal(s.blocks, cases[i].blocks);
@@ -299,15 +320,11 @@ static void test_folds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_capabilities),
-        cmocka_unit_test(test_why),
-        cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_boxes),
-        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_params),
-        cmocka_unit_test(test_sections),
-        cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
+        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_params),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sections),     cmocka_unit_test(test_sections_of_groups),
         cmocka_unit_test(test_folds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ static void test_types(void **state)
     } rows[] = {{"<f4", ATTN_F32, 4},  {"<f8", ATTN_F64, 8},  {"<f2", ATTN_F16, 2},
                 {"<V2", ATTN_BF16, 2}, {"|V2", ATTN_BF16, 2}, {"bfloat16", ATTN_BF16, 2},
                 {"|b1", ATTN_BOOL, 1}, {"?b1", 0, 1},         {"<i4", ATTN_I32, 4},
-                {"<i8", ATTN_I64, 8},  {"=i8", ATTN_I64, 8},  {">b1", ATTN_BOOL, 1}};
+                {"<i8", ATTN_I64, 8},  {"=i8", ATTN_I64, 8},  {">b1", ATTN_BOOL, 1},
+                {"|u1", ATTN_U8, 1},   {"|i1", ATTN_I8, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char dictionary[128];
@@ -106,7 +107,7 @@ static void test_types(void **state)
 
 static void test_refused_types(void **state)
 {
-    static const char *const descrs[] = {"",  "<",    "<ixy", "|u1",     "<u4", "<c8",
+    static const char *const descrs[] = {"",  "<",    "<ixy", "|u2",     "<u4", "<c8",
                                          "f", "<f16", "<f4x", "<M8[ns]", "|O",  "|S4"};
     char dictionary[128];
     array_file f;

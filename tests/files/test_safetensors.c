@@ -89,12 +89,12 @@ static void test_types(void **state)
         assert_int_equal(f.ndim, 0);
         array_file_close(&f);
     }
-    refuse("{" A("U8", "[24]", "[0,24]") "}", "dtype U8, which is not supported");
+    refuse("{" A("U16", "[12]", "[0,24]") "}", "dtype U16, which is not supported");
     refuse("{" A("F4", "[48]", "[0,24]") "}", "dtype F4, which is not supported");
     refuse("{" A("F4", "[49]", "[0,24]") "}", "do not fit");
     refuse("{" A("f32", "[6]", "[0,24]") "}", "unknown dtype");
     refuse("{" A("", "[6]", "[0,24]") "}", "unknown dtype");
-    put("{" A("F32", "[4]", "[0,16]") "," B("U8", "[2,4]", "[16,24]") "}", six, sizeof six);
+    put("{" A("F32", "[4]", "[0,16]") "," B("U16", "[1,4]", "[16,24]") "}", six, sizeof six);
     open_a(&f); /* a foreign type beside it is no obstacle */
     array_file_close(&f);
 }

@@ -27,7 +27,7 @@ static inline bool plan_on(const attn_isa *isa, const problem *p, planned *x)
 {
     attn_machine machine = test_machine(isa, p);
     return problem_tensors_create(p, PLACE_NOWHERE, &x->tensors) &&
-           attn_problem_init(&x->p, &x->tensors.args) == ATTN_OK &&
+           attn_problem_init(&x->p, &x->tensors.args, ATTN_OF_SHAPES) == ATTN_OK &&
            attn_cpu_plan_forward(&x->plan, &x->p, &machine) == ATTN_OK;
 }
 

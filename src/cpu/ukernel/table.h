@@ -61,10 +61,10 @@ typedef struct attn_score_tile {
 typedef struct attn_bias_rows {
     /* each lane's, for the tile's first key; all NULL without a bias */
     const void *bias[ATTN_MAX_STRIP];
-    const unsigned char *mask[ATTN_MAX_STRIP]; /* likewise */
+    const void *mask[ATTN_MAX_STRIP]; /* likewise */
     /* from key to key, in elements; 0 without, or if keys share one */
     int64_t bias_stride, mask_stride;
-    int32_t dtype;                             /* of the bias */
+    int32_t dtype, mask_dtype;                 /* of the bias, of the mask */
 } attn_bias_rows;
 
 struct attn_ukernel_grad;

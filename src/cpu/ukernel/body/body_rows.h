@@ -238,15 +238,17 @@ ATTN_INLINE void FN(transpose)(vec *x)
 static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
 {
     const unsigned char *mask = rows->mask[lane];
+    const bool bytes = rows->mask_dtype != ATTN_I32 && rows->mask_dtype != ATTN_I64;
     memset(to, 0, (size_t)n * sizeof(real));
     if (rows->bias[lane]) {
         FN(widen)(to, rows->bias[lane], rows->bias_stride, rows->dtype, n);
     }
-    if (mask && rows->mask_stride == 1) { /* in vectors */
+    if (mask && bytes && rows->mask_stride == 1) { /* in vectors */
         for (int64_t i = 0; i < n; i++) to[i] = mask[i] ? to[i] : (real)-INFINITY;
     } else if (mask) {
+        const int64_t step = rows->mask_stride * (int64_t)attn_dtype_size(rows->mask_dtype);
         for (int64_t i = 0; i < n; i++)
-            to[i] = mask[i * rows->mask_stride] ? to[i] : (real)-INFINITY;
+            to[i] = attn_mask_element(mask + i * step, rows->mask_dtype) ? to[i] : (real)-INFINITY;
     }
 }
 

@@ -1,0 +1,158 @@
+/*
+ * overlap.c: see overlap.h.
+ */
+#include "core/overlap.h"
+#include "core/error.h"
+
+/* The bytes that a tensor spans, low .. high-1. */
+typedef struct span {
+    const char *name;
+    const attn_tensor *tensor;
+    uintptr_t low, high;
+} span;
+
+/* False for a tensor that is absent or has no elements. */
+static bool find_span(span *s, const char *name, const attn_tensor *t)
+{
+    const int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    int64_t below = 0, above = 1;
+    bool empty = t->data == NULL;
+    for (int a = 0; a < 4 && !empty; a++) {
+        const int64_t reach = (t->shape[a] - 1) * t->stride[a];
+        empty = t->shape[a] == 0;
+        *(reach < 0 ? &below : &above) += reach;
+    }
+    const uintptr_t first = (uintptr_t)t->data;
+    *s = (span){name, t, first + (uintptr_t)(below * size), first + (uintptr_t)(above * size)};
+    return !empty;
+}
+
+/* Whether surely every byte of the span belongs to an element. */
+static bool has_no_gaps(const attn_tensor *t)
+{
+    int64_t together = 1; /* elements side by side, by the axes that are done */
+    int done = 0;
+    for (int round = 0; round < 4 && done != 15; round++) {
+        for (int a = 0; a < 4; a++) {
+            const int64_t stride = t->stride[a] < 0 ? -t->stride[a] : t->stride[a];
+            if (!(done >> a & 1) && (t->shape[a] == 1 || stride <= together)) {
+                together += (t->shape[a] - 1) * stride;
+                done |= 1 << a;
+            }
+        }
+    }
+    return done == 15;
+}
+
+static bool holds(const span *s, uintptr_t address)
+{
+    return address >= s->low && address < s->high;
+}
+
+static bool covers_part_of(const span *a, const span *b)
+{
+    return (holds(a, b->low) || holds(a, b->high - 1) || holds(a, (uintptr_t)b->tensor->data)) &&
+           has_no_gaps(a->tensor);
+}
+
+static bool overlap(const span *a, const span *b)
+{
+    return a->low < b->high && b->low < a->high &&
+           (a->tensor->data == b->tensor->data || covers_part_of(a, b) || covers_part_of(b, a));
+}
+
+bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b)
+{
+    span x, y;
+    return find_span(&x, "", a) && find_span(&y, "", b) && overlap(&x, &y);
+}
+
+typedef struct named_tensor {
+    const char *name;
+    const attn_tensor *tensor;
+} named_tensor;
+
+enum { MOST = 24 };
+
+/* Each of the first `written` tensors against all after it. */
+static attn_status check(const named_tensor *tensors, int written, int count)
+{
+    span spans[MOST];
+    int outputs = 0, found = 0;
+    for (int i = 0; i < count; i++) {
+        found +=
+            tensors[i].tensor->data && find_span(&spans[found], tensors[i].name, tensors[i].tensor);
+        outputs = i < written ? found : outputs;
+    }
+    for (int i = 0; i < outputs; i++) {
+        for (int n = i + 1; n < found; n++) {
+            if (overlap(&spans[i], &spans[n])) {
+                return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                                 "%s and %s overlap: what is written must have memory of its own",
+                                 spans[i].name, spans[n].name);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_tensor room(void *workspace, uint64_t bytes)
+{
+    const int64_t most = INT64_MAX, length = bytes < (uint64_t)most ? (int64_t)bytes : most;
+    return attn_tensor_bshd(workspace, ATTN_BOOL, 1, 1, 1, length);
+}
+
+attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes)
+{
+    const attn_tensor scratch = room(workspace, bytes);
+    const named_tensor tensors[] = {
+        {"workspace", &scratch},
+        {"o", &p->o},
+        {"o_f32", &p->o_f32},
+        {"lse", &p->lse},
+        {"row_max", &p->row_max},
+        {"q", &p->q},
+        {"k", &p->k},
+        {"v", &p->v},
+        {"mask", &p->mask},
+        {"bias", &p->bias},
+        {"alibi_slopes", &p->alibi},
+        {"sinks", &p->sinks},
+        {"cu_seqlens_q", &p->cu_q},
+        {"cu_seqlens_k", &p->cu_k},
+        {"seqused_q", &p->used_q},
+        {"seqused_k", &p->used_k},
+    };
+    return check(tensors, 5, sizeof tensors / sizeof tensors[0]);
+}
+
+attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, uint64_t bytes)
+{
+    const attn_problem *p = &g->p;
+    const attn_tensor scratch = room(workspace, bytes);
+    const named_tensor tensors[] = {
+        {"workspace", &scratch},
+        {"dq", &g->dq},
+        {"dk", &g->dk},
+        {"dv", &g->dv},
+        {"d_bias", &g->d_bias},
+        {"d_alibi_slopes", &g->d_alibi},
+        {"d_sinks", &g->d_sinks},
+        {"q", &p->q},
+        {"k", &p->k},
+        {"v", &p->v},
+        {"o", &p->o},
+        {"lse", &p->lse},
+        {"d_o", &g->d_o},
+        {"d_lse", &g->d_lse},
+        {"mask", &p->mask},
+        {"bias", &p->bias},
+        {"alibi_slopes", &p->alibi},
+        {"sinks", &p->sinks},
+        {"cu_seqlens_q", &p->cu_q},
+        {"cu_seqlens_k", &p->cu_k},
+        {"seqused_q", &p->used_q},
+        {"seqused_k", &p->used_k},
+    };
+    return check(tensors, 7, sizeof tensors / sizeof tensors[0]);
+}

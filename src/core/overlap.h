@@ -1,0 +1,22 @@
+/*
+ * overlap.h: whether outputs share memory with anything else, as far as addresses show it. Two
+ * tensors surely do if they have their first element in common, or if one has no gaps and the
+ * other's first, lowest or highest element lies in it. Views that interleave, as dQ, dK and dV
+ * packed in one tensor do, are thus never taken for overlapping ones.
+ */
+#ifndef ATTN_CORE_OVERLAP_H
+#define ATTN_CORE_OVERLAP_H
+
+#include "core/problem.h"
+
+/* Of validated tensors. Absent ones and those without elements overlap nothing. */
+bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
+
+/* Refuses outputs of the forward pass that overlap inputs, each other or the first `bytes` bytes of
+ * the workspace, and inputs that overlap the workspace. workspace may be NULL. */
+attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes);
+
+/* The same for the backward pass. */
+attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, uint64_t bytes);
+
+#endif
