@@ -15,8 +15,9 @@ typedef struct attn_tensor_map {
 #endif
 } attn_tensor_map;
 
-/* How a forward_sm90 kernel's tiles come: by TMA from whole sequences; by TMA from sequences that may
- * end inside the tensors, heads of a group perhaps folded into rows; or by the producer's threads. */
+/* Ways of forward_sm90 tiles into shared memory: by TMA from whole sequences; by TMA from
+ * sequences that may end inside the tensors, perhaps with the heads of a group folded into rows; or
+ * by the producer's threads. */
 enum { ATTN_CUDA_WHOLE, ATTN_CUDA_RAGGED, ATTN_CUDA_THREADS };
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
