@@ -1,8 +1,8 @@
 /*
- * bf16x3.c: the table for f32 with fewer bits on AMX tiles, for calls with ATTN_BF16X3. Every
- * f32 is replaced by two bf16 parts, x0 + x1, each the bf16 nearest to what the one before leaves,
- * and of their four products the three of weight 2^-8 and more are taken, x0 y0, x0 y1, x1 y0: half
- * of the tile products of f32.c.
+ * bf16x3.c: the table for f32 with fewer bits on AMX tiles, for calls with ATTN_BF16X3. Every f32
+ * is replaced by two bf16 parts, x0 + x1, each the bf16 nearest to the rest before it. Of their
+ * four products the three of weight 2^-8 and more are taken: x0 y0, x0 y1, x1 y0, half of the tile
+ * products of f32.c.
  *
  * With |x1| <= 2^-8 |x| and a rest of at most 2^-17 |x|, a product of two inputs loses 2^-16 for x1
  * y1 and 2^-17 for either rest, 4 2^-17 of |x||y|. P and dS are cut off for their first part, so

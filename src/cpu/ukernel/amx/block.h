@@ -3,12 +3,12 @@
  * parameters.
  *
  * Tables of several parts do the softmax of a tile between the products of the next one. While
- * products run, one of the processor's two ports of 512-bit multiply-adds is closed, but the other
- * is free, and three to six products of parts leave it time for most of a softmax. With one part
- * there are so few that what the port costs is more (docs/cpu.md).
+ * products run, one of the processor's two ports of 512-bit multiply-adds is closed and the other
+ * is free; three to six products of parts leave time for most of a softmax. With one part there are
+ * so few products that the closed port costs more (docs/cpu.md).
  */
 
-/* What is read after the tile of `left` keys that begins at key `at`. */
+/* The data read after the tile of `left` keys that begins at key `at`. */
 ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
                               const attn_running *state)
 {

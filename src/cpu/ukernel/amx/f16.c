@@ -1,8 +1,8 @@
 /*
- * f16.c: the table for f16 on AMX tiles. An f16 is the exact sum of two bf16 parts, x = x0 +
- * x1, and all four products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are
- * rounded to two parts too, 16 bits: 2^-16 of p |v| at most, far below what rounding O to f16
- * costs.
+ * f16.c: the table for f16 on AMX tiles. An f16 is the exact sum of two bf16 parts, x = x0 + x1,
+ * and all four products of parts are taken: Q K^T is exact but for f32 sums. Probabilities are
+ * rounded to two parts too, 16 bits: an error of at most 2^-16 p |v|, far below that of rounding O
+ * to f16.
  *
  * Panels and the rest are in body.h.
  */

@@ -6,11 +6,12 @@
 
 enum {
     ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
-    /* with splits the tile unit falls asleep (docs/cpu.md): few, long ones, then */
+    /* with splits the tile unit falls asleep (docs/cpu.md), so tiles are few and long */
     GRAD_TILE = PARTS == 1 ? 32 : 128
 };
 
-/* Products of parts step by step: what enters dS linearly can stand more roundings than a score. */
+/* Products of parts step by step: dS depends on them linearly, and stands more roundings than a
+ * score. */
 static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n,
                     int lanes)
 {

@@ -1,6 +1,5 @@
 /*
- * instructions.h: the instructions of AMX tiles. (tests/emulate/tiles.h has the same in
- * software.)
+ * instructions.h: the instructions of AMX tiles. tests/emulate/tiles.h has them in software.
  */
 #ifndef ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H
 #define ATTN_CPU_UKERNEL_AMX_INSTRUCTIONS_H

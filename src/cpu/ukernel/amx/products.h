@@ -13,7 +13,7 @@
 /* Which rows. */
 enum { LOW = 1, HIGH = 2, BOTH = LOW | HIGH };
 
-/* Where the factors of a product lie. Strides between rows in bytes, other distances in
+/* Places of the factors of a product. Strides between rows in bytes, other distances in
  * elements. */
 typedef struct factors {
     const uint16_t *a, *b;
@@ -48,7 +48,7 @@ ATTN_INLINE void zero_sums(const int rows, const bool wide)
     }
 }
 
-/* To 32 rows of 32 floats, or those 16 of them. */
+/* Stores to 32 rows of 32 floats, or to 16 of them. */
 ATTN_INLINE void store_sums(float *to, const int rows, const bool wide)
 {
     if (rows & LOW) {
@@ -105,10 +105,10 @@ ATTN_INLINE void multiply(const int rows, const bool wide, exponentials *meanwhi
     }
 }
 
-/* Which products of the table: the one of the largest parts, {0, 0}, or the others. */
+/* Chooses products of the table: the one of the largest parts, {0, 0}, or the others. */
 enum { SMALL = 1, LARGE = 2, ALL = SMALL | LARGE };
 
-/* Each step's products, in their order. A part is loaded when it changes. */
+/* Runs each step's products, in their order. A part is loaded when it changes. */
 ATTN_INLINE void add_steps(const uint16_t *a, const factors *f, const int which, const int rows,
                            const bool wide, exponentials *meanwhile)
 {
@@ -133,7 +133,7 @@ ATTN_INLINE void add_steps(const uint16_t *a, const factors *f, const int which,
     }
 }
 
-/* Rows of A, which begins at a, times the columns of B are added to the sums. */
+/* Adds to the sums rows of A, which begins at a, times the columns of B. */
 ATTN_INLINE void add_products(const uint16_t *a, const factors *f, const bool passes,
                               const int rows, const bool wide, exponentials *meanwhile)
 {
@@ -178,7 +178,7 @@ ATTN_INLINE void store_block(float *s, const uint16_t *a, const factors *f, cons
     store_sums(s, rows, wide);
 }
 
-/* The same in 32 rows: two tile loads for three products instead of three for two. */
+/* C = A B in 32 rows: two tile loads for three products instead of three for two. */
 ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const bool passes,
                                     const bool wide, exponentials *meanwhile)
 {
@@ -216,8 +216,8 @@ ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, v
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. As in store_low_product(),
- * and the sums of 16 rows are added while the products of later rows run. */
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. The sums of 16 rows are
+ * added while the products of later rows run, as in store_low_product(). */
 ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
                              const factors *f, const bool wide)
 {
@@ -246,8 +246,8 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     }
 }
 
-/* The same with factors of 1, 32 x 32 sums at a time: four products for four loads. Sums are
- * stored when all are done, which pays off where each is of many products. */
+/* to = to + A B, 32 x 32 sums at a time: four products for four loads. Sums are stored when all are
+ * done, which pays off for sums of many products. */
 ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const factors *f)
 {
     float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));

@@ -1,8 +1,6 @@
 /*
- * works.c: whether tile products are right on this machine. A processor, a hypervisor and an
- * operating system have to agree on the state of tiles; asking the instruction itself is the only
- * way to know. Called once per context, by features.c, when the flags say that the instructions are
- * there.
+ * works.c: a trial of tile products on this machine. A processor, a hypervisor and an operating
+ * system have to agree on the state of tiles; only the instruction itself can tell.
  */
 #include "cpu/ukernel/amx/instructions.h"
 #include "core/half.h"
@@ -31,7 +29,7 @@ bool attn_amx_works(void)
     tiles_end();
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < COLUMNS; j++) {
-            int sum = 0; /* all values and sums are integers that bf16 and f32 hold */
+            int sum = 0; /* bf16 and f32 hold all these values and sums, which are integers */
             for (int k = 0; k < 2 * PAIRS; k++) {
                 sum += (i - 3 * k) * (2 * (2 * j + k % 2) - 5 * (k / 2));
             }

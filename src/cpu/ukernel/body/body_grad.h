@@ -95,7 +95,7 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
 enum { FN(DROP_VECTORS) = STRIP / IVL % 2 == 0 ? 2 : 3 };
 
 /* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64
- * bits: the upper halves are whatever is left of products. */
+ * bits; the upper halves hold leftovers of products. */
 static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32_t quad,
                            uint64_t word[4][STRIP])
 {

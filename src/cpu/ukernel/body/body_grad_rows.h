@@ -55,11 +55,11 @@ static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
     ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)dot + v * VL, sum[v]);
 }
 
-/* Rows of P and X come in multiples of this many: the first AHEAD of them are in one strip, and
- * what is read of P has been written, in whole vectors. */
+/* Rows of P and X come in multiples of this number: their first AHEAD are in one strip, and the
+ * part of P that is read has been written, in whole vectors. */
 enum { FN(ROW_STEP) = VL < 4 ? VL : 4 };
 
-/* Where a key has its element of a row of P. */
+/* Place of a key's element in a row of P. */
 ATTN_INLINE int64_t FN(left_at)(int row)
 {
     return row + (int64_t)(row / STRIP) * (ATTN_KEY_BLOCK - 1) * STRIP;
@@ -113,7 +113,7 @@ static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, i
     const real *a = (const real *)p + at * STRIP;
     int64_t vectors = cols / VL;
     for (int64_t v = 0; v < vectors;) {
-        /* a single vector too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
+        /* a single vector has too few accumulators to be fast: 4 = 2 + 2 rather than 3 + 1 */
         int64_t left = vectors - v, width = left == NV + 1 && NV > 2 ? 2 : left < NV ? left : NV;
         real *g = (real *)g_ + v * VL;
         const real *x = (const real *)x_ + v * VL;

@@ -1,6 +1,6 @@
 /*
- * careful.h: products that leave out what a lane or a key must not see, one by one, for rows that
- * may hold NaN or Inf.
+ * careful.h: products that leave out positions that a lane or a key must not see, one by one, for
+ * rows that may hold NaN or Inf.
  */
 
 static void pv_careful(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_pad,

@@ -45,7 +45,7 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
 }
 
-/* x rounded to nearest, in the upper halves; the lower ones are left over. A NaN stays one. */
+/* x rounded to nearest, in the upper halves; the lower halves hold leftovers. A NaN stays one. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     const __m512i bits = _mm512_castps_si512(x);
@@ -53,7 +53,7 @@ ATTN_INLINE void split(__m512i *part, vec x)
                                     _mm512_set1_epi32(0x8000));
 }
 
-/* The same of a probability. A NaN may become a zero: l is NaN as well. */
+/* The rounding of a probability. A NaN may become a zero: l is NaN as well. */
 ATTN_INLINE void split_probability(__m512i *part, vec x)
 {
     part[0] = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));

@@ -2,7 +2,7 @@
  * exp2_f32.h: the exp2 of the other f32 tables, for probabilities of three parts.
  */
 
-/* the rounding of m c would be as large as the error of all else */
+/* rounding m c would err as much as all the rest */
 enum { FUSED_EXPONENT = 0, FLUSHES = 0 };
 
 /* 2^(d c). */

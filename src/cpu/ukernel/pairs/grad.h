@@ -8,7 +8,7 @@ typedef struct pair {
     vec p, ds;
 } pair;
 
-/* What a lane's dS and P are made with. */
+/* Constants of a lane's dS and P. */
 typedef struct lane_values {
     vec c, least, factor, lse[2], delta[2], by[2]; /* delta; and times factor */
 } lane_values;

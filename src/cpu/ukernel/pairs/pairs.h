@@ -24,7 +24,7 @@
 #include "cpu/ukernel/body/body_rows.h"
 
 enum {
-    /* with its sums of one block K, V, S and P of it should stay in L1 and L2 */
+    /* K, V, S and P of one block and its sums should stay in L1 and L2 */
     KEY_BLOCK = PARTS == 1 ? 256 : 128,
     KEY_TILE = 32,
     KEY_STEP = 32,

@@ -1,20 +1,19 @@
 /*
- * softmax.h: probabilities of scores, as pairs of keys, and what they are relative to. The softmax
- * of a tile is in softmax_tile.h.
+ * softmax.h: probabilities of scores, as pairs of keys, and their reference. The softmax of a tile
+ * is in softmax_tile.h.
  *
- * The reference m of a lane is not its maximum but the maximum at the time of its last raise, and
- * it is raised only when the sum of a tile's probabilities exceeds 2^SLACK: so the first pass over
- * a tile is nearly always the only one, and takes no maxima. What a lane does depends on its own
- * scores alone. Probabilities of up to 2^SLACK cost no accuracy: their parts are floating-point
- * numbers. (Flash attention 4 rescales as lazily, for another reason.)
+ * The reference m of a lane is the maximum at the time of its last raise. It rises only when the
+ * sum of a tile's probabilities exceeds 2^SLACK. So the first pass over a tile is nearly always the
+ * only one, and takes no maxima. A lane depends on its own scores alone. Probabilities of up to
+ * 2^SLACK cost no accuracy: their parts are floating-point numbers.
  */
 enum { SLACK = 8 };
 
 /* ---- references ------------------------------------------------------------------------------ */
 
-/* What the probabilities of 16 lanes are relative to: 2^((x - m) c). With FUSED_EXPONENT it is 2^(x
- * c - mc), an operation less. The rounding of mc is then a factor of all that is relative to m, O
- * and l alike, and for LSE no more than half an ulp; lanes whose mc is so large that it would not
+/* The reference of the probabilities of 16 lanes: 2^((x - m) c). With FUSED_EXPONENT it is 2^(x c -
+ * mc), an operation less. The rounding of mc is then a factor of everything relative to m, O and l
+ * alike, and for LSE no more than half an ulp; lanes whose mc is so large that the factor would not
  * be near 1 are `far` and subtract first. */
 typedef struct reference {
     vec m, mc, c, least;
@@ -46,7 +45,7 @@ ATTN_INLINE vec relative(vec x, const reference *r, const bool far)
     return probability(z, v_set1(1), r->least, FLUSHES);
 }
 
-/* The factor of what was relative to `old`: exactly 1 if that is the new one. */
+/* The factor of sums relative to `old`: exactly 1 if the new reference is the old one. */
 ATTN_INLINE vec rescale(vec old, const reference *r)
 {
     if (!FUSED_EXPONENT) {
@@ -121,8 +120,8 @@ ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int6
     }
 }
 
-/* What is fetched into the first-level cache during a softmax: its load ports are free, those of
- * tile products are not. The latter mostly wait for K and V to come from the second level. */
+/* Lines to fetch into the first-level cache during a softmax: its load ports are free, those of
+ * tile products are not. Tile products mostly wait for K and V from the second level. */
 typedef struct fetch {
     const char *from, *end;
     int64_t step; /* for two keys of a tile */
@@ -175,7 +174,7 @@ typedef struct exponentials {
     const float *s;
     int64_t pairs; /* of keys that are left */
     reference of[2];
-    vec sum[2]; /* with of: constant indices, or the compiler keeps all of it in memory */
+    vec sum[2]; /* constant indices: or else the compiler keeps all of it in memory */
     fetch ahead;
     int64_t due, share, slots; /* some_pairs() has `slots` turns for `share` pairs */
 } exponentials;
@@ -212,7 +211,7 @@ ATTN_INLINE void next_pair(exponentials *e, const int groups, const bool far)
     e->s += 2 * STRIP, e->p += 2 * STRIP, e->pairs--;
 }
 
-/* All that are left. True if the reference of a lane is too low, `raised`. */
+/* Does all remaining pairs. True if the reference of a lane is too low, `raised`. */
 ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, __mmask16 *raised)
 {
     if (far) {
@@ -230,7 +229,7 @@ ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, __mmask
     return raised[0] | raised[1];
 }
 
-/* A turn between two products of something else. */
+/* Does some pairs between two products. */
 ATTN_INLINE void some_pairs(exponentials *e)
 {
     e->due += e->share;

@@ -1,6 +1,6 @@
 /*
- * softmax_tile.h: the softmax of a tile of scores, in steps: what comes before its exponentials,
- * the exponentials (softmax.h), what comes after. A table may do something else between the steps.
+ * softmax_tile.h: the softmax of a tile of scores in steps: before its exponentials, the
+ * exponentials (softmax.h), after them. A table may do something else between the steps.
  */
 
 /* The first maximum of lanes that have no reference yet. */
@@ -28,7 +28,7 @@ ATTN_INLINE int64_t even_keys(const score_tile *t)
     return t->n + t->n % 2;
 }
 
-/* What is done before its exponentials ... */
+/* The step before its exponentials ... */
 ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_running *state,
                                     references *r, fetch ahead, const int groups)
 {
@@ -48,7 +48,7 @@ ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_runni
     return exponentials_of(t->p + t->done * STRIP, t->s, even_keys(t), r, ahead);
 }
 
-/* ... and after some of them. */
+/* ... and the step after some of them. */
 ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const attn_running *state,
                           references *r, const int groups)
 {

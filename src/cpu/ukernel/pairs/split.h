@@ -12,15 +12,14 @@ ATTN_INLINE __m512i cut_part(vec *x)
     return high;
 }
 
-/* Lanes that can be rounded: the others would become infinite, or are NaN. */
+/* Lanes that can be rounded; the others would become infinite, or are NaN. */
 ATTN_INLINE __mmask16 can_round(vec x)
 {
     return _mm512_cmp_ps_mask(v_abs(x), v_set1(3.38e38f), _CMP_LT_OQ);
 }
 
 /* The bf16 nearest to x, and the rest in x; lanes without `round` are cut off. Cutting off
- * everywhere would make the products that are left out up to eight times as large, and all of one
- * sign. */
+ * everywhere would make the omitted products up to eight times as large, and all of one sign. */
 ATTN_INLINE __m512i nearest_part(vec *x, __mmask16 round)
 {
     const __m512i bits = _mm512_castps_si512(*x);
@@ -53,9 +52,9 @@ ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
     _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
 }
 
-/* The parts of x, of a P or dS, in upper halves. All but the last are cut off: the other factor's
- * parts have either sign. Of three, the last is all that is left; of two it is rounded, and the
- * lower halves are left over. */
+/* The parts of x, a P or dS, in upper halves. All but the last are cut off: the other factor's
+ * parts have either sign. The last of three is the whole rest; the last of two is rounded, and the
+ * lower halves hold leftovers. */
 ATTN_INLINE void split(__m512i *part, vec x)
 {
     for (int i = 0; i + 1 < PARTS; i++) {
