@@ -116,7 +116,7 @@
  * context's config.
  * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and
  * V may share memory, strides may be 0 or negative). What addresses show is refused: an output with
- * more elements than its memory has room for, and two tensors that have their first element in
+ * more elements than its memory has room for (d_bias is summed then), and two tensors that have their first element in
  * common, or of which one has no gaps and holds the first, the lowest or the highest element of the
  * other. Views that interleave (dQ, dK and dV packed in one tensor) are legal; whether two views
  * with gaps meet in an element is for the caller to know.
@@ -457,7 +457,9 @@ typedef struct attn_backward_args {
     attn_tensor dq, dk, dv;
 
     /* Optional outputs in the shapes of bias, alibi_slopes and sinks, which must then be given:
-     * d_bias f64, f32, f16 or bf16, the others f32 or f64. */
+     * d_bias f64, f32, f16 or bf16, the others f32 or f64. Elements of d_bias may share memory, as
+     * those of a bias of relative positions do (strides 2N-1, -1, 1 of heads, queries, keys): each
+     * place gets the sum over all elements that lie there. */
     attn_tensor d_bias, d_alibi_slopes, d_sinks;
 
     /* As in attn_forward_args, of this call. */

@@ -3,7 +3,7 @@
  * as there (problem.c), the rest here.
  */
 #include "core/error.h"
-#include "core/problem.h"
+#include "core/overlap.h"
 
 /* A tensor in the shape of another, which must be there unless it is required itself. */
 static attn_status check_like(const char *name, const attn_tensor *t, int types, bool required,
@@ -24,6 +24,26 @@ static attn_status check_like(const char *name, const attn_tensor *t, int types,
         }
     }
     return status;
+}
+
+/* Elements of d_bias may share memory and are summed there: along an axis of stride 0, which is
+ * the same as one of extent 1, and by strides like those of relative positions. */
+static attn_status check_shared_memory(attn_tensor *d_bias)
+{
+    if (!attn_tensor_present(d_bias)) {
+        return ATTN_OK;
+    }
+    for (int a = 0; a < 4; a++) {
+        if (d_bias->stride[a] == 0) {
+            d_bias->shape[a] = 1;
+        }
+    }
+    if (d_bias->shape[2] == 1 && attn_elements_may_meet(d_bias)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "d_bias has strides by which its elements share memory, and no axis of "
+                         "queries: such sums are not computed");
+    }
+    return ATTN_OK;
 }
 
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, int meaning)
@@ -63,7 +83,7 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, 
         {"dq", &g->dq, same, false, true, "q", &g->p.q},
         {"dk", &g->dk, same, false, true, "k", &g->p.k},
         {"dv", &g->dv, same, false, true, "v", &g->p.v},
-        {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, true, "bias", &f->bias},
+        {"d_bias", &g->d_bias, ATTN_FLOAT_TYPES, false, false, "bias", &f->bias},
         {"d_alibi_slopes", &g->d_alibi, ATTN_WIDE_TYPES, false, true, "alibi_slopes",
          &f->alibi_slopes},
         {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &f->sinks},
@@ -73,5 +93,5 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, 
                             checks[i].output, checks[i].like_name, checks[i].like);
         attn_normalise_tensor(checks[i].tensor, checks[i].required);
     }
-    return status;
+    return status == ATTN_OK ? check_shared_memory(&g->d_bias) : status;
 }

@@ -27,6 +27,11 @@ static bool find_span(span *s, const char *name, const attn_tensor *t)
     return !empty;
 }
 
+static int64_t distance(const attn_tensor *t, int axis)
+{
+    return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
+}
+
 /* Whether surely every byte of the span belongs to an element. */
 static bool has_no_gaps(const attn_tensor *t)
 {
@@ -34,9 +39,8 @@ static bool has_no_gaps(const attn_tensor *t)
     int done = 0;
     for (int round = 0; round < 4 && done != 15; round++) {
         for (int a = 0; a < 4; a++) {
-            const int64_t stride = t->stride[a] < 0 ? -t->stride[a] : t->stride[a];
-            if (!(done >> a & 1) && (t->shape[a] == 1 || stride <= together)) {
-                together += (t->shape[a] - 1) * stride;
+            if (!(done >> a & 1) && (t->shape[a] == 1 || distance(t, a) <= together)) {
+                together += (t->shape[a] - 1) * distance(t, a);
                 done |= 1 << a;
             }
         }
@@ -65,6 +69,25 @@ bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b)
 {
     span x, y;
     return find_span(&x, "", a) && find_span(&y, "", b) && overlap(&x, &y);
+}
+
+bool attn_elements_may_meet(const attn_tensor *t)
+{
+    int64_t reach = 0; /* of the axes that are done */
+    for (int done = 0; done != 15;) {
+        int next = -1;
+        for (int a = 0; a < 4; a++) {
+            if (!(done >> a & 1) && (next < 0 || distance(t, a) < distance(t, next))) {
+                next = a;
+            }
+        }
+        if (t->shape[next] > 1 && distance(t, next) <= reach) {
+            return true;
+        }
+        reach += (t->shape[next] - 1) * distance(t, next);
+        done |= 1 << next;
+    }
+    return false;
 }
 
 typedef struct named_tensor {

@@ -12,6 +12,10 @@
 /* Of validated tensors. Absent ones and those without elements overlap nothing. */
 bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
 
+/* Whether elements of one normalised tensor may share memory: false if surely none do, each axis
+ * leading out of the memory of those with smaller strides. */
+bool attn_elements_may_meet(const attn_tensor *t);
+
 /* Refuses outputs of the forward pass that overlap inputs, each other or the first `bytes` bytes of
  * the workspace, and inputs that overlap the workspace. workspace may be NULL. */
 attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes);

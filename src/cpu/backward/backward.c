@@ -332,5 +332,6 @@ void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,
         executor->parallel_for(executor->user, j.schedule.items, pass_task, &j);
     }
     attn_grad_bias_finish(plan, g, executor, workspace);
-    attn_grad_scores(plan, g, executor, workspace);
+    attn_grad_shared_bias(plan, g, executor, workspace);
+    attn_grad_sinks(plan, g, executor, workspace);
 }

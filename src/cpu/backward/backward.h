@@ -4,6 +4,7 @@
 #ifndef ATTN_CPU_BACKWARD_H
 #define ATTN_CPU_BACKWARD_H
 
+#include "cpu/backward/fold.h"
 #include "cpu/forward/forward.h"
 #include "cpu/ukernel/table_grad.h"
 
@@ -42,8 +43,10 @@ typedef struct attn_backward_plan {
     attn_key_sum key_sum[2];
     int64_t chains;   /* of a key's sum: a multiple of the group */
     uint64_t partial; /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
-    /* d_bias has another shape: it takes dS a second time (cpu/backward/shared_bias.c) */
+    /* d_bias has another shape, or elements that share memory (fold): it takes dS a second time
+     * (cpu/backward/shared_bias.c) */
     bool shared_bias;
+    attn_fold fold;
     int64_t rows;        /* B Nq Hq */
     uint64_t lse, delta; /* real [rows] in the workspace */
     uint64_t scratch;    /* of thread 0 in the workspace */
@@ -64,8 +67,10 @@ void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g,
 
 /* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all
  * rows are there. */
-void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g,
-                      const attn_executor *executor, char *workspace);
+void attn_grad_shared_bias(const attn_backward_plan *plan, const attn_gradients *g,
+                           const attn_executor *executor, char *workspace);
+void attn_grad_sinks(const attn_backward_plan *plan, const attn_gradients *g,
+                     const attn_executor *executor, char *workspace);
 
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
 void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,

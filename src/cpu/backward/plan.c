@@ -3,7 +3,8 @@
  * Pure.
  *
  * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and
- * delta of all rows; partial, what key sums have for each key; then per thread:
+ * delta of all rows; partial, what key sums have for each key; sums of a d_bias whose elements share
+ * memory (fold.h); then per thread:
  *
  *     k, kt, v       panels of a block of keys       a few blocks of keys
  *     dk, dv         [keys][d_pad], [keys][dv_pad]   their sums
@@ -28,6 +29,7 @@
  * a KV head.
  */
 #include "core/error.h"
+#include "core/overlap.h"
 #include "cpu/backward/bias.h"
 
 enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
@@ -158,9 +160,15 @@ static void plan_key_sum(attn_backward_plan *plan, const attn_tensor *out, bool 
 static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
 {
     const attn_tensor none = {0};
+    const attn_tensor *d_bias = &g->d_bias;
     const bool key_sum = attn_grad_bias_is_key_sum(g);
-    plan->whole_bias = attn_grad_bias_is_whole(g);
-    plan->shared_bias = g->d_bias.data && !plan->whole_bias && !key_sum;
+    const bool fold = d_bias->data && attn_elements_may_meet(d_bias);
+    plan->whole_bias = attn_grad_bias_is_whole(g) && !fold;
+    plan->shared_bias = d_bias->data && !plan->whole_bias && !key_sum;
+    if (fold) {
+        const int64_t rows = plan->uk->grad->row_block, nq = d_bias->shape[2];
+        plan->fold = attn_fold_plan(d_bias, (nq + rows - 1) / rows, 4 * (nq + d_bias->shape[3]));
+    }
     plan_key_sum(plan, key_sum ? &g->d_bias : &none, false);
     plan_key_sum(plan, &g->d_alibi, true);
     plan->chains = g->p.group;
@@ -253,6 +261,8 @@ static void map_workspace(attn_backward_plan *plan, const attn_problem *p,
     plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
     plan->partial =
         take(s, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1], (int)sizeof(double));
+    plan->fold.sums = take(s, attn_fold_owners(&plan->fold) * plan->fold.chunks, plan->fold.span,
+                           (int)sizeof(double));
     map_scratch(plan, p, s);
     /* the executor may use any of the machine's thread numbers */
     plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);

@@ -1,7 +1,8 @@
 /*
  * shared_bias.c: the gradient of a bias with elements for each query that heads, keys or sequences
- * share, by sums over the tiles of dS (cpu/backward/tile.c), computed a second time here; and of
- * sinks, from lse and delta alone. Other shapes are the business of cpu/backward/bias.c.
+ * share, or whose elements share memory (fold.h), by sums over the tiles of dS
+ * (cpu/backward/tile.c), computed a second time here. Other shapes are the business of
+ * cpu/backward/bias.c.
  *
  * An item owns a row block of queries of one (batch, head) of the shape, and sums over all
  * sequences, heads and keys that share its elements, in double precision and in a fixed order:
@@ -29,7 +30,8 @@ typedef struct job {
 typedef struct item {
     int64_t b, h;
     attn_interval queries;
-    bool per_key; /* else one element for all keys */
+    bool per_key;   /* else one element for all keys */
+    double *folded; /* sums of elements that share memory; NULL: none do */
     attn_grad_run run;
 } item;
 
@@ -129,9 +131,27 @@ static void add_shared(item *x, int64_t key)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* The sums of keys first .. last-1 to their places. */
+/* The sums of keys first .. last-1 into those of their places. */
+static void fold_sums(const item *x, int64_t first, int64_t last)
+{
+    const attn_fold *f = &x->run.plan->fold;
+    const int64_t row = x->run.grad->row_block;
+    for (int64_t i = x->queries.lo; i < x->queries.hi; i++) {
+        const double *from = x->run.sums + i - x->queries.lo;
+        double *to = x->folded + attn_fold_at(f, x->b, x->h, i, first);
+        for (int64_t key = first; key < last; key++, from += row, to += f->step[3]) {
+            *to += *from;
+        }
+    }
+}
+
+/* The same to their places. */
 static void store_sums(const item *x, int64_t first, int64_t last)
 {
+    if (x->folded) {
+        fold_sums(x, first, last);
+        return;
+    }
     const attn_tensor *out = &x->run.g->d_bias;
     const int64_t row = x->run.grad->row_block,
                   step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
@@ -183,22 +203,25 @@ static void run_item(item *x)
     }
 }
 
-/* Items of one (batch, head) of the shape. */
-static int64_t chunks_of(const job *j)
+/* Row blocks of one (batch, head) of the shape. */
+static int64_t blocks_of(const job *j)
 {
     const int64_t rows = j->plan->uk->grad->row_block;
     return (j->g->d_bias.shape[2] + rows - 1) / rows;
 }
 
-/* index: (batch, head, chunk) of the shape. */
-static void sum_task(void *arg, int64_t index, int32_t thread)
+/* A row block of one (batch, head) of the shape. */
+typedef struct place {
+    int64_t b, h, block;
+} place;
+
+/* Its sums to their places, or into those of a fold. */
+static void run_block(const job *j, int32_t thread, place at, double *folded)
 {
-    const job *j = arg;
     const attn_tensor *out = &j->g->d_bias;
-    const int64_t heads = out->shape[1], chunks = chunks_of(j), rows = j->plan->uk->grad->row_block;
-    item x = {
-        .b = index / chunks / heads, .h = index / chunks % heads, .per_key = out->shape[3] != 1};
-    x.queries.lo = index % chunks * rows;
+    const int64_t rows = j->plan->uk->grad->row_block;
+    item x = {.b = at.b, .h = at.h, .per_key = out->shape[3] != 1, .folded = folded};
+    x.queries.lo = at.block * rows;
     x.queries.hi = min64(x.queries.lo + rows, out->shape[2]);
     attn_host host;
     attn_host_leave(&host);
@@ -210,62 +233,57 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-/* ---- sinks ----------------------------------------------------------------------------------- */
-
-/* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0,
- * whatever dO holds. */
-static double sink_sum(const job *j, int64_t b, int64_t h)
-{
-    const attn_problem *p = &j->g->p;
-    const attn_sequence seq = attn_problem_sequence(p, b);
-    const double sink =
-        attn_element_to_f64(attn_at_broadcast(&p->sinks, b, h, 0, 0), p->sinks.dtype);
-    double sum = 0;
-    for (int64_t i = seq.q_first; i < seq.q_first + seq.nq && sink != -INFINITY; i++) {
-        double lse = attn_element_to_f64(attn_at(&p->lse, seq.tensor, i, h, 0), p->lse.dtype),
-               delta = 0;
-        if (i - seq.q_first < seq.nq_used) {
-            delta = get_real(j->plan->rows_uk, j->workspace + j->plan->delta,
-                             (seq.tensor * p->q.shape[1] + i) * p->heads + h);
-        } else if (j->g->d_lse.data) {
-            delta =
-                -attn_element_to_f64(attn_at(&j->g->d_lse, seq.tensor, i, h, 0), j->g->d_lse.dtype);
-        }
-        sum -= exp(sink - lse) * delta;
-    }
-    return sum;
-}
-
-/* index: (batch, head) of the shape. */
-static void sink_task(void *arg, int64_t index, int32_t thread)
+/* index: (batch, head, block) of the shape. */
+static void sum_task(void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
-    const attn_tensor *out = &j->g->d_sinks;
-    const int64_t b = index / out->shape[1], h = index % out->shape[1];
-    const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
-    double sum = 0;
+    const int64_t heads = j->g->d_bias.shape[1], blocks = blocks_of(j);
+    run_block(j, thread, (place){index / blocks / heads, index / blocks % heads, index % blocks},
+              NULL);
+}
+
+/* ---- elements that share memory ---------------------------------------------------------------- */
+
+/* index: (owner, chunk). The chunk's rows of all the owner's (batch, head), block by block. */
+static void fold_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_fold *f = &j->plan->fold;
+    const int64_t chunk = index % f->chunks, owner = index / f->chunks, blocks = blocks_of(j);
+    const attn_fold_part part = attn_fold_owner(f, &j->g->d_bias, owner);
+    double *const sums = attn_fold_sums(f, j->workspace, owner, chunk);
+    memset(sums, 0, (size_t)f->span * sizeof *sums);
+    for (int64_t b = part.b; b < part.b_end; b++) {
+        for (int64_t h = part.h; h < part.h_end; h++) {
+            for (int64_t i = blocks * chunk / f->chunks; i < blocks * (chunk + 1) / f->chunks;
+                 i++) {
+                run_block(j, thread, (place){b, h, i}, sums);
+            }
+        }
+    }
+}
+
+static void fold_store_task(void *arg, int64_t owner, int32_t thread)
+{
+    const job *j = arg;
     attn_host host;
     (void)thread;
     attn_host_leave(&host);
-    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? j->g->p.batch : b + 1); bb++) {
-        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? j->g->p.heads : h + 1); hh++) {
-            sum += sink_sum(j, bb, hh);
-        }
-    }
-    attn_element_from_f64(attn_at(out, b, h, 0, 0), out->dtype, sum);
+    attn_fold_store(&j->plan->fold, &j->g->d_bias, j->workspace, owner);
     attn_host_return(&host);
 }
 
-void attn_grad_scores(const attn_backward_plan *plan, const attn_gradients *g,
-                      const attn_executor *executor, char *workspace)
+void attn_grad_shared_bias(const attn_backward_plan *plan, const attn_gradients *g,
+                           const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};
-    if (plan->shared_bias) {
+    const attn_fold *f = &plan->fold;
+    if (f->chunks > 0) {
+        const int64_t owners = attn_fold_owners(f);
+        executor->parallel_for(executor->user, owners * f->chunks, fold_task, &j);
+        executor->parallel_for(executor->user, owners, fold_store_task, &j);
+    } else if (plan->shared_bias) {
         const int64_t owners = g->d_bias.shape[0] * g->d_bias.shape[1];
-        executor->parallel_for(executor->user, owners * chunks_of(&j), sum_task, &j);
-    }
-    if (g->d_sinks.data) {
-        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task,
-                               &j);
+        executor->parallel_for(executor->user, owners * blocks_of(&j), sum_task, &j);
     }
 }

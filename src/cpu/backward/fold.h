@@ -1,0 +1,54 @@
+/*
+ * fold.h: sums for a tensor of gradients whose elements share memory, as those of a bias of relative
+ * positions do: element (b, h, i, j) of the view adds to the sum of its place. Each place is summed
+ * in an order that depends on the problem alone: chunks of rows have sums of their own, and are
+ * added in order.
+ */
+#ifndef ATTN_CPU_FOLD_H
+#define ATTN_CPU_FOLD_H
+
+#include "core/problem.h"
+
+/* An owner is a set of (batch, head) that shares memory with no other: one of them where memory of
+ * batches and heads is apart. */
+typedef struct attn_fold {
+    int64_t chunks;    /* of an owner's rows; 0: no elements share memory */
+    int64_t owners[2]; /* along batch and head: their extent, or 1 where memory is not apart */
+    int64_t span;      /* sums of an owner: one for each place that a step leads to */
+    int64_t first;     /* the sum of the owner's element (0, 0, 0, 0) */
+    int64_t step[4];   /* from sum to sum along each axis; 0 along axes of owners */
+    uint64_t sums;     /* double [owners][chunks][span] in the workspace */
+} attn_fold;
+
+/* For rows in so many blocks; memory of chunks stays linear in `linear`, but for one chunk. */
+attn_fold attn_fold_plan(const attn_tensor *t, int64_t blocks, int64_t linear);
+
+static inline int64_t attn_fold_owners(const attn_fold *f)
+{
+    return f->owners[0] * f->owners[1];
+}
+
+/* The (batch, head) of an owner: first .. last-1 of each. */
+typedef struct attn_fold_part {
+    int64_t b, b_end, h, h_end;
+} attn_fold_part;
+
+attn_fold_part attn_fold_owner(const attn_fold *f, const attn_tensor *t, int64_t owner);
+
+/* Sums of a chunk. */
+static inline double *attn_fold_sums(const attn_fold *f, char *workspace, int64_t owner,
+                                     int64_t chunk)
+{
+    return (double *)(void *)(workspace + f->sums) + (owner * f->chunks + chunk) * f->span;
+}
+
+/* The index of an element in them. */
+static inline int64_t attn_fold_at(const attn_fold *f, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return f->first + b * f->step[0] + h * f->step[1] + i * f->step[2] + j * f->step[3];
+}
+
+/* Every element of an owner = the sum of its place over all chunks. */
+void attn_fold_store(const attn_fold *f, const attn_tensor *t, char *workspace, int64_t owner);
+
+#endif
