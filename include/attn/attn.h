@@ -396,7 +396,8 @@ typedef struct attn_plan {
     int64_t tiles_full, tiles_partial, tiles_skipped;
     /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
     double flops;
-    /* Q, K, V, O and masks once, and K and V again for each further block of rows */
+    /* Q, K, V, O and masks once, and K and V again for each further block of rows; on a GPU for
+     * each further wave of its CTAs, as far as they exceed its L2 */
     double bytes_tiled;
     /* the same with the score matrix written and read as standard attention does: 4 passes */
     double bytes_standard;
@@ -406,13 +407,14 @@ typedef struct attn_plan {
     int32_t bits;
     int32_t sum_bits;      /* of the type of sums: 32 or 64 */
     int32_t vector_bits;   /* width of the kernel's multiply-adds; 0 on a GPU */
-    int32_t tile_products; /* products of bf16 tiles in each product; 0: multiply-adds alone */
+    int32_t tile_products; /* products of 16-bit tiles in each product; 0: multiply-adds alone */
     /* Losses of a product of two inputs and of one of probabilities with an input, as a share of
      * |x y|: roundings of the factors (see Accuracy). */
     double input_loss, weight_loss;
 } attn_plan;
 
-/* Fills *plan, on a CPU in time linear in the query rows, since it counts tiles. The same errors as
+/* Fills *plan, in time linear in the rows of tiles, which it counts. Tiles, operations and bytes of
+ * a GPU's plan are 0 if lengths in the GPU's memory decide on them. The same errors as
  * attn_forward, except for the workspace, which is not looked at, and for addresses: q, k, v and o
  * may have no data yet. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args,

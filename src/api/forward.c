@@ -4,7 +4,6 @@
 #include "api/args.h"
 #include "api/workspace.h"
 #include "core/error.h"
-#include "core/mask.h"
 #include "core/overlap.h"
 #include "cpu/machine/host.h"
 #include <stdio.h>
@@ -118,31 +117,6 @@ attn_status attn_forward_workspace(attn_context *context, const attn_forward_arg
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
-static double elements(const attn_tensor *t)
-{
-    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3];
-}
-
-static double tensor_bytes(const attn_tensor *t)
-{
-    return t->data ? elements(t) * (double)attn_dtype_size(t->dtype) : 0;
-}
-
-static void cost(const forward_call *c, const attn_tile_count *tiles, attn_plan *out)
-{
-    const attn_problem *p = &c->problem;
-    double kv = tensor_bytes(&p->k) + tensor_bytes(&p->v),
-           rows = (double)c->plan.schedule.block_rows;
-    double passes = (double)p->group * (double)p->q.shape[1] / rows;
-    double once =
-        tensor_bytes(&p->q) + tensor_bytes(&p->o) + tensor_bytes(&p->mask) + tensor_bytes(&p->bias);
-    out->flops = 2.0 * (double)(p->d + p->dv) * tiles->scores;
-    out->bytes_tiled = once + kv * (passes > 1 ? passes : 1);
-    double scores =
-        (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
-    out->bytes_standard = once + kv + 4 * scores * (double)c->plan.uk->real_size;
-}
-
 static void explain(const forward_call *c, char *why, size_t size)
 {
     int count;
@@ -178,9 +152,6 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .key_block = c.plan.uk->key_tile,
         .rows_per_item = c.plan.schedule.block_rows,
         .items = c.plan.schedule.items,
-        .tiles_full = tiles.full,
-        .tiles_partial = tiles.partial,
-        .tiles_skipped = tiles.skipped,
         .workspace_bytes = workspace_bytes(&c),
         .bits = c.plan.uk->bits,
         .sum_bits = 8 * c.plan.uk->real_size,
@@ -189,7 +160,9 @@ attn_status attn_forward_plan(attn_context *context, const attn_forward_args *ar
         .input_loss = c.plan.uk->losses.inputs,
         .weight_loss = c.plan.uk->losses.weights,
     };
+    double blocks =
+        (double)c.problem.group * (double)c.problem.q.shape[1] / (double)c.plan.schedule.block_rows;
     explain(&c, out.why, sizeof out.why);
-    cost(&c, &tiles, &out);
+    attn_count_costs(&tiles, &c.problem, blocks, c.plan.uk->real_size, &out);
     return attn_copy_out(plan, &out, sizeof out, "attn_plan");
 }

@@ -27,8 +27,7 @@ typedef struct attn_cuda_call {
 attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p,
                               const attn_cuda_call *call);
 
-/* Fills kernel, why, strip, key_block, rows_per_item, items, flops and workspace_bytes of the
- * plan. */
+/* Fills the plan but for threads and widths of vectors. */
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef ATTN_CPU_FORWARD_H
 #define ATTN_CPU_FORWARD_H
 
+#include "core/count.h"
 #include "core/schedule.h"
 #include "cpu/machine/features.h"
 #include "cpu/scores.h"
@@ -45,12 +46,7 @@ const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
                                   const attn_machine *machine);
 
-/* Tiles by kind, summed over all strips; visible scores. */
-typedef struct attn_tile_count {
-    int64_t full, partial, skipped;
-    double scores;
-} attn_tile_count;
-
+/* Tiles of all strips. */
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p);
 
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */

@@ -152,30 +152,6 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
     return ATTN_OK;
 }
 
-/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in
- * what is common. */
-static void count_strip(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
-                        int64_t row, int64_t end, int64_t tile)
-{
-    attn_rows_mask m = attn_mask_none();
-    for (; row < end; row++) {
-        attn_interval keys = attn_mask_row(p, s, row / p->group);
-        attn_mask_add(&m, keys);
-        count->scores += (double)(keys.hi - keys.lo);
-    }
-    int64_t all = s->nk / tile + (s->nk % tile != 0), visited = 0, full = 0;
-    if (m.hull.lo < m.hull.hi) {
-        int64_t first = m.hull.lo / tile, last = (m.hull.hi - 1) / tile;
-        visited = last - first + 1;
-        first = m.hull.lo >= m.common.lo ? first : (m.common.lo + tile - 1) / tile;
-        last = m.hull.hi <= m.common.hi ? last : m.common.hi / tile - 1;
-        full = last >= first ? last - first + 1 : 0;
-    }
-    count->full += full;
-    count->partial += visited - full;
-    count->skipped += all - visited;
-}
-
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_tile_count total = {0};
@@ -183,19 +159,10 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
     int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0,
             different = alike && all > 0 ? 1 : all;
     int64_t times = alike ? all * p->kv_heads : p->kv_heads;
+    const attn_tiling tiling = {plan->uk->strip, p->group, plan->uk->key_tile};
     for (int64_t b = 0; b < different; b++) {
         attn_sequence s = attn_problem_sequence(p, b);
-        int64_t rows = s.nq * p->group;
-        attn_tile_count one = {0};
-        for (int64_t row = 0; row < rows; row += plan->uk->strip) {
-            count_strip(&one, p, &s, row,
-                        row + plan->uk->strip < rows ? row + plan->uk->strip : rows,
-                        plan->uk->key_tile);
-        }
-        total.full += one.full * times;
-        total.partial += one.partial * times;
-        total.skipped += one.skipped * times;
-        total.scores += one.scores * (double)times;
+        attn_count_tiles(&total, p, &s, &tiling, times);
     }
     return total;
 }

@@ -174,10 +174,11 @@ attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, at
     out->key_block = k->keys;
     out->rows_per_item = k->rows;
     out->items = plan.params.schedule.items;
-    out->flops = attn_cuda_flops(p);
+    attn_cuda_plan_costs(&plan, x, p, out);
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel;
     out->sum_bits = p->q.dtype == ATTN_F64 ? 64 : 32;
+    out->tile_products = k->family == ATTN_CUDA_GENERIC ? 0 : p->q.dtype == ATTN_F32 ? 6 : 1;
     out->weight_loss = k->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(p->q.dtype);
     return ATTN_OK;
 }

@@ -62,8 +62,9 @@ typedef struct attn_cuda_plan {
 /* Pure. Errors: unsupported. */
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
 
-/* 2 (d + d_v) per visible score; 0 if that depends on lengths in the GPU's memory. */
-double attn_cuda_flops(const attn_problem *p);
+/* Tiles, operations and bytes of the plan; 0 if they depend on lengths in the GPU's memory. */
+void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p,
+                          attn_plan *out);
 
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm80[],

@@ -333,34 +333,3 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     }
     return plan_schedule(plan, x, p);
 }
-
-/* The sum of all whole numbers below x, where those below 0 count as 0 and those beyond `most` as
- * it. */
-static double sum_below(double x, double most)
-{
-    double inside = fmin(fmax(x, 0), most);
-    return inside * (inside - 1) / 2 + fmax(x - most, 0) * most;
-}
-
-/* The sum over a sequence's rows i of i + from, cut to 0 .. keys: of one side of their
- * intervals. */
-static double sum_of_bounds(const attn_sequence *s, double from)
-{
-    return sum_below((double)s->nq + from, (double)s->nk) - sum_below(from, (double)s->nk);
-}
-
-double attn_cuda_flops(const attn_problem *p)
-{
-    if (has_lengths(p)) {
-        return 0;
-    }
-    attn_sequence s = attn_problem_whole_sequence(p, 0);
-    double scores = (double)s.nq * (double)s.nk, diagonal = (double)s.diagonal;
-    if (p->window_right != ATTN_UNBOUNDED) {
-        scores = sum_of_bounds(&s, diagonal + (double)p->window_right + 1);
-    }
-    if (p->window_left != ATTN_UNBOUNDED) {
-        scores -= sum_of_bounds(&s, diagonal - (double)p->window_left);
-    }
-    return 2.0 * (double)(p->d + p->dv) * scores * (double)p->heads * (double)p->batch;
-}

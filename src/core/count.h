@@ -1,0 +1,29 @@
+/*
+ * count.h: the costs of a forward pass by its geometry: tiles of each kind, visible scores,
+ * operations and bytes.
+ */
+#ifndef ATTN_CORE_COUNT_H
+#define ATTN_CORE_COUNT_H
+
+#include "core/problem.h"
+
+typedef struct attn_tile_count {
+    int64_t full, partial, skipped;
+    double scores; /* visible ones */
+} attn_tile_count;
+
+/* Rows and keys of a tile. `fold` heads share it: row r is query r / fold. */
+typedef struct attn_tiling {
+    int64_t rows, fold, keys;
+} attn_tiling;
+
+/* Adds the tiles of one sequence, `times` over, in time linear in the rows of tiles. */
+void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
+                      const attn_tiling *tiling, int64_t times);
+
+/* Sets tiles, flops, bytes_tiled and bytes_standard of the plan. kv_passes: how often K and V come
+ * from memory; real_size: bytes of a score in standard attention. */
+void attn_count_costs(const attn_tile_count *count, const attn_problem *p, double kv_passes,
+                      double real_size, attn_plan *plan);
+
+#endif
