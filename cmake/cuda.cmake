@@ -10,7 +10,8 @@ function(attn_image name)
   set(image ${PROJECT_BINARY_DIR}/${name}.fatbin)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*.cuh
     ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*/*.cuh ${PROJECT_SOURCE_DIR}/src/cuda/*.inc
-    ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/core/*.h ${PROJECT_SOURCE_DIR}/include/attn/*.h)
+    ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/cuda/shape.h
+    ${PROJECT_SOURCE_DIR}/src/core/*.h ${PROJECT_SOURCE_DIR}/include/attn/*.h)
   add_custom_command(OUTPUT ${image}
     COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
     DEPENDS ${source} ${headers} ${PROJECT_SOURCE_DIR}/tools/cuda-image

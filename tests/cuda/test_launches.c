@@ -78,6 +78,25 @@ static void test_why(void **state)
     attn_context_destroy(context);
 }
 
+/* A GPU of sm_90 with less shared memory than any known one: tiles that exceed it are an error. */
+static void test_no_kernel(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 128);
+    (void)state;
+    fake_reset();
+    fake.capability = 90, fake.shared_bytes = 163 << 10;
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(attn_last_error(), "no kernel for d = 128, d_v = 128 fits into 166912 "));
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(fake.launches, 0);
+    attn_context_destroy(context);
+    assert_true(fake_keeps_nothing());
+}
+
 /* ---- Plans of any size ----------------------------------------------------------------------- */
 
 /* A GPU's count of operations is a formula, the CPU's a count of every row's keys. */
@@ -320,11 +339,17 @@ static void test_folds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
-        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_params),       cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_sections),     cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_capabilities),
+        cmocka_unit_test(test_why),
+        cmocka_unit_test(test_no_kernel),
+        cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_params),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_sections_of_groups),
         cmocka_unit_test(test_folds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,31 +5,21 @@
 #include "core/error.h"
 #include "core/mask.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 
-#define PARTS(dtype) ((dtype) == ATTN_F32 ? 3 : 1)
-/* As kernel/shape_sm90.cuh lays it out: tiles, barriers, posts, bounds, and what aligning to 1024
- * may cost. */
-#define SM90_BYTES(dtype, d, groups, bn) \
-    (PARTS(dtype) * (64 * (groups) + 4 * (bn)) * (d)*2 + 512 + 64 * (groups)*8 + 1024)
-/* f32 tiles as they come, before they are split. */
-#define SM90_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
-/* By TMA, up to d = 128, O has a place of its own. */
-#define SM90_O_BYTES(d, groups, loads) \
-    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
-/* As kernel/forward_sm80.cu: Q, two stages of K and V, bounds; f32 has one stage of three parts,
- * and raw K and V. */
-#define SM80_BYTES(dtype, d, warps, bn)                     \
-    (PARTS(dtype) * 16 * (warps) * (d)*2 + 16 * (warps)*8 + \
-     ((dtype) == ATTN_F32 ? 3 + 2 : 2) * 2 * (bn) * (d)*2)
-#define GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
-/* As kernel/single_sm90.cuh: K and V. */
-#define SINGLE_BYTES(dtype, d, bn) (PARTS(dtype) * 2 * (bn) * (d)*2 + 1024)
-
-#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                             \
-    {#name, ATTN_CUDA_SM90, dtype, d, 64, bn, 256, SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, \
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
+    {#name,                                           \
+     ATTN_CUDA_SM90,                                  \
+     dtype,                                           \
+     d,                                               \
+     64,                                              \
+     bn,                                              \
+     256,                                             \
+     ATTN_SINGLE_BYTES(dtype, d, bn),                 \
+     ATTN_CUDA_THREADS,                               \
      true},
 #define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads) \
     {#name,                                                                    \
@@ -39,8 +29,7 @@
      64 * (groups),                                                            \
      bn,                                                                       \
      128 * ((groups) + 1),                                                     \
-     SM90_BYTES(dtype, d, groups, bn) + SM90_O_BYTES(d, groups, loads) +       \
-         SM90_RAW_BYTES(dtype, d, bn),                                         \
+     ATTN_SM90_BYTES(dtype, d, groups, bn, loads),                             \
      loads,                                                                    \
      false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
@@ -51,12 +40,12 @@
      16 * (warps),                                         \
      bn,                                                   \
      32 * (warps),                                         \
-     SM80_BYTES(dtype, d, warps, bn),                      \
+     ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
      ATTN_CUDA_THREADS,                                    \
      false},
-#define ATTN_FORWARD_GENERIC(name, storage, real)                 \
-    {#name, ATTN_CUDA_GENERIC,   storage,           0,    64, 64, \
-     256,   GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
+#define ATTN_FORWARD_GENERIC(name, storage, real)                      \
+    {#name, ATTN_CUDA_GENERIC,        storage,           0,    64, 64, \
+     256,   ATTN_GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };
@@ -103,6 +92,21 @@ static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_p
         }
     }
     return -1;
+}
+
+/* The kernel, or an error. */
+static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *x, attn_cuda_family family,
+                               int32_t loads)
+{
+    const attn_problem *p = &plan->params.problem;
+    plan->kernel = find_kernel(x, family, p, loads);
+    if (plan->kernel < 0) {
+        return attn_fail(
+            ATTN_ERR_UNSUPPORTED,
+            "%s: no kernel for d = %lld, d_v = %lld fits into %d bytes of shared memory", x->name,
+            (long long)p->d, (long long)p->dv, x->shared_bytes);
+    }
+    return ATTN_OK;
 }
 
 /* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
@@ -192,14 +196,14 @@ static int32_t choose_fold(const attn_problem *p, int32_t rows)
 }
 
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
-static void choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
     const bool lengths = has_lengths(p);
     int32_t *fold = &plan->params.schedule.fold;
-    plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_RAGGED);
+    TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_RAGGED));
     *fold = choose_fold(p, attn_cuda_kernels[plan->kernel].rows);
     if (!lengths && *fold == 1) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_WHOLE);
+        TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
                      lengths ? "; sequences end inside the tensors" : "");
@@ -207,24 +211,26 @@ static void choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_pr
         (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
                        "; rows of %d heads share a tile", *fold);
     }
+    return ATTN_OK;
 }
 
-static void choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
     const char *none = tensor_cores_lack(p, x), *no_sm90 = sm90_lacks(p, x), *no_tma = tma_lacks(p);
     if (none) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_GENERIC, p, ATTN_CUDA_THREADS);
+        TRY(take_kernel(plan, x, ATTN_CUDA_GENERIC, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
     } else if (no_sm90) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_SM80, p, ATTN_CUDA_THREADS);
+        TRY(take_kernel(plan, x, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
-        plan->kernel = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_THREADS);
+        TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "threads load the tiles: %s%s", no_tma,
                        attn_cuda_kernels[plan->kernel].single ? "; all keys are one block" : "");
     } else {
-        choose_boxed(plan, x, p);
+        TRY(choose_boxed(plan, x, p));
     }
+    return ATTN_OK;
 }
 
 /* ---- schedule -------------------------------------------------------------------------------- */
@@ -317,7 +323,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
                          (long long)p->d, (long long)p->dv, (long long)p->batch);
     }
     *plan = (attn_cuda_plan){.params = {.problem = *p}};
-    choose_kernel(plan, x, p);
+    TRY(choose_kernel(plan, x, p));
     plan->params.steps = has_steps(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&

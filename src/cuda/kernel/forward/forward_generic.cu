@@ -18,6 +18,7 @@
  */
 #include "cuda/kernel/schedule.cuh"
 #include "cuda/kernel/rows/score.cuh"
+#include "cuda/shape.h"
 
 enum { ROWS = 64, KEYS = 64, CHUNK = 32, COLUMNS = 64, PAD = 65, SIDE = 16, EACH = 4, THREADS = SIDE * SIDE };
 
@@ -232,6 +233,7 @@ template <int DTYPE, class Real> struct GenericRun {
 template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic(const attn_cuda_forward_params &a)
 {
     extern __shared__ unsigned char shared[];
+    static_assert(sizeof(Tile<Real>) == ATTN_GENERIC_BYTES(Real), "shape.h");
     Tile<Real> &tile = *(Tile<Real> *)shared;
     const attn_problem &p = a.problem;
     const int pieces = max((int)((p.dv + COLUMNS - 1) / COLUMNS), 1);

@@ -14,6 +14,7 @@
  */
 #include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/rows/rows.cuh"
+#include "cuda/shape.h"
 
 template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
     static constexpr int DTYPE = DTYPE_, D = D_, BN = BN_, BM = 16 * WARPS_, THREADS = 32 * WARPS_;
@@ -21,6 +22,8 @@ template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
+    static constexpr int BOUNDS_AT = PARTS * Q_PART + 2 * STAGES * KV_BYTES + 2 * RAW_BYTES;
+    static_assert(BOUNDS_AT + BM * (int)sizeof(int2) == ATTN_SM80_BYTES(DTYPE, D, WARPS_, BN), "shape.h");
     static constexpr int TILES = 4; /* columns of 8 that are under way together */
 };
 
@@ -210,7 +213,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         return;
     }
     Tiles<S> tiles(a, item, ptx::shared_address(shared));
-    const int first = threadIdx.x / 32 * 16, bounds = tiles.raw + 2 * S::RAW_BYTES - tiles.q;
+    const int first = threadIdx.x / 32 * 16, bounds = S::BOUNDS_AT;
     const WarpRows warp = {first, (int2 *)(shared + bounds) + first};
     if (b.count == 0) {
         finish_empty<S::DTYPE>(a.problem, item, warp);

@@ -57,6 +57,6 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                                             \
     extern "C" __global__ __launch_bounds__(256, ctas) void name(const __grid_constant__ attn_cuda_forward_params a) \
     {                                                                                                             \
-        single<Shape<dtype, d, 1, bn, 0, false, false>>(a);                                                       \
+        single<Shape<dtype, d, 1, bn, 0, false, ATTN_CUDA_THREADS>>(a);                                           \
     }
 #include "cuda/kernels.inc"

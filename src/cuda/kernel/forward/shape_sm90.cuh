@@ -11,6 +11,7 @@
 #pragma once
 #include "cuda/kernel/ptx/ptx.cuh"
 #include "cuda/kernel/schedule.cuh"
+#include "cuda/shape.h"
 
 template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS> struct Shape {
     static constexpr int DTYPE = DTYPE_;
@@ -34,11 +35,12 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool AHEAD = TMA && D == 128;
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
-    static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = STAGED ? BM * D * 2 : 0;
+    static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = ATTN_SM90_O_BYTES(D, GROUPS, LOADS);
     /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
      * for. */
     static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
+    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, GROUPS, BN, LOADS);
 };
 
 enum { STAGES = 2, POSTS = 2 };
@@ -88,8 +90,9 @@ template <class S> struct Memory {
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
-    static constexpr int BOUNDS_AT = POSTS_AT + POSTS * (int)sizeof(Post);
-    static_assert(BOUNDS_AT - BARRIERS_AT <= 512, "SM90_BYTES of plan.c");
+    static constexpr int BOUNDS_AT = BARRIERS_AT + ATTN_SM90_CONTROL;
+    static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
+    static_assert(BOUNDS_AT + S::BM * (int)sizeof(int2) + ATTN_SM90_ALIGN == S::SHARED_BYTES, "shape.h");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
     {

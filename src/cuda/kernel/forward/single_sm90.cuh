@@ -147,6 +147,7 @@ template <class S> __device__ __forceinline__ void single(const attn_cuda_forwar
 {
     extern __shared__ unsigned char shared[];
     const uint32_t base = ptx::shared_address(shared), k = base + (-base & 1023), v = k + S::KV_BYTES;
+    static_assert(2 * S::KV_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN), "shape.h");
     const Item item = single_item(a);
     if (threadIdx.x >= 128) {
         single_keys<S>(a.single, item, k, v);

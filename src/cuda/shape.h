@@ -1,0 +1,37 @@
+/*
+ * shape.h: the shared memory of each kernel in bytes. The host launches with it (forward/plan.c);
+ * the kernels lay it out and assert that both agree. C and CUDA; macros, since initialisers in C11
+ * take constants. dtype: of the inputs; d: head dims up to; bn: keys of a block.
+ */
+#ifndef ATTN_CUDA_SHAPE_H
+#define ATTN_CUDA_SHAPE_H
+
+/* Operands are tiles of 16-bit elements; f32 comes as three bf16 parts. */
+#define ATTN_TILE_BYTES(dtype, rows, d) (((dtype) == ATTN_F32 ? 3 : 1) * (rows) * (d)*2)
+/* f32 tiles of K and V as they come, before they are split. */
+#define ATTN_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
+
+/* What aligning to 1024 may cost, since a launch aligns to less. */
+#define ATTN_SM90_ALIGN 1024
+/* Barriers and posts; then bounds, two numbers for each row. */
+#define ATTN_SM90_CONTROL 512
+/* By TMA, up to d = 128, O has a place of its own. */
+#define ATTN_SM90_O_BYTES(d, groups, loads) \
+    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
+/* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O, raw tiles, control, bounds. */
+#define ATTN_SM90_BYTES(dtype, d, groups, bn, loads)                                             \
+    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 4 * (bn), d) + ATTN_SM90_O_BYTES(d, groups, loads) + \
+     ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
+
+/* kernel/forward/single_sm90.cuh: K and V. */
+#define ATTN_SINGLE_BYTES(dtype, d, bn) (ATTN_TILE_BYTES(dtype, 2 * (bn), d) + ATTN_SM90_ALIGN)
+
+/* kernel/forward/forward_sm80.cu: Q; two stages of K and V, or one of f32 and raw tiles; bounds. */
+#define ATTN_SM80_BYTES(dtype, d, warps, bn)                                          \
+    (ATTN_TILE_BYTES(dtype, 16 * (warps) + ((dtype) == ATTN_F32 ? 2 : 4) * (bn), d) + \
+     ATTN_RAW_BYTES(dtype, d, bn) + 16 * (warps)*8)
+
+/* kernel/forward/forward_generic.cu: QT, KT, S, V; m, l, alpha. */
+#define ATTN_GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
+
+#endif
