@@ -37,7 +37,7 @@ endif()
 # where a GPU is; elsewhere they say that they are skipped.
 function(attn_cuda_tests)
   if(cuda_libraries)
-    foreach(refused "spill:bytes spill" "serial:C7510")
+    foreach(refused "spill:bytes spill" "serial:C7510" "registers:registers of a running product")
       string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
       attn_test(cuda.refused_${CMAKE_MATCH_1} quick tests/cuda/check-refused ${ATTN_NVCC}
         tests/cuda/refused_${CMAKE_MATCH_1}.cu ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
