@@ -115,11 +115,11 @@
  * Ownership: the library keeps no pointer of an argument after a call returns, except those in a
  * context's config.
  * Aliasing: outputs must not overlap inputs, the workspace or each other; inputs may overlap (K and
- * V may share memory, strides may be 0 or negative). What addresses show is refused: an output with
- * more elements than its memory has room for (d_bias is summed then), and two tensors that have their first element in
- * common, or of which one has no gaps and holds the first, the lowest or the highest element of the
- * other. Views that interleave (dQ, dK and dV packed in one tensor) are legal; whether two views
- * with gaps meet in an element is for the caller to know.
+ * V may share memory, strides may be 0 or negative). Overlaps that addresses show are refused: an
+ * output with more elements than its memory has room for (a d_bias is summed instead), and two
+ * tensors that have their first element in common, or of which one has no gaps and holds the first,
+ * the lowest or the highest element of the other. Views that interleave (dQ, dK and dV packed in
+ * one tensor) are legal; whether two views with gaps meet in an element is for the caller to know.
  * Growing: argument structs start with struct_size = sizeof(the struct); zero in any field means
  * "off" or "default". A program built with an older header works with a newer library (missing
  * fields read as zero), and the reverse as long as the fields unknown to the library are zero (else

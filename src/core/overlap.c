@@ -32,7 +32,7 @@ static int64_t distance(const attn_tensor *t, int axis)
     return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
 }
 
-/* Whether surely every byte of the span belongs to an element. */
+/* True if surely every byte of the span belongs to an element. */
 static bool has_no_gaps(const attn_tensor *t)
 {
     int64_t together = 1; /* elements side by side, by the axes that are done */

@@ -1,8 +1,8 @@
 /*
- * overlap.h: whether outputs share memory with anything else, as far as addresses show it. Two
+ * overlap.h: outputs that share memory with another tensor, as far as addresses show it. Two
  * tensors surely do if they have their first element in common, or if one has no gaps and the
- * other's first, lowest or highest element lies in it. Views that interleave, as dQ, dK and dV
- * packed in one tensor do, are thus never taken for overlapping ones.
+ * other's first, lowest or highest element lies in it. Views that interleave, such as dQ, dK and dV
+ * packed in one tensor, are never taken for overlapping ones.
  */
 #ifndef ATTN_CORE_OVERLAP_H
 #define ATTN_CORE_OVERLAP_H
@@ -12,15 +12,15 @@
 /* Of validated tensors. Absent ones and those without elements overlap nothing. */
 bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
 
-/* Whether elements of one normalised tensor may share memory: false if surely none do, each axis
- * leading out of the memory of those with smaller strides. */
+/* True if elements of one normalised tensor may share memory. False if surely none do, since each
+ * axis leads out of the memory of the axes with smaller strides. */
 bool attn_elements_may_meet(const attn_tensor *t);
 
 /* Refuses outputs of the forward pass that overlap inputs, each other or the first `bytes` bytes of
  * the workspace, and inputs that overlap the workspace. workspace may be NULL. */
 attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes);
 
-/* The same for the backward pass. */
+/* Refuses overlapping outputs of the backward pass. */
 attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, uint64_t bytes);
 
 #endif

@@ -1,17 +1,17 @@
 /*
  * shape.h: the shared memory of each kernel in bytes. The host launches with it (forward/plan.c);
- * the kernels lay it out and assert that both agree. C and CUDA; macros, since initialisers in C11
- * take constants. dtype: of the inputs; d: head dims up to; bn: keys of a block.
+ * the kernels lay it out and assert that both agree. C and CUDA; macros, because initialisers in
+ * C11 take constants. dtype: of the inputs; d: head dims up to; bn: keys of a block.
  */
 #ifndef ATTN_CUDA_SHAPE_H
 #define ATTN_CUDA_SHAPE_H
 
 /* Operands are tiles of 16-bit elements; f32 comes as three bf16 parts. */
 #define ATTN_TILE_BYTES(dtype, rows, d) (((dtype) == ATTN_F32 ? 3 : 1) * (rows) * (d)*2)
-/* f32 tiles of K and V as they come, before they are split. */
+/* f32 tiles of K and V as loaded, before they are split. */
 #define ATTN_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 
-/* What aligning to 1024 may cost, since a launch aligns to less. */
+/* Bytes lost to aligning to 1024, since a launch aligns to less. */
 #define ATTN_SM90_ALIGN 1024
 /* Barriers and posts; then bounds, two numbers for each row. */
 #define ATTN_SM90_CONTROL 512

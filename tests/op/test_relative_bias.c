@@ -1,8 +1,8 @@
 /*
- * test_relative_bias.c: biases whose elements share memory, of relative positions above all: element
- * (h, i, j) is number i - j of the head's table. Each place of d_bias has the sum over all elements
- * that lie there, against a dense d_bias in f64 added up in long double; equal bits on all tables
- * and threads; gaps stay as they are.
+ * test_relative_bias.c: biases whose elements share memory, first of all those of relative
+ * positions: element (h, i, j) is number i - j of the head's table. Each place of d_bias has the
+ * sum over all elements that lie there, against a dense d_bias in f64 added up in long double;
+ * equal bits on all tables and threads; gaps stay as they are.
  */
 #include "grad_trial.h"
 #include "oracle.h"
@@ -35,7 +35,7 @@ static int64_t place_of(const layout *l, const int64_t at[4])
     return place;
 }
 
-/* Adds up a dense tensor by the view's places; sizes: the same of absolute values. */
+/* Adds up a dense tensor by the view's places; sizes: sums of absolute values. */
 static void add_up(const layout *l, const attn_tensor *dense, long double *sums, long double *sizes)
 {
     int64_t at[4];
@@ -134,7 +134,7 @@ static void test_gaps(void **state)
     trial_close(&t);
 }
 
-/* What is not summed is refused. */
+/* Views that cannot be summed are refused. */
 static void test_refusal(void **state)
 {
     trial t = trial_open("b=2 hq=4 nq=9 nk=9 d=8 dtype=f32 bias=bhk d_bias=f32 pass=backward");

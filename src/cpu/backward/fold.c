@@ -60,7 +60,7 @@ static int64_t common_step(const attn_tensor *t, int set)
     return common;
 }
 
-/* The same without batch or head where all their steps together are less than one of any other
+/* The set without batch or head where all their steps together are less than one of any other
  * axis: their memory interleaves. */
 static int without_narrow_axes(const attn_tensor *t, int set)
 {

@@ -1,16 +1,16 @@
 /*
- * fold.h: sums for a tensor of gradients whose elements share memory, as those of a bias of relative
- * positions do: element (b, h, i, j) of the view adds to the sum of its place. Each place is summed
- * in an order that depends on the problem alone: chunks of rows have sums of their own, and are
- * added in order.
+ * fold.h: sums for a tensor of gradients whose elements share memory, such as a bias of relative
+ * positions: element (b, h, i, j) of the view adds to the sum of its place. Each place is summed in
+ * an order that depends on the problem alone: chunks of rows have sums of their own, added in
+ * order.
  */
 #ifndef ATTN_CPU_FOLD_H
 #define ATTN_CPU_FOLD_H
 
 #include "core/problem.h"
 
-/* An owner is a set of (batch, head) that shares memory with no other: one of them where memory of
- * batches and heads is apart. */
+/* An owner is a set of (batch, head) that shares memory with no other: a single one where batches
+ * and heads lie apart. */
 typedef struct attn_fold {
     int64_t chunks;    /* of an owner's rows; 0: no elements share memory */
     int64_t owners[2]; /* along batch and head: their extent, or 1 where memory is not apart */
@@ -20,7 +20,8 @@ typedef struct attn_fold {
     uint64_t sums;     /* double [owners][chunks][span] in the workspace */
 } attn_fold;
 
-/* For rows in so many blocks; memory of chunks stays linear in `linear`, but for one chunk. */
+/* Plans for rows in so many blocks; memory of chunks stays linear in `linear`, but for one
+ * chunk. */
 attn_fold attn_fold_plan(const attn_tensor *t, int64_t blocks, int64_t linear);
 
 static inline int64_t attn_fold_owners(const attn_fold *f)

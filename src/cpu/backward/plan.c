@@ -3,8 +3,8 @@
  * Pure.
  *
  * The workspace (every region a multiple of 64 bytes): tables of items of varlen passes; lse and
- * delta of all rows; partial, what key sums have for each key; sums of a d_bias whose elements share
- * memory (fold.h); then per thread:
+ * delta of all rows; partial, the sums of each key; sums of a d_bias whose elements share memory
+ * (fold.h); then per thread:
  *
  *     k, kt, v       panels of a block of keys       a few blocks of keys
  *     dk, dv         [keys][d_pad], [keys][dv_pad]   their sums
@@ -25,8 +25,8 @@
  *     sums           double [key_block + 1][row_block]   sums of dS; only if a bias is shared
  *     key_sums       double [keys][chains]           of each key sum (cpu/backward/bias.c)
  *
- * dqt is why the workspace grows with the number of rows: an item of all gradients has all rows of
- * a KV head.
+ * dqt makes the workspace grow with the number of rows: an item of all gradients has all rows of a
+ * KV head.
  */
 #include "core/error.h"
 #include "core/overlap.h"
@@ -104,9 +104,9 @@ static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
     return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
 }
 
-/* Q and dO are packed anew for each set of keys, so more keys cost less. Their panels and sums may
- * spill into the L3 cache, from which a row block reads them once; but tables with products of
- * their own are faster than it. */
+/* Q and dO are packed again for each set of keys, so more keys cost less. Their panels and sums may
+ * spill into the L3 cache, from which a row block reads them once. Tables with products of their
+ * own are faster than that cache. */
 static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p,
                             const attn_machine *machine)
 {
@@ -156,7 +156,7 @@ static void plan_key_sum(attn_backward_plan *plan, const attn_tensor *out, bool 
     }
 }
 
-/* What becomes of gradients with respect to scores. */
+/* Decides the ways of gradients with respect to scores. */
 static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
 {
     const attn_tensor none = {0};
@@ -196,7 +196,7 @@ static uint64_t take_each(size *s, int64_t count, uint64_t bytes)
     return take(s, count, (int64_t)bytes, 1);
 }
 
-/* P and dS: tiles, and the forms that products want; those of tables without are the tiles of all
+/* P and dS: tiles, and the forms that products read; in tables without such forms, the tiles of all
  * strips. */
 static void map_tiles(attn_backward_plan *plan, size *s)
 {

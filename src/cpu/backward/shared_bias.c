@@ -242,7 +242,7 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
               NULL);
 }
 
-/* ---- elements that share memory ---------------------------------------------------------------- */
+/* ---- elements that share memory -------------------------------------------------------------- */
 
 /* index: (owner, chunk). The chunk's rows of all the owner's (batch, head), block by block. */
 static void fold_task(void *arg, int64_t index, int32_t thread)
