@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "errors.h"
 #include "naive.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdio.h>

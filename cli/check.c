@@ -4,9 +4,11 @@
  * inaccessible page, so a read or a write beyond it ends the program with a signal. Not here: GPUs
  * (check_gpu.c).
  */
-#include "check.h"
 #include "accuracy.h"
-#include "oracle.h"
+#include "check_gpu.h"
+#include "check_verdict.h"
+#include "progress.h"
+#include "commands.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -75,27 +77,6 @@ struct outcome {
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static uint64_t hash_tensor(const attn_tensor *t, uint64_t hash)
-{
-    int64_t all = t->data == NULL ? 0 : t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
-    for (int64_t n = 0; n < all; n++) {
-        int64_t i3 = n % t->shape[3], i2 = n / t->shape[3] % t->shape[2];
-        int64_t i1 = n / t->shape[3] / t->shape[2] % t->shape[1],
-                i0 = n / t->shape[3] / t->shape[2] / t->shape[1];
-        double x = oracle_element(t, i0, i1, i2, i3);
-        uint64_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        hash = (hash ^ (isnan(x) ? 1 : bits)) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
-    }
-    return hash;
-}
-
-uint64_t check_hash(const attn_forward_args *args)
-{
-    return hash_tensor(&args->row_max, hash_tensor(&args->lse, hash_tensor(&args->o, 1)));
-}
-
 static void run_one(const problem *p, struct outcome *out)
 {
     attn_context *context = NULL;
@@ -134,29 +115,6 @@ static void judge(struct check *c, struct outcome *out, uint64_t best_hash)
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
-
-void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
-{
-    cJSON_AddNumberToObject(o, "seed", (double)seed);
-    cJSON_AddNumberToObject(o, "error_c", v->errors.c);
-    cJSON_AddNumberToObject(o, "error_lse", v->errors.lse);
-    cJSON_AddNumberToObject(o, "max_error", v->errors.relative);
-    cJSON_AddNumberToObject(o, "rows", (double)v->errors.rows);
-    cJSON_AddBoolToObject(o, "same_bits", v->equal);
-    cJSON_AddBoolToObject(o, "memory_intact", v->intact);
-    cJSON_AddBoolToObject(o, "ok", v->ok);
-    cli_print_json(o);
-}
-
-void check_tell_failure(const char *by, const struct check_verdict *v)
-{
-    if (!v->ok) {
-        printf("  FAILED with %s:%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
-               v->exact_lse ? "" : " LSE is too far off;",
-               v->equal ? "" : " other bits than at first;",
-               v->intact ? "" : " wrote to an input or between the elements of an output;");
-    }
-}
 
 static void tell_json(const problem *p, const char *line, const struct outcome *out)
 {

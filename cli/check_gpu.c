@@ -8,10 +8,12 @@
  * (A2): an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c
  * = 16 (large scores), and over all elements an RMSE of at most 1.45 times that of rounding once.
  */
+#include "check_gpu.h"
 #include "args.h"
-#include "check.h"
+#include "check_verdict.h"
 #include "gpu.h"
 #include "gpu_copy.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,6 +3,7 @@
  */
 #include "cli.h"
 #include "near.h"
+#include "progress.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /*
  * cli.h: parts that the sub-commands of `attn` share: exit statuses, one-line errors, option
- * parsing, words for quantities. Each command is one file with the function of its name below.
+ * parsing, words for quantities.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
@@ -13,12 +13,6 @@
 #include "problem.h"
 
 enum { CLI_OK = 0, CLI_CHECK_FAILED = 1, CLI_USAGE = 2, CLI_INTERNAL = 3 };
-
-int cli_run(int argc, char **argv);
-int cli_bench(int argc, char **argv);
-int cli_check(int argc, char **argv);
-int cli_plan(int argc, char **argv);
-int cli_info(int argc, char **argv);
 
 /* Writes "attn: sentence" to stderr. Returns status, for a return statement or exit. */
 int cli_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -65,13 +59,5 @@ void cli_add_problems(cli_list *list, const char *argument);
 
 /* Exits with CLI_USAGE if a problem has another pass than the forward one. */
 void cli_want_forward(const cli_list *list);
-
-/* Writes a line on stderr that the next one overwrites, if stderr is a terminal. format = NULL
- * clears it. */
-void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* From two seconds after the start until the stop: "what, 12 s" as such a line. `what` is kept. */
-void cli_watch_start(const char *what);
-void cli_watch_stop(void);
 
 #endif

@@ -3,6 +3,7 @@
  */
 #include "cli.h"
 #include "gpu.h"
+#include "commands.h"
 
 #include <stdio.h>
 

@@ -3,6 +3,7 @@
  */
 #include "cli.h"
 #include "near.h"
+#include "commands.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "peak.h"
 #include "plan_gpu.h"
 #include "plan_report.h"
+#include "commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /*
  * progress.c: signs of life on a terminal; silent where stderr is not one.
  */
-#include "cli.h"
+#include "progress.h"
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>

@@ -2,12 +2,14 @@
  * run.c: `attn run`: attention of arrays in files. The command line and the steps; run_files.h has
  * the files, run_report.c the words.
  */
-#include "run.h"
+#include "run_report.h"
 #include "args.h"
 #include "cli.h"
 #include "run_files.h"
 #include "standard.h"
 #include "stats.h"
+#include "progress.h"
+#include "commands.h"
 
 #include <float.h>
 #include <stdio.h>

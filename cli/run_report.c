@@ -2,7 +2,7 @@
  * run_report.c: the report of `attn run`, in words or as a JSON object.
  */
 #include "cli.h"
-#include "run.h"
+#include "run_report.h"
 #include "standard.h"
 
 #include <stdio.h>

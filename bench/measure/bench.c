@@ -1,23 +1,18 @@
 /*
  * bench.c: `attn bench`: the command line.
  */
-#include "bench.h"
+#include "bench_devices.h"
+#include "bench_gpu.h"
+#include "bench_measure.h"
+#include "bench_read.h"
+#include "bench_report.h"
+#include "bench_summary.h"
+#include "plot.h"
+#include "commands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const bench_device bench_cpu = {
-    .names = {"libattn", "standard", "torch", "onnxruntime", "onednn"},
-    .by_default = {true, true},
-    .min_time = 0.1,
-    .rounds = 5,
-    .start = worker_start,
-    .sample = worker_sample,
-    .peak = worker_peak,
-    .finish = worker_finish,
-    .stop = worker_stop,
-};
 
 static const struct argp_option options[] = {
     {"suite", 's', "FILE", 0, "measure the problems of a file, one line each", 0},
@@ -95,36 +90,29 @@ static const char doc[] =
     "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - "
     "--plot bf16.svg";
 
-const bench_device *bench_device_of(int32_t device)
-{
-    return device == ATTN_DEVICE_CUDA ? &bench_gpu : &bench_cpu;
-}
-
-int bench_find(const bench_device *on, const char *name)
-{
-    for (int i = 0; i < BENCH_IMPLEMENTATIONS && on->names[i] != NULL; i++) {
-        if (strcmp(name, on->names[i]) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
+typedef struct bench {
+    bench_run run;
+    const char *names; /* as given with --impl, or NULL */
+    bool peers;
+    enum bench_format format;
+    const char *plot, *from;
+} bench;
 
 static void choose_implementations(bench *b)
 {
     char copy[64], known[64] = "", *rest = copy, *name;
-    for (int i = 0; i < BENCH_IMPLEMENTATIONS && b->on->names[i] != NULL; i++) {
-        b->use[i] = b->names == NULL && (b->peers || b->on->by_default[i]);
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS && b->run.on->names[i] != NULL; i++) {
+        b->run.use[i] = b->names == NULL && (b->peers || b->run.on->by_default[i]);
         size_t end = strlen(known);
-        snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ", b->on->names[i]);
+        snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ", b->run.on->names[i]);
     }
     snprintf(copy, sizeof copy, "%s", b->names != NULL ? b->names : "");
     while (b->names != NULL && (name = strsep(&rest, ",")) != NULL) {
-        int i = bench_find(b->on, name);
+        int i = bench_find(b->run.on, name);
         if (i < 0) {
             exit(cli_error(CLI_USAGE, "--impl: \"%s\" is not one of %s", name, known));
         }
-        b->use[i] = true;
+        b->run.use[i] = true;
     }
 }
 
@@ -145,7 +133,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         if (strchr(text, '=') != NULL) {
             exit(cli_error(CLI_USAGE, "--suite: \"%s\" is a problem, not a file", text));
         }
-        cli_add_problems(&b->list, text);
+        cli_add_problems(&b->run.list, text);
         return 0;
     case 'j':
         b->format = BENCH_JSON;
@@ -157,19 +145,19 @@ static error_t parse(int key, char *text, struct argp_state *state)
         b->peers = true;
         return 0;
     case 'd':
-        b->device = cli_device(text);
+        b->run.device = cli_device(text);
         return 0;
     case 'y':
-        b->python = text;
+        b->run.python = text;
         return 0;
     case 'r':
-        b->rounds = (int)cli_integer("rounds", text, 1, BENCH_MAX_SAMPLES);
+        b->run.rounds = (int)cli_integer("rounds", text, 1, BENCH_MAX_SAMPLES);
         return 0;
     case 'i':
         b->names = text;
         return 0;
     case 't':
-        b->min_time = cli_real("min-time", text, 0, 3600);
+        b->run.min_time = cli_real("min-time", text, 0, 3600);
         return 0;
     case 'f':
         b->from = text;
@@ -178,7 +166,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         choose_plot(b, text);
         return 0;
     case ARGP_KEY_ARG:
-        cli_add_problems(&b->list, text);
+        cli_add_problems(&b->run.list, text);
         return 0;
     default:
         return cli_parse_other(key, text, state);
@@ -190,8 +178,8 @@ static void print_problem(const bench *b, int index)
     bench_result shown[BENCH_IMPLEMENTATIONS];
     int count = 0;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        if (b->use[i]) {
-            shown[count++] = b->results[index * BENCH_IMPLEMENTATIONS + i];
+        if (b->run.use[i]) {
+            shown[count++] = b->run.results[index * BENCH_IMPLEMENTATIONS + i];
         }
     }
     bench_print(b->format, shown, count);
@@ -200,77 +188,78 @@ static void print_problem(const bench *b, int index)
 /* Runs everything, once the command line has been read and checked. */
 static void run(bench *b, const bench_record *record)
 {
-    int count = b->list.count * BENCH_IMPLEMENTATIONS;
+    int count = b->run.list.count * BENCH_IMPLEMENTATIONS;
     char error[1024];
     bench_print_record(b->format, record);
-    for (int i = 0; i < b->list.count && b->status == CLI_OK; i++) {
+    for (int i = 0; i < b->run.list.count && b->run.status == CLI_OK; i++) {
         if (b->from == NULL) {
-            bench_measure(b, i);
+            bench_measure(&b->run, i);
         }
-        if (b->status == CLI_OK) {
+        if (b->run.status == CLI_OK) {
             print_problem(b, i);
             /* nobody reads on; main.c reports it */
-            b->status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
+            b->run.status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
         }
     }
-    if (b->status == CLI_OK) {
-        bench_print_summary(b->format, b->results, count);
+    if (b->run.status == CLI_OK) {
+        bench_print_summary(b->format, b->run.results, count);
     }
-    if (b->status == CLI_OK && b->plot != NULL &&
-        !bench_plot(b->results, count, record, b->plot, error, sizeof error)) {
-        b->status = cli_error(CLI_INTERNAL, "%s", error);
+    if (b->run.status == CLI_OK && b->plot != NULL &&
+        !bench_plot(b->run.results, count, record, b->plot, error, sizeof error)) {
+        b->run.status = cli_error(CLI_INTERNAL, "%s", error);
     }
 }
 
 /* Checks that come before any measurement. */
 static int prepare(bench *b)
 {
-    if (b->list.count == 0) {
+    if (b->run.list.count == 0) {
         return cli_error(
             CLI_USAGE,
             "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
     }
-    b->on = bench_device_of(b->device);
-    b->min_time = b->min_time > 0 ? b->min_time : b->on->min_time;
-    b->rounds = b->rounds > 0 ? b->rounds : b->on->rounds;
+    b->run.on = bench_device_of(b->run.device);
+    b->run.min_time = b->run.min_time > 0 ? b->run.min_time : b->run.on->min_time;
+    b->run.rounds = b->run.rounds > 0 ? b->run.rounds : b->run.on->rounds;
     choose_implementations(b);
-    if (b->device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
+    if (b->run.device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
         return cli_error(CLI_USAGE, "unsupported: %s", attn_last_error());
     }
-    b->results = calloc((size_t)b->list.count * BENCH_IMPLEMENTATIONS, sizeof *b->results);
-    return b->results == NULL ? cli_error(CLI_INTERNAL, "out of memory") : CLI_OK;
+    b->run.results =
+        calloc((size_t)b->run.list.count * BENCH_IMPLEMENTATIONS, sizeof *b->run.results);
+    return b->run.results == NULL ? cli_error(CLI_INTERNAL, "out of memory") : CLI_OK;
 }
 
 static int prepare_and_run(bench *b, int argc, char **argv)
 {
     static bench_record record;
     char error[1024];
-    if (b->from != NULL && b->list.count > 0) {
+    if (b->from != NULL && b->run.list.count > 0) {
         return cli_error(CLI_USAGE, "--from shows what was measured: no problems beside it");
     }
     if (b->plot != NULL && !bench_plot_possible(b->plot, error, sizeof error)) {
         return cli_error(CLI_USAGE, "%s", error);
     }
     if (b->from != NULL) {
-        bench_read(b, b->from, &record);
+        bench_read(&b->run, b->from, &record);
     } else {
         int status = prepare(b);
         if (status != CLI_OK) {
             return status;
         }
-        bench_record_fill(&record, b->device, argc, argv);
+        bench_record_fill(&record, b->run.device, argc, argv);
     }
     run(b, &record);
-    return b->status;
+    return b->run.status;
 }
 
 int cli_bench(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
-    bench b = {.python = "python3"};
+    bench b = {.run = {.python = "python3"}};
     cli_parse(&argp, argc, argv, &b);
     int status = prepare_and_run(&b, argc, argv);
-    free(b.list.problems);
-    free(b.results);
+    free(b.run.list.problems);
+    free(b.run.results);
     return status;
 }

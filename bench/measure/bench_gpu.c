@@ -12,8 +12,10 @@
  * A call is timed in two ways: replayed from a graph of calls, which gives the GPU's own time, and
  * enqueued one by one, which on short problems gives the cost of enqueueing in C or in Python.
  */
+#include "bench_gpu.h"
 #include "args.h"
-#include "bench.h"
+#include "bench_result.h"
+#include "cli.h"
 #include "errors.h"
 #include "gpu.h"
 #include "gpu_copy.h"

@@ -3,7 +3,8 @@
  * for a GPU see bench_gpu.c. They are sampled in turn, round after round, and the ceiling of
  * multiply-adds or of matrix products is measured between them in every round.
  */
-#include "bench.h"
+#include "bench_measure.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,14 +18,14 @@ struct round {
 };
 
 /* The given number of rounds, or fewer: those that ten seconds hold. */
-static int rounds_for(const bench *b, double seconds)
+static int rounds_for(const bench_run *b, double seconds)
 {
     int most = seconds <= 1 ? BENCH_MAX_SAMPLES : seconds >= 10 ? 1 : seconds >= 5 ? 2 : 3;
     return b->rounds < most ? b->rounds : most;
 }
 
 /* A refusal is part of the results; any other failure ends the program after this problem. */
-static void give_up(bench *b, bench_result *r, const worker *w)
+static void give_up(bench_run *b, bench_result *r, const worker *w)
 {
     r->measured = false;
     snprintf(r->why, sizeof r->why, "%.1000s", w->why);
@@ -36,7 +37,7 @@ static void give_up(bench *b, bench_result *r, const worker *w)
 
 /* Chooses the calls of a sample by the first timed call, and the number of rounds by the slowest
  * implementation. */
-static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
+static int calibrate(bench_run *b, worker *w, bench_result *r, int64_t *repeats)
 {
     worker_times times;
     double slowest = 0;
@@ -57,7 +58,7 @@ static int calibrate(bench *b, worker *w, bench_result *r, int64_t *repeats)
 
 /* Every second round goes backwards, and the ceiling follows another implementation each time. So
  * each follows different others, whose traces (heat, caches) differ. */
-static struct round measure_round(bench *b, worker *w, bench_result *r, const int64_t *repeats,
+static struct round measure_round(bench_run *b, worker *w, bench_result *r, const int64_t *repeats,
                                   int number)
 {
     struct round round = {.peaks = {NAN, NAN}};
@@ -86,7 +87,7 @@ static struct round measure_round(bench *b, worker *w, bench_result *r, const in
 
 /* Measures rounds again in which other programs kept a core busy, up to as many again; the quietest
  * rounds count. */
-static int measure_rounds(bench *b, worker *w, bench_result *r, struct round *rounds)
+static int measure_rounds(bench_run *b, worker *w, bench_result *r, struct round *rounds)
 {
     int64_t repeats[BENCH_IMPLEMENTATIONS] = {0};
     int count = calibrate(b, w, r, repeats);
@@ -148,7 +149,8 @@ static void conclude_one(bench_result *r, const struct round *rounds, int count,
 
 /* Ratios are taken round by round, so a slow phase of the machine cancels out. A wrong result has
  * no speed. */
-static void conclude(bench *b, worker *w, bench_result *r, const struct round *rounds, int count)
+static void conclude(bench_run *b, worker *w, bench_result *r, const struct round *rounds,
+                     int count)
 {
     r[0].ratio = r[0].one_by_one_ratio = NAN;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
@@ -173,7 +175,7 @@ static void conclude(bench *b, worker *w, bench_result *r, const struct round *r
     cli_progress(NULL);
 }
 
-void bench_measure(bench *b, int index)
+void bench_measure(bench_run *b, int index)
 {
     bench_result *r = &b->results[index * BENCH_IMPLEMENTATIONS];
     worker w[BENCH_IMPLEMENTATIONS] = {{0}};

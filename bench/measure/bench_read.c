@@ -3,7 +3,8 @@
  * columns by their names, to be shown, summed up and drawn again. Files of older versions lack
  * columns: those numbers are unknown.
  */
-#include "bench.h"
+#include "bench_read.h"
+#include "bench_devices.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,7 +15,7 @@
 enum { MAX_FIELDS = 40 };
 
 struct reader {
-    bench *b;
+    bench_run *b;
     bench_record *record;
     int number, fields; /* number of the line; fields of the head, 0 before it is read */
     char head[BENCH_MAX_LINE], *name[MAX_FIELDS];
@@ -82,7 +83,7 @@ static void take_record(const struct reader *r, const char *line)
  * the end, once its place is final. */
 static void add_problem(struct reader *r, const char *line)
 {
-    bench *b = r->b;
+    bench_run *b = r->b;
     if (strchr(line, '=') == NULL || strchr(line, '{') != NULL) {
         fail(r, "this is no problem:", line);
     }
@@ -122,7 +123,7 @@ static void take_field(bench_result *x, const char *name, const char *value)
  * implementations follow each other. */
 static bench_result *place_of(struct reader *r, const char *implementation, const char *line)
 {
-    bench *b = r->b;
+    bench_run *b = r->b;
     int i = bench_find(b->on, implementation);
     if (i < 0) {
         fail(r, "unknown implementation", implementation);
@@ -165,7 +166,7 @@ static void take_comment(struct reader *r, char *line)
     }
 }
 
-void bench_read(bench *b, const char *path, bench_record *record)
+void bench_read(bench_run *b, const char *path, bench_record *record)
 {
     static char line[BENCH_MAX_LINE];
     struct reader r = {.b = b, .record = record};

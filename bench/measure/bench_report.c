@@ -1,7 +1,8 @@
 /*
  * bench_report.c: the results of `attn bench` as an aligned table, as JSON objects or as CSV.
  */
-#include "bench.h"
+#include "bench_report.h"
+#include "cli.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,11 +56,6 @@ static void print_on_cpu(const bench_result *r)
            r->report.workspace_bytes > 0 ? cli_bytes(workspace, r->report.workspace_bytes) : "-",
            cli_bytes(rss, r->report.peak_rss_bytes), error);
     print_faster(r);
-}
-
-bool bench_is_wrong(const bench_result *r)
-{
-    return r->measured && r->report.not_compared[0] == '\0' && !(r->report.max_error < 0x1p-6);
 }
 
 static void print_head(bool gpu)
@@ -128,6 +124,20 @@ static void print_csv(const cJSON *object)
     }
     headed = true;
     fflush(stdout);
+}
+
+void bench_print_record(enum bench_format format, const bench_record *record)
+{
+    if (format == BENCH_JSON) {
+        cJSON *object = cJSON_CreateObject();
+        cJSON_AddStringToObject(object, "machine", record->machine);
+        cJSON_AddStringToObject(object, "commit", record->commit);
+        cJSON_AddStringToObject(object, "command", record->command);
+        cli_print_json(object);
+    } else {
+        printf("# machine: %s\n# commit: %s\n# command: %s\n", record->machine, record->commit,
+               record->command);
+    }
 }
 
 void bench_print(enum bench_format format, const bench_result *results, int count)

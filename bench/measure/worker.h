@@ -3,8 +3,8 @@
  * peak memory is its own, and a crash or the kernel's out-of-memory killer ends only it. The parent
  * asks for samples in turn, so several workers can be measured alternately.
  */
-#ifndef CLI_WORKER_H
-#define CLI_WORKER_H
+#ifndef BENCH_WORKER_H
+#define BENCH_WORKER_H
 
 #include "problem.h"
 

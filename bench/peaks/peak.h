@@ -2,8 +2,8 @@
  * peak.h: the ceilings of this machine, measured: multiply-adds that never leave the registers,
  * products of tiles, and reading memory. Both with a number of threads at once.
  */
-#ifndef CLI_PEAK_H
-#define CLI_PEAK_H
+#ifndef BENCH_PEAK_H
+#define BENCH_PEAK_H
 
 /* GFLOP/s of independent multiply-adds on vectors of a width, of numbers of 32 or 64 bits, over
  * about `seconds` (attn_plan has a kernel's); 0 if the CPU lacks the instructions (emulated

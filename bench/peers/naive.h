@@ -4,8 +4,8 @@
  * last in f32 (f64 for f64). The baseline of `attn check --accuracy`; standard.h is the baseline
  * for speed.
  */
-#ifndef CLI_NAIVE_H
-#define CLI_NAIVE_H
+#ifndef BENCH_NAIVE_H
+#define BENCH_NAIVE_H
 
 #include <attn/attn.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * backends (bench/peers/peers_cuda.py). A Python process shares Q, K, V, O and the bias with this
  * one and measures calls on request.
  */
-#ifndef CLI_PEER_H
-#define CLI_PEER_H
+#ifndef BENCH_PEER_H
+#define BENCH_PEER_H
 
 #include <attn/attn.h>
 #include <cjson/cJSON.h>

@@ -5,8 +5,8 @@
  * computes in f32. OpenBLAS is opened at run time, so the program does not need it, and its threads
  * start on demand only.
  */
-#ifndef CLI_STANDARD_H
-#define CLI_STANDARD_H
+#ifndef BENCH_STANDARD_H
+#define BENCH_STANDARD_H
 
 #include <attn/attn.h>
 #include <stdbool.h>

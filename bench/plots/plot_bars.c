@@ -3,7 +3,8 @@
  * implementation. The upper row shows the share of the ceiling measured in the same run, the lower
  * row the factor by which libattn is faster.
  */
-#include "plot.h"
+#include "plot_bars.h"
+#include "plot_page.h"
 
 #include <math.h>
 #include <stdio.h>

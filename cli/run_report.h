@@ -1,8 +1,8 @@
 /*
- * run.h: the results of `attn run`.
+ * run_report.h: the results of `attn run`.
  */
-#ifndef CLI_RUN_H
-#define CLI_RUN_H
+#ifndef CLI_RUN_REPORT_H
+#define CLI_RUN_REPORT_H
 
 #include "errors.h"
 

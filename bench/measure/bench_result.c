@@ -1,8 +1,7 @@
 /*
- * bench_columns.c: the numbers of a bench_result by name, for bench_report.c (writing) and
- * bench_read.c (reading).
+ * bench_result.c: see bench_result.h. bench_report.c writes by the names, bench_read.c reads.
  */
-#include "bench.h"
+#include "bench_result.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -81,4 +80,9 @@ void bench_set(bench_result *r, int n, double value)
     default:
         *(double *)field = value * columns[n].unit;
     }
+}
+
+bool bench_is_wrong(const bench_result *r)
+{
+    return r->measured && r->report.not_compared[0] == '\0' && !(r->report.max_error < 0x1p-6);
 }

@@ -1,8 +1,8 @@
 /*
- * check.h: `attn check` on GPUs, and the parts that it shares with the CPU's.
+ * check_verdict.h: the judgement of `attn check` on one call, on a CPU or a GPU.
  */
-#ifndef CLI_CHECK_H
-#define CLI_CHECK_H
+#ifndef CLI_CHECK_VERDICT_H
+#define CLI_CHECK_VERDICT_H
 
 #include "cli.h"
 #include "errors.h"
@@ -25,8 +25,5 @@ void check_tell_json(cJSON *object, uint64_t seed, const struct check_verdict *v
 
 /* The reason of a verdict that is not ok, on a line of its own. */
 void check_tell_failure(const char *by, const struct check_verdict *verdict);
-
-/* Runs the whole command with --device cuda. Returns an exit status. */
-int check_gpu(const cli_list *list, int64_t seeds, bool json);
 
 #endif

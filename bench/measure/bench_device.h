@@ -1,0 +1,23 @@
+/*
+ * bench_device.h: the implementations of a device as the measuring loop sees them.
+ */
+#ifndef BENCH_DEVICE_H
+#define BENCH_DEVICE_H
+
+#include "worker.h"
+
+/* Called as worker.h says of the CPU's; the first is libattn. */
+enum { BENCH_IMPLEMENTATIONS = 5 };
+typedef struct bench_device {
+    const char *names[BENCH_IMPLEMENTATIONS]; /* NULL behind the last */
+    bool by_default[BENCH_IMPLEMENTATIONS];
+    double min_time; /* defaults: seconds of a sample, number of samples */
+    int rounds;
+    bool (*start)(worker *w, const char *implementation, const char *python, const problem *p);
+    bool (*sample)(worker *w, int64_t repeats, worker_times *times);
+    void (*peak)(worker *w, const char *python, worker_peaks *peaks);
+    bool (*finish)(worker *w, worker_report *report);
+    void (*stop)(worker *w);
+} bench_device;
+
+#endif

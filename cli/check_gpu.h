@@ -1,0 +1,12 @@
+/*
+ * check_gpu.h: `attn check` on GPUs.
+ */
+#ifndef CLI_CHECK_GPU_H
+#define CLI_CHECK_GPU_H
+
+#include "cli.h"
+
+/* Runs the whole command with --device cuda. Returns an exit status. */
+int check_gpu(const cli_list *list, int64_t seeds, bool json);
+
+#endif
