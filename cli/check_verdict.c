@@ -29,6 +29,16 @@ uint64_t check_hash(const attn_forward_args *args)
     return hash_tensor(&args->row_max, hash_tensor(&args->lse, hash_tensor(&args->o, 1)));
 }
 
+uint64_t check_hash_gradients(const attn_backward_args *args, uint64_t hash)
+{
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    grad_errors_tensors(args, tensors);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        hash = hash_tensor(tensors[n], hash);
+    }
+    return hash;
+}
+
 void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
 {
     cJSON_AddNumberToObject(o, "seed", (double)seed);
@@ -36,6 +46,11 @@ void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
     cJSON_AddNumberToObject(o, "error_lse", v->errors.lse);
     cJSON_AddNumberToObject(o, "max_error", v->errors.relative);
     cJSON_AddNumberToObject(o, "rows", (double)v->errors.rows);
+    for (int n = 0; n < ORACLE_GRADIENTS && v->backward; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "error_%s", grad_errors_name((enum oracle_gradient)n));
+        cJSON_AddNumberToObject(o, name, v->gradients.c[n]);
+    }
     cJSON_AddBoolToObject(o, "same_bits", v->equal);
     cJSON_AddBoolToObject(o, "memory_intact", v->intact);
     cJSON_AddBoolToObject(o, "ok", v->ok);
@@ -45,8 +60,9 @@ void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
 void check_tell_failure(const char *by, const struct check_verdict *v)
 {
     if (!v->ok) {
-        printf("  FAILED with %s:%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
+        printf("  FAILED with %s:%s%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
                v->exact_lse ? "" : " LSE is too far off;",
+               v->exact_grad || !v->backward ? "" : " gradients are too far off;",
                v->equal ? "" : " other bits than at first;",
                v->intact ? "" : " wrote to an input or between the elements of an output;");
     }

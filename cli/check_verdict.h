@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "errors.h"
+#include "grad_errors.h"
 
 /* Promises A1 and A3: the largest errors.c and errors.lse allowed in f32 arithmetic. */
 #define CHECK_MAX_C 4.0
@@ -14,11 +15,17 @@
 /* Hash of the values of o, lse and row_max; all NaNs are one. */
 uint64_t check_hash(const attn_forward_args *args);
 
+/* Hash of a backward pass's gradients, on top of another hash. */
+uint64_t check_hash_gradients(const attn_backward_args *args, uint64_t hash);
+
 /* Adds error_c .. memory_intact, ok and the seed to a problem's object, prints it and frees it. */
 struct check_verdict {
     errors errors;
-    bool intact, equal;    /* nothing written beside the outputs; the expected bits */
-    bool exact, exact_lse; /* O and LSE are near enough */
+    bool backward;                     /* gradients were computed, too: */
+    grad_errors gradients;             /* 0 where there is none */
+    double grad_c;                     /* the largest of gradients.c */
+    bool intact, equal;                /* nothing written beside the outputs; the expected bits */
+    bool exact, exact_lse, exact_grad; /* O, LSE and gradients are near enough */
     bool ok;
 };
 void check_tell_json(cJSON *object, uint64_t seed, const struct check_verdict *verdict);
