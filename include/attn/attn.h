@@ -380,8 +380,8 @@ ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
                                             uint64_t *bytes);
 
-/* What attn_forward would do, and what it costs. Byte and operation counts are of the mathematics:
- * a product of visible tiles, as executed. Strings are static or in `why`. */
+/* What a call would do, and what it costs. Byte and operation counts are of the mathematics: a
+ * product of visible tiles, as executed. Strings are static or in `why`. */
 typedef struct attn_plan {
     uint64_t struct_size; /* in: sizeof(attn_plan) of the caller */
     const char *kernel;   /* the kernel table's name, "avx2_f32" */
@@ -390,16 +390,21 @@ typedef struct attn_plan {
     int32_t strip;     /* query rows side by side in one tile */
     int32_t key_block; /* keys per tile */
     int32_t reserved;
-    int64_t rows_per_item; /* query rows (heads of a group folded in) of one work item */
-    int64_t items;         /* work items */
+    /* query rows (heads of a group folded in) of one work item; of attn_backward, of one that gives
+     * dQ */
+    int64_t rows_per_item;
+    int64_t items; /* work items */
     /* strip x key_block tiles: all visible, masked in part, skipped */
     int64_t tiles_full, tiles_partial, tiles_skipped;
-    /* 2 (d + d_v) per visible score; a mask or bias tensor counts as all visible */
+    /* 2 (d + d_v) per visible score, 2 (3 d + 2 d_v) for all of dQ, dK and dV; a mask or bias
+     * tensor counts as all visible */
     double flops;
-    /* Q, K, V, O and masks once, and K and V again for each further block of rows; on a GPU for
-     * each further wave of its CTAs, as far as they exceed its L2 */
+    /* Q, K, V, O, gradients and masks once; K and V again for each further block of rows, on a GPU
+     * for each further wave of its CTAs, as far as they exceed its L2; Q and dO again for each
+     * further set of keys of attn_backward */
     double bytes_tiled;
-    /* the same with the score matrix written and read as standard attention does: 4 passes */
+    /* the same with score matrices written and read as standard attention does: 4 passes, 7 of
+     * attn_backward */
     double bytes_standard;
     uint64_t workspace_bytes;
     /* Class of the result's bits (C7): plans of one class give the same bits; 0 = those of the
@@ -486,6 +491,11 @@ ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_ar
  * optional tensors count if they have. */
 ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args,
                                              uint64_t *bytes);
+
+/* Fills *plan as attn_forward_plan does. The same errors as attn_backward, except for the workspace
+ * and addresses, as in attn_backward_workspace. */
+ATTN_API attn_status attn_backward_plan(attn_context *context, const attn_backward_args *args,
+                                        attn_plan *plan);
 
 /* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq,
  * Nq, Nk). */

@@ -53,7 +53,7 @@ static void list_tables(attn_context *x)
     int count;
     const attn_isa *isas = attn_isas(&count);
     for (int i = count - 1; i >= 0; i--) {
-        if ((isas[i].needs & ~x->features) == 0) {
+        if ((isas[i].needs & ~x->cpu.features) == 0) {
             strncat(x->tables, x->tables[0] ? " " : "", sizeof x->tables - strlen(x->tables) - 1);
             strncat(x->tables, isas[i].name, sizeof x->tables - strlen(x->tables) - 1);
         }
@@ -63,10 +63,10 @@ static void list_tables(attn_context *x)
 static attn_status select_table(attn_context *x, const char *cpu)
 {
     const char *cap = cpu ? cpu : getenv("ATTN_CPU");
-    x->features = attn_cpu_features();
-    x->machine.isa = attn_select(x->features, cap);
+    x->cpu.features = attn_cpu_features();
+    x->cpu.machine.isa = attn_select(x->cpu.features, cap);
     list_tables(x);
-    if (x->machine.isa == NULL) {
+    if (x->cpu.machine.isa == NULL) {
         return attn_fail(ATTN_ERR_UNSUPPORTED,
                          "%s = \"%.40s\" is none of this machine's tables: %s",
                          cpu ? "config.cpu" : "ATTN_CPU", cap, x->tables);
@@ -80,19 +80,32 @@ static attn_status fill_context(attn_context *x, const attn_context_config *conf
     if (status != ATTN_OK) {
         return status;
     }
-    x->machine.caches = attn_cpu_caches();
+    attn_machine *machine = &x->cpu.machine;
+    machine->caches = attn_cpu_caches();
     /* a GPU's context needs no pool */
     int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1;
-    x->machine.threads = config->threads > 0 ? config->threads : most;
-    x->executor = config->executor;
-    if (x->executor.parallel_for == NULL) {
-        x->pool = attn_pool_create(x->machine.threads, &x->allocator);
+    machine->threads = config->threads > 0 ? config->threads : most;
+    x->cpu.allocator = x->allocator;
+    x->cpu.executor = config->executor;
+    if (x->cpu.executor.parallel_for == NULL) {
+        x->pool = attn_pool_create(machine->threads, &x->allocator);
         if (x->pool == NULL) {
             return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pool of %d threads",
-                             x->machine.threads);
+                             machine->threads);
         }
-        x->executor = (attn_executor){x->pool, attn_pool_threads, attn_pool_for};
+        x->cpu.executor = (attn_executor){x->pool, attn_pool_threads, attn_pool_for};
+        x->cpu.own_pool = true;
     }
+    x->backend = &attn_cpu_backend;
+    x->device = &x->cpu;
+    return ATTN_OK;
+}
+
+static attn_status fill_gpu(attn_context *x, const attn_context_config *config)
+{
+    TRY(attn_cuda_create(&x->cuda, config->device_ordinal, &x->allocator));
+    x->backend = &attn_cuda_backend;
+    x->device = x->cuda;
     return ATTN_OK;
 }
 
@@ -122,7 +135,7 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
     *x = (attn_context){.allocator = c.allocator};
     status = fill_context(x, &c);
     if (status == ATTN_OK && c.device == ATTN_DEVICE_CUDA) {
-        status = attn_cuda_create(&x->cuda, c.device_ordinal, &x->allocator);
+        status = fill_gpu(x, &c);
     }
     if (status != ATTN_OK) {
         attn_context_destroy(x);
@@ -169,15 +182,16 @@ attn_status attn_context_get(attn_context *context, attn_context **actual)
     return status;
 }
 
-attn_status attn_context_machine(const attn_context *context, attn_machine *machine)
+attn_status attn_context_takes_stream(const attn_context *context, const void *stream)
 {
-    *machine = context->machine;
-    if (context->pool == NULL) {
-        machine->threads = context->executor.num_threads(context->executor.user);
-        if (machine->threads < 1) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "executor.num_threads returned %d",
-                             machine->threads);
-        }
-    }
-    return ATTN_OK;
+    return stream == NULL || context->backend->streams
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "stream = %p, but the context is for %s",
+                           stream, context->backend->name(context->device));
+}
+
+attn_status attn_context_lacks(const attn_context *context, const char *function)
+{
+    return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is not supported by the context's device: %s",
+                     function, context->backend->name(context->device));
 }

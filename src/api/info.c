@@ -27,7 +27,7 @@ attn_status attn_get_info(attn_context *context, attn_info *info)
     attn_status status = attn_context_get(context, &context);
     attn_machine machine;
     if (status == ATTN_OK) {
-        status = attn_context_machine(context, &machine);
+        status = attn_cpu_machine(&context->cpu, &machine);
     }
     if (status != ATTN_OK) {
         return status;
@@ -35,7 +35,7 @@ attn_status attn_get_info(attn_context *context, attn_info *info)
     const attn_info out = {
         .version = VERSION,
         .build = COMPILER,
-        .cpu_features = attn_cpu_feature_names(context->features),
+        .cpu_features = attn_cpu_feature_names(context->cpu.features),
         .cpu_table = machine.isa->name,
         .cpu_tables = context->tables,
         .threads = machine.threads,

@@ -1,13 +1,11 @@
 /*
- * merge.c: combining results over disjoint key ranges (attn_merge). Memory-bound and in double
- * precision; one place for validation and arithmetic, since there is nothing to plan.
+ * merge.c: the front door of attn_merge.
  */
 #include "api/args.h"
 #include "api/context.h"
 #include "core/error.h"
-#include "core/half.h"
-#include "cpu/machine/host.h"
-#include <math.h>
+#include "core/overlap.h"
+#include <string.h>
 
 static attn_status bad_part(const char *name, int64_t part, const char *why)
 {
@@ -50,93 +48,52 @@ static attn_status check(const attn_merge_args *a)
     return status;
 }
 
-static double part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h)
+/* An output may be a part's view itself, but not overlap it otherwise, nor any other tensor. */
+static bool meets(const attn_tensor *output, const attn_tensor *part, bool may_be_same)
 {
-    const attn_tensor *t = &a->part_lse[part];
-    return attn_element_to_f64(attn_at(t, b, i, h, 0), t->dtype);
+    const bool same = may_be_same && output->data == part->data && output->dtype == part->dtype &&
+                      memcmp(output->stride, part->stride, sizeof part->stride) == 0;
+    return output->data && !same && attn_tensors_overlap(output, part);
 }
 
-/* lse = ln sum exp(lse_p); NaN if any part's is. */
-static double merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
+static attn_status check_overlaps(const attn_merge_args *a)
 {
-    double top = -INFINITY, sum = 0;
-    for (int64_t part = 0; part < a->parts; part++) {
-        double x = part_lse(a, part, b, i, h);
-        top = x > top || x != x ? x : top;
+    static const char sentence[] =
+        "%s and %s[%lld] overlap: what is written must have memory of its own or be that part";
+    if (meets(&a->o, &a->lse, false)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o and lse overlap");
     }
-    for (int64_t part = 0; part < a->parts && top > -INFINITY; part++) {
-        sum += exp(part_lse(a, part, b, i, h) - top);
-    }
-    return top + log(sum);
-}
-
-enum { CHUNK = 64 }; /* columns summed at once */
-
-static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64_t i, int64_t h,
-                          int64_t c0, int64_t n)
-{
-    double sum[CHUNK] = {0};
-    for (int64_t part = 0; part < a->parts; part++) {
-        const attn_tensor *o = &a->part_o[part];
-        double x = part_lse(a, part, b, i, h), weight = exp(x - lse);
-        for (int64_t c = 0; c < n && x != -INFINITY; c++) {
-            sum[c] += weight * attn_element_to_f64(attn_at(o, b, i, h, c0 + c), o->dtype);
+    for (int64_t i = 0; i < a->parts; i++) {
+        const attn_tensor *o = &a->part_o[i], *lse = &a->part_lse[i];
+        if (meets(&a->o, o, true) || meets(&a->lse, o, false)) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, sentence,
+                             meets(&a->o, o, true) ? "o" : "lse", "part_o", (long long)i);
+        }
+        if (meets(&a->o, lse, false) || meets(&a->lse, lse, true)) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, sentence,
+                             meets(&a->o, lse, false) ? "o" : "lse", "part_lse", (long long)i);
         }
     }
-    for (int64_t c = 0; c < n; c++) {
-        attn_element_from_f64(attn_at(&a->o, b, i, h, c0 + c), a->o.dtype, sum[c]);
-    }
-}
-
-static void merge_row(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
-{
-    double lse = merged_lse(a, b, i, h);
-    for (int64_t c = 0, dv = a->o.shape[3]; c < dv; c += CHUNK) {
-        merge_columns(a, lse, b, i, h, c, dv - c < CHUNK ? dv - c : CHUNK);
-    }
-    if (a->lse.data) {
-        attn_element_from_f64(attn_at(&a->lse, b, i, h, 0), a->lse.dtype, lse);
-    }
-}
-
-static void merge_task(void *arg, int64_t index, int32_t thread)
-{
-    const attn_merge_args *a = arg;
-    attn_host host;
-    (void)thread;
-    int64_t b = index / a->o.shape[1], i = index % a->o.shape[1];
-    attn_host_leave(&host);
-    for (int64_t h = 0; h < a->o.shape[2]; h++) {
-        merge_row(a, b, i, h);
-    }
-    attn_host_return(&host);
+    return ATTN_OK;
 }
 
 attn_status attn_merge(attn_context *context, const attn_merge_args *args)
 {
     attn_merge_args a;
-    attn_status status = attn_copy_args(&a, sizeof a, args, "attn_merge_args");
-    if (status == ATTN_OK) {
-        status = attn_context_get(context, &context);
+    int64_t rows;
+    TRY(attn_copy_args(&a, sizeof a, args, "attn_merge_args"));
+    TRY(attn_context_get(context, &context));
+    if (context->backend->merge == NULL) {
+        return attn_context_lacks(context, "attn_merge");
     }
-    if (status == ATTN_OK && context->cuda) {
-        status = attn_fail(ATTN_ERR_UNSUPPORTED,
-                           "attn_merge runs on the CPU only; the context is for %s",
-                           attn_cuda_name(context->cuda));
-    }
-    if (status == ATTN_OK) {
-        status = check(&a);
-    }
-    if (status == ATTN_OK && (a.o.shape[2] == 0 || (a.o.shape[3] == 0 && !a.lse.data))) {
+    TRY(check(&a));
+    if (a.o.shape[2] == 0 || (a.o.shape[3] == 0 && !a.lse.data)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
-    int64_t rows;
-    if (status == ATTN_OK && __builtin_mul_overflow(a.o.shape[0], a.o.shape[1], &rows)) {
-        status =
-            attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
+    TRY(check_overlaps(&a));
+    if (__builtin_mul_overflow(a.o.shape[0], a.o.shape[1], &rows)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
     }
-    if (status == ATTN_OK) {
-        context->executor.parallel_for(context->executor.user, rows, merge_task, &a);
-    }
-    return status;
+    context->backend->merge(context->device, &a);
+    return ATTN_OK;
 }

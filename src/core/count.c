@@ -69,7 +69,7 @@ void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
-static double bytes_of(const attn_tensor *t)
+double attn_count_bytes(const attn_tensor *t)
 {
     double elements =
         (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3];
@@ -79,9 +79,10 @@ static double bytes_of(const attn_tensor *t)
 void attn_count_costs(const attn_tile_count *count, const attn_problem *p, double kv_passes,
                       double real_size, attn_plan *plan)
 {
-    double kv = bytes_of(&p->k) + bytes_of(&p->v);
-    double once = bytes_of(&p->q) + bytes_of(&p->o) + (p->mask.data ? bytes_of(&p->mask) : 0) +
-                  (p->bias.data ? bytes_of(&p->bias) : 0);
+    double kv = attn_count_bytes(&p->k) + attn_count_bytes(&p->v);
+    double once = attn_count_bytes(&p->q) + attn_count_bytes(&p->o) +
+                  (p->mask.data ? attn_count_bytes(&p->mask) : 0) +
+                  (p->bias.data ? attn_count_bytes(&p->bias) : 0);
     double scores =
         (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
     plan->tiles_full = count->full;

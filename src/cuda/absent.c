@@ -4,6 +4,8 @@
 #include "core/error.h"
 #include "cuda/cuda.h"
 
+const attn_backend attn_cuda_backend = {.name = NULL};
+
 static attn_status refuse(void)
 {
     return attn_fail(ATTN_ERR_UNSUPPORTED,
@@ -20,19 +22,6 @@ attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_alloc
 void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)
 {
     (void)cuda, (void)allocator;
-}
-
-const char *attn_cuda_name(const attn_cuda *cuda)
-{
-    (void)cuda;
-    return "";
-}
-
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p,
-                              const attn_cuda_call *call)
-{
-    (void)cuda, (void)p, (void)call;
-    return refuse();
 }
 
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan)

@@ -4,7 +4,7 @@
 #ifndef ATTN_CUDA_CUDA_H
 #define ATTN_CUDA_CUDA_H
 
-#include "core/problem.h"
+#include "core/backend.h"
 
 /* A GPU with its kernels loaded. Immutable. */
 typedef struct attn_cuda attn_cuda;
@@ -13,19 +13,16 @@ typedef struct attn_cuda attn_cuda;
 attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_allocator *allocator);
 void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator);
 
+/* A GPU's operations; `device` is an attn_cuda. */
+extern const attn_backend attn_cuda_backend;
+
 /* The GPU's name and features, one line. */
 const char *attn_cuda_name(const attn_cuda *cuda);
 
-/* The stream of the work, and scratch in the GPU's memory, aligned to 64; NULL = none. */
-typedef struct attn_cuda_call {
-    void *stream, *workspace;
-    uint64_t workspace_bytes; /* before aligning */
-} attn_cuda_call;
-
-/* Enqueues the forward pass on a stream of the caller's (NULL = the default stream): no allocation,
- * no copy, no synchronisation. Errors: unsupported, workspace, device. */
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p,
-                              const attn_cuda_call *call);
+/* Enqueues the forward pass on the call's stream: no allocation, no copy, no synchronisation. The
+ * workspace is aligned to 64, its size is that before aligning. Errors: unsupported, workspace,
+ * device. */
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_call *call);
 
 /* Fills the plan but for threads and widths of vectors. */
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);

@@ -101,9 +101,11 @@ static void test_wrong_fields(void **state)
         a.forward = &f;
         memcpy((wrong[i].forward ? (char *)&f : (char *)&a) + wrong[i].at, &wrong[i].value,
                wrong[i].size);
-        for (int function = 0; function < 2; function++) {
-            attn_status got =
-                function ? attn_backward_workspace(NULL, &a, &bytes) : attn_backward(NULL, &a);
+        attn_plan plan = {.struct_size = sizeof plan};
+        for (int function = 0; function < 3; function++) {
+            attn_status got = function == 0   ? attn_backward(NULL, &a)
+                              : function == 1 ? attn_backward_workspace(NULL, &a, &bytes)
+                                              : attn_backward_plan(NULL, &a, &plan);
             if (got != wrong[i].status || strstr(attn_last_error(), wrong[i].says) == NULL) {
                 fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", wrong[i].status, wrong[i].says, got,
                          attn_last_error());
@@ -280,6 +282,59 @@ static void test_workspace_is_linear(void **state)
     }
 }
 
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static attn_plan plan_of(const char *line)
+{
+    char sentence[256];
+    problem p;
+    problem_tensors t;
+    attn_plan plan = {.struct_size = sizeof plan};
+    uint64_t bytes;
+    assert_true(problem_parse(line, &p, sentence, sizeof sentence));
+    assert_true(problem_tensors_create(&p, PLACE_NOWHERE, &t));
+    assert_int_equal(attn_backward_plan(NULL, &t.grad, &plan), ATTN_OK);
+    assert_int_equal(attn_backward_workspace(NULL, &t.grad, &bytes), ATTN_OK);
+    assert_int_equal(plan.workspace_bytes, bytes);
+    assert_non_null(plan.kernel);
+    assert_true(plan.threads >= 1 && plan.items >= 1 && strlen(plan.why) > 0);
+    problem_tensors_free(&t);
+    return plan;
+}
+
+/* Operations by the formula, all tiles where nothing is masked, and less of both below a
+ * diagonal. */
+static void test_plan(void **state)
+{
+    const double n = 1000, heads = 2 * 4, once = 4 * heads * n * (8 * 64);
+    const attn_plan all = plan_of("b=2 hq=4 n=1000 d=64 dtype=f32 pass=backward"),
+                    half = plan_of("b=2 hq=4 n=1000 d=64 dtype=f32 causal=1 pass=backward");
+    (void)state;
+    assert_true(all.flops == 2 * (3 * 64 + 2 * 64) * n * n * heads);
+    assert_true(half.flops == all.flops * (n + 1) / (2 * n));
+    assert_int_equal(all.tiles_partial + all.tiles_skipped, 0);
+    assert_int_equal(half.tiles_full + half.tiles_partial + half.tiles_skipped, all.tiles_full);
+    assert_true(half.tiles_skipped > all.tiles_full / 3);
+    assert_true(all.bytes_tiled >= once && all.bytes_tiled < 20 * once);
+    assert_true(all.bytes_standard == once + 7 * 4 * n * n * heads);
+    assert_int_equal(all.sum_bits, 32);
+}
+
+static void test_plan_of_nothing(void **state)
+{
+    problem_tensors t;
+    attn_plan plan = {.struct_size = sizeof plan};
+    (void)state;
+    open_gradients(&t);
+    attn_backward_args a = t.grad;
+    memset(&a.dq, 0, 6 * sizeof a.dq);
+    assert_int_equal(attn_backward_plan(NULL, &a, &plan), ATTN_OK);
+    assert_int_equal(plan.items, 0);
+    assert_true(plan.flops == 0);
+    assert_int_equal(plan.workspace_bytes, 0);
+    problem_tensors_free(&t);
+}
+
 /* ---- structs --------------------------------------------------------------------------------- */
 
 /* A struct followed by the fields of a newer header. */
@@ -320,6 +375,8 @@ static void test_older_and_newer_structs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_of_nothing),
         cmocka_unit_test(test_wrong_fields),
         cmocka_unit_test(test_fields_of_the_forward_call),
         cmocka_unit_test(test_null_and_missing),

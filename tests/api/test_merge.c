@@ -185,6 +185,18 @@ static void test_misuse(void **state)
     REFUSED(f.part_lse[1].reserved = 1, UNKNOWN_FIELD, "part_lse");
 }
 
+/* Outputs may be a part's view itself, and nothing else of what is read or written. */
+static void test_overlaps(void **state)
+{
+    fixture f;
+    (void)state;
+    REFUSED(f.part_o[1] = f.args.o; f.part_o[1].stride[1] = -2;
+            f.part_o[1].data = f.to + (ROWS - 1) * DV, INVALID_ARGUMENT, "o and part_o[1] overlap");
+    REFUSED(f.part_lse[2].data = f.to, INVALID_ARGUMENT, "o and part_lse[2] overlap");
+    REFUSED(f.part_o[0].data = f.to_lse + 1, INVALID_ARGUMENT, "lse and part_o[0] overlap");
+    REFUSED(f.args.lse.data = f.to, INVALID_ARGUMENT, "o and lse overlap");
+}
+
 /* With nothing to write, the number of rows does not matter: o.shape[2] = 0, then d_v = 0 without
  * lse. */
 static void test_nothing_to_write(void **state)
@@ -217,6 +229,7 @@ int main(void)
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_types_and_strides),
         cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_overlaps),
         cmocka_unit_test(test_nothing_to_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,6 +109,13 @@ static attn_status fill_plan(void *to)
     return attn_forward_plan(NULL, planned, to);
 }
 
+static attn_backward_args *planned_backward;
+
+static attn_status fill_backward_plan(void *to)
+{
+    return attn_backward_plan(NULL, planned_backward, to);
+}
+
 static attn_status fill_info(void *to)
 {
     return attn_get_info(NULL, to);
@@ -121,6 +128,10 @@ static void test_plan(void **state)
     call_open(&c, CALL_LINE);
     planned = c.args;
     assert_filled(fill_plan, sizeof(attn_plan), offsetof(attn_plan, threads));
+    call_close(&c);
+    call_open(&c, CALL_LINE " pass=backward");
+    planned_backward = &c.tensors.grad;
+    assert_filled(fill_backward_plan, sizeof(attn_plan), offsetof(attn_plan, threads));
     call_close(&c);
 }
 

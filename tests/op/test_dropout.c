@@ -151,7 +151,7 @@ static void test_ends(void **state)
 static void test_misuse(void **state)
 {
     unsigned char keep[12] = {0};
-    attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 2, 2, 3);
+    attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 4, 3);
     static const struct {
         size_t at, size;
         int64_t value;

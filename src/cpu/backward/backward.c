@@ -34,7 +34,7 @@
 #include <string.h>
 
 typedef struct job {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     const attn_grad_pass *pass;
     attn_schedule schedule; /* of the pass */
@@ -317,7 +317,7 @@ static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem 
     return first_item;
 }
 
-void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *g,
                        const attn_executor *executor, void *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};

@@ -30,7 +30,7 @@ typedef struct attn_key_sum {
     bool slopes; /* of -dS |i + off - j| */
 } attn_key_sum;
 
-typedef struct attn_backward_plan {
+typedef struct attn_grad_plan {
     const attn_ukernel *uk;
     const attn_ukernel *rows_uk; /* for lse and delta of all rows: real is that of uk */
     attn_score_plan scores;
@@ -52,28 +52,31 @@ typedef struct attn_backward_plan {
     uint64_t scratch;    /* of thread 0 in the workspace */
     attn_grad_map map;
     uint64_t workspace_bytes;
-} attn_backward_plan;
+} attn_grad_plan;
 
 /* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
-attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g,
+attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g,
                                    const attn_machine *machine);
+
+/* Sets items, rows_per_item, tiles, operations and bytes of *out, which are 0. */
+void attn_cpu_backward_costs(const attn_grad_plan *plan, const attn_gradients *g, attn_plan *out);
 
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
 
 /* The parallel loop that leaves lse and delta of all rows in the workspace. */
-void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace);
 
 /* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all
  * rows are there. */
-void attn_grad_shared_bias(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_shared_bias(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace);
-void attn_grad_sinks(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_sinks(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace);
 
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
-void attn_cpu_backward(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *g,
                        const attn_executor *executor, void *workspace);
 
 #endif

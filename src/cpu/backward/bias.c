@@ -137,7 +137,7 @@ void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
 /* ---- elements that heads, keys and sequences share ------------------------------------------- */
 
 typedef struct job {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     double *partial;
     int sum;
@@ -178,7 +178,7 @@ static void shared_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_bias_finish(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .partial = (double *)(void *)(workspace + plan->partial)};

@@ -21,7 +21,7 @@ void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys);
 void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last);
 
 /* After the passes: sums over keys, heads and sequences that share an element. */
-void attn_grad_bias_finish(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace);
 
 #endif

@@ -13,7 +13,7 @@
 enum { TASK_STRIPS = 16 };
 
 typedef struct job {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     char *workspace;
 } job;
@@ -87,7 +87,7 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_delta(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace)
 {
     job j = {plan, g, workspace};

@@ -99,7 +99,7 @@ static bool split_is_faster(const attn_problem *p, int32_t threads)
     return 5 * (busiest > largest ? busiest : largest) > 7 * total / threads;
 }
 
-static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
+static int64_t most_keys(const attn_grad_plan *plan, const attn_problem *p)
 {
     return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
 }
@@ -107,7 +107,7 @@ static int64_t most_keys(const attn_backward_plan *plan, const attn_problem *p)
 /* Q and dO are packed again for each set of keys, so more keys cost less. Their panels and sums may
  * spill into the L3 cache, from which a row block reads them once. Tables with products of their
  * own are faster than that cache. */
-static int64_t keys_at_once(const attn_backward_plan *plan, const attn_problem *p,
+static int64_t keys_at_once(const attn_grad_plan *plan, const attn_problem *p,
                             const attn_machine *machine)
 {
     const attn_ukernel *uk = plan->uk;
@@ -128,8 +128,7 @@ static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads
     return share < most ? share : most;
 }
 
-static void plan_passes(attn_backward_plan *plan, const attn_gradients *g,
-                        const attn_machine *machine)
+static void plan_passes(attn_grad_plan *plan, const attn_gradients *g, const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
     const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = g->dq.data != NULL;
@@ -149,7 +148,7 @@ static void plan_passes(attn_backward_plan *plan, const attn_gradients *g,
     plan->pass[0].d_scores = d_scores;
 }
 
-static void plan_key_sum(attn_backward_plan *plan, const attn_tensor *out, bool slopes)
+static void plan_key_sum(attn_grad_plan *plan, const attn_tensor *out, bool slopes)
 {
     if (out->data) {
         plan->key_sum[plan->key_sums++] = (attn_key_sum){*out, slopes};
@@ -157,7 +156,7 @@ static void plan_key_sum(attn_backward_plan *plan, const attn_tensor *out, bool 
 }
 
 /* Decides the ways of gradients with respect to scores. */
-static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
+static void plan_scores(attn_grad_plan *plan, const attn_gradients *g)
 {
     const attn_tensor none = {0};
     const attn_tensor *d_bias = &g->d_bias;
@@ -178,7 +177,7 @@ static void plan_scores(attn_backward_plan *plan, const attn_gradients *g)
 }
 
 /* Rows whose dQ an item sums. */
-static int64_t most_dq_rows(const attn_backward_plan *plan, const attn_problem *p)
+static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *p)
 {
     const attn_grad_pass *pass = &plan->pass[plan->passes > 0 ? plan->passes - 1 : 0];
     int64_t most = 0;
@@ -198,7 +197,7 @@ static uint64_t take_each(size *s, int64_t count, uint64_t bytes)
 
 /* P and dS: tiles, and the forms that products read; in tables without such forms, the tiles of all
  * strips. */
-static void map_tiles(attn_backward_plan *plan, size *s)
+static void map_tiles(attn_grad_plan *plan, size *s)
 {
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
@@ -212,7 +211,7 @@ static void map_tiles(attn_backward_plan *plan, size *s)
     m->right = take(s, in_place ? 0 : left, 1, 1);
 }
 
-static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *total)
+static void map_scratch(attn_grad_plan *plan, const attn_problem *p, size *total)
 {
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
@@ -250,8 +249,8 @@ static void map_scratch(attn_backward_plan *plan, const attn_problem *p, size *t
     total->overflow |= s.overflow;
 }
 
-static void map_workspace(attn_backward_plan *plan, const attn_problem *p,
-                          const attn_machine *machine, size *s)
+static void map_workspace(attn_grad_plan *plan, const attn_problem *p, const attn_machine *machine,
+                          size *s)
 {
     for (int i = 0; i < plan->passes; i++) {
         plan->pass[i].table =
@@ -295,11 +294,11 @@ static bool too_large(const attn_problem *p, int64_t *rows)
            __builtin_mul_overflow(heads, max64(nk, 1), &keys) || keys > INT64_MAX / 64;
 }
 
-attn_status attn_cpu_plan_backward(attn_backward_plan *plan, const attn_gradients *g,
+attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g,
                                    const attn_machine *machine)
 {
     const attn_problem *p = &g->p;
-    *plan = (attn_backward_plan){
+    *plan = (attn_grad_plan){
         .uk = table(machine->isa, g),
         .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
     };

@@ -21,7 +21,7 @@
 #include <string.h>
 
 typedef struct job {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     char *workspace;
 } job;
@@ -273,7 +273,7 @@ static void fold_store_task(void *arg, int64_t owner, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_shared_bias(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_shared_bias(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};

@@ -8,7 +8,7 @@
 #include <math.h>
 
 typedef struct job {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     char *workspace;
 } job;
@@ -57,7 +57,7 @@ static void sink_task(void *arg, int64_t index, int32_t thread)
     attn_host_return(&host);
 }
 
-void attn_grad_sinks(const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_sinks(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace)
 {
     job j = {.plan = plan, .g = g, .workspace = workspace};

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn_gradients *g,
                         char *workspace, int32_t thread)
 {
     const attn_grad_map *m = &plan->map;

@@ -11,7 +11,7 @@
 
 /* An item, or part of one, on one thread. */
 typedef struct attn_grad_run {
-    const attn_backward_plan *plan;
+    const attn_grad_plan *plan;
     const attn_gradients *g;
     const attn_problem *p;
     const attn_ukernel *uk;
@@ -45,7 +45,7 @@ typedef struct attn_grad_run {
 } attn_grad_run;
 
 /* Points into the workspace; kv_head, fold and so on are the caller's. */
-void attn_grad_run_init(attn_grad_run *r, const attn_backward_plan *plan, const attn_gradients *g,
+void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn_gradients *g,
                         char *workspace, int32_t thread);
 
 /* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if

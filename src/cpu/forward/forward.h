@@ -49,6 +49,9 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
 /* Tiles of all strips. */
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p);
 
+/* Sets tiles, operations and bytes of *out. */
+void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *p, attn_plan *out);
+
 /* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
                       const attn_executor *executor, void *workspace);

@@ -166,3 +166,11 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
     }
     return total;
 }
+
+void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *p, attn_plan *out)
+{
+    const attn_tile_count tiles = attn_cpu_count_tiles(plan, p);
+    const double blocks =
+        (double)p->group * (double)p->q.shape[1] / (double)plan->schedule.block_rows;
+    attn_count_costs(&tiles, p, blocks, plan->uk->real_size, out);
+}

@@ -4,6 +4,7 @@
  */
 #include "cuda/forward/forward.h"
 #include "core/error.h"
+#include "core/overlap.h"
 #include <stdio.h>
 
 /* An axis of a tensor, in elements, and how far a box of it reaches. */
@@ -99,7 +100,7 @@ static attn_status enter(const attn_cuda *x, bool *pushed)
 }
 
 /* In the current context. */
-static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_cuda_call *call)
+static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_call *call)
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
     const attn_driver *cu = x->driver;
@@ -121,7 +122,7 @@ static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_
     return status;
 }
 
-attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_cuda_call *call)
+attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_call *call)
 {
     attn_cuda_plan plan;
     bool pushed;
@@ -134,6 +135,7 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
                          (unsigned long long)call->workspace_bytes,
                          (unsigned long long)plan.workspace_bytes);
     }
+    TRY(attn_problem_overlaps(p, call->workspace, plan.workspace_bytes));
     if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
         status = make_maps(x, &plan, p);
     }

@@ -1,0 +1,51 @@
+/*
+ * backend.h: the operations of a kind of device as a table: one for CPUs (cpu/backend.c), one for
+ * GPUs (cuda/backend.c). The front door copies and checks arguments and calls through it. NULL: the
+ * operation is unsupported there.
+ */
+#ifndef ATTN_CORE_BACKEND_H
+#define ATTN_CORE_BACKEND_H
+
+#include "core/problem.h"
+
+/* What belongs to one call. NULL: no workspace, the default stream. */
+typedef struct attn_call {
+    void *workspace;
+    uint64_t workspace_bytes;
+    void *stream;
+} attn_call;
+
+/* The first multiple of 64 from here on, as workspaces begin. */
+static inline void *attn_align_up(void *address)
+{
+    return (void *)(((uintptr_t)address + 63) & ~(uintptr_t)63);
+}
+
+/* attn_dropout_mask_args, checked. */
+typedef struct attn_dropout_problem {
+    attn_tensor keep;
+    attn_dropout dropout;
+} attn_dropout_problem;
+
+/* `device` is that of the context. Each function makes the plan that it needs, once. */
+typedef struct attn_backend {
+    int meaning;  /* of arguments (attn_problem_init): ATTN_OF_DEVICE or 0 */
+    bool streams; /* calls may name a stream */
+    const char *(*name)(const void *device);
+
+    struct {
+        /* sets members of *plan, which is all zero */
+        attn_status (*plan)(const void *device, const attn_problem *p, attn_plan *plan);
+        attn_status (*workspace)(const void *device, const attn_problem *p, uint64_t *bytes);
+        attn_status (*run)(const void *device, const attn_problem *p, const attn_call *call);
+    } forward;
+    struct {
+        attn_status (*plan)(const void *device, const attn_gradients *g, attn_plan *plan);
+        attn_status (*workspace)(const void *device, const attn_gradients *g, uint64_t *bytes);
+        attn_status (*run)(const void *device, const attn_gradients *g, const attn_call *call);
+    } backward;
+    void (*merge)(const void *device, const attn_merge_args *args);
+    void (*dropout_mask)(const void *device, const attn_dropout_problem *p);
+} attn_backend;
+
+#endif

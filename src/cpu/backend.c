@@ -1,0 +1,176 @@
+/*
+ * backend.c: see backend.h. Plans and runs of both passes, each with a workspace of the caller's or
+ * of the context's allocator.
+ */
+#include "cpu/backend.h"
+#include "core/error.h"
+#include "core/overlap.h"
+#include "cpu/backward/backward.h"
+#include "cpu/machine/host.h"
+#include "cpu/machine/workspace.h"
+#include <stdio.h>
+
+attn_status attn_cpu_machine(const attn_cpu_device *device, attn_machine *machine)
+{
+    *machine = device->machine;
+    if (!device->own_pool) {
+        machine->threads = device->executor.num_threads(device->executor.user);
+        if (machine->threads < 1) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "executor.num_threads returned %d",
+                             machine->threads);
+        }
+    }
+    return ATTN_OK;
+}
+
+static const char *name(const void *device)
+{
+    (void)device;
+    return "the CPU";
+}
+
+static void explain(const attn_cpu_device *device, char *why, size_t size)
+{
+    int count;
+    const attn_isa *isas = attn_isas(&count), *best = attn_select(device->features, NULL);
+    if (best != device->machine.isa) {
+        (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",
+                       device->machine.isa->name, best->name);
+    } else if (best != &isas[count - 1]) {
+        (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs",
+                       best->name, best[1].name);
+    } else {
+        (void)snprintf(why, size, "%s is the best table of this build", best->name);
+    }
+}
+
+/* The members of a plan that follow from the table. */
+static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *uk, attn_plan *plan)
+{
+    plan->kernel = uk->name;
+    plan->strip = uk->strip;
+    plan->bits = uk->bits;
+    plan->sum_bits = 8 * uk->real_size;
+    plan->vector_bits = uk->vector_bits;
+    plan->tile_products = uk->tile_products;
+    plan->input_loss = uk->losses.inputs;
+    plan->weight_loss = uk->losses.weights;
+    explain(device, plan->why, sizeof plan->why);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* Scales are rounded in the default environment; a caller's functions are called in its own. */
+static attn_status make_forward(const attn_cpu_device *device, const attn_problem *p,
+                                attn_cpu_plan *plan)
+{
+    attn_machine machine;
+    attn_host host;
+    TRY(attn_cpu_machine(device, &machine));
+    attn_host_leave(&host);
+    attn_status status = attn_cpu_plan_forward(plan, p, &machine);
+    attn_host_return(&host);
+    return status;
+}
+
+/* Of a plan: nothing if nothing is to be written. */
+static uint64_t forward_bytes(const attn_cpu_plan *plan)
+{
+    return plan->schedule.items > 0 ? plan->workspace_bytes : 0;
+}
+
+static attn_status forward_plan(const void *device, const attn_problem *p, attn_plan *out)
+{
+    attn_cpu_plan plan;
+    TRY(make_forward(device, p, &plan));
+    describe_kernel(device, plan.uk, out);
+    out->threads = plan.threads;
+    out->key_block = plan.uk->key_tile;
+    out->rows_per_item = plan.schedule.block_rows;
+    out->items = plan.schedule.items;
+    out->workspace_bytes = forward_bytes(&plan);
+    attn_cpu_forward_costs(&plan, p, out);
+    return ATTN_OK;
+}
+
+static attn_status forward_workspace(const void *device, const attn_problem *p, uint64_t *bytes)
+{
+    attn_cpu_plan plan;
+    TRY(make_forward(device, p, &plan));
+    *bytes = forward_bytes(&plan);
+    return ATTN_OK;
+}
+
+static attn_status forward_run(const void *device, const attn_problem *p, const attn_call *call)
+{
+    const attn_cpu_device *cpu = device;
+    attn_cpu_plan plan;
+    attn_workspace w;
+    TRY(make_forward(cpu, p, &plan));
+    TRY(attn_problem_overlaps(p, call->workspace, forward_bytes(&plan)));
+    if (plan.schedule.items > 0) {
+        TRY(attn_workspace_open(&w, &cpu->allocator, plan.workspace_bytes, call));
+        attn_cpu_forward(&plan, p, &cpu->executor, w.first);
+        attn_workspace_close(&w, &cpu->allocator);
+    }
+    return ATTN_OK;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static attn_status make_backward(const attn_cpu_device *device, const attn_gradients *g,
+                                 attn_grad_plan *plan, int32_t *threads)
+{
+    attn_machine machine;
+    attn_host host;
+    TRY(attn_cpu_machine(device, &machine));
+    *threads = machine.threads;
+    attn_host_leave(&host);
+    attn_status status = attn_cpu_plan_backward(plan, g, &machine);
+    attn_host_return(&host);
+    return status;
+}
+
+static attn_status backward_plan(const void *device, const attn_gradients *g, attn_plan *out)
+{
+    attn_grad_plan plan;
+    TRY(make_backward(device, g, &plan, &out->threads));
+    describe_kernel(device, plan.uk, out);
+    out->key_block = plan.uk->grad->key_tile;
+    out->workspace_bytes = plan.workspace_bytes;
+    attn_cpu_backward_costs(&plan, g, out);
+    return ATTN_OK;
+}
+
+static attn_status backward_workspace(const void *device, const attn_gradients *g, uint64_t *bytes)
+{
+    attn_grad_plan plan;
+    int32_t threads;
+    TRY(make_backward(device, g, &plan, &threads));
+    *bytes = plan.workspace_bytes;
+    return ATTN_OK;
+}
+
+static attn_status backward_run(const void *device, const attn_gradients *g, const attn_call *call)
+{
+    const attn_cpu_device *cpu = device;
+    attn_grad_plan plan;
+    attn_workspace w;
+    int32_t threads;
+    TRY(make_backward(cpu, g, &plan, &threads));
+    TRY(attn_gradients_overlaps(g, call->workspace, plan.workspace_bytes));
+    if (plan.workspace_bytes > 0) {
+        TRY(attn_workspace_open(&w, &cpu->allocator, plan.workspace_bytes, call));
+        attn_cpu_backward(&plan, g, &cpu->executor, w.first);
+        attn_workspace_close(&w, &cpu->allocator);
+    }
+    return ATTN_OK;
+}
+
+const attn_backend attn_cpu_backend = {
+    .name = name,
+    .forward = {forward_plan, forward_workspace, forward_run},
+    .backward = {backward_plan, backward_workspace, backward_run},
+    .merge = attn_cpu_merge,
+    .dropout_mask = attn_cpu_dropout_mask,
+};

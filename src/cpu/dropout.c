@@ -1,0 +1,82 @@
+/*
+ * dropout.c: the mask of dropout on its own, by the kernels that multiply it into probabilities.
+ */
+#include "cpu/backend.h"
+#include "cpu/machine/host.h"
+#include "cpu/ukernel/table_grad.h"
+#include <string.h>
+
+enum { KEYS = 32 }; /* of a tile, at most */
+
+typedef struct job {
+    const attn_dropout_problem *p;
+    const attn_ukernel *uk;
+    int64_t blocks; /* of rows, a strip each */
+} job;
+
+/* keep = the tile's factors that are not 0, of `rows` rows. */
+static void store(const attn_tensor *keep, const int64_t at[3], int64_t rows, int64_t key,
+                  int64_t keys, const float *tile, int strip)
+{
+    for (int64_t lane = 0; lane < rows; lane++) {
+        char *to = attn_at(keep, at[0], at[1], at[2] + lane, key);
+        for (int64_t n = 0; n < keys; n++) {
+            to[n * keep->stride[3]] = (char)(tile[n * strip + lane] != 0);
+        }
+    }
+}
+
+/* index: (batch, head, block of rows). */
+static void mask_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *keep = &j->p->keep;
+    const int64_t heads = keep->shape[1], all = keep->shape[3], strip = j->uk->strip;
+    const int64_t at[3] = {index / j->blocks / heads, index / j->blocks % heads,
+                           index % j->blocks * strip};
+    const int64_t rows = min64(strip, keep->shape[2] - at[2]), most = min64(KEYS, j->uk->key_tile);
+    float tile[KEYS * ATTN_MAX_STRIP];
+    attn_drop_tile drop = {.dropout = &j->p->dropout};
+    attn_host host;
+    (void)thread;
+    for (int64_t lane = 0; lane < strip; lane++) {
+        drop.query[lane] = (uint64_t)(at[2] + min64(lane, rows - 1));
+        drop.stream[lane] = attn_dropout_stream(&j->p->dropout, at[0], heads, at[1]);
+    }
+    attn_host_leave(&host);
+    j->uk->begin();
+    for (int64_t key = 0; key < all; key += most) {
+        const int64_t keys = min64(most, all - key);
+        drop.first_key = key;
+        j->uk->grad->drop(tile, 0, keys, &drop, false);
+        store(keep, at, rows, key, keys, tile, j->uk->strip);
+    }
+    j->uk->end();
+    attn_host_return(&host);
+}
+
+/* Nothing is dropped. index: (batch, head, row). */
+static void ones_task(void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *keep = &j->p->keep;
+    const int64_t heads = keep->shape[1], rows = keep->shape[2];
+    char *to = attn_at(keep, index / rows / heads, index / rows % heads, index % rows, 0);
+    (void)thread;
+    for (int64_t n = 0; n < keep->shape[3]; n++) {
+        to[n * keep->stride[3]] = 1;
+    }
+}
+
+void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *p)
+{
+    const attn_cpu_device *cpu = device;
+    const int64_t *shape = p->keep.shape;
+    job j = {.p = p, .uk = cpu->machine.isa->precise};
+    if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0 || shape[3] == 0) {
+        return;
+    }
+    j.blocks = p->dropout.on ? (shape[2] - 1) / j.uk->strip + 1 : shape[2];
+    cpu->executor.parallel_for(cpu->executor.user, shape[0] * shape[1] * j.blocks,
+                               p->dropout.on ? mask_task : ones_task, &j);
+}
