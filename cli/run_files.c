@@ -2,9 +2,9 @@
  * run_files.c: see run_files.h.
  */
 #include "run_files.h"
-#include "args.h"
 #include "cli.h"
 #include "npy.h"
+#include "run_options.h"
 #include "safetensors.h"
 
 #include <limits.h>
@@ -100,6 +100,16 @@ attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name)
     return view(f, f->ndim == 2 ? pair : orders[bhsd] + (4 - f->ndim));
 }
 
+attn_tensor run_rows(const array_file *f, bool bhsd, const char *name)
+{
+    static const int orders[2][3] = {{0, 1, 2}, {0, 2, 1}}, one[1] = {1};
+    if (f->ndim < 1 || f->ndim > 3) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected those of q without the last", name,
+                       f->ndim));
+    }
+    return view(f, f->ndim == 1 ? one : orders[bhsd] + (3 - f->ndim));
+}
+
 attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name)
 {
     static const int order[4] = {0, 1, 2, 3};
@@ -145,23 +155,12 @@ static void check_place(const char *spec)
     }
 }
 
-/* The axes of rows: all but the last one. */
-static attn_tensor rows(const array_file *f, bool bhsd)
-{
-    static const int orders[2][3] = {{0, 1, 2}, {0, 2, 1}}, one[1] = {1};
-    return view(f, f->ndim == 1 ? one : orders[bhsd] + (3 - f->ndim));
-}
-
-attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim,
-                            int32_t dtype)
+void run_make_array(run_output *out, int ndim, const int64_t *shape, int32_t dtype)
 {
     array_file *a = &out->array;
     uint64_t bytes;
-    *a = (array_file){.ndim = dim >= 0 ? q->ndim : q->ndim - 1, .dtype = dtype};
-    memcpy(a->shape, q->shape, sizeof a->shape);
-    if (dim >= 0) {
-        a->shape[a->ndim - 1] = dim;
-    }
+    *a = (array_file){.ndim = ndim, .dtype = dtype};
+    memcpy(a->shape, shape, (size_t)ndim * sizeof *shape);
     if (!array_file_size(a->ndim, a->shape, 8 * (int64_t)attn_dtype_size(dtype), &bytes)) {
         exit(cli_error(CLI_USAGE, "the output \"%s\" would not fit in 63 bits", out->name));
     }
@@ -177,7 +176,6 @@ attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int
         exit(cli_error(CLI_USAGE, "no memory for the %llu bytes of the output \"%s\"",
                        (unsigned long long)bytes, out->name));
     }
-    return dim >= 0 ? run_sequences(a, bhsd, out->name) : rows(a, bhsd);
 }
 
 /* The folder of a new file, as the system knows it, and the name in it. */
@@ -250,8 +248,8 @@ static int write_file(const run_output *outputs, int first, int count)
 {
     struct place p = find_place(outputs[first].spec);
     const array_file *a = &outputs[first].array;
-    const char *names[ARGS_TENSORS];
-    array_file arrays[ARGS_TENSORS];
+    const char *names[RUN_TENSORS];
+    array_file arrays[RUN_TENSORS];
     char error[1024];
     int together = 0;
     for (int i = first; i < count; i++) {

@@ -21,6 +21,9 @@ bool run_is_bundle(const char *spec);
  * of (b, h, s, d) or (h, s, d). */
 attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name);
 
+/* The view (batch, sequence, head, 1) of an array with the axes of q without the last. */
+attn_tensor run_rows(const array_file *f, bool bhsd, const char *name);
+
 /* The view (batch, head, query, key) of a mask or bias. Fewer axes are the last ones, as NumPy
  * broadcasts. Three axes are refused where the first could mean the batch. */
 attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name);
@@ -43,10 +46,8 @@ typedef struct run_output {
  * input's (specs; NULL: not given). */
 void run_check_outputs(const run_output *outputs, const char *const *inputs, int count);
 
-/* Makes the tensor of an output with the axes of q; the last one is dim long, or absent if dim is
- * -1. */
-attn_tensor run_make_output(run_output *out, const array_file *q, bool bhsd, int64_t dim,
-                            int32_t dtype);
+/* Makes the array of an output. */
+void run_make_array(run_output *out, int ndim, const int64_t *shape, int32_t dtype);
 
 /* Writes the wanted outputs, each file as a whole or not at all; outputs for one .safetensors file
  * go into it together. Returns an exit status. */

@@ -48,6 +48,28 @@ static void print_errors(const run_result *r)
     }
 }
 
+static void print_grad_errors(const run_result *r)
+{
+    const attn_tensor *tensors[ORACLE_GRADIENTS];
+    const char *separator = "            gradients: bound c";
+    grad_errors_tensors(r->grad, tensors);
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        if (tensors[n]->data != NULL) {
+            printf("%s %s %.2f", separator, grad_errors_name((enum oracle_gradient)n),
+                   r->grad_errors.c[n]);
+            separator = ",";
+        }
+    }
+    printf(" (at most %.6g)\n", r->allowed.grad_c);
+}
+
+/* Operations of the backward pass per one of the forward pass: 3 d + 2 d_v to d + d_v. */
+static double grad_flops(const run_result *r)
+{
+    double d = (double)r->args->q.shape[3], dv = (double)r->args->v.shape[3];
+    return d + dv > 0 ? r->plan.flops * (3 * d + 2 * dv) / (d + dv) : 0;
+}
+
 static void print_comparison(const run_result *r)
 {
     cli_text time, matrix;
@@ -78,6 +100,11 @@ void run_print_text(const run_result *r)
            p->why);
     printf("time        %s, %.4g GFLOP/s\n", cli_seconds(time, r->seconds),
            p->flops / r->seconds * 1e-9);
+    if (r->grad != NULL) {
+        printf("backward    %s, %.4g GFLOP/s; workspace %s\n", cli_seconds(time, r->grad_seconds),
+               grad_flops(r) / r->grad_seconds * 1e-9,
+               cli_bytes(workspace, (double)r->grad_workspace));
+    }
     printf(
         "tiles       %d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)\n",
         p->strip, p->key_block, (long long)(p->tiles_full + p->tiles_partial),
@@ -87,6 +114,7 @@ void run_print_text(const run_result *r)
            cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(matrix, scores_bytes(r)));
     if (r->checked) {
         print_errors(r);
+        r->grad != NULL ? print_grad_errors(r) : (void)0;
     }
     if (r->compared) {
         print_comparison(r);
@@ -119,6 +147,16 @@ void run_print_json(const run_result *r)
     cJSON_AddNumberToObject(o, "tiles_skipped", (double)p->tiles_skipped);
     cJSON_AddNumberToObject(o, "workspace_bytes", (double)p->workspace_bytes);
     cJSON_AddNumberToObject(o, "scores_bytes", scores_bytes(r));
+    if (r->grad != NULL) {
+        cJSON_AddNumberToObject(o, "backward_seconds", r->grad_seconds);
+        cJSON_AddNumberToObject(o, "backward_gflops", grad_flops(r) / r->grad_seconds * 1e-9);
+        cJSON_AddNumberToObject(o, "backward_workspace_bytes", (double)r->grad_workspace);
+    }
+    for (int n = 0; n < ORACLE_GRADIENTS && r->grad != NULL && r->checked; n++) {
+        char name[32];
+        snprintf(name, sizeof name, "error_%s", grad_errors_name((enum oracle_gradient)n));
+        cJSON_AddNumberToObject(o, name, r->grad_errors.c[n]);
+    }
     if (r->checked) {
         cJSON_AddNumberToObject(o, "max_error", r->errors.relative);
         cJSON_AddNumberToObject(o, "error_c", r->errors.c);

@@ -5,6 +5,7 @@
 #define CLI_RUN_REPORT_H
 
 #include "errors.h"
+#include "grad_errors.h"
 
 #include <attn/attn.h>
 #include <stdbool.h>
@@ -13,8 +14,12 @@ typedef struct run_result {
     const attn_forward_args *args;
     attn_plan plan;
     double seconds;
+    const attn_backward_args *grad; /* NULL: forward only */
+    double grad_seconds;
+    uint64_t grad_workspace;
     bool checked;
     errors errors;
+    grad_errors grad_errors; /* 0 where there is none */
     errors_limits allowed;
     bool compared;
     const char *refused; /* NULL, or the reason why standard attention did not run */

@@ -32,3 +32,21 @@ const attn_tensor *args_get(const attn_forward_args *args, int i)
 {
     return (const attn_tensor *)(const void *)((const char *)args + args_tensors[i].offset);
 }
+
+#define GRADIENT(field) offsetof(attn_backward_args, field)
+
+const args_gradient args_gradients[ARGS_GRADIENTS] = {
+    [ARGS_D_O] = {"d_o", GRADIENT(d_o), ARGS_O, false},
+    [ARGS_D_LSE] = {"d_lse", GRADIENT(d_lse), ARGS_LSE, false},
+    [ARGS_DQ] = {"dq", GRADIENT(dq), ARGS_Q, true},
+    [ARGS_DK] = {"dk", GRADIENT(dk), ARGS_K, true},
+    [ARGS_DV] = {"dv", GRADIENT(dv), ARGS_V, true},
+    [ARGS_D_BIAS] = {"d_bias", GRADIENT(d_bias), ARGS_BIAS, true},
+    [ARGS_D_ALIBI] = {"d_alibi", GRADIENT(d_alibi_slopes), ARGS_ALIBI, true},
+    [ARGS_D_SINKS] = {"d_sinks", GRADIENT(d_sinks), ARGS_SINKS, true},
+};
+
+attn_tensor *args_gradient_at(attn_backward_args *args, int i)
+{
+    return (attn_tensor *)(void *)((char *)args + args_gradients[i].offset);
+}

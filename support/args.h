@@ -50,4 +50,28 @@ extern const args_tensor args_tensors[ARGS_TENSORS];
 attn_tensor *args_at(attn_forward_args *args, int i);
 const attn_tensor *args_get(const attn_forward_args *args, int i);
 
+/* The same of attn_backward_args. */
+enum {
+    ARGS_D_O,
+    ARGS_D_LSE,
+    ARGS_DQ,
+    ARGS_DK,
+    ARGS_DV,
+    ARGS_D_BIAS,
+    ARGS_D_ALIBI,
+    ARGS_D_SINKS,
+    ARGS_GRADIENTS
+};
+
+typedef struct args_gradient {
+    const char *name;
+    size_t offset; /* in attn_backward_args */
+    int like;      /* the tensor of attn_forward_args that has its axes: ARGS_O .. */
+    bool output;
+} args_gradient;
+
+extern const args_gradient args_gradients[ARGS_GRADIENTS];
+
+attn_tensor *args_gradient_at(attn_backward_args *args, int i);
+
 #endif
