@@ -42,6 +42,7 @@ static const char *const standard_problems[] = {
     "hq=2 nq=100 d=64 scale=-0.2",
     "hq=4 hkv=2 lens_q=5,0,130,1 lens_k=70,3,130,0 d=64 causal=1",
     "hq=2 lens_q=40,9 lens_k=33,200 used_k=30,0 used_q=40,3 d=24 index=i64 sinks=h",
+    "b=2 hq=4 hkv=2 nq=70 nk=90 d=32 q_origin=300,7 k_origin=250 causal=1 window_left=64 alibi=h",
     "b=3 hq=2 nq=50 nk=80 d=64 used_k=80,0,33 used_q=50,50,1 dtype=bf16",
     "b=2 hq=4 nq=66 d=40 layout=qkv causal=1",
     "b=2 hq=4 hkv=2 nq=66 nk=99 d=40 layout=gap offset=1 mask=q",

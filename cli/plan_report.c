@@ -83,7 +83,7 @@ void plan_tell_text(const plan_story *s)
         tell_workspace(s);
         tell_roofline(s);
     } else {
-        puts("  FLOPs       depend on lengths in the GPU's memory, and so do tiles and bytes");
+        puts("  FLOPs       as tiles and bytes depend on lengths or origins in the GPU's memory");
         tell_workspace(s);
     }
 }

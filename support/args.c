@@ -21,6 +21,8 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_CU_K] = {"cu_seqlens_k", AT(cu_seqlens_k), ARGS_LENGTHS, false},
     [ARGS_USED_Q] = {"seqused_q", AT(seqused_q), ARGS_LENGTHS, false},
     [ARGS_USED_K] = {"seqused_k", AT(seqused_k), ARGS_LENGTHS, false},
+    [ARGS_ORIGIN_Q] = {"q_origin", AT(q_origin), ARGS_LENGTHS, false},
+    [ARGS_ORIGIN_K] = {"k_origin", AT(k_origin), ARGS_LENGTHS, false},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

@@ -26,6 +26,8 @@ enum {
     ARGS_CU_K,
     ARGS_USED_Q,
     ARGS_USED_K,
+    ARGS_ORIGIN_Q,
+    ARGS_ORIGIN_K,
     ARGS_TENSORS
 };
 
@@ -35,7 +37,7 @@ enum args_kind {
     ARGS_ROWS,    /* (batch, sequence, head, 1) */
     ARGS_SCORES,  /* (batch, head, query, key), each possibly 1 */
     ARGS_HEADS,   /* (batch, head, 1, 1), each possibly 1 */
-    ARGS_LENGTHS  /* (count, 1, 1, 1) */
+    ARGS_LENGTHS  /* (count, 1, 1, 1): lengths and origins */
 };
 
 typedef struct args_tensor {

@@ -5,10 +5,25 @@
 
 #include <string.h>
 
-/* Keys in the window of row i, for lengths nq and nk. */
-static double keys_in_window(const problem *p, int64_t i, int64_t nq, int64_t nk)
+/* One of the origins of sequence b. */
+static int64_t origin(const int64_t *origins, int32_t count, int64_t b)
 {
-    int64_t at = i + (p->top_left ? 0 : nk - nq), lo = 0, hi = nk;
+    return count == 0 ? 0 : origins[count == 1 ? 0 : b];
+}
+
+/* off of C3 in sequence b, for lengths nq and nk. */
+static int64_t diagonal(const problem *p, int64_t b, int64_t nq, int64_t nk)
+{
+    if (p->q_origins > 0 || p->k_origins > 0) {
+        return origin(p->q_origin, p->q_origins, b) - origin(p->k_origin, p->k_origins, b);
+    }
+    return p->top_left ? 0 : nk - nq;
+}
+
+/* Keys in the window of the row at position `at`. */
+static double keys_in_window(const problem *p, int64_t at, int64_t nk)
+{
+    int64_t lo = 0, hi = nk;
     int64_t right = p->causal ? 0 : p->window_right;
     if (p->window_left >= 0 && p->window_left < at) {
         lo = at - p->window_left;
@@ -19,14 +34,15 @@ static double keys_in_window(const problem *p, int64_t i, int64_t nq, int64_t nk
     return hi > lo ? (double)(hi - lo) : 0;
 }
 
-static double scores(const problem *p, int64_t nq, int64_t nk)
+static double scores(const problem *p, int64_t b, int64_t nq, int64_t nk)
 {
-    if (!p->has_window) {
+    const bool placed = p->causal && (p->q_origins > 0 || p->k_origins > 0);
+    if (!p->has_window && !placed) {
         return (double)nq * (double)nk * (p->causal ? 0.5 : 1.0);
     }
     double sum = 0;
     for (int64_t i = 0; i < nq; i++) {
-        sum += keys_in_window(p, i, nq, nk);
+        sum += keys_in_window(p, i + diagonal(p, b, nq, nk), nk);
     }
     return sum;
 }
@@ -34,11 +50,12 @@ static double scores(const problem *p, int64_t nq, int64_t nk)
 double problem_flops(const problem *p)
 {
     double sum = 0;
-    bool varied = p->has_lens || p->has_used_q || p->has_used_k;
+    bool varied =
+        p->has_lens || p->has_used_q || p->has_used_k || p->q_origins > 1 || p->k_origins > 1;
     for (int64_t b = 0; b < (varied ? p->b : 1); b++) {
         int64_t nq = p->has_used_q ? p->used_q[b] : p->has_lens ? p->lens_q[b] : p->nq;
         int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
-        sum += scores(p, nq, nk) * (varied ? 1.0 : (double)p->b);
+        sum += scores(p, b, nq, nk) * (varied ? 1.0 : (double)p->b);
     }
     double width = p->pass != PASS_BACKWARD ? (double)(p->d + p->dv) : 0;
     width += p->pass != PASS_FORWARD ? 3 * (double)p->d + 2 * (double)p->dv : 0;

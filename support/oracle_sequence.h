@@ -14,10 +14,11 @@
 struct sequence {
     const attn_forward_args *args;
     const oracle_result *result;
-    int64_t index, tensor;    /* b, and the index of axis 0 of q, k, v */
-    int64_t q_first, k_first; /* the sequence's first rows in q, o and in k, v */
-    int64_t rows, nq, nk;     /* query rows; those in use; keys in use */
-    int64_t diagonal;         /* off */
+    int64_t index, tensor;          /* b, and the index of axis 0 of q, k, v */
+    int64_t q_first, k_first;       /* the sequence's first rows in q, o and in k, v */
+    int64_t rows, nq, nk;           /* query rows; those in use; keys in use */
+    int64_t q_position, k_position; /* of row 0 and key 0 in the whole sequence */
+    int64_t diagonal;               /* off */
     int64_t d, dv;
     double scale;
 };
@@ -54,6 +55,12 @@ static int64_t count_at(const attn_tensor *t, int64_t i, int64_t absent)
     return t->data == NULL ? absent : (int64_t)oracle_element(t, i, 0, 0, 0);
 }
 
+/* q_origin or k_origin of sequence b. */
+static int64_t position_at(const attn_tensor *t, int64_t b)
+{
+    return count_at(t, t->shape[0] > 1 ? b : 0, 0);
+}
+
 static struct sequence sequence_of(const attn_forward_args *x, const oracle_result *result,
                                    int64_t b)
 {
@@ -64,6 +71,10 @@ static struct sequence sequence_of(const attn_forward_args *x, const oracle_resu
     q.nq = count_at(&x->seqused_q, b, q.rows);
     q.nk = count_at(&x->seqused_k, b, count_at(&x->cu_seqlens_k, b + 1, x->k.shape[1]) - q.k_first);
     q.diagonal = x->flags & ATTN_TOP_LEFT ? 0 : q.nk - q.nq;
+    q.q_position = position_at(&x->q_origin, b), q.k_position = position_at(&x->k_origin, b);
+    if (x->q_origin.data != NULL || x->k_origin.data != NULL) {
+        q.diagonal = q.q_position - q.k_position;
+    }
     q.d = x->q.shape[3], q.dv = x->v.shape[3];
     q.scale = x->flags & ATTN_SCALE ? x->softmax_scale : q.d > 0 ? 1 / sqrt((double)q.d) : 1;
     return q;
@@ -73,8 +84,9 @@ static struct sequence sequence_of(const attn_forward_args *x, const oracle_resu
 static double dropout_factor(const struct sequence *q, int64_t h, int64_t i, int64_t j)
 {
     const attn_forward_args *x = q->args;
-    bool keep = x->dropout_p == 0 || oracle_keeps(x->dropout_p, x->dropout_seed, x->dropout_offset,
-                                                  q->index, x->q.shape[2], h, i, j);
+    bool keep = x->dropout_p == 0 ||
+                oracle_keeps(x->dropout_p, x->dropout_seed, x->dropout_offset, q->index,
+                             x->q.shape[2], h, i + q->q_position, j + q->k_position);
     return !keep ? 0 : x->dropout_p == 0 ? 1 : 1 / (1 - x->dropout_p);
 }
 

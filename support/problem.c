@@ -125,8 +125,19 @@ static const char *parse_cpu(const char *text, char *cpu, size_t size)
 
 /* Number of items of each list word, by offset of the member. */
 struct counts {
-    int lens_q, lens_k, used_q, used_k;
+    int lens_q, lens_k, used_q, used_k, q_origin, k_origin;
 };
+
+/* The count of the list word at offset `at`. */
+static int *count_of(size_t at, struct counts *n)
+{
+    return at == offsetof(problem, lens_q)     ? &n->lens_q
+           : at == offsetof(problem, lens_k)   ? &n->lens_k
+           : at == offsetof(problem, used_q)   ? &n->used_q
+           : at == offsetof(problem, used_k)   ? &n->used_k
+           : at == offsetof(problem, q_origin) ? &n->q_origin
+                                               : &n->k_origin;
+}
 
 static const char *parse_value(const struct word *w, const char *text, problem *p, struct counts *n)
 {
@@ -159,11 +170,7 @@ static const char *parse_value(const struct word *w, const char *text, problem *
     case CPU:
         return parse_cpu(text, p->cpu, sizeof p->cpu);
     default: /* LIST */
-        return parse_list(text, (int64_t *)(void *)at,
-                          w->at == offsetof(problem, lens_q)   ? &n->lens_q
-                          : w->at == offsetof(problem, lens_k) ? &n->lens_k
-                          : w->at == offsetof(problem, used_q) ? &n->used_q
-                                                               : &n->used_k);
+        return parse_list(text, (int64_t *)(void *)at, count_of(w->at, n));
     }
 }
 
@@ -237,6 +244,16 @@ static bool settle(int64_t *member, int64_t value)
     return agrees;
 }
 
+/* Origins must be numbers that the index type has. */
+static bool origins_fit(const problem *p, const int64_t *origin, int32_t count)
+{
+    bool fit = true;
+    for (int32_t i = 0; i < count; i++) {
+        fit = fit && (p->index_dtype == ATTN_I64 || origin[i] <= INT32_MAX);
+    }
+    return fit;
+}
+
 /* Fills in words that were not given from those that were. Returns NULL or the contradiction. */
 static const char *fill_in(problem *p, const struct counts *n)
 {
@@ -259,6 +276,11 @@ static const char *fill_in(problem *p, const struct counts *n)
         (p->has_used_k && !settle(&p->b, n->used_k))) {
         return "used_q or used_k has not as many items as there are sequences";
     }
+    p->q_origins = n->q_origin, p->k_origins = n->k_origin;
+    if ((p->q_origins > 1 && !settle(&p->b, p->q_origins)) ||
+        (p->k_origins > 1 && !settle(&p->b, p->k_origins))) {
+        return "q_origin or k_origin has neither one item nor as many as there are sequences";
+    }
     p->b = p->b == -1 ? 1 : p->b;
     p->hkv = p->hkv == -1 ? p->hq : p->hkv;
     p->nq = p->nq == -1 ? 1024 : p->nq;
@@ -267,6 +289,9 @@ static const char *fill_in(problem *p, const struct counts *n)
     p->o_dtype = p->o_dtype == 0 ? p->dtype : p->o_dtype;
     p->grad_dtype = p->grad_dtype == 0 ? p->dtype : p->grad_dtype;
     p->lse |= p->pass != PASS_FORWARD;
+    if (!origins_fit(p, p->q_origin, p->q_origins) || !origins_fit(p, p->k_origin, p->k_origins)) {
+        return "an origin beyond 2^31 needs index=i64";
+    }
     if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
     }

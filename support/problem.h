@@ -18,6 +18,8 @@
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
+ *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
+ *                                  for all
  *   precise=0|1 bf16x3=0|1   index=i32|i64   lse=0|1 row_max=0|1
  *   offset=E                       (elements by which every base pointer is shifted)
  *   dropout=P dropout_seed=S dropout_offset=O
@@ -50,6 +52,8 @@ typedef struct problem {
     int64_t lens_q[PROBLEM_MAX_SEQS], lens_k[PROBLEM_MAX_SEQS]; /* varlen if has_lens */
     int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
     bool has_lens, has_used_q, has_used_k;
+    int64_t q_origin[PROBLEM_MAX_SEQS], k_origin[PROBLEM_MAX_SEQS];
+    int32_t q_origins, k_origins; /* how many: 1, or one for each sequence; 0 = absent */
     int64_t offset;
     uint64_t seed;
     int32_t threads;
@@ -125,8 +129,8 @@ bool problem_tensors_intact(const problem_tensors *t);
 attn_status problem_context(const problem *p, attn_context **context);
 
 /* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), the sum of
- * both for pass=training. Causal counts half, as the field does; with a window, the scores inside
- * it are counted one by one. */
+ * both for pass=training. Causal counts half, as the field does; with a window, or causal with
+ * origins, the scores inside are counted one by one. */
 double problem_flops(const problem *p);
 
 #endif

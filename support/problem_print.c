@@ -26,6 +26,14 @@ __attribute__((format(printf, 2, 3))) static void append(struct line *l, const c
     va_end(list);
 }
 
+/* Number of items of a list word. */
+static int64_t list_count(const struct word *w, const problem *p)
+{
+    return w->at == offsetof(problem, q_origin)   ? p->q_origins
+           : w->at == offsetof(problem, k_origin) ? p->k_origins
+                                                  : p->b;
+}
+
 static size_t value_size(enum word_kind kind)
 {
     return kind == BOOLEAN                   ? sizeof(bool)
@@ -43,6 +51,9 @@ static bool is_wanted(const struct word *w, const problem *p, const problem *sta
     }
     if (w->has != 0) {
         return *((const bool *)p + w->has);
+    }
+    if (w->kind == LIST) {
+        return list_count(w, p) > 0;
     }
     if (w->kind == AXES || w->kind == TYPED_AXES || w->kind == CPU) {
         return *value != '\0';
@@ -108,7 +119,7 @@ static void append_value(struct line *l, const struct word *w, const problem *p)
         append_typed_axes(l, w, p);
         break;
     case LIST:
-        for (int64_t i = 0; i < p->b; i++) {
+        for (int64_t i = 0; i < list_count(w, p); i++) {
             append(l, "%s%" PRId64, i == 0 ? "" : ",", integers[i]);
         }
         break;

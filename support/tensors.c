@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TENSORS = 22 };
+enum { MAX_TENSORS = 24 };
 
 /* One allocation: of one tensor, or of Q, K and V together if packed. */
 struct piece {
@@ -170,20 +170,28 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
     }
 }
 
-/* Makes a tensor of lengths, or of their running sums from 0. Always in real memory. */
-static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, bool sums)
+/* Makes a tensor of numbers that calls read before they run: always in real memory. */
+static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, int64_t count)
 {
-    int64_t count = m->p->b + sums, sum = 0;
     *t = shaped(count, 1, 1, 1, m->p->index_dtype);
     lay_out(t, m->p->layout, ROLE_LIST);
     struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
-        inputs_store(t, i, 0, 0, 0, (double)(sums ? sum : values[i]));
-        sum += i < m->p->b ? values[i] : 0;
+        inputs_store(t, i, 0, 0, 0, (double)values[i]);
     }
     if (piece != NULL) {
         piece->hash = region_hash(&piece->region);
     }
+}
+
+/* Makes a tensor of running sums of lengths, from 0. */
+static void make_sums(struct maker *m, attn_tensor *t, const int64_t *lens)
+{
+    int64_t sums[PROBLEM_MAX_SEQS + 1] = {0};
+    for (int64_t i = 0; i < m->p->b; i++) {
+        sums[i + 1] = sums[i] + lens[i];
+    }
+    make_list(m, t, sums, m->p->b + 1);
 }
 
 static int64_t longest(const problem *p, const int64_t *lens, int64_t dense)
@@ -252,14 +260,20 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
         make_input(m, &a->sinks, by_axes(p, p->sinks, real), ROLE_LIST, INPUTS_SINKS);
     }
     if (p->has_lens) {
-        make_list(m, &a->cu_seqlens_q, p->lens_q, true);
-        make_list(m, &a->cu_seqlens_k, p->lens_k, true);
+        make_sums(m, &a->cu_seqlens_q, p->lens_q);
+        make_sums(m, &a->cu_seqlens_k, p->lens_k);
     }
     if (p->has_used_q) {
-        make_list(m, &a->seqused_q, p->used_q, false);
+        make_list(m, &a->seqused_q, p->used_q, p->b);
     }
     if (p->has_used_k) {
-        make_list(m, &a->seqused_k, p->used_k, false);
+        make_list(m, &a->seqused_k, p->used_k, p->b);
+    }
+    if (p->q_origins > 0) {
+        make_list(m, &a->q_origin, p->q_origin, p->q_origins);
+    }
+    if (p->k_origins > 0) {
+        make_list(m, &a->k_origin, p->k_origin, p->k_origins);
     }
 }
 

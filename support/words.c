@@ -49,6 +49,8 @@ const struct word problem_words[] = {
     {"sinks", AXES, AT(sinks), 0, NULL, "bh"},
     {"used_q", LIST, AT(used_q), AT(has_used_q), NULL, NULL},
     {"used_k", LIST, AT(used_k), AT(has_used_k), NULL, NULL},
+    {"q_origin", LIST, AT(q_origin), 0, NULL, NULL},
+    {"k_origin", LIST, AT(k_origin), 0, NULL, NULL},
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
     {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},
     {"row_max", BOOLEAN, AT(row_max), 0, NULL, NULL},

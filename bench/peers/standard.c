@@ -150,6 +150,9 @@ const char *standard_not_plain(const attn_forward_args *a)
     if (a->cu_seqlens_q.data || a->seqused_q.data || a->seqused_k.data) {
         return "the others here have one length for all sequences";
     }
+    if (a->q_origin.data || a->k_origin.data) {
+        return "the others here have no origins";
+    }
     if (a->dropout_p > 0) {
         return "the others here drop other positions";
     }

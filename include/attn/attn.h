@@ -52,8 +52,11 @@
  *       mask, before dropout.
  *   C3  Causal is aligned bottom-right: key j is visible to query i iff j <= i + off, off = Nk -
  *       Nq, so a block of queries at position start_pos over Nk = start_pos + Nq keys is the
- *       ordinary case. ATTN_TOP_LEFT makes off = 0. The window is inclusive: i + off - window_left
- *       <= j <= i + off + window_right; a negative bound is unbounded on that side.
+ *       ordinary case. ATTN_TOP_LEFT makes off = 0. With q_origin or k_origin, the positions of the
+ *       first query and of the first key in a longer sequence, off = q_origin - k_origin, whatever
+ *       Nq and Nk: a block of queries and a block of keys meet as they do in the whole sequence.
+ *       The window is inclusive: i + off - window_left <= j <= i + off + window_right; a negative
+ *       bound is unbounded on that side.
  *   C4  A masked or padded position has no influence whatever its K and V bits are (NaN, Inf). An
  *       additive bias of -inf masks. A NaN in a visible position poisons exactly the rows that see
  *       it, and a bias of +inf gives NaN in that row only.
@@ -75,11 +78,12 @@
  *       another implementation: the order of summation differs.
  *   C11 Dropout: after the softmax each exp(s - LSE) is multiplied by Z[b,h,i,j] = 0 with
  *       probability dropout_p, else 1 / (1 - dropout_p). LSE knows nothing of it. Z is a function
- *       of (seed, offset, b, h, i, j) alone, with i and j counted within sequence b: word j mod 4
- *       of Philox4x32-10 (Salmon et al., SC'11) with the key (low, high half of seed) and the
- *       counter (j / 4, i, low, high half of offset + b Hq + h); dropped iff the word is below
- *       dropout_p 2^32, rounded. Forward, backward and attn_dropout_mask agree. Give each call an
- *       offset of its own, B Hq apart.
+ *       of (seed, offset, b, h, i, j) alone, with i and j counted from q_origin and k_origin within
+ *       sequence b (from 0 without them): word j mod 4 of Philox4x32-10 (Salmon et al., SC'11) with
+ *       the key (low, high half of seed) and the counter (j / 4, i, low, high half of offset + b Hq
+ *       + h); dropped iff the word is below dropout_p 2^32, rounded. Forward, backward and
+ *       attn_dropout_mask agree. Give each call an offset of its own, B Hq apart; parts of one
+ *       sequence share theirs.
  *
  * ---- Accuracy -----------------------------------------------------------------------------------
  *
@@ -203,6 +207,7 @@ ATTN_API size_t attn_dtype_size(int32_t dtype);
  *   mask, bias, alibi_slopes, sinks   (batch, head, query, key); an axis of extent 1 broadcasts
  *   gradients                         as what they are gradients of
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
+ *   q_origin, k_origin                (batch or 1, 1, 1, 1)
  */
 typedef struct attn_tensor {
     void *data;
@@ -299,7 +304,7 @@ ATTN_API void attn_context_destroy(attn_context *context);
 
 enum {
     ATTN_CAUSAL = 1 << 0,   /* C3 */
-    ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi) instead of Nk - Nq */
+    ATTN_TOP_LEFT = 1 << 1, /* off = 0 in C3 (causal, window, ALiBi); not with origins */
     ATTN_WINDOW = 1 << 2,   /* window_left and window_right count; without it both must be 0 */
     ATTN_SCALE = 1 << 3,    /* softmax_scale counts; without it 1/sqrt(d) does, 1 for d = 0 */
     /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
@@ -340,8 +345,8 @@ typedef struct attn_forward_args {
     attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
     attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
 
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; Nq below 2^32, Nk below
-     * 2^34. */
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; q_origin + Nq below 2^32,
+     * k_origin + Nk below 2^34. */
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
 
@@ -354,6 +359,13 @@ typedef struct attn_forward_args {
      * [0, the sequence's length]. They take the place of Nq and Nk in C3. */
     attn_tensor seqused_q, seqused_k;
 
+    /* Optional. Positions of the first query and of the first key in a longer sequence, of which
+     * this call has a part (a chunk of a prompt, split keys, a ring): off = q_origin - k_origin in
+     * C3, for ALiBi too, and dropout counts from them. If one is given, an absent one is 0. i32 or
+     * i64, (B, 1, 1, 1), or (1, 1, 1, 1) for all sequences; each at least 0, and positions end at
+     * 2^60. Masks and biases have indices of the call's own rows and keys. */
+    attn_tensor q_origin, k_origin;
+
     /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
      * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
      * of the GPU, or NULL to do without, which is a little slower; it must not be in use by another
@@ -363,8 +375,8 @@ typedef struct attn_forward_args {
 
     /* GPU contexts: the CUstream (or cudaStream_t) on which the work is enqueued; NULL = the
      * default stream. The call returns at once: no allocation, no copy, no synchronisation, so it
-     * can be captured into a CUDA graph. Lengths in the GPU's memory cannot be checked by the call:
-     * values outside their ranges are cut to them. CPU contexts: NULL. */
+     * can be captured into a CUDA graph. Lengths and origins in the GPU's memory cannot be checked
+     * by the call: values outside their ranges are cut to them. CPU contexts: NULL. */
     void *stream;
 } attn_forward_args;
 
@@ -444,8 +456,9 @@ ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward
  * result is deterministic, always.
  *
  * o and lse are those of attn_forward on the same arguments, or those of a larger set of keys of
- * which these are a part (rings, split keys). Differentiating these gradients once more (double
- * backward) is out of scope; its place would be an attn_double_backward_args.
+ * which these are a part (rings, split keys; q_origin and k_origin say which). Differentiating
+ * these gradients once more (double backward) is out of scope; its place would be an
+ * attn_double_backward_args.
  */
 typedef struct attn_backward_args {
     uint64_t struct_size;
@@ -498,10 +511,11 @@ ATTN_API attn_status attn_backward_plan(attn_context *context, const attn_backwa
                                         attn_plan *plan);
 
 /* The dropout of C11 on its own: keep[b][h][i][j] = 1 where Z is not 0, else 0. keep: bool, (B, Hq,
- * Nq, Nk). */
+ * Nq, Nk). Origins as in attn_forward_args. */
 typedef struct attn_dropout_mask_args {
     uint64_t struct_size;
     attn_tensor keep;
+    attn_tensor q_origin, k_origin;
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
 } attn_dropout_mask_args;

@@ -23,7 +23,7 @@ static inline void *attn_align_up(void *address)
 
 /* attn_dropout_mask_args, checked. */
 typedef struct attn_dropout_problem {
-    attn_tensor keep;
+    attn_tensor keep, q_origin, k_origin;
     attn_dropout dropout;
 } attn_dropout_problem;
 

@@ -13,13 +13,14 @@ attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t
     return ATTN_OK;
 }
 
-attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows,
-                              const char *keys_name, int64_t keys)
+attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows_end,
+                              const char *keys_name, int64_t keys_end)
 {
-    if (d->on && (rows > UINT32_MAX || keys >> 34 != 0)) {
+    if (d->on && (rows_end > UINT32_MAX || keys_end >> 34 != 0)) {
         return attn_fail(ATTN_ERR_OVERFLOW,
-                         "%s has %lld rows or %s %lld keys, more than dropout counts", rows_name,
-                         (long long)rows, keys_name, (long long)keys);
+                         "the positions of %s end at row %lld, of %s at key %lld: dropout counts "
+                         "to 2^32 and 2^34",
+                         rows_name, (long long)rows_end, keys_name, (long long)keys_end);
     }
     return ATTN_OK;
 }

@@ -103,13 +103,13 @@ typedef struct attn_band {
 
 ATTN_CORE attn_band attn_mask_band(const attn_problem *p, const attn_sequence *s)
 {
-    const int64_t most = INT64_C(1) << 30;
+    const int64_t most = INT64_C(1) << 30; /* so far from row 0 a bound is beyond all keys */
     attn_band b = {-(1 << 30), (int32_t)s->nk, (int32_t)s->nq_used, (int32_t)s->nk};
-    if (p->window_left < most + s->diagonal) {
-        b.from = (int32_t)(s->diagonal - p->window_left);
+    if (p->window_left != ATTN_UNBOUNDED) {
+        b.from = (int32_t)attn_clamp(s->diagonal - p->window_left, -most, most);
     }
-    if (p->window_right < s->nk - s->diagonal) {
-        b.to = (int32_t)(s->diagonal + p->window_right + 1);
+    if (p->window_right != ATTN_UNBOUNDED) {
+        b.to = (int32_t)attn_clamp(s->diagonal + p->window_right + 1, -most, s->nk);
     }
     return b;
 }

@@ -145,6 +145,8 @@ attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64
         {"cu_seqlens_k", &p->cu_k},
         {"seqused_q", &p->used_q},
         {"seqused_k", &p->used_k},
+        {"q_origin", &p->q_origin},
+        {"k_origin", &p->k_origin},
     };
     return check(tensors, 5, sizeof tensors / sizeof tensors[0]);
 }
@@ -176,6 +178,8 @@ attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, ui
         {"cu_seqlens_k", &p->cu_k},
         {"seqused_q", &p->used_q},
         {"seqused_k", &p->used_k},
+        {"q_origin", &p->q_origin},
+        {"k_origin", &p->k_origin},
     };
     return check(tensors, 7, sizeof tensors / sizeof tensors[0]);
 }

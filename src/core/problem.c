@@ -147,6 +147,45 @@ static attn_status check_seqused(const char *name, const attn_problem *p, const 
     return ATTN_OK;
 }
 
+attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
+                              bool device, int64_t *end)
+{
+    *end = rows;
+    if (!attn_tensor_present(t)) {
+        return ATTN_OK;
+    }
+    TRY(check_index(name, t, t->shape[0] == 1 ? 1 : batch));
+    for (int64_t b = 0; b < t->shape[0] && !device; b++) {
+        int64_t at = attn_index_at(t, b);
+        if (at < 0) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld is negative", name,
+                             (long long)b, (long long)at);
+        }
+        if (at > ATTN_POSITIONS - rows) {
+            return attn_fail(ATTN_ERR_OVERFLOW,
+                             "%s[%lld] = %lld and %lld rows: positions end at 2^60", name,
+                             (long long)b, (long long)at, (long long)rows);
+        }
+        *end = at + rows > *end ? at + rows : *end;
+    }
+    return ATTN_OK;
+}
+
+/* Origins, and whether dropout can count the positions. */
+static attn_status check_positions(const attn_problem *p)
+{
+    int64_t q_end = 0, k_end = 0;
+    TRY(attn_check_origin("q_origin", &p->q_origin, p->batch, p->q.shape[1], p->device, &q_end));
+    TRY(attn_check_origin("k_origin", &p->k_origin, p->batch, p->k.shape[1], p->device, &k_end));
+    const bool q_placed = attn_tensor_present(&p->q_origin);
+    if (p->top_left && (q_placed || attn_tensor_present(&p->k_origin))) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "flags has ATTN_TOP_LEFT and %s is given: both say where the diagonal is",
+                         q_placed ? "q_origin" : "k_origin");
+    }
+    return attn_dropout_fits(&p->dropout, "q", q_end, "k", k_end);
+}
+
 /* ---- what changes scores --------------------------------------------------------------------- */
 
 static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_tensor *rows)
@@ -281,6 +320,8 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
         .cu_k = args->cu_seqlens_k,
         .used_q = args->seqused_q,
         .used_k = args->seqused_k,
+        .q_origin = args->q_origin,
+        .k_origin = args->k_origin,
         .batch = args->q.shape[0],
         .heads = args->q.shape[2],
         .kv_heads = args->k.shape[2],
@@ -305,14 +346,15 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
     TRY(check_o_f32(p));
     TRY(check_scalars(p, args));
     TRY(attn_dropout_init(&p->dropout, args->dropout_p, args->dropout_seed, args->dropout_offset));
-    TRY(attn_dropout_fits(&p->dropout, "q", p->q.shape[1], "k", p->k.shape[1]));
     TRY(check_varlen(p));
     TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
     TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
+    TRY(check_positions(p));
     TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q,     &p->k,       &p->v,    &p->o,   &p->lse,
-                                    &p->o_f32, &p->row_max, &p->mask, &p->bias};
-    for (int i = 0; i < 9; i++) {
+    attn_tensor *const tensors[] = {&p->q,    &p->k,        &p->v,       &p->o,
+                                    &p->lse,  &p->o_f32,    &p->row_max, &p->mask,
+                                    &p->bias, &p->q_origin, &p->k_origin};
+    for (int i = 0; i < 11; i++) {
         attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }
     return ATTN_OK;

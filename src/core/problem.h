@@ -15,7 +15,7 @@
 
 typedef struct attn_problem {
     attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
-    attn_tensor cu_q, cu_k, used_q, used_k;
+    attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin;
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise, bf16x3;
     bool device;                       /* data, lengths too, is a GPU's: not to be read here */
@@ -69,8 +69,13 @@ ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
 /* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in
  * its stream. */
 attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t offset);
-attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows,
-                              const char *keys_name, int64_t keys);
+attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows_end,
+                              const char *keys_name, int64_t keys_end);
+
+/* Checks an origin of `batch` sequences of up to `rows` rows, if it is present. *end = the largest
+ * origin, or 0, plus rows. On a device values are not read and *end = rows. */
+attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
+                              bool device, int64_t *end);
 
 /* Sets of dtypes for attn_check_tensor. */
 enum {
@@ -112,7 +117,7 @@ ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2
      * on a GPU, before every first access */
     const uint32_t logarithms = 0xE16C;
     int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
-    return (char *)t->data + e * (INT64_C(1) << (logarithms >> 2 * t->dtype & 3));
+    return (char *)t->data + e * (int64_t)(1u << (logarithms >> 2 * t->dtype & 3));
 }
 
 /* The same with axes of extent 1 broadcast. */
@@ -131,7 +136,10 @@ ATTN_CORE bool attn_mask_element(const void *at, int32_t dtype)
                                : *(const unsigned char *)at != 0;
 }
 
-/* ---- lengths: on a GPU their values were not checked, hence the clamps ----------------------- */
+/* ---- lengths and origins: on a GPU their values were not checked, hence the clamps ----------- */
+
+/* Positions end here, so that a position plus or minus a window's bound does not leave 64 bits. */
+#define ATTN_POSITIONS (INT64_C(1) << 60)
 
 ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
 {
@@ -140,8 +148,8 @@ ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
 
 ATTN_CORE int64_t attn_index_at(const attn_tensor *t, int64_t i)
 {
-    const char *e = attn_at(t, i, 0, 0, 0);
-    return t->dtype == ATTN_I32 ? (int64_t) * (const int32_t *)e : *(const int64_t *)e;
+    const int64_t at = i * t->stride[0]; /* simpler than attn_at: GPU code is short of registers */
+    return t->dtype == ATTN_I32 ? ((const int32_t *)t->data)[at] : ((const int64_t *)t->data)[at];
 }
 
 /* Where sequence b begins among `rows`, and how many rows it has. */
@@ -164,7 +172,14 @@ ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, in
     return attn_tensor_present(used) ? attn_clamp(attn_index_at(used, b), 0, declared) : declared;
 }
 
-/* Sequence b of a problem without lengths. */
+/* Every sequence is as long as the tensors, and none has an origin. */
+ATTN_CORE bool attn_problem_is_whole(const attn_problem *p)
+{
+    return !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k) &&
+           !attn_tensor_present(&p->q_origin) && !attn_tensor_present(&p->k_origin);
+}
+
+/* Sequence b of such a problem. */
 ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *p, int64_t b)
 {
     int64_t nq = p->q.shape[1], nk = p->k.shape[1];
@@ -172,7 +187,24 @@ ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *p, int64
     return s;
 }
 
-ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+/* The position of row 0 or of key 0 of sequence b; one for all has a stride of 0. */
+ATTN_CORE int64_t attn_origin(const attn_tensor *origin, int64_t b)
+{
+    return attn_tensor_present(origin) ? attn_clamp(attn_index_at(origin, b), 0, ATTN_POSITIONS)
+                                       : 0;
+}
+
+/* off of C3, of a sequence of which all else is known. */
+ATTN_CORE int64_t attn_sequence_diagonal(const attn_problem *p, const attn_sequence *s)
+{
+    if (attn_tensor_present(&p->q_origin) || attn_tensor_present(&p->k_origin)) {
+        return attn_origin(&p->q_origin, s->index) - attn_origin(&p->k_origin, s->index);
+    }
+    return p->top_left ? 0 : s->nk - s->nq_used;
+}
+
+/* A sequence but for its diagonal, for GPU code that is short of registers. */
+ATTN_CORE attn_sequence attn_problem_lengths(const attn_problem *p, int64_t index)
 {
     attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};
     if (index >= p->batch) { /* the rows outside every sequence */
@@ -196,7 +228,13 @@ ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t ind
     s.nq_used = attn_used_length(&p->used_q, s.nq, index);
     s.k_rows = attn_declared_length(&p->cu_k, &p->k, index);
     s.nk = attn_used_length(&p->used_k, s.k_rows, index);
-    s.diagonal = p->top_left ? 0 : s.nk - s.nq_used;
+    return s;
+}
+
+ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+{
+    attn_sequence s = attn_problem_lengths(p, index);
+    s.diagonal = attn_sequence_diagonal(p, &s);
     return s;
 }
 

@@ -35,19 +35,21 @@ static void mask_task(void *arg, int64_t index, int32_t thread)
     const int64_t at[3] = {index / j->blocks / heads, index / j->blocks % heads,
                            index % j->blocks * strip};
     const int64_t rows = min64(strip, keep->shape[2] - at[2]), most = min64(KEYS, j->uk->key_tile);
+    const int64_t first_row = attn_origin(&j->p->q_origin, at[0]) + at[2],
+                  first_key = attn_origin(&j->p->k_origin, at[0]);
     float tile[KEYS * ATTN_MAX_STRIP];
     attn_drop_tile drop = {.dropout = &j->p->dropout};
     attn_host host;
     (void)thread;
     for (int64_t lane = 0; lane < strip; lane++) {
-        drop.query[lane] = (uint64_t)(at[2] + min64(lane, rows - 1));
+        drop.query[lane] = (uint64_t)(first_row + min64(lane, rows - 1));
         drop.stream[lane] = attn_dropout_stream(&j->p->dropout, at[0], heads, at[1]);
     }
     attn_host_leave(&host);
     j->uk->begin();
     for (int64_t key = 0; key < all; key += most) {
         const int64_t keys = min64(most, all - key);
-        drop.first_key = key;
+        drop.first_key = first_key + key;
         j->uk->grad->drop(tile, 0, keys, &drop, false);
         store(keep, at, rows, key, keys, tile, j->uk->strip);
     }

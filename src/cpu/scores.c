@@ -115,10 +115,12 @@ void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int la
 void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first,
                      int64_t first_key, int64_t n, bool times)
 {
-    attn_drop_tile drop = {.dropout = &r->p->dropout, .first_key = first_key};
+    const int64_t origin = attn_origin(&r->p->q_origin, r->seq->index);
+    attn_drop_tile drop = {.dropout = &r->p->dropout,
+                           .first_key = attn_origin(&r->p->k_origin, r->seq->index) + first_key};
     lane_row row = attn_score_row(r, first);
     for (int lane = 0; lane < r->uk->strip; lane++, row = attn_score_next(r, row)) {
-        drop.query[lane] = (uint64_t)row.query;
+        drop.query[lane] = (uint64_t)(origin + row.query);
         drop.stream[lane] =
             attn_dropout_stream(&r->p->dropout, r->seq->index, r->p->heads, row.head);
     }

@@ -58,7 +58,7 @@ typedef struct attn_cuda_forward_params {
     bool steps;
     bool o_boxed;    /* O is laid out for the TMA, and of the inputs' type */
     bool statistics; /* a row has more to it than O: LSE, its maximum, a sink */
-    bool whole;      /* every sequence is as long as the tensors */
+    bool whole;      /* every sequence is as long as the tensors, without an origin */
     int32_t aligned; /* without TMA: whose rows can be read 16 bytes at a time */
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     uint32_t *counter;

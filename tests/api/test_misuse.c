@@ -11,7 +11,7 @@
 #define DENSE                                                                              \
     "b=2 hq=4 hkv=2 nq=5 nk=7 d=8 dtype=f32 lse=1 row_max=1 mask=bhqk bias=bhqk alibi=bh " \
     "sinks=bh used_q=5,4 "                                                                 \
-    "used_k=7,3 "                                                                          \
+    "used_k=7,3 q_origin=3,9 k_origin=2,5 "                                                \
     "index=i64"
 #define VARLEN "lens_q=2,3 lens_k=4,3 hq=4 hkv=2 d=8 dtype=f32 lse=1 row_max=1 mask=qk bias=f16:k"
 
@@ -160,6 +160,46 @@ static void test_lengths(void **state)
     call_close(&c);
 }
 
+/* Origins are data too: one of them is set to a value. Positions end at 2^60, dropout's at 2^32 and
+ * 2^34. */
+static void test_origins(void **state)
+{
+    static const struct {
+        int at; /* q's two, then k's */
+        int64_t value;
+        uint64_t flags;
+        double dropout;
+        attn_status status;
+        const char *says;
+    } list[] = {
+        {0, -1, 0, 0, ATTN_ERR_INVALID_ARGUMENT, "q_origin[0] = -1 is negative"},
+        {3, INT64_MIN, 0, 0, ATTN_ERR_INVALID_ARGUMENT, "k_origin[1] = -9223372036854775808 is"},
+        {1, (INT64_C(1) << 60) - 4, 0, 0, ATTN_ERR_OVERFLOW,
+         "q_origin[1] = 1152921504606846972 and 5 rows: positions end at 2^60"},
+        {2, INT64_MAX, 0, 0, ATTN_ERR_OVERFLOW, "k_origin[0] = 9223372036854775807 and 7 rows"},
+        {0, 0, ATTN_TOP_LEFT, 0, ATTN_ERR_INVALID_ARGUMENT, "ATTN_TOP_LEFT and q_origin is given"},
+        {0, UINT32_MAX - 4, 0, 0.5, ATTN_ERR_OVERFLOW, "positions of q end at row 4294967296"},
+        {3, (INT64_C(1) << 34) - 7, 0, 0.5, ATTN_ERR_OVERFLOW, "of k at key 17179869184"},
+    };
+    call c;
+    (void)state;
+    call_open(&c, DENSE);
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        int64_t origins[4] = {0};
+        attn_forward_args a = *c.args;
+        origins[list[i].at] = list[i].value;
+        a.q_origin = attn_tensor_bshd(origins, ATTN_I64, 2, 1, 1, 1);
+        a.k_origin = attn_tensor_bshd(origins + 2, ATTN_I64, 2, 1, 1, 1);
+        a.flags |= list[i].flags, a.dropout_p = list[i].dropout;
+        assert_refused_by_all(&c, &a, list[i].status, list[i].says);
+    }
+    attn_forward_args a = *c.args;
+    memset(&a.q_origin, 0, sizeof a.q_origin);
+    a.flags |= ATTN_TOP_LEFT;
+    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "ATTN_TOP_LEFT and k_origin is given");
+    call_close(&c);
+}
+
 /* More keys than can be counted, all of them one row of memory. */
 static void test_endless_keys(void **state)
 {
@@ -229,10 +269,11 @@ static const struct {
     {                                                \
 #member, offsetof(attn_forward_args, member) \
     }
-    TENSOR(q),     TENSOR(k),         TENSOR(v),
-    TENSOR(o),     TENSOR(lse),       TENSOR(row_max),
-    TENSOR(mask),  TENSOR(bias),      TENSOR(alibi_slopes),
-    TENSOR(sinks), TENSOR(seqused_q), TENSOR(seqused_k),
+    TENSOR(q),        TENSOR(k),         TENSOR(v),
+    TENSOR(o),        TENSOR(lse),       TENSOR(row_max),
+    TENSOR(mask),     TENSOR(bias),      TENSOR(alibi_slopes),
+    TENSOR(sinks),    TENSOR(seqused_q), TENSOR(seqused_k),
+    TENSOR(q_origin), TENSOR(k_origin),
 };
 
 static void assert_refused_somehow(const call *c, const attn_forward_args *a, const char *name)
@@ -342,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_dense_fields),
         cmocka_unit_test(test_varlen_fields),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_origins),
         cmocka_unit_test(test_endless_keys),
         cmocka_unit_test(test_real_fields),
         cmocka_unit_test(test_b52_heads),

@@ -96,7 +96,7 @@ static void create_broadcast(call *c, int which, input *in, int32_t dtype, const
 static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, int64_t nk)
 {
     const int64_t full[4] = {b, h, nq, nk}, heads[4] = {b, h, 1, 1};
-    uint64_t wanted = take(in, 1);
+    uint64_t wanted = take(in, 2);
     if (wanted & 1) {
         create(c, ARGS_LSE, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
     }
@@ -123,6 +123,10 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
     if (wanted & 128) {
         create_index(c, ARGS_USED_Q, in, b, nq, false);
         create_index(c, ARGS_USED_K, in, b, nk, false);
+    }
+    if (wanted & 256) {
+        create_index(c, ARGS_ORIGIN_Q, in, flip(in) ? 1 : b, 400, false);
+        create_index(c, ARGS_ORIGIN_K, in, flip(in) ? 1 : b, 400, false);
     }
 }
 

@@ -67,6 +67,10 @@ static problem choose(input *in)
     p.window_left = below(in, 60) - 8, p.window_right = below(in, 60) - 8;
     p.softcap = flags >> 4 & 1 ? 1 + (double)below(in, 50) : 0;
     p.dropout = flags >> 5 & 1 ? (double)below(in, 11) / 10 : 0, p.dropout_seed = take(in, 2);
+    if (flags & 128 && !p.top_left) {
+        p.q_origins = p.k_origins = 1, p.q_origin[0] = below(in, 200),
+        p.k_origin[0] = below(in, 200);
+    }
     p.layout = (int32_t)(flags >> 6 & 1 ? LAYOUT_GAP : LAYOUT_BSHD);
     axes(in, "bhqk", p.mask);
     axes(in, "bhqk", p.bias);
@@ -77,8 +81,8 @@ static problem choose(input *in)
     return p;
 }
 
-/* Any word of either struct but the address of one in the other, the addresses of lengths and a
- * size beyond the struct's, of which wrong ones cannot be told. */
+/* Any word of either struct but the address of one in the other, the addresses of lengths and
+ * origins and a size beyond the struct's, of which wrong ones cannot be told. */
 static bool change(attn_backward_args *a, attn_forward_args *f, input *in)
 {
     static const int64_t values[] = {
@@ -88,8 +92,8 @@ static bool change(attn_backward_args *a, attn_forward_args *f, input *in)
     attn_backward_args a_before = *a;
     attn_forward_args f_before = *f;
     memcpy(at < sizeof *a ? (char *)a + at : (char *)f + (at - sizeof *a), &value, sizeof value);
-    /* lengths are read even to find the workspace */
-    bool lengths = memcmp(&f_before.cu_seqlens_q, &f->cu_seqlens_q, 4 * sizeof(attn_tensor)) != 0;
+    /* lengths and origins are read even to find the workspace */
+    bool lengths = memcmp(&f_before.cu_seqlens_q, &f->cu_seqlens_q, 6 * sizeof(attn_tensor)) != 0;
     bool keep = !lengths && (a->forward == f || a->forward == NULL) &&
                 a->struct_size <= sizeof *a && f->struct_size <= sizeof *f;
     if (!keep) {

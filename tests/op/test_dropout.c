@@ -167,7 +167,7 @@ static void test_misuse(void **state)
         {offsetof(attn_dropout_mask_args, keep.stride[2]), 8, 0, ATTN_ERR_INVALID_ARGUMENT,
          "keep.stride[2] = 0"},
         {offsetof(attn_dropout_mask_args, keep.shape[2]), 8, INT64_C(1) << 33, ATTN_ERR_OVERFLOW,
-         "keep has 85899345"},
+         "the positions of keep end at row 85899345"},
         {offsetof(attn_dropout_mask_args, dropout_p), 8, -1, ATTN_ERR_INVALID_ARGUMENT,
          "dropout_p = "},
     };

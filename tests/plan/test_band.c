@@ -1,7 +1,7 @@
 /*
  * test_band.c: a sequence's band of 32 bits (core/mask.h), which GPUs take, beside the intervals of
- * 64 bits that it stands for: short and longest lengths, both alignments, windows of any size. No
- * cmocka, as in test_problems.c.
+ * 64 bits that it stands for: short and longest lengths, both alignments and any origins, windows
+ * of any size. No cmocka, as in test_problems.c.
  */
 #include "core/mask.h"
 
@@ -12,6 +12,9 @@ enum { MOST = INT32_MAX / 2 }; /* rows and keys of a GPU's sequence */
 static const int64_t lengths[] = {0, 1, 5, 64, 100, MOST - 1, MOST};
 static const int64_t windows[] = {
     0, 1, 7, 99, MOST - 1, MOST, INT64_C(1) << 31, INT64_C(1) << 62, ATTN_UNBOUNDED};
+/* Of origins, beside those that lengths and alignment give. */
+static const int64_t diagonals[] = {-MOST, -70, -1, 3, MOST, ATTN_POSITIONS, -ATTN_POSITIONS};
+enum { DIAGONALS = sizeof diagonals / sizeof *diagonals + 2 };
 enum { LENGTHS = sizeof lengths / sizeof *lengths, WINDOWS = sizeof windows / sizeof *windows };
 
 static int differences(const attn_problem *p, const attn_sequence *s)
@@ -41,12 +44,12 @@ static int differences(const attn_problem *p, const attn_sequence *s)
 int main(void)
 {
     int count = 0, sequences = 0;
-    for (int at = 0; at < LENGTHS * LENGTHS * WINDOWS * WINDOWS * 2; at++) {
-        int n = at / 2;
-        attn_problem p = {.top_left = at % 2, .window_left = windows[n % WINDOWS]};
+    for (int at = 0; at < LENGTHS * LENGTHS * WINDOWS * WINDOWS * DIAGONALS; at++) {
+        int n = at / DIAGONALS, diagonal = at % DIAGONALS;
+        attn_problem p = {.window_left = windows[n % WINDOWS]};
         p.window_right = windows[n / WINDOWS % WINDOWS], n /= WINDOWS * WINDOWS;
         attn_sequence s = {.nq_used = lengths[n % LENGTHS], .nk = lengths[n / LENGTHS]};
-        s.diagonal = p.top_left ? 0 : s.nk - s.nq_used;
+        s.diagonal = diagonal == 0 ? 0 : diagonal == 1 ? s.nk - s.nq_used : diagonals[diagonal - 2];
         count += differences(&p, &s);
         sequences++;
     }

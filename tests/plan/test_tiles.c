@@ -10,13 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rule, word for word: off, causality, window, lengths. */
+/* The rule, word for word: off, causality, window, lengths, origins. */
 static bool sees(const problem *p, int64_t b, int64_t i, int64_t j)
 {
     int64_t nq = p->has_lens ? p->lens_q[b] : p->nq, nk = p->has_lens ? p->lens_k[b] : p->nk;
     nq = p->has_used_q ? p->used_q[b] : nq;
     nk = p->has_used_k ? p->used_k[b] : nk;
     int64_t at = i + (p->top_left ? 0 : nk - nq);
+    if (p->q_origins > 0 || p->k_origins > 0) {
+        at = i + p->q_origin[p->q_origins > 1 ? b : 0] - p->k_origin[p->k_origins > 1 ? b : 0];
+    }
     return i < nq && j < nk && (!p->causal || j <= at) &&
            (!p->has_window || p->window_left < 0 || j >= at - p->window_left) &&
            (!p->has_window || p->window_right < 0 || j <= at + p->window_right);

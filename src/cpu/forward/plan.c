@@ -155,7 +155,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_tile_count total = {0};
-    bool alike = !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k);
+    bool alike = attn_problem_is_whole(p);
     int64_t all = plan->schedule.items > 0 ? plan->schedule.sequences : 0,
             different = alike && all > 0 ? 1 : all;
     int64_t times = alike ? all * p->kv_heads : p->kv_heads;

@@ -56,8 +56,8 @@ typedef struct attn_grad_forms {
 /* The dropout of a tile's lanes. */
 typedef struct attn_drop_tile {
     const attn_dropout *dropout;
-    int64_t first_key;              /* of the tile, in its sequence */
-    uint64_t query[ATTN_MAX_STRIP]; /* of each lane, below 2^32 */
+    int64_t first_key;              /* position of the tile's first key; any, below 2^34 */
+    uint64_t query[ATTN_MAX_STRIP]; /* position of each lane's row, below 2^32 */
     uint64_t stream[ATTN_MAX_STRIP];
 } attn_drop_tile;
 

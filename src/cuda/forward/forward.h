@@ -62,7 +62,8 @@ typedef struct attn_cuda_plan {
 /* Pure. Errors: unsupported. */
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
 
-/* Tiles, operations and bytes of the plan; 0 if they depend on lengths in the GPU's memory. */
+/* Tiles, operations and bytes of the plan; 0 if they depend on lengths or origins in the GPU's
+ * memory. */
 void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p,
                           attn_plan *out);
 

@@ -55,12 +55,6 @@ const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
 enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 
-/* Sequences end inside the tensors. */
-static bool has_lengths(const attn_problem *p)
-{
-    return p->varlen || p->used_q.dtype != 0 || p->used_k.dtype != 0;
-}
-
 /* 16-byte pieces of rows: elements side by side, rows and heads at multiples of 16 bytes. */
 static bool is_aligned(const attn_tensor *t)
 {
@@ -75,8 +69,9 @@ static bool is_aligned(const attn_tensor *t)
 static bool is_single(const attn_problem *p, int32_t keys)
 {
     return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ &&
-           !has_lengths(p) && p->d % 4 == 0 && p->dv % 4 == 0 && p->o.dtype == p->q.dtype &&
-           is_aligned(&p->q) && is_aligned(&p->k) && is_aligned(&p->v) && is_aligned(&p->o);
+           attn_problem_is_whole(p) && p->d % 4 == 0 && p->dv % 4 == 0 &&
+           p->o.dtype == p->q.dtype && is_aligned(&p->q) && is_aligned(&p->k) &&
+           is_aligned(&p->v) && is_aligned(&p->o);
 }
 
 static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p,
@@ -198,15 +193,15 @@ static int32_t choose_fold(const attn_problem *p, int32_t rows)
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
 static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
-    const bool lengths = has_lengths(p);
+    const bool whole = attn_problem_is_whole(p);
     int32_t *fold = &plan->params.schedule.fold;
     TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_RAGGED));
     *fold = choose_fold(p, attn_cuda_kernels[plan->kernel].rows);
-    if (!lengths && *fold == 1) {
+    if (whole && *fold == 1) {
         TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
-                     lengths ? "; sequences end inside the tensors" : "");
+                     whole ? "" : "; sequences have lengths or origins");
     if (*fold > 1) {
         (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
                        "; rows of %d heads share a tile", *fold);
@@ -285,7 +280,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->section = (int32_t)section_columns(p, x, columns, p->group / s->fold);
     /* persistent: one CTA per multiprocessor */
     bool stays = k->family == ATTN_CUDA_SM90 && !k->single;
-    const bool even = p->window_right == ATTN_UNBOUNDED && !has_lengths(p);
+    const bool even = p->window_right == ATTN_UNBOUNDED && attn_problem_is_whole(p);
     plan->workspace_bytes =
         k->loads != ATTN_CUDA_THREADS && grid > x->multiprocessors && !even ? 128 : 0;
     plan->grid[0] = (uint32_t)(stays && grid > x->multiprocessors ? x->multiprocessors : grid);
@@ -330,7 +325,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
                            p->o.dtype == p->q.dtype && is_boxed(&p->o);
     plan->params.statistics =
         p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
-    plan->params.whole = !has_lengths(p);
+    plan->params.whole = attn_problem_is_whole(p);
     plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);

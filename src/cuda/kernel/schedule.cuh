@@ -66,7 +66,7 @@ __device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_
     column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
 }
 
-/* Dense, and every row and key in use. */
+/* Dense, every row and key in use, no origins. */
 __device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
                                            Item &item)
 {
@@ -90,7 +90,8 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
     item.sequence = attn_problem_sequence(&p, item.sequence.index);
 }
 
-/* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps if there are no lengths. */
+/* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps for whole
+ * problems. */
 __device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
 {
     if (__builtin_expect(a.whole, true)) {

@@ -50,7 +50,11 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
     if (threadIdx.x % 32 == 0) {
         item.head = head * s.fold;
         item.first_row = row;
-        item.sequence = attn_problem_sequence(&p, sequence);
+        item.sequence.index = sequence;
+    }
+    __syncwarp(); /* what follows reads the item from memory: registers are few */
+    if (threadIdx.x % 32 == 0) {
+        item.sequence = attn_problem_lengths(&p, item.sequence.index);
         item.empty = item.first_row >= item.sequence.nq;
     }
 }
@@ -59,7 +63,8 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
 template <class S>
 __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a, Post &post)
 {
-    const attn_sequence &s = post.item.sequence;
+    attn_sequence &s = post.item.sequence;
+    s.diagonal = attn_sequence_diagonal(&a.problem, &s);
     post.item.band = attn_mask_band(&a.problem, &s);
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, a.schedule.rows, S::BN);
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
