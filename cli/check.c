@@ -8,6 +8,7 @@
 #include "check_gpu.h"
 #include "check_verdict.h"
 #include "progress.h"
+#include "style.h"
 #include "commands.h"
 
 #include <math.h>
@@ -326,9 +327,9 @@ static int check_cpu(struct check *c)
         check_problem(c, &c->list.problems[i]);
     }
     if (!c->json) {
-        printf("%s: %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f",
-               c->status == CLI_OK ? "OK" : "FAILED", (long long)c->calls, c->worst_c, usual.c,
-               c->worst_lse, usual.lse);
+        cli_print_verdict(c->status == CLI_OK);
+        printf(": %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f", (long long)c->calls,
+               c->worst_c, usual.c, c->worst_lse, usual.lse);
         c->backward ? printf(", worst gradient %.2f of %.0f\n", c->worst_grad, usual.grad_c)
                     : putchar('\n');
     }

@@ -3,6 +3,7 @@
  */
 #include "check_verdict.h"
 #include "oracle.h"
+#include "style.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -60,7 +61,9 @@ void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
 void check_tell_failure(const char *by, const struct check_verdict *v)
 {
     if (!v->ok) {
-        printf("  FAILED with %s:%s%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
+        printf("  ");
+        cli_print_verdict(false);
+        printf(" with %s:%s%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
                v->exact_lse ? "" : " LSE is too far off;",
                v->exact_grad || !v->backward ? "" : " gradients are too far off;",
                v->equal ? "" : " other bits than at first;",

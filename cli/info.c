@@ -2,6 +2,7 @@
  * info.c: `attn info`: the library, this machine and its GPUs, and the kernels that run on them.
  */
 #include "cli.h"
+#include "style.h"
 #include "gpu.h"
 #include "commands.h"
 
@@ -64,12 +65,12 @@ static const char *cache(cli_text text, int64_t bytes)
 static void print_cpu(const attn_info *info)
 {
     cli_text l1d, l2, l3;
-    printf("CPU features  %s\n",
-           info->cpu_features[0] != '\0' ? info->cpu_features : "none that libattn looks for");
-    printf("kernel table  %s (this machine can run: %s)\n", info->cpu_table, info->cpu_tables);
-    printf("threads       %d\n", info->threads);
-    printf("caches        L1d %s, L2 %s, L3 %s\n", cache(l1d, info->l1d_bytes),
-           cache(l2, info->l2_bytes), cache(l3, info->l3_bytes));
+    cli_fact("CPU features  ", "%s",
+             info->cpu_features[0] != '\0' ? info->cpu_features : "none that libattn looks for");
+    cli_fact("kernel table  ", "%s (this machine can run: %s)", info->cpu_table, info->cpu_tables);
+    cli_fact("threads       ", "%d", info->threads);
+    cli_fact("caches        ", "L1d %s, L2 %s, L3 %s", cache(l1d, info->l1d_bytes),
+             cache(l2, info->l2_bytes), cache(l3, info->l3_bytes));
 }
 
 /* ---- Its GPUs -------------------------------------------------------------------------------- */
@@ -116,13 +117,14 @@ static void print_gpus(const struct gpus *g)
         cli_text memory, l2;
         gpu_properties p;
         gpu_describe(i, &p);
-        printf("GPU %-10d%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d\n", i,
-               p.name, p.major, p.minor, p.multiprocessors,
-               cli_bytes(memory, (double)p.memory_bytes), cli_bytes(l2, p.l2_bytes),
-               g->driver / 1000, g->driver % 1000 / 10);
+        char label[32];
+        snprintf(label, sizeof label, "GPU %-10d", i);
+        cli_fact(label, "%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d", p.name,
+                 p.major, p.minor, p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes),
+                 cli_bytes(l2, p.l2_bytes), g->driver / 1000, g->driver % 1000 / 10);
     }
     if (g->refused[0] != '\0') {
-        printf("GPU           %s: %s\n", g->count > 0 ? "not used" : "none", g->refused);
+        cli_fact("GPU           ", "%s: %s", g->count > 0 ? "not used" : "none", g->refused);
     }
 }
 
@@ -144,7 +146,7 @@ static void print_json(const struct choice *c, const attn_info *info, const stru
 
 static void print_text(const struct choice *c, const attn_info *info, const struct gpus *g)
 {
-    printf("libattn       %s (%s)\n", info->version, info->build);
+    cli_fact("libattn       ", "%s (%s)", info->version, info->build);
     if (!c->cuda) {
         print_cpu(info);
     }

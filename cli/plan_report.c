@@ -3,6 +3,7 @@
  */
 #include "plan_report.h"
 #include "cli.h"
+#include "style.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,11 +13,15 @@
 static void tell_kernel(const plan_story *s)
 {
     const attn_plan *p = &s->plan;
-    printf("  kernel      %s: %s\n", p->kernel, p->why);
-    printf("  tiles       %d query rows x %d keys\n", p->strip, p->key_block);
-    printf("  work        %lld items of %lld rows", (long long)p->items,
-           (long long)p->rows_per_item);
-    s->gpu ? putchar('\n') : printf(" on %d thread%s\n", p->threads, p->threads == 1 ? "" : "s");
+    cli_fact("  kernel      ", "%s: %s", p->kernel, p->why);
+    cli_fact("  tiles       ", "%d query rows x %d keys", p->strip, p->key_block);
+    char threads[32] = "";
+    if (!s->gpu) {
+        snprintf(threads, sizeof threads, " on %d thread%s", p->threads,
+                 p->threads == 1 ? "" : "s");
+    }
+    cli_fact("  work        ", "%lld items of %lld rows%s", (long long)p->items,
+             (long long)p->rows_per_item, threads);
 }
 
 static void tell_tiles(const plan_story *s)
@@ -24,31 +29,32 @@ static void tell_tiles(const plan_story *s)
     const attn_plan *p = &s->plan;
     double all = (double)(p->tiles_full + p->tiles_partial + p->tiles_skipped);
     double percent = all > 0 ? 100 / all : 0;
-    printf("  visited     %lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped "
-           "(%.1f %%)\n",
-           (long long)p->tiles_full, percent * (double)p->tiles_full, (long long)p->tiles_partial,
-           percent * (double)p->tiles_partial, (long long)p->tiles_skipped,
-           percent * (double)p->tiles_skipped);
+    cli_fact("  visited     ",
+             "%lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped "
+             "(%.1f %%)",
+             (long long)p->tiles_full, percent * (double)p->tiles_full, (long long)p->tiles_partial,
+             percent * (double)p->tiles_partial, (long long)p->tiles_skipped,
+             percent * (double)p->tiles_skipped);
 }
 
 static void tell_costs(const plan_story *s)
 {
     const attn_plan *p = &s->plan;
     cli_text tiled, standard;
-    printf("  FLOPs       %.4g G\n", p->flops * 1e-9);
-    printf(
-        "  memory      %s read and written by tiles; standard attention: %s (%.1f times as much)\n",
-        cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
-        p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
+    cli_fact("  FLOPs       ", "%.4g G", p->flops * 1e-9);
+    cli_fact("  memory      ",
+             "%s read and written by tiles; standard attention: %s (%.1f times as much)",
+             cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
+             p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
 }
 
 static void tell_workspace(const plan_story *s)
 {
     cli_text workspace, one, all;
-    printf("  workspace   %s; the matrix of scores would be %s for one head, %s for all %.0f\n",
-           cli_bytes(workspace, (double)s->plan.workspace_bytes),
-           cli_bytes(one, s->heads > 0 ? s->scores_bytes / s->heads : 0),
-           cli_bytes(all, s->scores_bytes), s->heads);
+    cli_fact("  workspace   ", "%s; the matrix of scores would be %s for one head, %s for all %.0f",
+             cli_bytes(workspace, (double)s->plan.workspace_bytes),
+             cli_bytes(one, s->heads > 0 ? s->scores_bytes / s->heads : 0),
+             cli_bytes(all, s->scores_bytes), s->heads);
 }
 
 static void tell_roofline(const plan_story *s)
@@ -59,17 +65,17 @@ static void tell_roofline(const plan_story *s)
     if (p->bytes_tiled == 0) {
         return; /* nothing to do */
     }
-    printf("  intensity   %.1f FLOP per byte tiled, %.1f standard\n", tiled, standard);
+    cli_fact("  intensity   ", "%.1f FLOP per byte tiled, %.1f standard", tiled, standard);
     if (s->peak > 0 && s->read > 0) {
         double ridge = s->peak / s->read;
         double least = fmax(p->flops / s->peak, p->bytes_tiled / s->read) * 1e-9;
-        printf("  roofline    %.1f %s, %.1f GB/s of reads (%s):\n",
-               s->gpu ? s->peak * 1e-3 : s->peak,
-               s->gpu ? "TFLOP/s of products" : "GFLOP/s of multiply-adds", s->read, s->source);
-        printf("              compute-bound above %.1f FLOP per byte: tiled %s, standard %s\n",
-               ridge, tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
-        printf("              no tiled attention can take less than %s here\n",
-               cli_seconds(time, least));
+        cli_fact("  roofline    ",
+                 "%.1f %s, %.1f GB/s of reads (%s):", s->gpu ? s->peak * 1e-3 : s->peak,
+                 s->gpu ? "TFLOP/s of products" : "GFLOP/s of multiply-adds", s->read, s->source);
+        cli_fact("              ", "compute-bound above %.1f FLOP per byte: tiled %s, standard %s",
+                 ridge, tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
+        cli_fact("              ", "no tiled attention can take less than %s here",
+                 cli_seconds(time, least));
     }
 }
 
@@ -83,7 +89,8 @@ void plan_tell_text(const plan_story *s)
         tell_workspace(s);
         tell_roofline(s);
     } else {
-        puts("  FLOPs       as tiles and bytes depend on lengths or origins in the GPU's memory");
+        cli_fact("  FLOPs       ",
+                 "as tiles and bytes depend on lengths or origins in the GPU's memory");
         tell_workspace(s);
     }
 }

@@ -2,6 +2,7 @@
  * run_report.c: the report of `attn run`, in words or as a JSON object.
  */
 #include "cli.h"
+#include "style.h"
 #include "run_report.h"
 #include "standard.h"
 
@@ -13,10 +14,12 @@ static const char *dtype_name(int32_t dtype)
     return dtype >= ATTN_F64 && dtype <= ATTN_BF16 ? names[dtype] : names[0];
 }
 
-static void print_shape(const char *name, const attn_tensor *t)
+typedef char shape_text[96];
+static const char *write_shape(shape_text text, const attn_tensor *t)
 {
-    printf("%s (%lld, %lld, %lld, %lld)", name, (long long)t->shape[0], (long long)t->shape[1],
-           (long long)t->shape[2], (long long)t->shape[3]);
+    snprintf(text, sizeof(shape_text), "(%lld, %lld, %lld, %lld)", (long long)t->shape[0],
+             (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3]);
+    return text;
 }
 
 /* Bytes of the scores that standard attention stores: all heads. */
@@ -35,32 +38,34 @@ static double percent(double part, double whole)
 static void print_errors(const run_result *r)
 {
     const errors *e = &r->errors;
-    printf("error       %lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at "
-           "most %.6g)",
-           (long long)e->rows, e->relative, e->c, r->allowed.c);
+    char lse[64] = "";
     if (r->args->lse.data != NULL) {
-        printf("; LSE %.2f (at most %.6g)", e->lse, r->allowed.lse);
+        snprintf(lse, sizeof lse, "; LSE %.2f (at most %.6g)", e->lse, r->allowed.lse);
     }
-    putchar('\n');
+    cli_fact("error       ",
+             "%lld rows against float64: |O - O64| <= %.2g sum p|v|; bound c = %.2f (at most "
+             "%.6g)%s",
+             (long long)e->rows, e->relative, e->c, r->allowed.c, lse);
     if (r->args->o.dtype == ATTN_F16 || r->args->o.dtype == ATTN_BF16) {
-        printf("            RMSE %.3g, %.4f times that of rounding the exact O to %s\n", e->rmse,
-               e->rmse / e->rmse_once, dtype_name(r->args->o.dtype));
+        cli_fact("            ", "RMSE %.3g, %.4f times that of rounding the exact O to %s",
+                 e->rmse, e->rmse / e->rmse_once, dtype_name(r->args->o.dtype));
     }
 }
 
 static void print_grad_errors(const run_result *r)
 {
     const attn_tensor *tensors[ORACLE_GRADIENTS];
-    const char *separator = "            gradients: bound c";
+    char text[256] = "";
+    int length = 0;
     grad_errors_tensors(r->grad, tensors);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (tensors[n]->data != NULL) {
-            printf("%s %s %.2f", separator, grad_errors_name((enum oracle_gradient)n),
-                   r->grad_errors.c[n]);
-            separator = ",";
+            length += snprintf(text + length, sizeof text - (size_t)length, "%s %s %.2f",
+                               length > 0 ? "," : "", grad_errors_name((enum oracle_gradient)n),
+                               r->grad_errors.c[n]);
         }
     }
-    printf(" (at most %.6g)\n", r->allowed.grad_c);
+    cli_fact("            ", "gradients: bound c%s (at most %.6g)", text, r->allowed.grad_c);
 }
 
 /* Operations of the backward pass per one of the forward pass: 3 d + 2 d_v to d + d_v. */
@@ -74,15 +79,16 @@ static void print_comparison(const run_result *r)
 {
     cli_text time, matrix;
     if (r->refused != NULL) {
-        printf("standard    not run: %s\n", r->refused);
+        cli_fact("standard    ", "not run: %s", r->refused);
         return;
     }
-    printf("standard    %s with %s in f32, and %s for the scores of one head: %.2f times the time, "
-           "%.3g times the "
-           "workspace\n",
-           cli_seconds(time, r->standard_seconds), standard_kernel(),
-           cli_bytes(matrix, r->standard_workspace), r->standard_seconds / r->seconds,
-           r->standard_workspace / (double)r->plan.workspace_bytes);
+    cli_fact("standard    ",
+             "%s with %s in f32, and %s for the scores of one head: %.2f times the time, "
+             "%.3g times the "
+             "workspace",
+             cli_seconds(time, r->standard_seconds), standard_kernel(),
+             cli_bytes(matrix, r->standard_workspace), r->standard_seconds / r->seconds,
+             r->standard_workspace / (double)r->plan.workspace_bytes);
 }
 
 void run_print_text(const run_result *r)
@@ -90,28 +96,26 @@ void run_print_text(const run_result *r)
     const attn_plan *p = &r->plan;
     double tiles = (double)(p->tiles_full + p->tiles_partial + p->tiles_skipped);
     cli_text time, workspace, matrix;
-    printf("attention   ");
-    print_shape("q", &r->args->q);
-    print_shape("  k", &r->args->k);
-    print_shape("  v", &r->args->v);
-    printf("  %s -> %s, as (batch, sequence, head, dim)\n", dtype_name(r->args->q.dtype),
-           dtype_name(r->args->o.dtype));
-    printf("kernel      %s on %d thread%s; %s\n", p->kernel, p->threads, p->threads == 1 ? "" : "s",
-           p->why);
-    printf("time        %s, %.4g GFLOP/s\n", cli_seconds(time, r->seconds),
-           p->flops / r->seconds * 1e-9);
+    shape_text q, k, v;
+    cli_fact("attention   ", "q %s  k %s  v %s  %s -> %s, as (batch, sequence, head, dim)",
+             write_shape(q, &r->args->q), write_shape(k, &r->args->k), write_shape(v, &r->args->v),
+             dtype_name(r->args->q.dtype), dtype_name(r->args->o.dtype));
+    cli_fact("kernel      ", "%s on %d thread%s; %s", p->kernel, p->threads,
+             p->threads == 1 ? "" : "s", p->why);
+    cli_fact("time        ", "%s, %.4g GFLOP/s", cli_seconds(time, r->seconds),
+             p->flops / r->seconds * 1e-9);
     if (r->grad != NULL) {
-        printf("backward    %s, %.4g GFLOP/s; workspace %s\n", cli_seconds(time, r->grad_seconds),
-               grad_flops(r) / r->grad_seconds * 1e-9,
-               cli_bytes(workspace, (double)r->grad_workspace));
+        cli_fact("backward    ", "%s, %.4g GFLOP/s; workspace %s",
+                 cli_seconds(time, r->grad_seconds), grad_flops(r) / r->grad_seconds * 1e-9,
+                 cli_bytes(workspace, (double)r->grad_workspace));
     }
-    printf(
-        "tiles       %d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)\n",
-        p->strip, p->key_block, (long long)(p->tiles_full + p->tiles_partial),
-        (long long)p->tiles_partial, (long long)p->tiles_skipped,
-        percent((double)p->tiles_skipped, tiles));
-    printf("workspace   %s; the matrices of scores that standard attention stores have %s\n",
-           cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(matrix, scores_bytes(r)));
+    cli_fact("tiles       ",
+             "%d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)", p->strip,
+             p->key_block, (long long)(p->tiles_full + p->tiles_partial),
+             (long long)p->tiles_partial, (long long)p->tiles_skipped,
+             percent((double)p->tiles_skipped, tiles));
+    cli_fact("workspace   ", "%s; the matrices of scores that standard attention stores have %s",
+             cli_bytes(workspace, (double)p->workspace_bytes), cli_bytes(matrix, scores_bytes(r)));
     if (r->checked) {
         print_errors(r);
         r->grad != NULL ? print_grad_errors(r) : (void)0;

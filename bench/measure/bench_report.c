@@ -3,6 +3,7 @@
  */
 #include "bench_report.h"
 #include "cli.h"
+#include "style.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 static void print_faster(const bench_result *r)
 {
     if (bench_is_wrong(r)) {
-        puts("  WRONG");
+        printf("  %sWRONG%s\n", cli_colour(CLI_BAD), cli_colour(CLI_PLAIN));
         return;
     }
     if (r->report.not_compared[0] != '\0') {
