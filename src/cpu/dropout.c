@@ -2,7 +2,7 @@
  * dropout.c: the mask of dropout on its own, by the kernels that multiply it into probabilities.
  */
 #include "cpu/backend.h"
-#include "cpu/machine/host.h"
+#include "cpu/machine/tasks.h"
 #include "cpu/ukernel/table_grad.h"
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void store(const attn_tensor *keep, const int64_t at[3], int64_t rows, in
 }
 
 /* index: (batch, head, block of rows). */
-static void mask_task(void *arg, int64_t index, int32_t thread)
+static void mask_task(const void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
     const attn_tensor *keep = &j->p->keep;
@@ -39,26 +39,21 @@ static void mask_task(void *arg, int64_t index, int32_t thread)
                   first_key = attn_origin(&j->p->k_origin, at[0]);
     float tile[KEYS * ATTN_MAX_STRIP];
     attn_drop_tile drop = {.dropout = &j->p->dropout};
-    attn_host host;
     (void)thread;
     for (int64_t lane = 0; lane < strip; lane++) {
         drop.query[lane] = (uint64_t)(first_row + min64(lane, rows - 1));
         drop.stream[lane] = attn_dropout_stream(&j->p->dropout, at[0], heads, at[1]);
     }
-    attn_host_leave(&host);
-    j->uk->begin();
     for (int64_t key = 0; key < all; key += most) {
         const int64_t keys = min64(most, all - key);
         drop.first_key = first_key + key;
         j->uk->grad->drop(tile, 0, keys, &drop, false);
         store(keep, at, rows, key, keys, tile, j->uk->strip);
     }
-    j->uk->end();
-    attn_host_return(&host);
 }
 
 /* Nothing is dropped. index: (batch, head, row). */
-static void ones_task(void *arg, int64_t index, int32_t thread)
+static void ones_task(const void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
     const attn_tensor *keep = &j->p->keep;
@@ -79,6 +74,6 @@ void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *p)
         return;
     }
     j.blocks = p->dropout.on ? (shape[2] - 1) / j.uk->strip + 1 : shape[2];
-    cpu->executor.parallel_for(cpu->executor.user, shape[0] * shape[1] * j.blocks,
-                               p->dropout.on ? mask_task : ones_task, &j);
+    attn_tasks_run(&cpu->executor, shape[0] * shape[1] * j.blocks,
+                   p->dropout.on ? mask_task : ones_task, &j, j.uk);
 }

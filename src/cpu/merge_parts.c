@@ -3,7 +3,7 @@
  */
 #include "core/half.h"
 #include "cpu/backend.h"
-#include "cpu/machine/host.h"
+#include "cpu/machine/tasks.h"
 #include <math.h>
 
 static double part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h)
@@ -55,22 +55,18 @@ static void merge_row(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
     }
 }
 
-static void merge_task(void *arg, int64_t index, int32_t thread)
+static void merge_task(const void *arg, int64_t index, int32_t thread)
 {
     const attn_merge_args *a = arg;
-    attn_host host;
     (void)thread;
     int64_t b = index / a->o.shape[1], i = index % a->o.shape[1];
-    attn_host_leave(&host);
     for (int64_t h = 0; h < a->o.shape[2]; h++) {
         merge_row(a, b, i, h);
     }
-    attn_host_return(&host);
 }
 
 void attn_cpu_merge(const void *device, const attn_merge_args *args)
 {
     const attn_cpu_device *cpu = device;
-    attn_merge_args a = *args;
-    cpu->executor.parallel_for(cpu->executor.user, a.o.shape[0] * a.o.shape[1], merge_task, &a);
+    attn_tasks_run(&cpu->executor, args->o.shape[0] * args->o.shape[1], merge_task, args, NULL);
 }

@@ -28,18 +28,9 @@
 #include "cpu/backward/backward.h"
 #include "core/half.h"
 #include "cpu/backward/bias.h"
-#include "cpu/machine/host.h"
 #include "cpu/prefetch.h"
 #include <math.h>
 #include <string.h>
-
-typedef struct job {
-    const attn_grad_plan *plan;
-    const attn_gradients *g;
-    const attn_grad_pass *pass;
-    attn_schedule schedule; /* of the pass */
-    char *workspace;
-} job;
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -275,11 +266,23 @@ static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
     return (!pass->dq || attn_grad_store_rows(r, rows.lo, rows.hi)) && finite;
 }
 
-static void pass_task(void *arg, int64_t index, int32_t thread)
+/* The pass's items, whose table is filled if sequences have lengths of their own. */
+static attn_schedule schedule_of(const attn_grad_job *j)
 {
-    const job *j = arg;
-    const attn_grad_pass *pass = j->pass;
-    attn_item item = attn_schedule_item(&j->schedule, &j->g->p, index);
+    const attn_grad_pass *pass = &j->plan->pass[j->part];
+    attn_schedule schedule = pass->schedule;
+    if (j->g->p.varlen) {
+        schedule.first_item = (const int64_t *)(const void *)(j->workspace + pass->table);
+    }
+    return schedule;
+}
+
+static void pass_task(const void *job, int64_t index, int32_t thread)
+{
+    const attn_grad_job *j = job;
+    const attn_grad_pass *pass = &j->plan->pass[j->part];
+    const attn_schedule schedule = schedule_of(j);
+    attn_item item = attn_schedule_item(&schedule, &j->g->p, index);
     attn_grad_run r;
     attn_grad_run_init(&r, j->plan, j->g, j->workspace, thread);
     r.seq = attn_problem_sequence(r.p, item.sequence);
@@ -291,21 +294,15 @@ static void pass_task(void *arg, int64_t index, int32_t thread)
         attn_interval *mine = pass->dq ? &rows : &keys;
         *mine = (attn_interval){item.first_row, min64(item.last_row, mine->hi)};
     }
-    attn_host host;
-    attn_host_leave(&host);
-    r.uk->begin();
     if (!run_item(&r, pass, rows, keys) && r.masked) {
         r.careful = true;
         (void)run_item(&r, pass, rows, keys);
     }
-    r.uk->end();
-    attn_host_return(&host);
 }
 
 /* ---- the parallel loops ---------------------------------------------------------------------- */
 
-static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem *p,
-                                 int64_t *first_item)
+static void fill_table(const attn_grad_pass *pass, const attn_problem *p, int64_t *first_item)
 {
     int64_t items = 0;
     for (int64_t b = 0; b < pass->schedule.sequences; b++) {
@@ -314,22 +311,19 @@ static const int64_t *fill_table(const attn_grad_pass *pass, const attn_problem 
         items += attn_grad_blocks(pass, p, &s) * p->kv_heads;
     }
     first_item[pass->schedule.sequences] = items;
-    return first_item;
 }
 
 void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *g,
                        const attn_executor *executor, void *workspace)
 {
-    job j = {.plan = plan, .g = g, .workspace = workspace};
+    attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
     attn_grad_delta(plan, g, executor, workspace);
-    for (int i = 0; i < plan->passes; i++) {
-        j.pass = &plan->pass[i];
-        j.schedule = j.pass->schedule;
+    for (; job.part < plan->passes; job.part++) {
+        const attn_grad_pass *pass = &plan->pass[job.part];
         if (g->p.varlen) {
-            j.schedule.first_item =
-                fill_table(j.pass, &g->p, (int64_t *)(void *)(j.workspace + j.pass->table));
+            fill_table(pass, &g->p, (int64_t *)(void *)(job.workspace + pass->table));
         }
-        executor->parallel_for(executor->user, j.schedule.items, pass_task, &j);
+        attn_tasks_run(executor, pass->schedule.items, pass_task, &job, plan->uk);
     }
     attn_grad_bias_finish(plan, g, executor, workspace);
     attn_grad_shared_bias(plan, g, executor, workspace);

@@ -6,6 +6,7 @@
 
 #include "cpu/backward/fold.h"
 #include "cpu/forward/forward.h"
+#include "cpu/machine/tasks.h"
 #include "cpu/ukernel/table_grad.h"
 
 /* Offsets in bytes into one thread's scratch; see cpu/backward/plan.c for the map. */
@@ -53,6 +54,14 @@ typedef struct attn_grad_plan {
     attn_grad_map map;
     uint64_t workspace_bytes;
 } attn_grad_plan;
+
+/* What the tasks of a parallel loop share. */
+typedef struct attn_grad_job {
+    const attn_grad_plan *plan;
+    const attn_gradients *g;
+    char *workspace;
+    int part; /* which pass, which key sum */
+} attn_grad_job;
 
 /* Pure. A plan without a workspace has nothing to run. Errors: overflow. */
 attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g,

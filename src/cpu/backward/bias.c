@@ -6,7 +6,6 @@
  */
 #include "cpu/backward/bias.h"
 #include "core/half.h"
-#include "cpu/machine/host.h"
 #include <math.h>
 #include <string.h>
 
@@ -136,24 +135,18 @@ void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
 
 /* ---- elements that heads, keys and sequences share ------------------------------------------- */
 
-typedef struct job {
-    const attn_grad_plan *plan;
-    const attn_gradients *g;
-    double *partial;
-    int sum;
-} job;
-
 /* Over keys first .. last-1 of the sequences and heads of an element (b, h). */
-static double shared_sum(const job *j, int64_t b, int64_t h, int64_t first, int64_t last)
+static double shared_sum(const attn_grad_job *j, int64_t b, int64_t h, int64_t first, int64_t last)
 {
     const attn_problem *p = &j->g->p;
-    const attn_tensor *out = &j->plan->key_sum[j->sum].out;
+    const attn_tensor *out = &j->plan->key_sum[j->part].out;
     const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
+    double *partial = (double *)(void *)(j->workspace + j->plan->partial);
     double sum = 0;
     for (int64_t bb = all_b ? 0 : b; bb < (all_b ? p->batch : b + 1); bb++) {
         const attn_sequence seq = attn_problem_sequence(p, bb);
         for (int64_t hh = all_h ? 0 : h; hh < (all_h ? p->heads : h + 1); hh++) {
-            const double *from = partial_of(p, j->partial, j->sum, &seq, hh);
+            const double *from = partial_of(p, partial, j->part, &seq, hh);
             for (int64_t key = first; key < min64(last, seq.k_rows); key++) {
                 sum += from[key];
             }
@@ -163,27 +156,24 @@ static double shared_sum(const job *j, int64_t b, int64_t h, int64_t first, int6
 }
 
 /* index: (batch, head) of the shape. */
-static void shared_task(void *arg, int64_t index, int32_t thread)
+static void shared_task(const void *job, int64_t index, int32_t thread)
 {
-    const job *j = arg;
-    const attn_tensor *out = &j->plan->key_sum[j->sum].out;
+    const attn_grad_job *j = job;
+    const attn_tensor *out = &j->plan->key_sum[j->part].out;
     const int64_t b = index / out->shape[1], h = index % out->shape[1];
-    attn_host host;
     (void)thread;
-    attn_host_leave(&host);
     for (int64_t key = 0; key < out->shape[3]; key++) {
         double sum = shared_sum(j, b, h, key, out->shape[3] == 1 ? INT64_MAX : key + 1);
         attn_element_from_f64(attn_at(out, b, h, 0, key), out->dtype, sum);
     }
-    attn_host_return(&host);
 }
 
 void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace)
 {
-    job j = {.plan = plan, .g = g, .partial = (double *)(void *)(workspace + plan->partial)};
-    for (; j.sum < plan->key_sums; j.sum++) {
-        const attn_tensor *out = &plan->key_sum[j.sum].out;
-        executor->parallel_for(executor->user, out->shape[0] * out->shape[1], shared_task, &j);
+    attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
+    for (; job.part < plan->key_sums; job.part++) {
+        const attn_tensor *out = &plan->key_sum[job.part].out;
+        attn_tasks_run(executor, out->shape[0] * out->shape[1], shared_task, &job, NULL);
     }
 }

@@ -12,12 +12,6 @@
 
 enum { TASK_STRIPS = 16 };
 
-typedef struct job {
-    const attn_grad_plan *plan;
-    const attn_gradients *g;
-    char *workspace;
-} job;
-
 typedef struct row_place {
     int64_t b, i, h;
 } row_place;
@@ -33,7 +27,8 @@ static const void *row_of(const attn_tensor *t, row_place r)
     return attn_at(t, r.b, r.i, r.h, 0);
 }
 
-static void finish_rows(const job *j, row_place place, int64_t first, int64_t n, const char *dots)
+static void finish_rows(const attn_grad_job *j, row_place place, int64_t first, int64_t n,
+                        const char *dots)
 {
     const attn_problem *p = &j->g->p;
     const attn_ukernel *uk = j->plan->rows_uk;
@@ -50,17 +45,15 @@ static void finish_rows(const job *j, row_place place, int64_t first, int64_t n,
     }
 }
 
-static void rows_task(void *arg, int64_t index, int32_t thread)
+static void rows_task(const void *job, int64_t index, int32_t thread)
 {
-    const job *j = arg;
+    const attn_grad_job *j = job;
     const attn_problem *p = &j->g->p;
     const attn_tensor *t = &j->g->d_o;
     const attn_ukernel *uk = j->plan->rows_uk;
     char *scratch = j->workspace + j->plan->scratch + (uint64_t)thread * j->plan->map.total;
     char *o = scratch + j->plan->map.row_o, *d_o = scratch + j->plan->map.row_d_o,
          *dots = scratch + j->plan->map.lse;
-    attn_host host;
-    attn_host_leave(&host);
     for (int64_t strip = index * TASK_STRIPS; strip < (index + 1) * TASK_STRIPS; strip++) {
         const void *o_row[ATTN_MAX_STRIP] = {NULL}, *d_o_row[ATTN_MAX_STRIP] = {NULL};
         const int64_t at = strip * uk->strip, n = min64(j->plan->rows - at, uk->strip);
@@ -84,13 +77,12 @@ static void rows_task(void *arg, int64_t index, int32_t thread)
             finish_rows(j, first, at, n, dots);
         }
     }
-    attn_host_return(&host);
 }
 
 void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace)
 {
-    job j = {plan, g, workspace};
+    const attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
     const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_uk->strip;
-    executor->parallel_for(executor->user, (plan->rows + task_rows - 1) / task_rows, rows_task, &j);
+    attn_tasks_run(executor, (plan->rows + task_rows - 1) / task_rows, rows_task, &job, NULL);
 }

@@ -28,28 +28,11 @@
  * dqt makes the workspace grow with the number of rows: an item of all gradients has all rows of a
  * KV head.
  */
-#include "core/error.h"
+#include "core/arena.h"
 #include "core/overlap.h"
 #include "cpu/backward/bias.h"
 
 enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
-
-/* A running size in bytes that remembers overflows. */
-typedef struct size {
-    uint64_t bytes;
-    bool overflow;
-} size;
-
-/* The offset of a region of a b elements of `real` bytes, in whole cache lines. */
-static uint64_t take(size *s, int64_t a, int64_t b, int real)
-{
-    uint64_t n, at = s->bytes;
-    s->overflow |= __builtin_mul_overflow((uint64_t)a, (uint64_t)b, &n) ||
-                   __builtin_mul_overflow(n, (uint64_t)real, &n) ||
-                   __builtin_add_overflow(n, 63, &n) ||
-                   __builtin_add_overflow(s->bytes, n & ~(uint64_t)63, &s->bytes);
-    return at;
-}
 
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s)
 {
@@ -189,83 +172,81 @@ static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *p)
                     plan->uk->strip);
 }
 
-/* `count` times `bytes`. */
-static uint64_t take_each(size *s, int64_t count, uint64_t bytes)
-{
-    return take(s, count, (int64_t)bytes, 1);
-}
-
 /* P and dS: tiles, and the forms that products read; in tables without such forms, the tiles of all
  * strips. */
-static void map_tiles(attn_grad_plan *plan, size *s)
+static void map_tiles(attn_grad_plan *plan, attn_arena *arena)
 {
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
     const int64_t strips = uk->grad->row_block / uk->strip, left = attn_grad_left_bytes(uk);
     const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip * uk->real_size;
     const bool in_place = uk->grad->split == NULL;
-    m->s = take(s, in_place ? strips * left : tile, 1, 1);
-    m->dp = take(s, in_place ? strips * left : tile, 1, 1);
-    m->p = in_place ? m->s : take(s, strips, left, 1);
-    m->ds = in_place ? m->dp : take(s, strips, left, 1);
-    m->right = take(s, in_place ? 0 : left, 1, 1);
+    m->s = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
+    m->dp = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
+    m->p = in_place ? m->s : attn_arena_take(arena, strips, left, 1);
+    m->ds = in_place ? m->dp : attn_arena_take(arena, strips, left, 1);
+    m->right = attn_arena_take(arena, in_place ? 0 : left, 1, 1);
 }
 
-static void map_scratch(attn_grad_plan *plan, const attn_problem *p, size *total)
+static void map_scratch(attn_grad_plan *plan, const attn_problem *p, attn_arena *total)
 {
     attn_grad_map *m = &plan->map;
     const attn_ukernel *uk = plan->uk;
-    const int real = uk->real_size;
+    const uint64_t real = (uint64_t)uk->real_size;
     const int64_t rows = uk->grad->row_block, strips = rows / uk->strip,
                   panels = plan->keys / uk->key_block;
     const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad,
                   dv_pad = plan->dv_pad;
-    size s = {0};
-    m->k = take_each(&s, panels, uk->k_bytes(p->d));
-    m->kt = uk->rows_are_panels && p->d == d_pad ? m->k : take_each(&s, panels, uk->v_bytes(d_pad));
-    m->v = take_each(&s, panels, uk->k_bytes(p->dv));
-    m->dk = take(&s, plan->keys, d_pad, real);
-    m->dv = take(&s, plan->keys, dv_pad, real);
-    m->qt = take_each(&s, strips, uk->q_bytes(p->d));
-    m->dot = take_each(&s, strips, uk->q_bytes(p->dv));
-    m->q = take_each(&s, strips, uk->grad->x_bytes(d_pad));
-    m->d_o = take_each(&s, strips, uk->grad->x_bytes(dv_pad));
-    map_tiles(plan, &s);
-    m->products = take(&s, p->softcap > 0 ? tile : 0, 1, real);
-    m->keep = take(&s, p->dropout.on ? tile : 0, 1, real);
-    m->plain = take(&s, plan->pass[0].d_scores ? tile : 0, 1, real);
-    m->visible = take(&s, rows, uk->key_block, 1);
-    m->bias = take(&s, p->mask.data || p->bias.data ? tile : 0, 1, real);
-    m->lanes = take(&s, (int64_t)attn_score_lane_bytes(uk), 1, 1);
-    m->lse = take(&s, rows, 1, real);
-    m->delta = take(&s, rows, 1, real);
-    m->ones = take(&s, uk->strip, 1, real);
-    m->dqt = take(&s, most_dq_rows(plan, p), d_pad, real);
-    m->sums = take(&s, plan->shared_bias ? uk->key_block + 1 : 0, rows, (int)sizeof(double));
-    m->key_sums = take(&s, plan->key_sums * plan->keys, plan->chains, (int)sizeof(double));
-    m->row_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
-    m->row_d_o = take_each(&s, 1, plan->rows_uk->q_bytes(p->dv));
-    m->total = s.bytes;
-    total->overflow |= s.overflow;
+    attn_arena arena = {0};
+    m->k = attn_arena_take(&arena, panels, 1, uk->k_bytes(p->d));
+    m->kt = uk->rows_are_panels && p->d == d_pad
+                ? m->k
+                : attn_arena_take(&arena, panels, 1, uk->v_bytes(d_pad));
+    m->v = attn_arena_take(&arena, panels, 1, uk->k_bytes(p->dv));
+    m->dk = attn_arena_take(&arena, plan->keys, d_pad, real);
+    m->dv = attn_arena_take(&arena, plan->keys, dv_pad, real);
+    m->qt = attn_arena_take(&arena, strips, 1, uk->q_bytes(p->d));
+    m->dot = attn_arena_take(&arena, strips, 1, uk->q_bytes(p->dv));
+    m->q = attn_arena_take(&arena, strips, 1, uk->grad->x_bytes(d_pad));
+    m->d_o = attn_arena_take(&arena, strips, 1, uk->grad->x_bytes(dv_pad));
+    map_tiles(plan, &arena);
+    m->products = attn_arena_take(&arena, p->softcap > 0 ? tile : 0, 1, real);
+    m->keep = attn_arena_take(&arena, p->dropout.on ? tile : 0, 1, real);
+    m->plain = attn_arena_take(&arena, plan->pass[0].d_scores ? tile : 0, 1, real);
+    m->visible = attn_arena_take(&arena, rows, uk->key_block, 1);
+    m->bias = attn_arena_take(&arena, p->mask.data || p->bias.data ? tile : 0, 1, real);
+    m->lanes = attn_arena_take(&arena, (int64_t)attn_score_lane_bytes(uk), 1, 1);
+    m->lse = attn_arena_take(&arena, rows, 1, real);
+    m->delta = attn_arena_take(&arena, rows, 1, real);
+    m->ones = attn_arena_take(&arena, uk->strip, 1, real);
+    m->dqt = attn_arena_take(&arena, most_dq_rows(plan, p), d_pad, real);
+    m->sums =
+        attn_arena_take(&arena, plan->shared_bias ? uk->key_block + 1 : 0, rows, sizeof(double));
+    m->key_sums =
+        attn_arena_take(&arena, plan->key_sums * plan->keys, plan->chains, sizeof(double));
+    m->row_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(p->dv));
+    m->row_d_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(p->dv));
+    m->total = arena.bytes;
+    total->overflow |= arena.overflow;
 }
 
 static void map_workspace(attn_grad_plan *plan, const attn_problem *p, const attn_machine *machine,
-                          size *s)
+                          attn_arena *arena)
 {
+    const uint64_t real = (uint64_t)plan->uk->real_size;
     for (int i = 0; i < plan->passes; i++) {
-        plan->pass[i].table =
-            take(s, p->varlen ? attn_problem_sequences(p) + 1 : 0, 1, (int)sizeof(int64_t));
+        plan->pass[i].table = attn_arena_take(arena, p->varlen ? attn_problem_sequences(p) + 1 : 0,
+                                              1, sizeof(int64_t));
     }
-    plan->lse = take(s, plan->rows, 1, plan->uk->real_size);
-    plan->delta = take(s, plan->rows, 1, plan->uk->real_size);
-    plan->partial =
-        take(s, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1], (int)sizeof(double));
-    plan->fold.sums = take(s, attn_fold_owners(&plan->fold) * plan->fold.chunks, plan->fold.span,
-                           (int)sizeof(double));
-    map_scratch(plan, p, s);
+    plan->lse = attn_arena_take(arena, plan->rows, 1, real);
+    plan->delta = attn_arena_take(arena, plan->rows, 1, real);
+    plan->partial = attn_arena_take(arena, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1],
+                                    sizeof(double));
+    plan->fold.sums = attn_arena_take(arena, attn_fold_owners(&plan->fold) * plan->fold.chunks,
+                                      plan->fold.span, sizeof(double));
+    map_scratch(plan, p, arena);
     /* the executor may use any of the machine's thread numbers */
-    plan->scratch = take(s, (int64_t)plan->map.total, machine->threads, 1);
-    s->overflow |= __builtin_add_overflow(s->bytes, 63, &plan->workspace_bytes);
+    plan->scratch = attn_arena_take(arena, (int64_t)plan->map.total, machine->threads, 1);
 }
 
 /* Tables with products of their own take dO in the type of Q only. */
@@ -319,8 +300,7 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     plan->scores = attn_plan_scores(p, plan->uk);
     plan_scores(plan, g);
     plan_passes(plan, g, machine);
-    size s = {0};
-    map_workspace(plan, p, machine, &s);
-    return s.overflow ? attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits")
-                      : ATTN_OK;
+    attn_arena arena = {0};
+    map_workspace(plan, p, machine, &arena);
+    return attn_arena_room(&arena, &plan->workspace_bytes);
 }

@@ -16,15 +16,8 @@
  */
 #include "core/half.h"
 #include "cpu/backward/tile.h"
-#include "cpu/machine/host.h"
 #include <math.h>
 #include <string.h>
-
-typedef struct job {
-    const attn_grad_plan *plan;
-    const attn_gradients *g;
-    char *workspace;
-} job;
 
 /* An item: its element (b, h) of the shape, its queries, and the run that computes tiles. */
 typedef struct item {
@@ -204,7 +197,7 @@ static void run_item(item *x)
 }
 
 /* Row blocks of one (batch, head) of the shape. */
-static int64_t blocks_of(const job *j)
+static int64_t blocks_of(const attn_grad_job *j)
 {
     const int64_t rows = j->plan->uk->grad->row_block;
     return (j->g->d_bias.shape[2] + rows - 1) / rows;
@@ -216,27 +209,22 @@ typedef struct place {
 } place;
 
 /* Its sums to their places, or into those of a fold. */
-static void run_block(const job *j, int32_t thread, place at, double *folded)
+static void run_block(const attn_grad_job *j, int32_t thread, place at, double *folded)
 {
     const attn_tensor *out = &j->g->d_bias;
     const int64_t rows = j->plan->uk->grad->row_block;
     item x = {.b = at.b, .h = at.h, .per_key = out->shape[3] != 1, .folded = folded};
     x.queries.lo = at.block * rows;
     x.queries.hi = min64(x.queries.lo + rows, out->shape[2]);
-    attn_host host;
-    attn_host_leave(&host);
     attn_grad_run_init(&x.run, j->plan, j->g, j->workspace, thread);
     x.run.natural = true, x.run.factor = 1;
-    x.run.uk->begin();
     run_item(&x);
-    x.run.uk->end();
-    attn_host_return(&host);
 }
 
 /* index: (batch, head, block) of the shape. */
-static void sum_task(void *arg, int64_t index, int32_t thread)
+static void sum_task(const void *job, int64_t index, int32_t thread)
 {
-    const job *j = arg;
+    const attn_grad_job *j = job;
     const int64_t heads = j->g->d_bias.shape[1], blocks = blocks_of(j);
     run_block(j, thread, (place){index / blocks / heads, index / blocks % heads, index % blocks},
               NULL);
@@ -245,9 +233,9 @@ static void sum_task(void *arg, int64_t index, int32_t thread)
 /* ---- elements that share memory -------------------------------------------------------------- */
 
 /* index: (owner, chunk). The chunk's rows of all the owner's (batch, head), block by block. */
-static void fold_task(void *arg, int64_t index, int32_t thread)
+static void fold_task(const void *job, int64_t index, int32_t thread)
 {
-    const job *j = arg;
+    const attn_grad_job *j = job;
     const attn_fold *f = &j->plan->fold;
     const int64_t chunk = index % f->chunks, owner = index / f->chunks, blocks = blocks_of(j);
     const attn_fold_part part = attn_fold_owner(f, &j->g->d_bias, owner);
@@ -263,27 +251,24 @@ static void fold_task(void *arg, int64_t index, int32_t thread)
     }
 }
 
-static void fold_store_task(void *arg, int64_t owner, int32_t thread)
+static void fold_store_task(const void *job, int64_t owner, int32_t thread)
 {
-    const job *j = arg;
-    attn_host host;
+    const attn_grad_job *j = job;
     (void)thread;
-    attn_host_leave(&host);
     attn_fold_store(&j->plan->fold, &j->g->d_bias, j->workspace, owner);
-    attn_host_return(&host);
 }
 
 void attn_grad_shared_bias(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace)
 {
-    job j = {.plan = plan, .g = g, .workspace = workspace};
+    const attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
     const attn_fold *f = &plan->fold;
     if (f->chunks > 0) {
         const int64_t owners = attn_fold_owners(f);
-        executor->parallel_for(executor->user, owners * f->chunks, fold_task, &j);
-        executor->parallel_for(executor->user, owners, fold_store_task, &j);
+        attn_tasks_run(executor, owners * f->chunks, fold_task, &job, plan->uk);
+        attn_tasks_run(executor, owners, fold_store_task, &job, NULL);
     } else if (plan->shared_bias) {
         const int64_t owners = g->d_bias.shape[0] * g->d_bias.shape[1];
-        executor->parallel_for(executor->user, owners * blocks_of(&j), sum_task, &j);
+        attn_tasks_run(executor, owners * blocks_of(&job), sum_task, &job, plan->uk);
     }
 }

@@ -3,19 +3,12 @@
  */
 #include "core/half.h"
 #include "cpu/backward/backward.h"
-#include "cpu/machine/host.h"
 #include "cpu/real.h"
 #include <math.h>
 
-typedef struct job {
-    const attn_grad_plan *plan;
-    const attn_gradients *g;
-    char *workspace;
-} job;
-
 /* -sum exp(sink - LSE) delta over the rows of one sequence and head. Rows not in use have O = 0,
  * whatever dO holds. */
-static double sink_sum(const job *j, int64_t b, int64_t h)
+static double sink_sum(const attn_grad_job *j, int64_t b, int64_t h)
 {
     const attn_problem *p = &j->g->p;
     const attn_sequence seq = attn_problem_sequence(p, b);
@@ -38,31 +31,27 @@ static double sink_sum(const job *j, int64_t b, int64_t h)
 }
 
 /* index: (batch, head) of the shape. */
-static void sink_task(void *arg, int64_t index, int32_t thread)
+static void sink_task(const void *job, int64_t index, int32_t thread)
 {
-    const job *j = arg;
+    const attn_grad_job *j = job;
     const attn_tensor *out = &j->g->d_sinks;
     const int64_t b = index / out->shape[1], h = index % out->shape[1];
     const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
     double sum = 0;
-    attn_host host;
     (void)thread;
-    attn_host_leave(&host);
     for (int64_t bb = all_b ? 0 : b; bb < (all_b ? j->g->p.batch : b + 1); bb++) {
         for (int64_t hh = all_h ? 0 : h; hh < (all_h ? j->g->p.heads : h + 1); hh++) {
             sum += sink_sum(j, bb, hh);
         }
     }
     attn_element_from_f64(attn_at(out, b, h, 0, 0), out->dtype, sum);
-    attn_host_return(&host);
 }
 
 void attn_grad_sinks(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace)
 {
-    job j = {.plan = plan, .g = g, .workspace = workspace};
+    const attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
     if (g->d_sinks.data) {
-        executor->parallel_for(executor->user, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task,
-                               &j);
+        attn_tasks_run(executor, g->d_sinks.shape[0] * g->d_sinks.shape[1], sink_task, &job, NULL);
     }
 }

@@ -22,6 +22,7 @@
  */
 #include "cpu/forward/strip.h"
 #include "cpu/machine/host.h"
+#include "cpu/machine/tasks.h"
 #include "cpu/prefetch.h"
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
@@ -238,7 +239,7 @@ typedef struct job {
     char *scratch;
 } job;
 
-static void task(void *arg, int64_t index, int32_t thread)
+static void task(const void *arg, int64_t index, int32_t thread)
 {
     const job *j = arg;
     const attn_scratch_map *map = &j->plan->scratch;
@@ -268,12 +269,7 @@ static void task(void *arg, int64_t index, int32_t thread)
     attn_score_lanes(&r.scores, base + map->lanes);
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
-    attn_host host;
-    attn_host_leave(&host);
-    uk->begin();
     run_item(&r);
-    uk->end();
-    attn_host_return(&host);
 }
 
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
@@ -290,5 +286,5 @@ void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
         first_item[plan->schedule.sequences] = items;
         j.schedule.first_item = first_item;
     }
-    executor->parallel_for(executor->user, plan->schedule.items, task, &j);
+    attn_tasks_run(executor, plan->schedule.items, task, &j, plan->uk);
 }

@@ -13,15 +13,10 @@
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
  */
-#include "core/error.h"
+#include "core/arena.h"
 #include "core/mask.h"
 #include "cpu/forward/forward.h"
 #include "cpu/real.h"
-
-static uint64_t align64(uint64_t n)
-{
-    return (n + 63) & ~(uint64_t)63;
-}
 
 static int64_t longest_sequence(const attn_problem *p)
 {
@@ -65,32 +60,35 @@ const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p)
     return p->q.dtype == ATTN_BF16 ? isa->bf16 : isa->f16;
 }
 
+/* Cannot overflow: head dims end at 2^40. */
 static void map_strip(attn_cpu_plan *plan, const attn_problem *p)
 {
     attn_scratch_map *m = &plan->scratch;
-    const uint64_t lanes = (uint64_t)plan->uk->strip * (uint64_t)plan->uk->real_size;
-    m->strip_ot = align64(plan->uk->q_bytes(p->d));
-    m->strip_state = m->strip_ot + align64((uint64_t)plan->dv_pad * lanes);
-    m->strip_bytes = m->strip_state + align64(4 * lanes);
+    const attn_ukernel *uk = plan->uk;
+    attn_arena arena = {0};
+    (void)attn_arena_take(&arena, 1, 1, uk->q_bytes(p->d));
+    m->strip_ot = attn_arena_take(&arena, plan->dv_pad, uk->strip, (uint64_t)uk->real_size);
+    m->strip_state = attn_arena_take(&arena, 4, uk->strip, (uint64_t)uk->real_size);
+    m->strip_bytes = arena.bytes;
 }
 
-static void map_scratch(attn_cpu_plan *plan, const attn_problem *p)
+static void map_scratch(attn_cpu_plan *plan, const attn_problem *p, attn_arena *total)
 {
     attn_scratch_map *m = &plan->scratch;
     const attn_ukernel *uk = plan->uk;
-    uint64_t real = (uint64_t)uk->real_size, strip = (uint64_t)uk->strip;
-    uint64_t tile = align64((uint64_t)uk->key_tile * strip * real);
-    uint64_t p_bytes = align64(uk->p_bytes());
-    bool tensors = p->mask.data || p->bias.data;
-    m->k = 0;
-    m->v = m->k + align64(uk->k_bytes(p->d));
-    m->s = m->v + align64(uk->v_bytes(plan->dv_pad));
-    m->p = p_bytes ? m->s + 2 * tile : m->s;
-    m->bias = m->p + (p_bytes ? p_bytes : tile);
-    m->visible = m->bias + (tensors ? tile : 0);
-    m->lanes = m->visible + align64((uint64_t)uk->key_block * strip);
-    m->strips = m->lanes + align64(attn_score_lane_bytes(uk));
-    m->total = m->strips + (uint64_t)plan->strips * m->strip_bytes;
+    const uint64_t row = (uint64_t)uk->strip * (uint64_t)uk->real_size, p_bytes = uk->p_bytes();
+    const bool tensors = p->mask.data || p->bias.data;
+    attn_arena arena = {0};
+    m->k = attn_arena_take(&arena, 1, 1, uk->k_bytes(p->d));
+    m->v = attn_arena_take(&arena, 1, 1, uk->v_bytes(plan->dv_pad));
+    m->s = attn_arena_take(&arena, p_bytes ? 2 : 1, uk->key_tile, row);
+    m->p = p_bytes ? attn_arena_take(&arena, 1, 1, p_bytes) : m->s;
+    m->bias = attn_arena_take(&arena, tensors ? uk->key_tile : 0, 1, row);
+    m->visible = attn_arena_take(&arena, uk->key_block, uk->strip, 1);
+    m->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(uk));
+    m->strips = attn_arena_take(&arena, plan->strips, 1, m->strip_bytes);
+    m->total = arena.bytes;
+    total->overflow |= arena.overflow;
 }
 
 /* Outputs without elements need no rows, however many there are. */
@@ -115,7 +113,6 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *p)
     if (!p->varlen) {
         s->items *= s->sequences;
     }
-    plan->table_bytes = p->varlen ? align64((uint64_t)(s->sequences + 1) * sizeof(int64_t)) : 0;
 }
 
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
@@ -141,15 +138,13 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
     plan->threads =
         plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
     plan->threads = plan->threads < 1 ? 1 : plan->threads;
-    map_scratch(plan, p);
+    attn_arena workspace = {0};
+    map_scratch(plan, p, &workspace);
+    (void)attn_arena_take(&workspace, p->varlen ? plan->schedule.sequences + 1 : 0, 1,
+                          sizeof(int64_t));
     /* the executor may use any of the machine's thread numbers */
-    if (__builtin_mul_overflow(plan->scratch.total, (uint64_t)machine->threads,
-                               &plan->workspace_bytes) ||
-        __builtin_add_overflow(plan->workspace_bytes, plan->table_bytes + 63,
-                               &plan->workspace_bytes)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
-    }
-    return ATTN_OK;
+    plan->table_bytes = attn_arena_take(&workspace, machine->threads, 1, plan->scratch.total);
+    return attn_arena_room(&workspace, &plan->workspace_bytes);
 }
 
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p)
