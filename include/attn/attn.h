@@ -549,6 +549,31 @@ typedef struct attn_merge_args {
 
 ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
 
+/*
+ * Gradients of a loss through attn_merge, given d_o = dL/dO and d_lse = dL/dLSE of the merged
+ * result. With w_p = exp(lse_p - LSE):
+ *
+ *   d_o_p = w_p dO              d_lse_p = w_p (dO.(o_p - O) + dLSE)
+ *
+ * O and LSE are computed again from the parts, which must hold what they held: after a merge in
+ * place one does not. A part with lse = -inf gets 0, whatever its o. attn_backward of a part, with
+ * the part's own o and lse, takes d_o_p and d_lse_p from here. Its gradients are those of
+ * attn_backward of the part with the merged o, lse and d_o, which needs no parts: this call is for
+ * parts that are used otherwise, too.
+ */
+typedef struct attn_merge_backward_args {
+    uint64_t struct_size;
+    const attn_merge_args *forward; /* the parts; o and lse of *forward are not looked at */
+    attn_tensor d_o;                /* (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
+    attn_tensor d_lse;              /* optional, (B, Nq, Hq, 1), f32 or f64 */
+    /* outputs, [parts] each, in the shapes of part_o and part_lse, of their sets of types; NULL, or
+     * an absent tensor in an array: not wanted */
+    const attn_tensor *part_d_o, *part_d_lse;
+} attn_merge_backward_args;
+
+ATTN_API attn_status attn_merge_backward(attn_context *context,
+                                         const attn_merge_backward_args *args);
+
 /* ---- Information ----------------------------------------------------------------------------- */
 
 /* MAJOR * 10000 + MINOR * 100 + PATCH of the library in use (which may differ from the

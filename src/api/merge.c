@@ -17,35 +17,48 @@ static bool same_rows(const attn_tensor *a, const attn_tensor *b)
     return a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1] && a->shape[2] == b->shape[2];
 }
 
-static attn_status check(const attn_merge_args *a)
+/* The parts of a result whose o is `like`. */
+static attn_status check_parts(const attn_merge_args *a, const attn_tensor *like)
 {
-    attn_status status = attn_check_tensor("o", &a->o, ATTN_FLOAT_TYPES, true);
-    if (status == ATTN_OK && attn_tensor_present(&a->lse)) {
-        status = attn_check_tensor("lse", &a->lse, ATTN_WIDE_TYPES, true);
-        if (status == ATTN_OK && (!same_rows(&a->lse, &a->o) || a->lse.shape[3] != 1)) {
-            status = attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                               "lse must have the rows of o and a last axis of 1");
-        }
+    if (a->parts < 1 || !a->part_o || !a->part_lse) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "parts = %lld needs part_o and part_lse of at least one part",
+                         (long long)a->parts);
     }
-    if (status == ATTN_OK && (a->parts < 1 || !a->part_o || !a->part_lse)) {
-        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                           "parts = %lld needs part_o and part_lse of at least one part",
-                           (long long)a->parts);
-    }
-    for (int64_t i = 0; status == ATTN_OK && i < a->parts; i++) {
+    for (int64_t i = 0; i < a->parts; i++) {
         const attn_tensor *o = &a->part_o[i], *lse = &a->part_lse[i];
-        status = attn_check_tensor("part_o", o, ATTN_FLOAT_TYPES, false);
-        if (status == ATTN_OK) {
-            status = attn_check_tensor("part_lse", lse, ATTN_WIDE_TYPES, false);
+        TRY(attn_check_tensor("part_o", o, ATTN_FLOAT_TYPES, false));
+        TRY(attn_check_tensor("part_lse", lse, ATTN_WIDE_TYPES, false));
+        if (!same_rows(o, like) || o->shape[3] != like->shape[3]) {
+            return bad_part("part_o", i, "must have the shape of o");
         }
-        if (status == ATTN_OK && (!same_rows(o, &a->o) || o->shape[3] != a->o.shape[3])) {
-            status = bad_part("part_o", i, "must have the shape of o");
-        }
-        if (status == ATTN_OK && (!same_rows(lse, &a->o) || lse->shape[3] != 1)) {
-            status = bad_part("part_lse", i, "must have the rows of o and a last axis of 1");
+        if (!same_rows(lse, like) || lse->shape[3] != 1) {
+            return bad_part("part_lse", i, "must have the rows of o and a last axis of 1");
         }
     }
-    return status;
+    return ATTN_OK;
+}
+
+/* An optional LSE, or its gradient, of a result whose o is `like`. */
+static attn_status check_lse(const char *name, const attn_tensor *lse, bool output,
+                             const attn_tensor *like)
+{
+    if (!attn_tensor_present(lse)) {
+        return ATTN_OK;
+    }
+    TRY(attn_check_tensor(name, lse, ATTN_WIDE_TYPES, output));
+    return same_rows(lse, like) && lse->shape[3] == 1
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                           "%s must have the rows of o and a last axis of 1", name);
+}
+
+static attn_status check_rows(const attn_tensor *o)
+{
+    int64_t rows;
+    return __builtin_mul_overflow(o->shape[0], o->shape[1], &rows)
+               ? attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits")
+               : ATTN_OK;
 }
 
 /* An output may be a part's view itself, but not overlap it otherwise, nor any other tensor. */
@@ -80,20 +93,90 @@ static attn_status check_overlaps(const attn_merge_args *a)
 attn_status attn_merge(attn_context *context, const attn_merge_args *args)
 {
     attn_merge_args a;
-    int64_t rows;
     TRY(attn_copy_args(&a, sizeof a, args, "attn_merge_args"));
     TRY(attn_context_get(context, &context));
     if (context->backend->merge == NULL) {
         return attn_context_lacks(context, "attn_merge");
     }
-    TRY(check(&a));
+    TRY(attn_check_tensor("o", &a.o, ATTN_FLOAT_TYPES, true));
+    TRY(check_lse("lse", &a.lse, true, &a.o));
+    TRY(check_parts(&a, &a.o));
     if (a.o.shape[2] == 0 || (a.o.shape[3] == 0 && !a.lse.data)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
     TRY(check_overlaps(&a));
-    if (__builtin_mul_overflow(a.o.shape[0], a.o.shape[1], &rows)) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "o.shape[0] times o.shape[1] does not fit in 64 bits");
-    }
+    TRY(check_rows(&a.o));
     context->backend->merge(context->device, &a);
+    return ATTN_OK;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* An output of part i, which is optional, beside what it must not overlap. */
+static attn_status check_gradient(const attn_merge_backward_args *a, const char *name, int64_t i,
+                                  const attn_tensor *t, const attn_tensor *like, int types)
+{
+    const attn_tensor *const others[] = {&a->d_o, &a->d_lse, &a->forward->part_o[i],
+                                         &a->forward->part_lse[i]};
+    if (!attn_tensor_present(t)) {
+        return ATTN_OK;
+    }
+    TRY(attn_check_tensor(name, t, types, true));
+    if (!same_rows(t, like) || t->shape[3] != like->shape[3]) {
+        return bad_part(name, i, "must have the shape of the part");
+    }
+    for (int n = 0; n < 4; n++) {
+        if (meets(t, others[n], false)) {
+            return bad_part(name, i, "overlaps d_o, d_lse or the part");
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_gradients(const attn_merge_backward_args *a)
+{
+    const attn_merge_args *f = a->forward;
+    const attn_tensor *last = NULL; /* the output before */
+    for (int64_t i = 0; i < f->parts; i++) {
+        const attn_tensor *d_o = a->part_d_o ? &a->part_d_o[i] : NULL,
+                          *d_lse = a->part_d_lse ? &a->part_d_lse[i] : NULL;
+        if (d_o) {
+            TRY(check_gradient(a, "part_d_o", i, d_o, &f->part_o[i], ATTN_FLOAT_TYPES));
+        }
+        if (d_lse) {
+            TRY(check_gradient(a, "part_d_lse", i, d_lse, &f->part_lse[i], ATTN_WIDE_TYPES));
+        }
+        if ((d_o && last && meets(d_o, last, false)) ||
+            (d_o && d_lse && meets(d_o, d_lse, false))) {
+            return bad_part("part_d_o", i, "overlaps another gradient");
+        }
+        last = d_o ? d_o : last;
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_merge_backward(attn_context *context, const attn_merge_backward_args *args)
+{
+    attn_merge_backward_args a;
+    attn_merge_args forward;
+    TRY(attn_copy_args(&a, sizeof a, args, "attn_merge_backward_args"));
+    if (a.forward == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "attn_merge_backward_args.forward is NULL");
+    }
+    TRY(attn_copy_args(&forward, sizeof forward, a.forward, "attn_merge_args"));
+    a.forward = &forward;
+    TRY(attn_context_get(context, &context));
+    if (context->backend->merge_backward == NULL) {
+        return attn_context_lacks(context, "attn_merge_backward");
+    }
+    TRY(attn_check_tensor("d_o", &a.d_o, ATTN_FLOAT_TYPES, false));
+    TRY(check_lse("d_lse", &a.d_lse, false, &a.d_o));
+    TRY(check_parts(&forward, &a.d_o));
+    TRY(check_gradients(&a));
+    if (a.d_o.shape[2] == 0 || (a.d_o.shape[3] == 0 && !a.part_d_lse)) {
+        return ATTN_OK; /* nothing to write, however many rows */
+    }
+    TRY(check_rows(&a.d_o));
+    context->backend->merge_backward(context->device, &a);
     return ATTN_OK;
 }

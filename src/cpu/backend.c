@@ -172,5 +172,6 @@ const attn_backend attn_cpu_backend = {
     .forward = {forward_plan, forward_workspace, forward_run},
     .backward = {backward_plan, backward_workspace, backward_run},
     .merge = attn_cpu_merge,
+    .merge_backward = attn_cpu_merge_backward,
     .dropout_mask = attn_cpu_dropout_mask,
 };

@@ -1,27 +1,27 @@
 /*
  * merge_parts.c: results over disjoint key ranges combined, in double precision.
  */
+#include "cpu/merge_parts.h"
 #include "core/half.h"
 #include "cpu/backend.h"
 #include "cpu/machine/tasks.h"
 #include <math.h>
 
-static double part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h)
+double attn_part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h)
 {
     const attn_tensor *t = &a->part_lse[part];
     return attn_element_to_f64(attn_at(t, b, i, h, 0), t->dtype);
 }
 
-/* lse = ln sum exp(lse_p); NaN if any part's is. */
-static double merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
+double attn_merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
 {
     double top = -INFINITY, sum = 0;
     for (int64_t part = 0; part < a->parts; part++) {
-        double x = part_lse(a, part, b, i, h);
+        double x = attn_part_lse(a, part, b, i, h);
         top = x > top || x != x ? x : top;
     }
     for (int64_t part = 0; part < a->parts && top > -INFINITY; part++) {
-        sum += exp(part_lse(a, part, b, i, h) - top);
+        sum += exp(attn_part_lse(a, part, b, i, h) - top);
     }
     return top + log(sum);
 }
@@ -34,7 +34,7 @@ static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64
     double sum[CHUNK] = {0};
     for (int64_t part = 0; part < a->parts; part++) {
         const attn_tensor *o = &a->part_o[part];
-        double x = part_lse(a, part, b, i, h), weight = exp(x - lse);
+        double x = attn_part_lse(a, part, b, i, h), weight = exp(x - lse);
         for (int64_t c = 0; c < n && x != -INFINITY; c++) {
             sum[c] += weight * attn_element_to_f64(attn_at(o, b, i, h, c0 + c), o->dtype);
         }
@@ -46,7 +46,7 @@ static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64
 
 static void merge_row(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
 {
-    double lse = merged_lse(a, b, i, h);
+    double lse = attn_merged_lse(a, b, i, h);
     for (int64_t c = 0, dv = a->o.shape[3]; c < dv; c += CHUNK) {
         merge_columns(a, lse, b, i, h, c, dv - c < CHUNK ? dv - c : CHUNK);
     }

@@ -1,0 +1,279 @@
+/*
+ * test_merge_backward.c: gradients through attn_merge: central differences of the library's own
+ * merge in f64; empty parts; types; a split training step against one over all keys; wrong
+ * arguments.
+ */
+#include "grad_trial.h"
+#include "oracle.h"
+#include "tables.h"
+
+enum { B = 2, NQ = 3, HEADS = 2, DV = 5, PARTS = 3, ROWS = B * NQ * HEADS, SIZE = ROWS * DV };
+
+/* Parts, a merged result with its gradients, and the gradients of the parts, all of one type. */
+typedef struct fixture {
+    double o[PARTS][SIZE], lse[PARTS][ROWS], merged_o[SIZE], merged_lse[ROWS];
+    double d_o[SIZE], d_lse[ROWS], part_d_o[PARTS][SIZE], part_d_lse[PARTS][ROWS];
+    attn_tensor t_o[PARTS], t_lse[PARTS], t_d_o[PARTS], t_d_lse[PARTS];
+    attn_merge_args merge;
+    attn_merge_backward_args args;
+} fixture;
+
+static attn_tensor tensor_of(const void *data, int64_t last)
+{
+    return attn_tensor_bshd(data, ATTN_F64, B, NQ, HEADS, last);
+}
+
+static void fill(double *values, int64_t count, int tensor)
+{
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = inputs_normal(inputs_bits(5, tensor, i));
+    }
+}
+
+static void setup(fixture *f)
+{
+    memset(f, 0xFF, sizeof *f);
+    for (int p = 0; p < PARTS; p++) {
+        fill(f->o[p], SIZE, p);
+        fill(f->lse[p], ROWS, 10 + p);
+        f->t_o[p] = tensor_of(f->o[p], DV), f->t_lse[p] = tensor_of(f->lse[p], 1);
+        f->t_d_o[p] = tensor_of(f->part_d_o[p], DV);
+        f->t_d_lse[p] = tensor_of(f->part_d_lse[p], 1);
+    }
+    fill(f->d_o, SIZE, 20);
+    fill(f->d_lse, ROWS, 21);
+    f->merge = (attn_merge_args){.struct_size = sizeof f->merge,
+                                 .parts = PARTS,
+                                 .part_o = f->t_o,
+                                 .part_lse = f->t_lse,
+                                 .o = tensor_of(f->merged_o, DV),
+                                 .lse = tensor_of(f->merged_lse, 1)};
+    f->args = (attn_merge_backward_args){.struct_size = sizeof f->args,
+                                         .forward = &f->merge,
+                                         .d_o = tensor_of(f->d_o, DV),
+                                         .d_lse = tensor_of(f->d_lse, 1),
+                                         .part_d_o = f->t_d_o,
+                                         .part_d_lse = f->t_d_lse};
+}
+
+/* ---- differences ----------------------------------------------------------------------------- */
+
+/* sum dO O + sum dLSE LSE */
+static double loss(fixture *f)
+{
+    double sum = 0;
+    assert_int_equal(attn_merge(NULL, &f->merge), ATTN_OK);
+    for (int i = 0; i < SIZE; i++) {
+        sum += f->d_o[i] * f->merged_o[i];
+    }
+    for (int i = 0; i < ROWS && f->args.d_lse.data; i++) {
+        sum += f->d_lse[i] * f->merged_lse[i];
+    }
+    return sum;
+}
+
+static void compare(fixture *f, double *x, double got)
+{
+    static const double steps[] = {-2, -1, 1, 2}, weights[] = {1, -8, 8, -1};
+    const double h = 1e-3, before = *x;
+    double sum = 0;
+    for (int n = 0; n < 4; n++) {
+        *x = before + steps[n] * h;
+        sum += weights[n] * loss(f);
+    }
+    *x = before;
+    assert_near(got, sum / (12 * h), 1e-9);
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    for (int with_lse = 0; with_lse < 2; with_lse++) {
+        fixture f;
+        setup(&f);
+        f.args.d_lse.data = with_lse ? f.d_lse : NULL;
+        assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+        for (int p = 0; p < PARTS; p++) {
+            for (int i = 0; i < SIZE; i++) {
+                compare(&f, &f.o[p][i], f.part_d_o[p][i]);
+            }
+            for (int i = 0; i < ROWS; i++) {
+                compare(&f, &f.lse[p][i], f.part_d_lse[p][i]);
+            }
+        }
+    }
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+/* A part without a key gets 0 and changes nothing, whatever its o; so do all where all are. A NaN
+ * stays in its row. */
+static void test_empty_parts(void **state)
+{
+    fixture f, two;
+    (void)state;
+    setup(&f);
+    setup(&two);
+    for (int i = 0; i < ROWS; i++) {
+        f.lse[1][i] = two.lse[1][i] = -(double)INFINITY;
+    }
+    f.lse[0][4] = f.lse[2][4] = -(double)INFINITY; /* row 4 has no part */
+    fill(f.o[1], SIZE, 33);
+    f.o[1][2] = (double)NAN, f.o[0][4 * DV] = (double)INFINITY;
+    f.d_o[7 * DV] = (double)NAN;
+    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+    assert_int_equal(attn_merge_backward(NULL, &two.args), ATTN_OK);
+    for (int i = 0; i < SIZE; i++) {
+        const int row = i / DV;
+        assert_true(f.part_d_o[1][i] == 0 && f.part_d_lse[1][row] == 0);
+        if (row == 4) {
+            assert_true(f.part_d_o[0][i] == 0 && f.part_d_lse[2][row] == 0);
+        } else if (row != 7) {
+            assert_true(f.part_d_o[0][i] == two.part_d_o[0][i]);
+            assert_true(f.part_d_lse[2][row] == two.part_d_lse[2][row]);
+        } else {
+            assert_true(isnan(f.part_d_lse[0][row]) && isnan(f.part_d_o[0][i]) == (i % DV == 0));
+        }
+    }
+}
+
+/* f16 and strided outputs; single outputs only. */
+static void test_types_and_absence(void **state)
+{
+    fixture f, all;
+    uint16_t half[SIZE * 2];
+    (void)state;
+    setup(&f);
+    setup(&all);
+    memset(half, 0xFF, sizeof half);
+    f.t_d_o[1] = attn_tensor_bshd(half, ATTN_F16, B, NQ, HEADS, DV);
+    for (int a = 0; a < 4; a++) {
+        f.t_d_o[1].stride[a] *= 2;
+    }
+    f.t_d_o[0].data = f.t_d_o[2].data = f.t_d_lse[0].data = NULL;
+    assert_int_equal(attn_merge_backward(NULL, &all.args), ATTN_OK);
+    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+    for (int i = 0; i < SIZE; i++) {
+        const double want = all.part_d_o[1][i];
+        assert_near(oracle_element(&f.t_d_o[1], i / DV / HEADS / NQ, i / DV / HEADS % NQ,
+                                   i / DV % HEADS, i % DV),
+                    want, fabs(want) * 0x1p-11 + 0x1p-24);
+        assert_int_equal(half[2 * i + 1], 0xFFFF);
+        assert_true(isnan(f.part_d_o[0][i]) && isnan(f.part_d_lse[0][i / DV]));
+        assert_true(f.part_d_lse[2][i / DV] == all.part_d_lse[2][i / DV]);
+    }
+    f.args.part_d_lse = NULL;
+    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+}
+
+/* ---- a training step over parts of the keys -------------------------------------------------- */
+
+/* The line's keys in two parts, each with forward and backward passes of its own; against one call
+ * over all keys. */
+static void split_step(const char *line, double error)
+{
+    trial whole = trial_open("hq=4 hkv=2 nq=40 nk=150 d=16 d_lse=1 pass=backward %s", line);
+    trial half[2] = {
+        trial_open("hq=4 hkv=2 nq=40 nk=64 d=16 d_lse=1 pass=backward %s", line),
+        trial_open("hq=4 hkv=2 nq=40 nk=86 d=16 d_lse=1 pass=backward %s", line),
+    };
+    attn_tensor o[2], lse[2], d_o[2], d_lse[2];
+    attn_context *context = tables_context(tables_usual(), 2);
+    grad_trial_check(&whole);
+    for (int n = 0; n < 2; n++) {
+        const attn_tensor k = tensor_slice(whole.args->k, 1, n ? 64 : 0, n ? 86 : 64),
+                          v = tensor_slice(whole.args->v, 1, n ? 64 : 0, n ? 86 : 64);
+        tensor_copy(&half[n].args->q, &whole.args->q);
+        tensor_copy(&half[n].args->k, &k);
+        tensor_copy(&half[n].args->v, &v);
+        assert_int_equal(attn_forward(context, half[n].args), ATTN_OK);
+        o[n] = half[n].args->o, lse[n] = half[n].args->lse;
+        d_o[n] = half[n].tensors.grad.d_o, d_lse[n] = half[n].tensors.grad.d_lse;
+    }
+    const attn_merge_args merge = {
+        .struct_size = sizeof merge, .parts = 2, .part_o = o, .part_lse = lse};
+    const attn_merge_backward_args args = {.struct_size = sizeof args,
+                                           .forward = &merge,
+                                           .d_o = whole.tensors.grad.d_o,
+                                           .d_lse = whole.tensors.grad.d_lse,
+                                           .part_d_o = d_o,
+                                           .part_d_lse = d_lse};
+    assert_int_equal(attn_merge_backward(context, &args), ATTN_OK);
+    for (int n = 0; n < 2; n++) {
+        assert_int_equal(attn_backward(context, &half[n].tensors.grad), ATTN_OK);
+    }
+    const attn_backward_args *all = &whole.tensors.grad, *first = &half[0].tensors.grad,
+                             *second = &half[1].tensors.grad;
+    for (int64_t at = 0; at < 40 * 4 * 16; at++) {
+        const int64_t i = at / 64, h = at / 16 % 4, c = at % 16;
+        assert_near(oracle_element(&first->dq, 0, i, h, c) +
+                        oracle_element(&second->dq, 0, i, h, c),
+                    oracle_element(&all->dq, 0, i, h, c), error);
+    }
+    for (int64_t at = 0; at < 150 * 2 * 16; at++) {
+        const int64_t j = at / 32, h = at / 16 % 2, c = at % 16;
+        const attn_backward_args *part = j < 64 ? first : second;
+        const int64_t within = j < 64 ? j : j - 64;
+        assert_near(oracle_element(&part->dk, 0, within, h, c),
+                    oracle_element(&all->dk, 0, j, h, c), error);
+        assert_near(oracle_element(&part->dv, 0, within, h, c),
+                    oracle_element(&all->dv, 0, j, h, c), error);
+    }
+    trial_close(&whole);
+    trial_close(&half[0]);
+    trial_close(&half[1]);
+}
+
+static void test_split_step(void **state)
+{
+    (void)state;
+    split_step("dtype=f64", 1e-13);
+    split_step("dtype=f64 softcap=3 scale=0.4", 1e-13);
+    split_step("dtype=f32", 1e-5);
+    split_step("dtype=bf16 o_dtype=f32 grad_dtype=f32", 0.1);
+}
+
+/* ---- wrong arguments ------------------------------------------------------------------------- */
+
+#define REFUSED(spoil, says)                                                       \
+    do {                                                                           \
+        setup(&f);                                                                 \
+        spoil;                                                                     \
+        if (attn_merge_backward(NULL, &f.args) != ATTN_ERR_INVALID_ARGUMENT ||     \
+            strstr(attn_last_error(), says) == NULL) {                             \
+            fail_msg("wanted \"%s\", got \"%s\"", says, attn_last_error());        \
+        }                                                                          \
+        assert_true(isnan(f.part_d_o[0][0]) && isnan(f.part_d_lse[PARTS - 1][0])); \
+    } while (0)
+
+static void test_misuse(void **state)
+{
+    fixture f;
+    (void)state;
+    assert_int_equal(attn_merge_backward(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    REFUSED(f.args.struct_size = 0, "attn_merge_backward_args.struct_size = 0");
+    REFUSED(f.args.forward = NULL, "attn_merge_backward_args.forward is NULL");
+    REFUSED(f.merge.struct_size = 1, "attn_merge_args.struct_size = 1");
+    REFUSED(f.merge.parts = 0, "parts = 0");
+    REFUSED(f.args.d_o.data = NULL, "d_o.data is NULL");
+    REFUSED(f.args.d_o.shape[3] = 4, "part_o[0] must have the shape of o");
+    REFUSED(f.args.d_lse.shape[1] = 2, "d_lse must have the rows of o");
+    REFUSED(f.t_d_o[1].shape[1] = 2, "part_d_o[1] must have the shape of the part");
+    REFUSED(f.t_d_o[2].dtype = ATTN_I32, "part_d_o.dtype = 6 (i32), must be f64, f32, f16 or bf16");
+    REFUSED(f.t_d_lse[2].dtype = ATTN_F16, "part_d_lse.dtype = 3 (f16), must be f64 or f32");
+    REFUSED(f.t_d_o[1].data = f.o[1], "part_d_o[1] overlaps d_o, d_lse or the part");
+    REFUSED(f.t_d_lse[1].data = f.d_lse, "part_d_lse[1] overlaps");
+    REFUSED(f.t_d_o[2].data = f.part_d_o[1], "part_d_o[2] overlaps another gradient");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_empty_parts),
+        cmocka_unit_test(test_types_and_absence),
+        cmocka_unit_test(test_split_step),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
