@@ -205,14 +205,3 @@ void cli_add_problems(cli_list *list, const char *argument)
                           : cli_error(CLI_USAGE, "%s; did you mean the word %s=?", error, near));
     }
 }
-
-void cli_want_forward(const cli_list *list)
-{
-    char line[4096];
-    for (int i = 0; i < list->count; i++) {
-        if (list->problems[i].pass != PASS_FORWARD) {
-            problem_print(&list->problems[i], line, sizeof line);
-            exit(cli_error(CLI_USAGE, "\"%s\": this command knows the forward pass only", line));
-        }
-    }
-}

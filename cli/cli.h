@@ -57,8 +57,4 @@ typedef struct cli_list {
  * of such lines. Exits with CLI_USAGE if it cannot be read. */
 void cli_add_problems(cli_list *list, const char *argument);
 
-/* Exits with CLI_USAGE if a problem has another pass than the forward one: GPUs have no other
- * yet. */
-void cli_want_forward(const cli_list *list);
-
 #endif

@@ -44,17 +44,18 @@ static double measure_products(const attn_plan *p)
                                 : peak_fma(p->vector_bits, p->sum_bits, p->threads, 0.1);
 }
 
-static attn_status make_plan(const struct choice *c, const problem *p,
-                             const attn_forward_args *args, attn_plan *plan)
+static attn_status make_plan(const struct choice *c, const problem *p, const problem_tensors *t,
+                             attn_plan *plan)
 {
     attn_context *context = NULL;
     if (c->gpu != NULL) {
-        return plan_gpu_forward(c->gpu, args, plan);
+        return plan_gpu_forward(c->gpu, &t->args, plan);
     }
     attn_status status =
         c->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context) : problem_context(p, &context);
     if (status == ATTN_OK) {
-        status = attn_forward_plan(context, args, plan);
+        status = p->pass == PASS_FORWARD ? attn_forward_plan(context, &t->args, plan)
+                                         : attn_backward_plan(context, &t->grad, plan);
     }
     attn_context_destroy(context);
     return status;
@@ -78,9 +79,11 @@ static void find_ceilings(const struct choice *c, plan_story *s)
     s->source = source;
 }
 
-static int tell(const struct choice *c, const problem *p)
+/* pass: forward or backward */
+static int tell_pass(const struct choice *c, const problem *p)
 {
     plan_story s = {.plan = {.struct_size = sizeof s.plan},
+                    .pass = p->pass == PASS_FORWARD ? "forward" : "backward",
                     .gpu = c->device == ATTN_DEVICE_CUDA,
                     .scores_bytes = score_bytes(p),
                     .heads = (double)p->hq * (double)p->b};
@@ -90,7 +93,7 @@ static int tell(const struct choice *c, const problem *p)
         return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space",
                          s.line);
     }
-    attn_status status = make_plan(c, p, &tensors.args, &s.plan);
+    attn_status status = make_plan(c, p, &tensors, &s.plan);
     problem_tensors_free(&tensors);
     if (status != ATTN_OK) {
         return cli_status_error(status);
@@ -103,6 +106,26 @@ static int tell(const struct choice *c, const problem *p)
     }
     c->json ? plan_tell_json(&s) : plan_tell_text(&s);
     return CLI_OK;
+}
+
+/* Training is a story for each pass. */
+static int tell(const struct choice *c, const problem *p)
+{
+    problem one = *p;
+    int status = CLI_OK;
+    if (p->pass != PASS_FORWARD && c->gpu != NULL) {
+        return cli_error(CLI_USAGE, "--device=%s: GPUs have plans of the forward pass only",
+                         c->gpu->name);
+    }
+    if (p->pass != PASS_BACKWARD) {
+        one.pass = PASS_FORWARD;
+        status = tell_pass(c, &one);
+    }
+    if (p->pass != PASS_FORWARD && status == CLI_OK) {
+        one.pass = PASS_BACKWARD;
+        status = tell_pass(c, &one);
+    }
+    return status;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -130,7 +153,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 int cli_plan(int argc, char **argv)
 {
     static const char doc[] =
-        "Prints what attn_forward would do with a problem, why, and what it costs, beside the "
+        "Prints what attn_forward, or with pass=backward or training attn_backward, would do with "
+        "a problem, why, and what it costs, beside the "
         "rates of multiply-adds and of memory: measured in 0.3 seconds, a GPU's as published. "
         "Makes no tensors: problems may be of "
         "any size.\v"
@@ -140,6 +164,7 @@ int cli_plan(int argc, char **argv)
         "Examples:\n"
         "  attn plan \"hq=16 nq=4096 d=64 causal=1\"\n"
         "  attn plan \"b=4 hq=32 hkv=8 nq=1 nk=100000 d=128 dtype=bf16\"\n"
+        "  attn plan \"hq=16 nq=4096 d=64 pass=training\"\n"
         "  attn plan --device h200 \"hq=16 nq=4096 d=128 dtype=bf16 causal=1\"\n"
         "  attn plan \"n=131072 window_left=1023 window_right=0 threads=1\"";
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
@@ -151,7 +176,6 @@ int cli_plan(int argc, char **argv)
             CLI_USAGE,
             "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
     }
-    cli_want_forward(&c.list);
     for (int i = 0; i < c.list.count && status == CLI_OK; i++) {
         status = tell(&c, &c.list.problems[i]);
     }

@@ -104,6 +104,7 @@ void plan_tell_json(const plan_story *s)
     const bool ceilings = s->peak > 0 && s->read > 0;
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "problem", s->line);
+    cJSON_AddStringToObject(o, "pass", s->pass);
     cJSON_AddStringToObject(o, "kernel", p->kernel);
     cJSON_AddStringToObject(o, "why", p->why);
     const struct {

@@ -10,6 +10,7 @@
 typedef struct plan_story {
     char line[4096]; /* the problem */
     attn_plan plan;
+    const char *pass; /* "forward", "backward" */
     bool gpu;
     bool counted; /* else lengths in the GPU's memory decide on tiles, operations and bytes */
     /* of the matrix that standard attention stores, all heads' */

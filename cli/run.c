@@ -168,16 +168,18 @@ static void make_outputs(struct run *r)
 static attn_status compute(struct run *r, attn_context *context)
 {
     run_result *result = &r->result;
-    result->plan.struct_size = sizeof result->plan;
+    result->plan.struct_size = result->grad_plan.struct_size = sizeof result->plan;
     attn_status status = attn_forward_plan(context, &r->args, &result->plan);
+    if (status == ATTN_OK && r->options.backward) {
+        result->grad = &r->grad;
+        status = attn_backward_plan(context, &r->grad, &result->grad_plan);
+    }
     cli_watch_start("computing attention");
     double start = stats_now();
     status = status == ATTN_OK ? attn_forward(context, &r->args) : status;
     double middle = stats_now();
     if (status == ATTN_OK && r->options.backward) {
-        result->grad = &r->grad;
-        status = attn_backward_workspace(context, &r->grad, &result->grad_workspace);
-        status = status == ATTN_OK ? attn_backward(context, &r->grad) : status;
+        status = attn_backward(context, &r->grad);
     }
     result->seconds = middle - start;
     result->grad_seconds = stats_now() - middle;

@@ -68,13 +68,6 @@ static void print_grad_errors(const run_result *r)
     cli_fact("            ", "gradients: bound c%s (at most %.6g)", text, r->allowed.grad_c);
 }
 
-/* Operations of the backward pass per one of the forward pass: 3 d + 2 d_v to d + d_v. */
-static double grad_flops(const run_result *r)
-{
-    double d = (double)r->args->q.shape[3], dv = (double)r->args->v.shape[3];
-    return d + dv > 0 ? r->plan.flops * (3 * d + 2 * dv) / (d + dv) : 0;
-}
-
 static void print_comparison(const run_result *r)
 {
     cli_text time, matrix;
@@ -106,8 +99,8 @@ void run_print_text(const run_result *r)
              p->flops / r->seconds * 1e-9);
     if (r->grad != NULL) {
         cli_fact("backward    ", "%s, %.4g GFLOP/s; workspace %s",
-                 cli_seconds(time, r->grad_seconds), grad_flops(r) / r->grad_seconds * 1e-9,
-                 cli_bytes(workspace, (double)r->grad_workspace));
+                 cli_seconds(time, r->grad_seconds), r->grad_plan.flops / r->grad_seconds * 1e-9,
+                 cli_bytes(workspace, (double)r->grad_plan.workspace_bytes));
     }
     cli_fact("tiles       ",
              "%d x %d; %lld visited, %lld of them masked in part, %lld skipped (%.1f %%)", p->strip,
@@ -153,8 +146,9 @@ void run_print_json(const run_result *r)
     cJSON_AddNumberToObject(o, "scores_bytes", scores_bytes(r));
     if (r->grad != NULL) {
         cJSON_AddNumberToObject(o, "backward_seconds", r->grad_seconds);
-        cJSON_AddNumberToObject(o, "backward_gflops", grad_flops(r) / r->grad_seconds * 1e-9);
-        cJSON_AddNumberToObject(o, "backward_workspace_bytes", (double)r->grad_workspace);
+        cJSON_AddNumberToObject(o, "backward_gflops", r->grad_plan.flops / r->grad_seconds * 1e-9);
+        cJSON_AddNumberToObject(o, "backward_workspace_bytes",
+                                (double)r->grad_plan.workspace_bytes);
     }
     for (int n = 0; n < ORACLE_GRADIENTS && r->grad != NULL && r->checked; n++) {
         char name[32];

@@ -15,8 +15,8 @@ typedef struct run_result {
     attn_plan plan;
     double seconds;
     const attn_backward_args *grad; /* NULL: forward only */
+    attn_plan grad_plan;
     double grad_seconds;
-    uint64_t grad_workspace;
     bool checked;
     errors errors;
     grad_errors grad_errors; /* 0 where there is none */
