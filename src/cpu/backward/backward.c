@@ -28,7 +28,7 @@
 #include "cpu/backward/backward.h"
 #include "core/half.h"
 #include "cpu/backward/bias.h"
-#include "cpu/prefetch.h"
+#include "cpu/keys.h"
 #include <math.h>
 #include <string.h>
 
@@ -172,24 +172,10 @@ static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t pa
     }
 }
 
-/* Keys first .. last-1 of two tensors, towards the cache. */
-static void prefetch_keys(const attn_grad_run *r, const attn_tensor *const *t, int64_t first,
-                          int64_t last)
-{
-    for (int i = 0; i < 2; i++) {
-        const char *from = attn_at(t[i], r->seq.tensor, r->seq.k_first + first, r->kv_head, 0);
-        const attn_rows rows = {from, t[i]->stride[1], t[i]->stride[3], t[i]->dtype};
-        for (int64_t key = first; key < last; key++) {
-            attn_prefetch_row(&rows, key - first, t[i]->shape[3]);
-        }
-    }
-}
-
 /* The panels of the block that begins at `key`, of keys below `last`, unless they are packed; and
  * the rows of the next block are fetched meanwhile. */
 static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key, int64_t last)
 {
-    const attn_tensor *const t[2] = {&r->p->k, &r->p->v};
     const int64_t size = r->uk->key_block;
     if (key >= r->packed) {
         attn_grad_pack_keys(r, key, min64(key + size, last), pass->dq);
@@ -197,7 +183,8 @@ static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key,
     }
     const int64_t next = max64(r->fetched, r->packed), end = min64(r->packed + 2 * size, last);
     if (next < end) {
-        prefetch_keys(r, t, next, min64(next + size, end));
+        attn_prefetch_keys(&r->p->k, &r->seq, r->kv_head, next, min64(next + size, end));
+        attn_prefetch_keys(&r->p->v, &r->seq, r->kv_head, next, min64(next + size, end));
         r->fetched = next + size;
     }
 }

@@ -6,6 +6,7 @@
  */
 #include "cpu/backward/bias.h"
 #include "core/half.h"
+#include "core/kv.h"
 #include <math.h>
 #include <string.h>
 
@@ -113,7 +114,7 @@ static double *partial_of(const attn_problem *p, double *partial, int sum, const
                           int64_t head)
 {
     const int64_t at = (sum * p->q.shape[0] + seq->tensor) * p->heads + head;
-    return partial + at * p->k.shape[1] + seq->k_first;
+    return partial + at * p->k.shape[1] + attn_kv_row(seq, 0);
 }
 
 void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)

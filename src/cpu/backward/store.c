@@ -3,7 +3,7 @@
  */
 #include "core/half.h"
 #include "cpu/backward/tile.h"
-#include "cpu/prefetch.h"
+#include "cpu/keys.h"
 #include <math.h>
 
 /* n elements of a result, done carefully, where the one that is there is not finite. The others
@@ -30,13 +30,12 @@ bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last)
     bool finite = true;
     for (int i = 0; i < 2; i++) {
         const int64_t cols = t[i]->shape[3];
-        for (int64_t key = first; key < last && t[i]->data; key += ROWS) {
-            char *to = attn_at(t[i], r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
-            const attn_rows rows = {to, t[i]->stride[1], t[i]->stride[3], t[i]->dtype};
-            const int64_t n = min64(last - key, ROWS);
-            for (int64_t row = 0; row < n; row++) {
-                attn_prefetch_row(&rows, row, cols);
-            }
+        for (int64_t key = first, end; key < last && t[i]->data; key = end) {
+            char *to = attn_kv_at(t[i], &r->seq, r->kv_head, key, 0);
+            const attn_rows rows = attn_key_rows(t[i], &r->seq, r->kv_head, key);
+            end = attn_kv_run_end(&r->seq, key, min64(key + ROWS, last));
+            const int64_t n = end - key;
+            attn_prefetch_keys(t[i], &r->seq, r->kv_head, key, end);
             const char *from = sums[i] + (key - first) * pad[i] * r->uk->real_size;
             const int64_t step = rows.row_stride * attn_element_size(rows.dtype),
                           line = pad[i] * r->uk->real_size;

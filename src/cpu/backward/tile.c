@@ -2,6 +2,7 @@
  * tile.c: see tile.h.
  */
 #include "cpu/backward/tile.h"
+#include "cpu/keys.h"
 #include <math.h>
 #include <string.h>
 
@@ -56,25 +57,29 @@ void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
-static attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t i, int64_t h)
+/* Keys key .. end-1 of a run, into the panels of the block that begins at key `block`. */
+static void pack_run(attn_grad_run *r, int64_t block, int64_t key, int64_t end, bool transposed)
 {
-    return (attn_rows){attn_at(t, b, i, h, 0), t->stride[1], t->stride[3], t->dtype};
+    const attn_problem *p = r->p;
+    const attn_ukernel *uk = r->uk;
+    const attn_rows k = attn_key_rows(&p->k, &r->seq, r->kv_head, key);
+    const attn_rows v = attn_key_rows(&p->v, &r->seq, r->kv_head, key);
+    const int64_t at = key - block, n = end - key;
+    uk->pack_k(attn_grad_panel(r, r->k, uk->k_bytes(p->d), block), at, &k, n, p->d);
+    uk->pack_k(attn_grad_panel(r, r->v, uk->k_bytes(p->dv), block), at, &v, n, p->dv);
+    if (transposed && r->kt != r->k) {
+        void *to = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), block);
+        uk->pack_v(to, at, &k, n, p->d, r->plan->d_pad);
+    }
 }
 
 void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed)
 {
-    const attn_problem *p = r->p;
-    const attn_ukernel *uk = r->uk;
-    for (int64_t key = first; key < last; key += uk->key_block) {
-        const int64_t n = min64(last - key, uk->key_block);
-        const attn_rows k = rows_at(&p->k, r->seq.tensor, r->seq.k_first + key, r->kv_head);
-        const attn_rows v = rows_at(&p->v, r->seq.tensor, r->seq.k_first + key, r->kv_head);
-        uk->pack_k(attn_grad_panel(r, r->k, uk->k_bytes(p->d), key), 0, &k, n, p->d);
-        uk->pack_k(attn_grad_panel(r, r->v, uk->k_bytes(p->dv), key), 0, &v, n, p->dv);
-        if (transposed && r->kt != r->k) {
-            void *to = attn_grad_panel(r, r->kt, uk->v_bytes(r->plan->d_pad), key);
-            uk->pack_v(to, 0, &k, n, p->d, r->plan->d_pad);
-        }
+    const int64_t size = r->uk->key_block;
+    for (int64_t key = first, end; key < last; key = end) {
+        const int64_t block = key - (key - first) % size;
+        end = attn_kv_run_end(&r->seq, key, min64(block + size, last));
+        pack_run(r, block, key, end, transposed);
     }
 }
 

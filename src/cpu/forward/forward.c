@@ -21,9 +21,9 @@
  * (strip.c), what a mask is (core/mask.h), who runs which item (executor).
  */
 #include "cpu/forward/strip.h"
+#include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/machine/tasks.h"
-#include "cpu/prefetch.h"
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
 
@@ -31,10 +31,11 @@
  * alone. */
 static void prefetch_rows(attn_item_run *r, int64_t tiles)
 {
-    for (const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
-         r->next.lo < last; r->next.lo++) {
-        attn_prefetch_row(&r->k_rows, r->next.lo, r->p->d);
-        attn_prefetch_row(&r->v_rows, r->next.lo, r->p->dv);
+    const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
+    if (r->next.lo < last) {
+        attn_prefetch_keys(&r->p->k, &r->seq, r->kv_head, r->next.lo, last);
+        attn_prefetch_keys(&r->p->v, &r->seq, r->kv_head, r->next.lo, last);
+        r->next.lo = last;
     }
 }
 
@@ -151,32 +152,34 @@ static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t b
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
 
-static attn_rows key_rows(const attn_item_run *r, const attn_tensor *t, int64_t key)
-{
-    const char *first = attn_at(t, r->seq.tensor, r->seq.k_first + key, r->kv_head, 0);
-    return (attn_rows){first, t->stride[1], t->stride[3], t->dtype};
-}
-
 /* Rows that are a panel as they are need no packing. */
-static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols)
+static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols,
+                     attn_interval block)
 {
-    return r->uk->rows_are_panels && t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
-           t->stride[3] == 1 && t->stride[1] == cols && t->shape[3] == cols;
+    return r->uk->rows_are_panels && attn_kv_run_end(&r->seq, block.lo, block.hi) == block.hi &&
+           t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
+           t->stride[1] == cols && t->shape[3] == cols;
 }
 
+/* The panels of a block of keys, which begins at key `block`: of those that a strip sees. */
 static void pack_block(attn_item_run *r, attn_interval keys, int64_t block)
 {
-    int64_t at = keys.lo - block, n = keys.hi - keys.lo;
-    r->k = r->k_space, r->v = r->v_space;
-    if (is_panel(r, &r->p->k, r->p->d)) {
-        r->k = key_rows(r, &r->p->k, block).data;
-    } else {
-        r->uk->pack_k(r->k_space, at, &r->k_rows, n, r->p->d);
-    }
-    if (is_panel(r, &r->p->v, r->plan->dv_pad)) {
-        r->v = key_rows(r, &r->p->v, block).data;
-    } else {
-        r->uk->pack_v(r->v_space, at, &r->v_rows, n, r->p->dv, r->plan->dv_pad);
+    const attn_tensor *k = &r->p->k, *v = &r->p->v;
+    const attn_interval all = {block, keys.hi};
+    const bool k_is_panel = is_panel(r, k, r->p->d, all),
+               v_is_panel = is_panel(r, v, r->plan->dv_pad, all);
+    r->k = k_is_panel ? attn_kv_at(k, &r->seq, r->kv_head, block, 0) : r->k_space;
+    r->v = v_is_panel ? attn_kv_at(v, &r->seq, r->kv_head, block, 0) : r->v_space;
+    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
+        const attn_rows k_rows = attn_key_rows(k, &r->seq, r->kv_head, key),
+                        v_rows = attn_key_rows(v, &r->seq, r->kv_head, key);
+        end = attn_kv_run_end(&r->seq, key, keys.hi);
+        if (!k_is_panel) {
+            r->uk->pack_k(r->k_space, key - block, &k_rows, end - key, r->p->d);
+        }
+        if (!v_is_panel) {
+            r->uk->pack_v(r->v_space, key - block, &v_rows, end - key, r->p->dv, r->plan->dv_pad);
+        }
     }
 }
 
@@ -198,8 +201,7 @@ static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool
     for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
         attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, end)}, keys;
         const int64_t tiles = size / r->uk->key_tile, all_tiles = (last - first) * tiles;
-        r->k_rows = key_rows(r, &r->p->k, all.lo), r->v_rows = key_rows(r, &r->p->v, all.lo);
-        r->next = (attn_interval){all.hi - all.lo, min64(all.hi + size, hull.hi) - all.lo};
+        r->next = (attn_interval){all.hi, min64(all.hi + size, hull.hi)};
         r->next_rows = (size + all_tiles - 1) / all_tiles;
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {

@@ -20,10 +20,9 @@ typedef struct attn_item_run {
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
-    attn_rows_mask *mask;     /* of each strip */
-    attn_rows k_rows, v_rows; /* of the block at hand and on */
-    attn_interval next;       /* those of the next block that are not prefetched yet */
-    int64_t next_rows;        /* as many of them with each tile */
+    attn_rows_mask *mask; /* of each strip */
+    attn_interval next;   /* those of the next block that are not prefetched yet */
+    int64_t next_rows;    /* as many of them with each tile */
 } attn_item_run;
 
 static inline char *strip_qt(const attn_item_run *r, int strip)

@@ -16,6 +16,7 @@
  * A masked position contributes 0 x V. If that gave a non-finite result, the item is done again carefully: products
  * with masked keys are left out.
  */
+#include "core/kv.h"
 #include "cuda/kernel/schedule.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/shape.h"
@@ -54,7 +55,7 @@ template <int DTYPE, class Real> struct GenericRun {
             __syncthreads();
             load_transposed(t.qt, p.q, item.sequence.q_first + item.first_row, item.head,
                             item.sequence.nq_used - item.first_row, chunk);
-            load_transposed(t.kt, p.k, item.sequence.k_first + key, kv_head, keys, chunk);
+            load_transposed(t.kt, p.k, attn_kv_row(&item.sequence, key), kv_head, keys, chunk);
             __syncthreads();
 #pragma unroll(sizeof(Real) == 8 ? 2 : 8)
             for (int c = 0; c < CHUNK; c++) {
@@ -117,7 +118,7 @@ template <int DTYPE, class Real> struct GenericRun {
             int r = i / COLUMNS, c = i % COLUMNS;
             bool inside = r < keys && first_column + c < p.dv;
             const char *at =
-                attn_at(&p.v, item.sequence.tensor, item.sequence.k_first + key + r, kv_head, first_column + c);
+                attn_kv_at(&p.v, &item.sequence, kv_head, key + r, first_column + c);
             t.v[r][c] = inside ? load_real<Real>(at, DTYPE) : 0;
         }
         __syncthreads();

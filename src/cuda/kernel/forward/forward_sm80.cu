@@ -45,8 +45,8 @@ template <class S> struct Tiles {
         const attn_sequence &s = item.sequence;
         const int row = block * S::BN, rows = (int)s.nk - row, kv_head = item.head / (int)a.problem.group;
         const bool k_aligned = a.aligned & ATTN_CUDA_ALIGNED_K, v_aligned = a.aligned & ATTN_CUDA_ALIGNED_V;
-        const char *k_first = attn_at(&a.problem.k, s.tensor, s.k_first + row, kv_head, 0);
-        const char *v_first = attn_at(&a.problem.v, s.tensor, s.k_first + row, kv_head, 0);
+        const char *k_first = attn_kv_at(&a.problem.k, &s, kv_head, row, 0);
+        const char *v_first = attn_kv_at(&a.problem.v, &s, kv_head, row, 0);
         if constexpr (S::PARTS == 1) {
             const uint32_t stage = n % S::STAGES * S::KV_BYTES;
             load_rows<S::BN, S::D, S::THREADS>(k + stage, a.problem.k, k_first, rows, k_aligned);

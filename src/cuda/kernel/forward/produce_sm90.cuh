@@ -68,7 +68,7 @@ template <class S> struct RaggedLoader {
     __device__ __forceinline__ void begin(const Post &post)
     {
         kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
-        first_key = (int)post.item.sequence.k_first;
+        first_key = (int)attn_kv_row(&post.item.sequence, 0);
         tail_block = post.tail > 0 ? post.blocks.last : -1;
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
@@ -112,8 +112,8 @@ template <class S> struct Keys {
     __device__ __forceinline__ void begin(const attn_problem &p, const Item &i)
     {
         int kv_head = i.head / (int)p.group;
-        k_first = attn_at(&p.k, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
-        v_first = attn_at(&p.v, i.sequence.tensor, i.sequence.k_first, kv_head, 0);
+        k_first = attn_kv_at(&p.k, &i.sequence, kv_head, 0, 0);
+        v_first = attn_kv_at(&p.v, &i.sequence, kv_head, 0, 0);
         count = (int)i.sequence.nk;
     }
     static __device__ __forceinline__ const char *row(const attn_tensor &t, const char *first, int row)

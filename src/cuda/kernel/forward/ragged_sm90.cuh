@@ -68,7 +68,7 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     post.item.band = attn_mask_band(&a.problem, &s);
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, a.schedule.rows, S::BN);
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
-    const bool others = s.k_first + s.nk < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
+    const bool others = attn_kv_row(&s, s.nk) < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
     post.tail = post.blocks.count > 0 && rest < S::BN && others ? rest : 0;
 }
 

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "core/compiler.h"
+#include "core/kv.h"
 #include "cuda/params.h"
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"

@@ -3,6 +3,7 @@
  * the products could not do: where 0 x V met a V that is not finite, or where exponents left the range of f32.
  */
 #pragma once
+#include "core/kv.h"
 #include "core/mask.h"
 #include "cuda/params.h"
 #include "cuda/kernel/rows/score.cuh"
@@ -91,7 +92,7 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
             int c = lane + 32 * i;
-            const char *at = attn_at(&p.k, w.s.tensor, w.s.k_first + j, kv_head, c);
+            const char *at = attn_kv_at(&p.k, &w.s, kv_head, j, c);
             dot += c < p.d ? q[i] * load_real<float>(at, DTYPE) : 0;
         }
 #pragma unroll
@@ -110,7 +111,7 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
             int c = lane + 32 * i;
-            const char *at = attn_at(&p.v, w.s.tensor, w.s.k_first + j, kv_head, c);
+            const char *at = attn_kv_at(&p.v, &w.s, kv_head, j, c);
             o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }

@@ -1,0 +1,31 @@
+/*
+ * keys.h: rows of K and V, or of their gradients, as kernels take them, and towards the
+ * second-level cache. Where they lie is the business of core/kv.h.
+ */
+#ifndef ATTN_CPU_KEYS_H
+#define ATTN_CPU_KEYS_H
+
+#include "core/kv.h"
+#include "cpu/prefetch.h"
+
+/* Rows of the run that begins at `key`. */
+static inline attn_rows attn_key_rows(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
+                                      int64_t key)
+{
+    return (attn_rows){attn_kv_at(t, s, kv_head, key, 0), t->stride[1], t->stride[3], t->dtype};
+}
+
+/* Keys first .. last-1 towards the cache. */
+static inline void attn_prefetch_keys(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
+                                      int64_t first, int64_t last)
+{
+    for (int64_t key = first, end; key < last; key = end) {
+        const attn_rows rows = attn_key_rows(t, s, kv_head, key);
+        end = attn_kv_run_end(s, key, last);
+        for (int64_t i = 0; i < end - key; i++) {
+            attn_prefetch_row(&rows, i, t->shape[3]);
+        }
+    }
+}
+
+#endif
