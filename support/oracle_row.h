@@ -1,6 +1,6 @@
 /*
  * oracle_row.h: one row of attention in the type REAL, under the names NAME(...), from the scores
- * of oracle_scores.h. oracle.c includes it twice, hence no guard.
+ * of oracle_scores.h. oracle_forward.c includes it twice, hence no guard.
  */
 
 /* Both passes, and the results of row i of head h, whose flat index is `at`. */

@@ -1,7 +1,7 @@
 /*
  * oracle_scores.h: the scores of one row in the type REAL, under the names NAME(...). Included
- * twice by oracle.c and by oracle_gradients.c, hence no guard: with double, in which products of
- * f32 are exact, and with long double, for f64 inputs.
+ * twice by oracle_forward.c and by oracle_gradients.c, hence no guard: with double, in which
+ * products of f32 are exact, and with long double, for f64 inputs.
  */
 
 /* The keys and values of one KV head: K transposed, [d][nk], then V, [nk][dv]. */

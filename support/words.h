@@ -1,6 +1,6 @@
 /*
- * words.h: the words of a problem line as a table. Private to problem.c (which reads lines) and
- * problem_print.c (which writes them): a new word is one line in words.c and a member of struct
+ * words.h: the words of a problem line as a table. Private to problem_read.c (which reads lines)
+ * and problem_print.c (which writes them): a new word is one line in words.c and a member of struct
  * problem.
  */
 #ifndef SUPPORT_WORDS_H

@@ -1,8 +1,8 @@
 /*
  * progress.h: signs of life on a terminal.
  */
-#ifndef CLI_PROGRESS_H
-#define CLI_PROGRESS_H
+#ifndef SUPPORT_CONSOLE_PROGRESS_H
+#define SUPPORT_CONSOLE_PROGRESS_H
 
 /* Writes a line on stderr that the next one overwrites, if stderr is a terminal. format = NULL
  * clears it. */

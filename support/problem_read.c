@@ -1,5 +1,5 @@
 /*
- * problem.c: reads problem lines by the table of words.c. problem_print.c writes them.
+ * problem_read.c: reads problem lines by the table of words.c. problem_print.c writes them.
  */
 #include "near.h"
 #include "words.h"

@@ -2,8 +2,8 @@
  * style.h: words on a terminal: colours, and long lines broken at its width. Elsewhere, with
  * NO_COLOR set (no-color.org) or TERM=dumb, plain text.
  */
-#ifndef CLI_STYLE_H
-#define CLI_STYLE_H
+#ifndef SUPPORT_CONSOLE_STYLE_H
+#define SUPPORT_CONSOLE_STYLE_H
 
 #include <stdbool.h>
 

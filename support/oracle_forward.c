@@ -1,8 +1,8 @@
 /*
- * oracle.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a row is
- * in oracle_scores.h and oracle_row.h. Rows are dealt out to one thread per core, each with its own
- * copy of the KV head at hand. Arguments must be valid. A position that a row does not see may hold
- * anything.
+ * oracle_forward.c: the formula of attn.h, sequence by sequence and row by row; the arithmetic of a
+ * row is in oracle_scores.h and oracle_row.h. Rows are dealt out to one thread per core, each with
+ * its own copy of the KV head at hand. Arguments must be valid. A position that a row does not see
+ * may hold anything.
  */
 #include "oracle.h"
 

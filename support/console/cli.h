@@ -2,8 +2,8 @@
  * cli.h: parts that the sub-commands of `attn` share: exit statuses, one-line errors, option
  * parsing, words for quantities.
  */
-#ifndef CLI_CLI_H
-#define CLI_CLI_H
+#ifndef SUPPORT_CONSOLE_CLI_H
+#define SUPPORT_CONSOLE_CLI_H
 
 #include <argp.h>
 #include <attn/attn.h>
