@@ -337,7 +337,8 @@ typedef struct attn_forward_args {
     int64_t window_left, window_right;
 
     /* Optional. mask: bool, u8, i8, i32 or i64 (GPU contexts: types of one byte), not 0 = visible.
-     * bias: f64, f32, f16 or bf16. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With
+     * bias: f64, f32, f16 or bf16; with inputs of other types one of f64 is rounded to f32, beyond
+     * whose range it is infinite. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With
      * sequences of several lengths, rows and keys are counted within the sequence, and extents of
      * at least the longest one are enough. */
     attn_tensor mask, bias;
@@ -345,8 +346,8 @@ typedef struct attn_forward_args {
     attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
     attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
 
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off. CPU contexts only; q_origin + Nq below 2^32,
-     * k_origin + Nk below 2^34. */
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-33. CPU contexts
+     * only; q_origin + Nq below 2^32, k_origin + Nk below 2^34. */
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
 
@@ -430,10 +431,10 @@ typedef struct attn_plan {
     double input_loss, weight_loss;
 } attn_plan;
 
-/* Fills *plan, in time linear in the rows of tiles, which it counts. Tiles, operations and bytes of
- * a GPU's plan are 0 if lengths in the GPU's memory decide on them. The same errors as
- * attn_forward, except for the workspace, which is not looked at, and for addresses: q, k, v and o
- * may have no data yet. */
+/* Fills *plan, in time linear in the rows of tiles, which it counts, but for sequences with more
+ * than 2^24 of them. Tiles, operations and bytes of a GPU's plan are 0 if lengths in the GPU's
+ * memory decide on them. The same errors as attn_forward, except for the workspace, which is not
+ * looked at, and for addresses: q, k, v and o may have no data yet. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args,
                                        attn_plan *plan);
 

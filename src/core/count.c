@@ -51,7 +51,8 @@ static double count_scores(const attn_problem *p, const attn_sequence *s)
 void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
                       const attn_tiling *tiling, int64_t times)
 {
-    const int64_t rows = s->nq * tiling->fold;
+    const int64_t most = tiling->rows << 24, fold = tiling->fold;
+    const int64_t rows = fold > 0 && s->nq <= most / fold ? s->nq * fold : 0;
     for (int64_t row = 0; row < rows; row += tiling->rows) {
         int64_t last = (row + tiling->rows < rows ? row + tiling->rows : rows) - 1;
         int64_t first_query = row / tiling->fold, end_query = last / tiling->fold + 1;

@@ -3,7 +3,7 @@
  */
 #include "core/half.h"
 #include "cpu/backend.h"
-#include "cpu/machine/host.h"
+#include "cpu/machine/tasks.h"
 #include "cpu/merge_parts.h"
 #include <math.h>
 
@@ -76,13 +76,11 @@ static void store_d_lse(const row *r)
 }
 
 /* index: (batch, query). */
-static void task(void *arg, int64_t index, int32_t thread)
+static void row_task(const void *arg, int64_t index, int32_t thread)
 {
     const attn_merge_backward_args *a = arg;
     row r = {.a = a, .b = index / a->d_o.shape[1], .i = index % a->d_o.shape[1]};
-    attn_host host;
     (void)thread;
-    attn_host_leave(&host);
     for (; r.h < a->d_o.shape[2]; r.h++) {
         r.lse = attn_merged_lse(a->forward, r.b, r.i, r.h);
         for (int64_t part = 0; a->part_d_o && part < a->forward->parts; part++) {
@@ -94,12 +92,10 @@ static void task(void *arg, int64_t index, int32_t thread)
             store_d_lse(&r);
         }
     }
-    attn_host_return(&host);
 }
 
 void attn_cpu_merge_backward(const void *device, const attn_merge_backward_args *args)
 {
     const attn_cpu_device *cpu = device;
-    attn_merge_backward_args a = *args;
-    cpu->executor.parallel_for(cpu->executor.user, a.d_o.shape[0] * a.d_o.shape[1], task, &a);
+    attn_tasks_run(&cpu->executor, args->d_o.shape[0] * args->d_o.shape[1], row_task, args, NULL);
 }

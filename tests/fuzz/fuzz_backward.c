@@ -73,6 +73,7 @@ static problem choose(input *in)
     }
     p.layout = (int32_t)(flags >> 6 & 1 ? LAYOUT_GAP : LAYOUT_BSHD);
     axes(in, "bhqk", p.mask);
+    p.mask_dtype = (int32_t)below(in, 5) + ATTN_BOOL;
     axes(in, "bhqk", p.bias);
     axes(in, "bh", p.alibi);
     axes(in, "bh", p.sinks);
