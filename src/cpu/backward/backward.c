@@ -15,15 +15,15 @@
  *         store dK, dV
  *     store dQ
  *
- * An item is one KV head with its group, and owns all its gradients; or, if that leaves threads
- * idle, the same loop runs twice, once over items that own dK and dV of some keys, once over items
- * that own dQ of some rows. In either case dQ of a row is summed over blocks of keys upwards, dK
- * and dV of a key over blocks of rows upwards: the bits are the same.
+ * An item is one KV head with its group, and owns all its gradients. If that leaves threads idle,
+ * the same loop runs twice: over items that own dK and dV of some keys, and over items that own dQ
+ * of some rows. Either way dQ of a row is summed over blocks of keys upwards, dK and dV of a key
+ * over blocks of rows upwards: the bits are the same.
  *
- * A masked position has P = dS = 0, and 0 x NaN is NaN: if a result is not finite, the item is done
- * again with products of masked positions left out, and what was not finite is replaced. Not here:
- * gradients of sinks, and of a bias with elements for each query that heads, keys or sequences
- * share (cpu/backward/shared_bias.c).
+ * A masked position has P = dS = 0, and 0 x NaN is NaN. So an item with a non-finite result is done
+ * again without the products of masked positions, and its non-finite elements are replaced. Not
+ * here: gradients of sinks, and of a bias with elements for each query that heads, keys or
+ * sequences share (cpu/backward/shared_bias.c).
  */
 #include "cpu/backward/backward.h"
 #include "core/half.h"
@@ -34,7 +34,8 @@
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* dQT of a strip, from its dS of keys part.lo .. part.hi-1. item_row: the first row of dqt. */
+/* Adds to dQT of a strip, from its dS of keys part.lo .. part.hi-1. item_row: the first row of
+ * dqt. */
 static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t block,
                    attn_interval part)
 {
@@ -53,8 +54,8 @@ static void add_dq(const attn_grad_run *r, int strip, int64_t item_row, int64_t 
     }
 }
 
-/* dV and dK of some keys of the block that begins at key `block`, from rows of the row block that
- * see them. */
+/* Adds to dV and dK of some keys of the block that begins at key `block`, from the rows of the row
+ * block that see them. */
 static void add_keys(const attn_grad_run *r, attn_interval rows, int64_t block, attn_interval keys)
 {
     const int64_t d = r->plan->d_pad, dv = r->plan->dv_pad, n = keys.hi - keys.lo,
@@ -71,8 +72,8 @@ static void add_keys(const attn_grad_run *r, attn_interval rows, int64_t block, 
     }
 }
 
-/* The rows of the row block that see some of the keys, and others of their strips up to multiples
- * of row_step. */
+/* The rows of the row block that see some of the keys, widened within their strips to multiples of
+ * row_step. */
 static attn_interval rows_of(const attn_grad_run *r, attn_interval keys)
 {
     const attn_interval queries = attn_mask_queries(r->p, &r->seq, keys.lo, keys.hi);
@@ -86,7 +87,7 @@ static attn_interval rows_of(const attn_grad_run *r, attn_interval keys)
                            (hi - r->first_row + step - 1) / step * step};
 }
 
-/* dV and dK of all keys of a block: together those that the same rows see. */
+/* Adds to dV and dK of all keys of a block; keys that the same rows see go together. */
 static void add_dkv(const attn_grad_run *r, attn_interval all)
 {
     const int64_t step = r->grad->key_step;
@@ -104,8 +105,8 @@ static void add_dkv(const attn_grad_run *r, attn_interval all)
     }
 }
 
-/* Zeros between the end of a strip's part and the next multiple of key_step: other strips may see
- * those keys. */
+/* Writes zeros between the end of a strip's part and the next multiple of key_step: other strips
+ * may see those keys. */
 static void clear_end(const attn_grad_run *r, int strip, int64_t block, attn_interval part)
 {
     const int64_t left = strip * attn_grad_left_bytes(r->uk), step = r->grad->key_step,
@@ -119,7 +120,7 @@ static void clear_end(const attn_grad_run *r, int strip, int64_t block, attn_int
     }
 }
 
-/* P and dS of a strip for its part of a block, in all forms. */
+/* Computes P and dS of a strip for its part of a block, in all forms. */
 static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval part)
 {
     const int64_t left = strip * attn_grad_left_bytes(r->uk);
@@ -134,7 +135,7 @@ static void run_strip(attn_grad_run *r, int strip, int64_t block, attn_interval 
     }
 }
 
-/* The row block at hand against one block of keys. */
+/* Runs the row block at hand against one block of keys. */
 static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item_row,
                       attn_interval all)
 {
@@ -157,7 +158,7 @@ static void run_block(attn_grad_run *r, const attn_grad_pass *pass, int64_t item
 
 /* ---- an item --------------------------------------------------------------------------------- */
 
-/* The part `part` of `parts` of rows of Q and dO, towards the cache. */
+/* Prefetches share `part` of `parts` of the rows of Q and dO. */
 static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t part, int64_t parts)
 {
     const attn_tensor *t[2] = {&r->p->q, &r->g->d_o};
@@ -172,8 +173,8 @@ static void prefetch_rows(const attn_grad_run *r, attn_interval rows, int64_t pa
     }
 }
 
-/* The panels of the block that begins at `key`, of keys below `last`, unless they are packed; and
- * the rows of the next block are fetched meanwhile. */
+/* Packs the panels of the block that begins at `key`, of keys below `last`, unless they are packed,
+ * and prefetches the rows of the next block. */
 static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key, int64_t last)
 {
     const int64_t size = r->uk->key_block;
@@ -189,7 +190,7 @@ static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key,
     }
 }
 
-/* The row block at hand against those of its keys that are below `last`. */
+/* Runs the row block at hand against its keys below `last`. */
 static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
                           attn_interval keys, int64_t last)
 {
@@ -202,7 +203,7 @@ static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_int
     }
 }
 
-/* Keys first .. last-1, whose panels fit the scratch, against all rows of the item. */
+/* Runs keys first .. last-1, whose panels fit the scratch, against all rows of the item. */
 static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
                      int64_t first, int64_t last)
 {
@@ -225,7 +226,7 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
     }
 }
 
-/* All of it; false if a result is not finite. */
+/* Runs all of the item; false if a result is not finite. */
 static bool run_item(attn_grad_run *r, const attn_grad_pass *pass, attn_interval rows,
                      attn_interval keys)
 {

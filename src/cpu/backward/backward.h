@@ -9,23 +9,24 @@
 #include "cpu/machine/tasks.h"
 #include "cpu/ukernel/table_grad.h"
 
-/* Offsets in bytes into one thread's scratch; see cpu/backward/plan.c for the map. */
+/* Offsets in bytes into one thread's scratch; cpu/backward/plan.c draws the map. */
 typedef struct attn_grad_map {
     uint64_t k, kt, v, dk, dv, qt, dot, q, d_o, s, dp, p, ds, right, products, keep, plain, visible;
     uint64_t bias, lanes, lse, delta, ones, dqt, sums, key_sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;
 
-/* One parallel loop over items, each the owner of what it writes: dK and dV of a block of keys, dQ
- * of a block of rows, or all of them of one KV head. */
+/* One parallel loop over items, each the owner of its results: dK and dV of a block of keys, dQ of
+ * a block of rows, or all of them of one KV head. */
 typedef struct attn_grad_pass {
     attn_schedule schedule; /* block_rows: keys or query rows of an item */
-    /* what it gives; the last is the business of cpu/backward/bias.h, and comes with dkv */
+    /* the results; the last belongs to cpu/backward/bias.h, and comes with dkv */
     bool dq, dkv, d_scores;
     uint64_t table; /* schedule.first_item in the workspace */
 } attn_grad_pass;
 
-/* Sums of dS over queries and what else a shape shares: of a bias with one query, or of slopes. */
+/* Sums of dS over queries and over whatever else shares an element: of a bias with one query, or of
+ * slopes. */
 typedef struct attn_key_sum {
     attn_tensor out;
     bool slopes; /* of -dS |i + off - j| */
@@ -35,14 +36,14 @@ typedef struct attn_grad_plan {
     const attn_ukernel *uk;
     const attn_ukernel *rows_uk; /* for lse and delta of all rows: real is that of uk */
     attn_score_plan scores;
-    int64_t d_pad, dv_pad; /* columns of panels that sums come from */
+    int64_t d_pad, dv_pad; /* columns of the panels that sums read */
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
     int passes;
     attn_grad_pass pass[2];
     bool whole_bias; /* d_bias has an element for each score */
     int key_sums;
     attn_key_sum key_sum[2];
-    int64_t chains;   /* of a key's sum: a multiple of the group */
+    int64_t chains;   /* chains of a key's sum: a multiple of the group */
     uint64_t partial; /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
     /* d_bias has another shape, or elements that share memory (fold): it takes dS a second time
      * (cpu/backward/shared_bias.c) */
@@ -73,18 +74,18 @@ void attn_cpu_backward_costs(const attn_grad_plan *plan, const attn_gradients *g
 /* Work items of one sequence in a pass. */
 int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s);
 
-/* The parallel loop that leaves lse and delta of all rows in the workspace. */
+/* Runs the parallel loop that leaves lse and delta of all rows in the workspace. */
 void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace);
 
-/* The parallel loops for the gradients of a shared bias and of sinks, once lse and delta of all
- * rows are there. */
+/* Runs the parallel loops for the gradients of a shared bias and of sinks, once lse and delta of
+ * all rows are there. */
 void attn_grad_shared_bias(const attn_grad_plan *plan, const attn_gradients *g,
                            const attn_executor *executor, char *workspace);
 void attn_grad_sinks(const attn_grad_plan *plan, const attn_gradients *g,
                      const attn_executor *executor, char *workspace);
 
-/* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
+/* Runs the plan. workspace: at least workspace_bytes, aligned to 64. Cannot fail. */
 void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *g,
                        const attn_executor *executor, void *workspace);
 

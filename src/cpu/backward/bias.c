@@ -136,7 +136,7 @@ void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
 
 /* ---- elements that heads, keys and sequences share ------------------------------------------- */
 
-/* Over keys first .. last-1 of the sequences and heads of an element (b, h). */
+/* Sums over keys first .. last-1 of the sequences and heads of an element (b, h). */
 static double shared_sum(const attn_grad_job *j, int64_t b, int64_t h, int64_t first, int64_t last)
 {
     const attn_problem *p = &j->g->p;

@@ -1,7 +1,7 @@
 /*
- * bias.h: gradients of a bias and of ALiBi slopes that the passes of cpu/backward/backward.c
- * come by on their way: a bias with an element for each score is written as dS comes up; those with
- * one element for all queries, and slopes, are sums over queries, kept for each (batch, head, key).
+ * bias.h: gradients of a bias and of ALiBi slopes that the passes of cpu/backward/backward.c meet
+ * on their way. A bias with an element for each score is written as dS comes up; one with an
+ * element for all queries, and slopes, are sums over queries, kept for each (batch, head, key).
  * Other shapes need a pass of their own (cpu/backward/shared_bias.c).
  */
 #ifndef ATTN_CPU_GRAD_BIAS_H
@@ -9,12 +9,12 @@
 
 #include "cpu/backward/tile.h"
 
-/* What a plan can have of them. Whole: no two scores share an element of d_bias. */
+/* The cases that a plan can have. Whole: no two scores share an element of d_bias. */
 bool attn_grad_bias_is_whole(const attn_gradients *g);
 bool attn_grad_bias_is_key_sum(const attn_gradients *g);
 
-/* Of a pass with d_scores, on each set of keys: first; for rows and keys that no tile may come to,
- * before their tiles; after each tile; last. */
+/* Of a pass with d_scores, on each set of keys: first; before their tiles, for rows and keys
+ * without a tile; after each tile; last. */
 void attn_grad_bias_begin(attn_grad_run *r);
 void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_interval keys);
 void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys);

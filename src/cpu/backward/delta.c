@@ -1,7 +1,7 @@
 /*
- * delta.c: what the backward pass needs to know of all rows before it begins: lse in units of
- * S, and delta = dO . O - dLSE. Called by attn_cpu_backward, as a loop of its own over flat rows (b
- * Nq + i) Hq + h, since a row's are read once for each set of keys and once more by shared_bias.c.
+ * delta.c: facts about all rows that the backward pass needs before it begins: lse in units of S,
+ * and delta = dO . O - dLSE. A loop of its own over flat rows (b Nq + i) Hq + h, because a row's
+ * values are read once for each set of keys and once more by shared_bias.c.
  */
 #include "core/half.h"
 #include "cpu/backward/backward.h"

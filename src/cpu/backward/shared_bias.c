@@ -11,8 +11,7 @@
  *         for each sequence, and each head or KV head with its group, that share the elements:
  *             for each row block of the item's queries: tiles of dS, added into sums[key][query]
  *
- * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape. Called by
- * cpu/backward/backward.c.
+ * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape.
  */
 #include "core/half.h"
 #include "cpu/backward/tile.h"
@@ -30,7 +29,7 @@ typedef struct item {
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* A row of the tile into the sums of its key, sums[query]. One lane after the other, so that the
+/* Adds a row of the tile to the sums of its key, sums[query]. One lane after the other, so that the
  * width of strips does not matter. */
 static void add_row(const item *x, const double *value, const int64_t *query, int lanes,
                     double *sums)
@@ -75,8 +74,8 @@ static void add_strip(item *x, int strip, attn_interval all)
     }
 }
 
-/* The item's queries of one sequence and of heads first_head .. first_head + fold - 1 against one
- * block of keys. */
+/* Runs the item's queries of one sequence and of heads first_head .. first_head + fold - 1 against
+ * one block of keys. */
 static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int64_t key)
 {
     attn_grad_run *r = &x->run;
@@ -106,7 +105,7 @@ static void add_block(item *x, int64_t b, int64_t first_head, int64_t fold, int6
     }
 }
 
-/* All sequences and heads that share the item's elements. */
+/* Runs all sequences and heads that share the item's elements. */
 static void add_shared(item *x, int64_t key)
 {
     const attn_problem *p = x->run.p;
@@ -166,7 +165,7 @@ static int64_t most_keys(const attn_problem *p)
     return most;
 }
 
-/* Sums of all keys of a block into the line after them, key by key. */
+/* Adds the sums of all keys of a block into the line after them, key by key. */
 static void add_keys(const item *x)
 {
     const int64_t row = x->run.grad->row_block, all = x->run.uk->key_block * row;

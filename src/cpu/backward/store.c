@@ -6,9 +6,9 @@
 #include "cpu/keys.h"
 #include <math.h>
 
-/* n elements of a result, done carefully, where the one that is there is not finite. The others
- * stay: on some tables the careful way sums in another order, and bits must not depend on what else
- * the item has. */
+/* Replaces n elements of a result, done carefully, where the stored one is not finite. The others
+ * stay: on some tables the careful way sums in another order, and bits must not depend on the rest
+ * of the item. */
 static void mend(const attn_grad_run *r, char *to, int64_t stride, int32_t dtype, const char *from,
                  int64_t step, int64_t n)
 {
@@ -19,7 +19,7 @@ static void mend(const attn_grad_run *r, char *to, int64_t stride, int32_t dtype
     }
 }
 
-/* The places of a few rows at a time are fetched first: one after the other, stores would wait for
+/* Prefetches the places of a few rows at a time: one after the other, stores would wait for
  * each. */
 bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last)
 {

@@ -88,7 +88,7 @@ int attn_grad_lanes(const attn_grad_run *r, int strip)
     return (int)min64(r->last_row - r->first_row - (int64_t)strip * r->uk->strip, r->uk->strip);
 }
 
-/* Rows beyond those in use are not even read: they may hold anything. */
+/* Rows beyond those in use are never read: they may hold anything. */
 static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
 {
     const void *q[ATTN_MAX_STRIP] = {NULL}, *d_o[ATTN_MAX_STRIP] = {NULL};
@@ -105,7 +105,7 @@ static void pack_one_strip(attn_grad_run *r, int strip, bool as_rows)
             d_o[lane] = attn_at(&r->g->d_o, r->seq.tensor, i, row.head, 0);
             lse = get_real(r->uk, r->lse, at), delta = get_real(r->uk, r->delta, at);
         }
-        if (isnan(lse)) { /* what is masked would be NaN too: see spoil() */
+        if (isnan(lse)) { /* masked positions would be NaN too: see spoil() */
             r->spoilt[strip] |= (uint64_t)1 << lane;
             lse = INFINITY;
         }
@@ -151,7 +151,7 @@ attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval al
     return part;
 }
 
-/* Rows whose LSE is NaN: P and dS of what they see are NaN, and of nothing else. */
+/* Rows whose LSE is NaN: P and dS of the keys that they see are NaN, and no others. */
 static void spoil(const attn_grad_run *r, int strip, char *s, int64_t n)
 {
     for (int64_t i = 0; i < n * r->uk->strip; i++) {
@@ -161,8 +161,8 @@ static void spoil(const attn_grad_run *r, int strip, char *s, int64_t n)
     }
 }
 
-/* Lanes of the last strip that are no rows but that products read: 0 times an infinite key is NaN,
- * and P must be 0. */
+/* Lanes of the last strip that are no rows, though products read them: 0 times an infinite key is
+ * NaN, and P must be 0. */
 static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t n)
 {
     const int64_t width = r->uk->strip;
@@ -174,7 +174,7 @@ static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t
     }
 }
 
-/* Scores of a tile; false if all its positions are visible. */
+/* Computes the scores of a tile; false if all its positions are visible. */
 static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
 {
     const attn_ukernel *uk = r->uk;

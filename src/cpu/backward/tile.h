@@ -1,7 +1,7 @@
 /*
- * tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P
- * and dS. What is then done with them is the callers' business: products (cpu/backward/backward.c),
- * or sums of dS (cpu/backward/bias.c, cpu/backward/shared_bias.c).
+ * tile.h: one tile of the backward pass: from packed Q, K, V, dO of a strip and some keys to P and
+ * dS. Their use belongs to others: products (cpu/backward/backward.c), or sums of dS
+ * (cpu/backward/bias.c, cpu/backward/shared_bias.c).
  */
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H
@@ -22,7 +22,7 @@ typedef struct attn_grad_run {
     double factor;           /* of dS */
     bool d_scores;           /* tiles leave dS without the factor in `plain` */
     bool natural;            /* dS with respect to the capped score, not to the product */
-    bool careful;            /* leave out products with masked positions */
+    bool careful;            /* products with masked positions are left out */
     bool masked;             /* whether there were any */
     const void *lse, *delta; /* real [rows] of the whole problem */
     double *partial;         /* of all key sums (backward.h) */
@@ -48,7 +48,7 @@ typedef struct attn_grad_run {
 void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn_gradients *g,
                         char *workspace, int32_t thread);
 
-/* Keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if
+/* Packs keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if
  * wanted. */
 void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
 
@@ -59,11 +59,11 @@ static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64
     return panels + (key - r->first_key) / r->uk->key_block * (int64_t)bytes;
 }
 
-/* Rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if
+/* Loads rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if
  * wanted. */
 void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows);
 
-/* What a strip has of an array of strips. */
+/* A strip's piece of an array of strips. */
 static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
 {
     return strips + strip * (int64_t)bytes;
@@ -72,13 +72,13 @@ static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
 /* Rows of a strip. */
 int attn_grad_lanes(const attn_grad_run *r, int strip);
 
-/* Whether tiles of P and dS are what products read. */
+/* True if products read the tiles of P and dS themselves. */
 static inline bool attn_grad_in_place(const attn_grad_run *r)
 {
     return r->grad->split == NULL;
 }
 
-/* Lanes that kernels work on: forms of P and dS have all of a strip's. */
+/* Lanes that kernels work on: forms of P and dS have all lanes of a strip. */
 static inline int attn_grad_width(const attn_grad_run *r, int strip)
 {
     return attn_grad_in_place(r) ? attn_grad_lanes(r, strip) : r->uk->strip;
@@ -91,8 +91,7 @@ static inline int64_t attn_grad_left_bytes(const attn_ukernel *uk)
                            : (int64_t)uk->key_block * uk->strip * uk->real_size;
 }
 
-/* A tile in r->s or r->dp, real [key_tile][strip], the first key of which is key `at` of the
- * block. */
+/* A tile in r->s or r->dp, real [key_tile][strip], whose first key is key `at` of the block. */
 static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip, int64_t at)
 {
     const int64_t key = strip * (int64_t)r->uk->key_block + at;
@@ -100,7 +99,7 @@ static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int s
 }
 
 /* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the
- * strip sees, its beginning aligned; empty if there is none. */
+ * strip sees, its beginning aligned; empty without such a key. */
 attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all);
 
 /* The tile that begins a part. */
@@ -110,17 +109,17 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_in
         part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
 }
 
-/* P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0 where
- * masked. In r->s and r->dp, or in the table's own forms, if it has them and the caller wants
+/* Computes P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0
+ * where masked. In r->s and r->dp, or in the table's own forms, if it has them and the caller wants
  * them. */
 void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys,
                         const attn_grad_forms *to);
 
-/* dK and dV of keys first .. last-1, of which those not in use got nothing. False if a result is
- * not finite. A careful run replaces those results only. */
+/* Stores dK and dV of keys first .. last-1; keys not in use have sums of 0. False if a result is
+ * not finite. A careful run replaces non-finite results only. */
 bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last);
 
-/* dQ of the item's rows first .. last-1, likewise. */
+/* Stores dQ of the item's rows first .. last-1, likewise. */
 bool attn_grad_store_rows(attn_grad_run *r, int64_t first, int64_t last);
 
 #endif

@@ -1,10 +1,9 @@
 /*
  * table_grad.h: the microkernels that the backward pass and dropout add to a table (table.h).
- * Called by cpu/backward/tile.c and, for dropout, cpu/forward/forward.c.
  *
  * The backward pass works on `strips` strips of query rows (a row block) against a block of
- * key_block keys. Two of its products have forms that the table has anyway: S = K QT and dP = V dOT
- * (qk, dp), dQT += K^T dS (pv). What is new is the form that sums over rows:
+ * key_block keys. Three of its products have forms that the table has anyway: S = K QT and dP = V
+ * dOT (qk, dp), dQT += K^T dS (pv). New is the form that sums over rows:
  *
  *     S, dP  [key][strip]            a tile, turned into P and dS in place
  *     P, dS  [strip number]          the left factors of `rows`, of all keys of the block, row =
@@ -35,7 +34,7 @@ enum { ATTN_ROW_BLOCK = 96 };
 /* Of all tables. */
 enum { ATTN_MAX_ROW_BLOCK = 128 };
 
-/* What a tile of scores and of dP is turned into P and dS with. */
+/* The numbers that turn a tile of scores and of dP into P and dS. */
 typedef struct attn_grad_tile {
     double exponent;   /* c: P = 2^((S - lse) c) */
     double factor;     /* of dS */
@@ -45,8 +44,8 @@ typedef struct attn_grad_tile {
     void *plain;       /* real [key][strip]: gets dS without the factor; NULL: not wanted */
 } attn_grad_tile;
 
-/* Where a table's own forms of P and dS go: a tile's first key is key `at` of the left factors p
- * and ds, and key `done` of dS as pv wants it. Keys from n to the next multiple of key_step become
+/* Places of a table's own forms of P and dS. A tile's first key is key `at` of the left factors p
+ * and ds, and key `done` of dS as pv reads it. Keys from n to the next multiple of key_step become
  * 0. */
 typedef struct attn_grad_forms {
     void *p, *ds, *right;
@@ -72,7 +71,7 @@ typedef struct attn_ukernel_grad {
     /* Bytes of a strip of X. */
     uint64_t (*x_bytes)(int64_t cols);
 
-    /* Both forms of a strip's rows of n columns, `cols` when rounded up: QT as pack_q, and X,
+    /* Packs both forms of a strip's rows of n columns, `cols` when rounded up: QT as pack_q, and X,
      * without the factor, with zeros beyond n and where row[lane] is NULL. */
     void (*pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
                       int64_t n, int64_t cols, double factor);
@@ -93,13 +92,13 @@ typedef struct attn_ukernel_grad {
     /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. */
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
 
-    /* P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are as
-     * `softmax` gets them, and spoilt; without (NULL), as it leaves them. Both have key_tile rows.
-     * The member is NULL if p_bytes is 0: then the tiles are their own forms. */
+    /* Turns P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are the
+     * input of `softmax`, and are spoilt; without (NULL), they are its output. Both have key_tile
+     * rows. The member is NULL if p_bytes is 0: then the tiles are their own forms. */
     void (*split)(const attn_grad_forms *to, void *s, void *dp, int64_t n,
                   const attn_grad_tile *tile);
 
-    /* Keys first .. last-1 of a strip's left factor become 0. */
+    /* Sets keys first .. last-1 of a strip's left factor to 0. */
     void (*clear)(void *p, int64_t first, int64_t last);
 
     /* G[key][c] += sum of P[at + key][row] X[row][c] over rows first .. last-1 for n keys, summed
@@ -108,8 +107,8 @@ typedef struct attn_ukernel_grad {
     void (*rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
                  int first, int last);
 
-    /* The same where X may hold NaN or Inf in rows that some keys must not see: visible, bytes
-     * [strip number][key_block][strip]. */
+    /* rows where X may hold NaN or Inf in rows that some keys must not see: visible, bytes [strip
+     * number][key_block][strip]. */
     void (*rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
                          int first, int last, const unsigned char *visible);
 
