@@ -25,10 +25,7 @@ static attn_status read_size(const void *from, const char *what, uint64_t *size)
 attn_status attn_copy_args(void *to, size_t size, const void *from, const char *what)
 {
     uint64_t theirs = 0;
-    attn_status status = read_size(from, what, &theirs);
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(read_size(from, what, &theirs));
     for (uint64_t i = size; i < theirs; i++) {
         if (((const unsigned char *)from)[i] != 0) {
             return attn_fail(
@@ -45,10 +42,7 @@ attn_status attn_copy_args(void *to, size_t size, const void *from, const char *
 attn_status attn_copy_out(void *to, const void *from, size_t size, const char *what)
 {
     uint64_t theirs = 0;
-    attn_status status = read_size(to, what, &theirs);
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(read_size(to, what, &theirs));
     uint64_t copied = theirs < size ? theirs : size;
     memcpy((char *)to + sizeof theirs, (const char *)from + sizeof theirs, copied - sizeof theirs);
     memset((char *)to + copied, 0, theirs - copied);

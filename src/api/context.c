@@ -76,10 +76,7 @@ static attn_status select_table(attn_context *x, const char *cpu)
 
 static attn_status fill_context(attn_context *x, const attn_context_config *config)
 {
-    attn_status status = select_table(x, config->cpu);
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(select_table(x, config->cpu));
     attn_machine *machine = &x->cpu.machine;
     machine->caches = attn_cpu_caches();
     /* a GPU's context needs no pool */
@@ -116,14 +113,10 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "context is NULL");
     }
     *context = NULL;
-    attn_status status =
-        config ? attn_copy_args(&c, sizeof c, config, "attn_context_config") : ATTN_OK;
-    if (status == ATTN_OK) {
-        status = check_config(&c);
+    if (config) {
+        TRY(attn_copy_args(&c, sizeof c, config, "attn_context_config"));
     }
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(check_config(&c));
     if (c.allocator.alloc == NULL) {
         c.allocator = (attn_allocator){NULL, default_alloc, default_free};
     }
@@ -133,7 +126,7 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
                          CONTEXT_BYTES);
     }
     *x = (attn_context){.allocator = c.allocator};
-    status = fill_context(x, &c);
+    attn_status status = fill_context(x, &c);
     if (status == ATTN_OK && c.device == ATTN_DEVICE_CUDA) {
         status = fill_gpu(x, &c);
     }

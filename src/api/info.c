@@ -4,6 +4,7 @@
 #include "api/args.h"
 #include "api/context.h"
 #include "core/compiler.h"
+#include "core/error.h"
 
 #define VERSION                     \
     ATTN_STRING(ATTN_VERSION_MAJOR) \
@@ -24,14 +25,9 @@ int32_t attn_version(void)
 
 attn_status attn_get_info(attn_context *context, attn_info *info)
 {
-    attn_status status = attn_context_get(context, &context);
     attn_machine machine;
-    if (status == ATTN_OK) {
-        status = attn_cpu_machine(&context->cpu, &machine);
-    }
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(attn_context_get(context, &context));
+    TRY(attn_cpu_machine(&context->cpu, &machine));
     const attn_info out = {
         .version = VERSION,
         .build = COMPILER,

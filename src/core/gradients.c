@@ -12,18 +12,18 @@ static attn_status check_like(const char *name, const attn_tensor *t, int types,
     if (!required && !attn_tensor_present(t)) {
         return ATTN_OK;
     }
-    attn_status status = attn_check_tensor(name, t, types, output);
-    if (status == ATTN_OK && !required && !attn_tensor_present(like)) {
-        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is given without %s", name, like_name);
+    TRY(attn_check_tensor(name, t, types, output));
+    if (!required && !attn_tensor_present(like)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is given without %s", name, like_name);
     }
-    for (int a = 0; a < 4 && status == ATTN_OK; a++) {
+    for (int a = 0; a < 4; a++) {
         if (t->shape[a] != like->shape[a]) {
-            status =
-                attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld but %s.shape[%d] = %lld",
-                          name, a, (long long)t->shape[a], like_name, a, (long long)like->shape[a]);
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                             "%s.shape[%d] = %lld but %s.shape[%d] = %lld", name, a,
+                             (long long)t->shape[a], like_name, a, (long long)like->shape[a]);
         }
     }
-    return status;
+    return ATTN_OK;
 }
 
 /* Elements of d_bias may share memory and are summed there: along an axis of stride 0, which is
@@ -59,10 +59,7 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, 
         .d_alibi = a->d_alibi_slopes,
         .d_sinks = a->d_sinks,
     };
-    attn_status status = attn_problem_init(&g->p, f, meaning | ATTN_OF_BACKWARD);
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(attn_problem_init(&g->p, f, meaning | ATTN_OF_BACKWARD));
     if (meaning & ATTN_OF_SHAPES) {
         attn_stand_in(&g->d_o);
     }
@@ -88,10 +85,10 @@ attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *a, 
          &f->alibi_slopes},
         {"d_sinks", &g->d_sinks, ATTN_WIDE_TYPES, false, true, "sinks", &f->sinks},
     };
-    for (size_t i = 0; i < sizeof checks / sizeof checks[0] && status == ATTN_OK; i++) {
-        status = check_like(checks[i].name, checks[i].tensor, checks[i].types, checks[i].required,
-                            checks[i].output, checks[i].like_name, checks[i].like);
+    for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        TRY(check_like(checks[i].name, checks[i].tensor, checks[i].types, checks[i].required,
+                       checks[i].output, checks[i].like_name, checks[i].like));
         attn_normalise_tensor(checks[i].tensor, checks[i].required);
     }
-    return status == ATTN_OK ? check_shared_memory(&g->d_bias) : status;
+    return check_shared_memory(&g->d_bias);
 }

@@ -102,10 +102,10 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types,
 {
     bool empty = false;
     int64_t span = 0;
-    attn_status status = check_type(name, t, types);
-    status = status == ATTN_OK ? check_extents(name, t, &empty) : status;
-    if (status != ATTN_OK || empty) {
-        return status;
+    TRY(check_type(name, t, types));
+    TRY(check_extents(name, t, &empty));
+    if (empty) {
+        return ATTN_OK;
     }
     if (t->data == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
@@ -115,8 +115,8 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types,
                          "%s.data = %p is not aligned to its elements of %zu bytes", name, t->data,
                          attn_dtype_size(t->dtype));
     }
-    status = check_span(name, t, &span);
-    return status == ATTN_OK && output ? check_output(name, t, span) : status;
+    TRY(check_span(name, t, &span));
+    return output ? check_output(name, t, span) : ATTN_OK;
 }
 
 static const double nothing; /* where tensors point that are not read */

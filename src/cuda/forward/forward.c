@@ -58,20 +58,15 @@ static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const att
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
     attn_cuda_forward_params *params = &plan->params;
-    attn_status status =
-        k->loads == ATTN_CUDA_RAGGED
+    TRY(k->loads == ATTN_CUDA_RAGGED
             ? map_folded(x->driver, &params->q_map, &p->q, &params->schedule)
-            : map_rows(x->driver, &params->q_map, &p->q, 64); /* rows of a warpgroup */
-    if (status == ATTN_OK) {
-        status = map_rows(x->driver, &params->k_map, &p->k, k->keys);
+            : map_rows(x->driver, &params->q_map, &p->q, 64)); /* rows of a warpgroup */
+    TRY(map_rows(x->driver, &params->k_map, &p->k, k->keys));
+    TRY(map_rows(x->driver, &params->v_map, &p->v, k->keys));
+    if (params->o_boxed) {
+        TRY(map_rows(x->driver, &params->o_map, &p->o, 16)); /* rows of a warp */
     }
-    if (status == ATTN_OK) {
-        status = map_rows(x->driver, &params->v_map, &p->v, k->keys);
-    }
-    if (status == ATTN_OK && params->o_boxed) {
-        status = map_rows(x->driver, &params->o_map, &p->o, 16); /* rows of a warp */
-    }
-    return status;
+    return ATTN_OK;
 }
 
 /* The current context must be of this GPU; a thread without one borrows the one that attn_cuda
@@ -81,11 +76,8 @@ static attn_status enter(const attn_cuda *x, bool *pushed)
     cu_context current = NULL;
     cu_device device = -1;
     *pushed = false;
-    attn_status status = attn_driver_check(x->driver, x->driver->context_current(&current),
-                                           "asking for the context");
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(attn_driver_check(x->driver, x->driver->context_current(&current),
+                          "asking for the context"));
     if (current == NULL) {
         *pushed = true;
         return attn_driver_check(x->driver, x->driver->context_push(x->context),
@@ -104,31 +96,26 @@ static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_
 {
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
     const attn_driver *cu = x->driver;
-    attn_status status = ATTN_OK;
     void *params[] = {&plan->params};
     if (plan->workspace_bytes > 0 && call->workspace != NULL) {
         plan->params.counter = call->workspace;
-        status = attn_driver_check(
-            cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream), "setting a counter");
+        TRY(attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream),
+                              "setting a counter"));
     }
-    if (status == ATTN_OK) {
-        status =
-            attn_driver_check(cu,
-                              cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0],
-                                         plan->grid[1], plan->grid[2], (unsigned)k->threads, 1, 1,
-                                         (unsigned)k->shared_bytes, call->stream, params, NULL),
-                              k->name);
-    }
-    return status;
+    return attn_driver_check(cu,
+                             cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0],
+                                        plan->grid[1], plan->grid[2], (unsigned)k->threads, 1, 1,
+                                        (unsigned)k->shared_bytes, call->stream, params, NULL),
+                             k->name);
 }
 
 attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_call *call)
 {
     attn_cuda_plan plan;
     bool pushed;
-    attn_status status = attn_cuda_plan_make(&plan, x, p);
-    if (status != ATTN_OK || plan.grid[0] == 0) {
-        return status;
+    TRY(attn_cuda_plan_make(&plan, x, p));
+    if (plan.grid[0] == 0) {
+        return ATTN_OK;
     }
     if (call->workspace != NULL && call->workspace_bytes < plan.workspace_bytes) {
         return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
@@ -137,15 +124,10 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
     }
     TRY(attn_problem_overlaps(p, call->workspace, plan.workspace_bytes));
     if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
-        status = make_maps(x, &plan, p);
+        TRY(make_maps(x, &plan, p));
     }
-    if (status == ATTN_OK) {
-        status = enter(x, &pushed);
-    }
-    if (status != ATTN_OK) {
-        return status;
-    }
-    status = enqueue(x, &plan, call);
+    TRY(enter(x, &pushed));
+    attn_status status = enqueue(x, &plan, call);
     if (pushed) {
         cu_context borrowed;
         (void)x->driver->context_pop(&borrowed);
@@ -165,10 +147,7 @@ static double weight_loss(int32_t dtype)
 attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, attn_plan *out)
 {
     attn_cuda_plan plan;
-    attn_status status = attn_cuda_plan_make(&plan, x, p);
-    if (status != ATTN_OK) {
-        return status;
-    }
+    TRY(attn_cuda_plan_make(&plan, x, p));
     const attn_cuda_kernel *k = &attn_cuda_kernels[plan.kernel];
     out->kernel = k->name;
     (void)snprintf(out->why, sizeof out->why, "%s", plan.why);
