@@ -33,14 +33,17 @@ double inputs_normal(uint64_t bits)
 
 double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
 {
-    uint64_t bits = inputs_bits(seed, tensor, index);
+    const uint64_t bits = inputs_bits(seed, tensor, index);
+    const bool scored = tensor == INPUTS_Q || tensor == INPUTS_K;
     switch (kind) {
     case INPUTS_UNIFORM:
         return (double)(bits >> 11) * 0x1p-52 - 1.0;
     case INPUTS_POSITIVE:
         return (double)(bits >> 11) * 0x1p-53;
     case INPUTS_OFFSET:
-        return tensor == INPUTS_V ? 1 + 0.1 * inputs_normal(bits) : inputs_normal(bits);
+        return scored ? inputs_normal(bits) : 1 + 0.1 * inputs_normal(bits);
+    case INPUTS_EVEN:
+        return scored ? 0.5 : 1 + (double)(bits >> 11) * 0x1p-53;
     case INPUTS_LARGE:
         return inputs_normal(bits) * (tensor == INPUTS_V ? 1.0 : 20.0);
     case INPUTS_EQUAL:
@@ -134,6 +137,8 @@ static void *fill_part(void *arg)
 {
     const struct part *p = arg;
     const attn_tensor *t = p->t;
+    const bool main_value =
+        p->tensor <= INPUTS_V || (p->tensor == INPUTS_GRAD_O && p->kind >= INPUTS_POSITIVE);
     for (int64_t at = p->first; at < p->end; at++) {
         int64_t i0 = at / p->n[1], i1 = at % p->n[1];
         for (int64_t i2 = 0; i2 < p->n[2]; i2++) {
@@ -141,9 +146,8 @@ static void *fill_part(void *arg)
             for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
                 int64_t index = row * t->shape[3] + i3;
                 inputs_store(t, i0, i1, i2, i3,
-                             p->tensor <= INPUTS_V
-                                 ? inputs_value(p->kind, p->seed, p->tensor, index)
-                                 : side_value(t, p->seed, p->tensor, row, index));
+                             main_value ? inputs_value(p->kind, p->seed, p->tensor, index)
+                                        : side_value(t, p->seed, p->tensor, row, index));
             }
         }
     }

@@ -34,8 +34,10 @@ double inputs_normal(uint64_t bits);
  *   large    Q and K 20 N(0, 1), so that scores reach the thousands with the default scale;
  *            V N(0, 1)
  *   equal    Q and K 0.5 everywhere, so that all scores are equal; V N(0, 1)
- *   positive [0, 1), whose sums grow with N where those of zero mean cancel
- *   offset   Q and K N(0, 1); V 1 + N(0, 0.01) */
+ *   positive Q, K, V and dO uniform in [0, 1)
+ *   offset   Q and K N(0, 1); V and dO 1 + 0.1 N(0, 1)
+ *   even     Q and K 0.5 everywhere; V and dO uniform in [1, 2)
+ * The sums of the last three grow with N where those of zero mean cancel. */
 double inputs_value(int kind, uint64_t seed, int tensor, int64_t index);
 
 /* Writes one element, rounded to the tensor's dtype. */

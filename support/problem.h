@@ -25,8 +25,8 @@
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
- *   inputs=normal|outlier|uniform|large|equal|positive|offset   seed=S
- *   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
+ *   inputs=normal|outlier|uniform|large|equal|positive|offset|even
+ *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
@@ -69,7 +69,8 @@ enum problem_inputs {
     INPUTS_LARGE,
     INPUTS_EQUAL,
     INPUTS_POSITIVE,
-    INPUTS_OFFSET
+    INPUTS_OFFSET,
+    INPUTS_EVEN
 };
 
 /* Reads one line. On error returns false and writes one sentence that names the word into

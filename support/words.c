@@ -13,10 +13,10 @@ static const struct name masks[] = {{"bool", ATTN_BOOL}, {"u8", ATTN_U8},   {"i8
 static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
                                       {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
                                       {"strided", LAYOUT_STRIDED}, {NULL, 0}};
-static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
-                                         {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
-                                         {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
-                                         {"offset", INPUTS_OFFSET},   {NULL, 0}};
+static const struct name generators[] = {
+    {"normal", INPUTS_NORMAL}, {"outlier", INPUTS_OUTLIER}, {"uniform", INPUTS_UNIFORM},
+    {"large", INPUTS_LARGE},   {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
+    {"offset", INPUTS_OFFSET}, {"even", INPUTS_EVEN},       {NULL, 0}};
 
 static const struct name passes[] = {
     {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};

@@ -23,6 +23,7 @@ const check checks[] = {
     {"finite", check_finite, false},
     {"store", check_store, false},
     {"quotient", check_quotients, false},
+    {"nodes", check_nodes, false},
     {"grad_rows", check_grad_rows, false},
     {"grad_products", check_grad_products, true},
     {"grad_softmax", check_grad_softmax, false},

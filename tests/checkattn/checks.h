@@ -39,6 +39,9 @@ void check_softmax(kit *k);
 void check_score(kit *k);
 void check_mask(kit *k);
 
+/* check_nodes.c */
+void check_nodes(kit *k);
+
 /* check_grad_rows.c */
 void check_grad_rows(kit *k);
 

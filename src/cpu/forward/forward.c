@@ -12,7 +12,7 @@
  *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
  *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;
  *             softmax
- *             OT = OT alpha + V^T P
+ *             OT = OT alpha + V^T P      (nodes.h: at the end of a segment, a node of its own)
  *     for each strip: O = OT / l, LSE
  *
  * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had
@@ -20,7 +20,8 @@
  * masked keys are left out. Not here: instruction sets (table.h), rows in and out
  * (strip.c), what a mask is (core/mask.h), who runs which item (executor).
  */
-#include "cpu/forward/strip.h"
+#include "core/segment.h"
+#include "cpu/forward/nodes.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/machine/tasks.h"
@@ -139,7 +140,7 @@ static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t b
                    keys,
                    block,
                    careful};
-    const void *alpha = keys.lo <= b.mask->hull.lo ? NULL : b.state.alpha; /* the first block */
+    const void *alpha = attn_strip_enter(r, strip, block / ATTN_SEGMENT) ? NULL : b.state.alpha;
     const bool masked = run_tiles(r, &b) || n % uk->key_step != 0;
     if (careful) {
         uk->pv_careful(strip_ot(r, strip), r->v, at, r->prob, r->plan->dv_pad, n, alpha, r->visible,
@@ -224,9 +225,12 @@ static void run_item(attn_item_run *r)
     }
     run_blocks(r, 0, r->strips, false, masked);
     for (int i = 0; i < r->strips; i++) {
-        if ((masked[i] || tensors) && !r->uk->finite(strip_ot(r, i), r->p->dv, strip_lanes(r, i))) {
+        attn_strip_leave(r, i);
+        if ((masked[i] || tensors) &&
+            !r->uk->finite(attn_strip_sum(r, i), r->p->dv, strip_lanes(r, i))) {
             attn_strip_reset(r, i);
             run_blocks(r, i, i + 1, true, masked);
+            attn_strip_leave(r, i);
         }
         attn_strip_finish(r, i);
     }
@@ -248,6 +252,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
     const attn_ukernel *uk = j->plan->uk;
     char *base = j->scratch + (uint64_t)thread * map->total;
     attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_sums sums[ATTN_MAX_STRIPS];
     attn_item item = attn_schedule_item(&j->schedule, j->p, index);
     attn_item_run r = {
         .plan = j->plan,
@@ -262,7 +267,9 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,
         .strip = base + map->strips,
+        .node = base + map->nodes,
         .mask = mask,
+        .sums = sums,
     };
     r.scores = (attn_score_run){
         .p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};

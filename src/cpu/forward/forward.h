@@ -24,6 +24,7 @@ typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
     /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t strip_bytes, strip_ot, strip_state;
+    uint64_t nodes, node_bytes; /* region; one node */
     uint64_t total;
 } attn_scratch_map;
 
@@ -32,6 +33,7 @@ typedef struct attn_cpu_plan {
     int32_t threads;
     int64_t strips; /* per item */
     int64_t dv_pad;
+    int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
     uint64_t table_bytes; /* schedule.first_item, at the start of the workspace */

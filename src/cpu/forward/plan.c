@@ -12,10 +12,13 @@
  *     visible  [key_block][strip] bytes  for the careful path (cpu/forward/forward.c)
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
+ *     nodes    per strip of the item: node_depth times attn_node (nodes.h), O [d_v][strip]
  */
 #include "core/arena.h"
 #include "core/mask.h"
+#include "core/segment.h"
 #include "cpu/forward/forward.h"
+#include "cpu/forward/nodes.h"
 #include "cpu/real.h"
 
 static int64_t longest_sequence(const attn_problem *p)
@@ -25,6 +28,15 @@ static int64_t longest_sequence(const attn_problem *p)
         rows = max64(rows, attn_problem_sequence(p, b).nq);
     }
     return rows;
+}
+
+static int64_t most_segments(const attn_problem *p)
+{
+    int64_t keys = p->varlen ? 0 : p->k.shape[1];
+    for (int64_t b = 0; p->varlen && b < p->batch; b++) {
+        keys = max64(keys, attn_problem_sequence(p, b).nk);
+    }
+    return round_up(keys, ATTN_SEGMENT) / ATTN_SEGMENT;
 }
 
 /* K and V are packed anew for each item, so more rows cost less; but the strips of an item should
@@ -70,6 +82,10 @@ static void map_strip(attn_cpu_plan *plan, const attn_problem *p)
     m->strip_ot = attn_arena_take(&arena, plan->dv_pad, uk->strip, (uint64_t)uk->real_size);
     m->strip_state = attn_arena_take(&arena, 4, uk->strip, (uint64_t)uk->real_size);
     m->strip_bytes = arena.bytes;
+    arena = (attn_arena){0};
+    (void)attn_arena_take(&arena, 1, 1, sizeof(attn_node));
+    (void)attn_arena_take(&arena, p->dv, uk->strip, (uint64_t)uk->real_size);
+    m->node_bytes = arena.bytes;
 }
 
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *p, attn_arena *total)
@@ -87,6 +103,7 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *p, attn_arena *
     m->visible = attn_arena_take(&arena, uk->key_block, uk->strip, 1);
     m->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(uk));
     m->strips = attn_arena_take(&arena, plan->strips, 1, m->strip_bytes);
+    m->nodes = attn_arena_take(&arena, plan->strips * plan->node_depth, 1, m->node_bytes);
     m->total = arena.bytes;
     total->overflow |= arena.overflow;
 }
@@ -134,6 +151,8 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
     map_strip(plan, p);
     plan->strips = strips_per_item(plan, p, machine);
     plan->scores = attn_plan_scores(p, plan->uk);
+    const int64_t segments = most_segments(p);
+    plan->node_depth = segments > 1 || p->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, p);
     plan->threads =
         plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;

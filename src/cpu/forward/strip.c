@@ -4,18 +4,24 @@
  */
 #include "cpu/forward/strip.h"
 #include "core/half.h"
+#include "core/segment.h"
 #include "core/softmax.h"
+#include "cpu/forward/nodes.h"
 #include <math.h>
 #include <string.h>
 
-void attn_strip_reset(const attn_item_run *r, int strip)
+void attn_strip_begin(const attn_item_run *r, int strip)
 {
     const attn_running state = strip_state(r, strip);
     fill_reals(r->uk, state.m, r->uk->strip, -INFINITY);
     fill_reals(r->uk, state.l, r->uk->strip, 0);
-    if (state.top) {
-        fill_reals(r->uk, state.top, r->uk->strip, -INFINITY);
-    }
+}
+
+void attn_strip_reset(const attn_item_run *r, int strip)
+{
+    attn_strip_begin(r, strip);
+    r->sums[strip] = (attn_sums){.segment = -1};
+    fill_reals(r->uk, strip_row_max(r, strip), r->uk->strip, -INFINITY);
     /* otherwise the first block's products are the first thing that OT holds */
     if (strip_sees_nothing(r, strip)) {
         memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
@@ -54,27 +60,30 @@ void attn_strip_start(attn_item_run *r, int strip)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* Writes LSE and row maximum. Scores are relative to m. */
-static attn_row_end finish_row(const attn_item_run *r, lane_row row, double m, double l,
-                               double row_max)
+static double row_sink(const attn_item_run *r, lane_row row)
+{
+    const attn_tensor *sinks = &r->p->sinks;
+    if (!sinks->data || r->seq.outside) {
+        return -INFINITY;
+    }
+    return attn_element_to_f64(attn_at_broadcast(sinks, r->seq.index, row.head, 0, 0),
+                               sinks->dtype);
+}
+
+/* Writes LSE, of which lse leaves out the sink, and the row maximum. */
+static void write_row(const attn_item_run *r, lane_row row, double lse, double sink, double row_max)
 {
     const attn_problem *p = r->p;
-    double scale = r->plan->scores.step ? 1 : r->plan->scores.scale, max = m * scale,
-           sink = -INFINITY;
-    if (p->sinks.data && !r->seq.outside) {
-        sink = attn_element_to_f64(attn_at_broadcast(&p->sinks, r->seq.index, row.head, 0, 0),
-                                   p->sinks.dtype);
-    }
-    int64_t i = r->seq.q_first + row.query;
+    const int64_t i = r->seq.q_first + row.query;
     if (p->lse.data) {
+        const double nan = sink == -INFINITY ? 0 : sink - sink; /* for a sink that is not finite */
         attn_element_from_f64(attn_at(&p->lse, r->seq.tensor, i, row.head, 0), p->lse.dtype,
-                              attn_row_lse(max, l, sink));
+                              attn_segment_join(lse, 0, sink, 0).lse + nan);
     }
     if (p->row_max.data) {
         attn_element_from_f64(attn_at(&p->row_max, r->seq.tensor, i, row.head, 0), p->row_max.dtype,
-                              row_max * scale);
+                              row_max * strip_unit(r));
     }
-    return attn_row_divisor(max, l, sink);
 }
 
 /* O of a lane whose sink is far above its scores. */
@@ -90,20 +99,26 @@ static void store_strip(const attn_item_run *r, int strip, const attn_tensor *o,
 {
     void *rows[ATTN_MAX_STRIP];
     const int lanes = strip_rows(r, strip, o, rows);
-    r->uk->store(rows, o->stride[3], o->dtype, strip_ot(r, strip), r->p->dv, divisor, lanes);
+    r->uk->store(rows, o->stride[3], o->dtype, attn_strip_sum(r, strip), r->p->dv, divisor, lanes);
 }
 
-/* LSE, row maximum and what O is divided by, in place of alpha. */
+/* LSE and row maximum; by what a sink divides O, in place of alpha. */
 static void finish_rows(const attn_item_run *r, int strip, const attn_running *state)
 {
-    int lanes = strip_lanes(r, strip);
+    const int lanes = strip_lanes(r, strip);
+    const bool nodes = r->sums[strip].nodes > 0;
+    const void *top = nodes || state->top == NULL ? strip_row_max(r, strip) : state->top;
+    attn_node running, *sums = nodes ? attn_strip_node(r, strip, 0) : &running;
     lane_row row = attn_score_row(&r->scores, strip_first(r, strip));
+    if (!nodes) {
+        r->uk->logs(running.lse, running.rest, state, strip_unit(r), lanes);
+    }
     for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        double m = get_real(r->uk, state->m, lane), l = get_real(r->uk, state->l, lane);
-        attn_row_end end =
-            finish_row(r, row, m, l, state->top ? get_real(r->uk, state->top, lane) : m);
+        const double sink = row_sink(r, row);
+        const attn_row_end end = attn_sink_divisor(sums->lse[lane], sums->rest[lane], sink);
+        write_row(r, row, sums->lse[lane], sink, get_real(r->uk, top, lane));
         if (end.far > 0) {
-            divide_far(r, strip_ot(r, strip), lane, end);
+            divide_far(r, attn_strip_sum(r, strip), lane, end);
         }
         set_real(r->uk, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
     }
@@ -112,10 +127,10 @@ static void finish_rows(const attn_item_run *r, int strip, const attn_running *s
 void attn_strip_finish(const attn_item_run *r, int strip)
 {
     const attn_running state = strip_state(r, strip);
-    const void *divisor = state.l;
+    const void *divisor = r->sums[strip].nodes > 0 ? NULL : state.l;
     if (r->p->sinks.data || r->p->lse.data || r->p->row_max.data) {
         finish_rows(r, strip, &state);
-        divisor = state.alpha;
+        divisor = r->p->sinks.data ? state.alpha : divisor;
     }
     store_strip(r, strip, &r->p->o, divisor);
     if (r->p->o_f32.data) {

@@ -8,6 +8,12 @@
 
 #include "cpu/forward/forward.h"
 
+/* How far the sum over a strip's keys has come. */
+typedef struct attn_sums {
+    int64_t segment; /* what OT and the running state hold a part of; -1: nothing yet */
+    int nodes;       /* sums of earlier segments that wait (nodes.h) */
+} attn_sums;
+
 typedef struct attn_item_run {
     const attn_cpu_plan *plan;
     const attn_problem *p;
@@ -16,11 +22,12 @@ typedef struct attn_item_run {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_run scores;
-    char *s, *prob, *strip;
+    char *s, *prob, *strip, *node;
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
+    attn_sums *sums;      /* of each strip */
     attn_interval next;   /* those of the next block that are not prefetched yet */
     int64_t next_rows;    /* as many of them with each tile */
 } attn_item_run;
@@ -39,9 +46,23 @@ static inline attn_running strip_state(const attn_item_run *r, int strip)
 {
     int64_t lanes = r->uk->strip * r->uk->real_size;
     char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
-    char *top = r->p->row_max.data ? m + 3 * lanes : NULL;
+    char *top = r->p->row_max.data ? m + 3 * lanes : NULL; /* strip_row_max */
     return (attn_running){
         .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
+}
+
+/* real [strip]: the largest score so far, of tables whose reference lags and of earlier
+ * segments. */
+static inline void *strip_row_max(const attn_item_run *r, int strip)
+{
+    const int64_t lanes = r->uk->strip * r->uk->real_size;
+    return strip_qt(r, strip) + r->plan->scratch.strip_state + 3 * lanes;
+}
+
+/* Of the scores that the kernels see, in natural units. */
+static inline double strip_unit(const attn_item_run *r)
+{
+    return r->plan->scores.step ? 1 : r->plan->scores.scale;
 }
 
 static inline int strip_lanes(const attn_item_run *r, int strip)
@@ -65,6 +86,9 @@ void attn_strip_start(attn_item_run *r, int strip);
 
 /* The running state before the first key. */
 void attn_strip_reset(const attn_item_run *r, int strip);
+
+/* The running state before the first key of a segment. */
+void attn_strip_begin(const attn_item_run *r, int strip);
 
 /* Writes its rows of O, LSE and row maximum. */
 void attn_strip_finish(const attn_item_run *r, int strip);

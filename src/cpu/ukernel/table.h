@@ -97,6 +97,14 @@ typedef struct attn_running {
     attn_ahead ahead;
 } attn_running;
 
+/* A sum over some keys of a strip. */
+typedef struct attn_part {
+    double *lse;         /* [strip]: logarithms of the sums of exp(s) */
+    double *rest;        /* [strip]: what they have beyond lse */
+    void *o;             /* real [dv][strip] */
+    const void *divisor; /* real [strip], or NULL */
+} attn_part;
+
 /* Keys at .. at+n-1 of a K panel, and the strip whose products with them are wanted. */
 typedef struct attn_keys {
     const void *k, *qt;
@@ -197,6 +205,17 @@ typedef struct attn_ukernel {
      * dtype. No divisor (NULL): 1. */
     void (*store)(void *const *row, int64_t stride, int32_t dtype, const void *ot, int64_t dv,
                   const void *divisor, int lanes);
+
+    /* lse[lane] and rest[lane] of m unit + ln l, or -inf and 0 where l is 0, of `lanes` lanes;
+     * -inf beyond. */
+    void (*logs)(double *lse, double *rest, const attn_running *state, double unit, int lanes);
+
+    /* Joins a part to a node (core/segment.h): with x = ot / divisor, 0 where the divisor is 0, or
+     * ot without a divisor (NULL), node O = fma(x, b, O a) for columns below dv. */
+    void (*join)(const attn_part *node, const attn_part *part, int64_t dv, int lanes);
+
+    /* node O = x, node lse = part lse. */
+    void (*copy)(const attn_part *node, const attn_part *part, int64_t dv, int lanes);
 } attn_ukernel;
 
 /* The tables; tables.inc has one entry per instruction set. */

@@ -133,4 +133,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .pv_careful = pv_careful,
     .finite = finite_f32,
     .store = store_f32,
+    .logs = logs_f32,
+    .join = join_f32,
+    .copy = copy_f32,
 };

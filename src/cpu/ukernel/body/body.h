@@ -383,6 +383,9 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .pv_careful = FN(pv_careful),
     .finite = FN(finite),
     .store = FN(store),
+    .logs = FN(logs),
+    .join = FN(join),
+    .copy = FN(copy),
 };
 
 #include "cpu/ukernel/body/body_end.h"

@@ -1,7 +1,7 @@
 /*
- * body_store.h: OT / l as rows of O. Included by body_rows.h, with its parameters. Quotients are
- * taken while queries lie along the lanes, then transposed; elements of 16 bits are narrowed before
- * that, where the instruction set has v_pair_*.
+ * body_store.h: OT / l as rows of O, and as a part of a sum of segments. Included by body_rows.h,
+ * with its parameters. Quotients are taken while queries lie along the lanes, then transposed;
+ * elements of 16 bits are narrowed before that, where the instruction set has v_pair_*.
  */
 
 /* What VL lanes are divided by: 1 for lanes that are not in use, and without any divisor. */
@@ -120,4 +120,68 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
             FN(store_columns)(row, stride, dtype, ot, 0, dv, &d, left, false);
         }
     }
+}
+
+static void FN(logs)(double *lse, double *rest, const attn_running *state, double unit, int lanes)
+{
+    const real *m = state->m, *l = state->l;
+    for (int lane = 0; lane < STRIP; lane++) {
+        const double max = (double)m[lane] * unit, ln = attn_ln((double)l[lane]), sum = max + ln;
+        const bool none = lane >= lanes || l[lane] == 0;
+        lse[lane] = none ? -INFINITY : sum;
+        rest[lane] = none ? 0 : attn_sum_rest(max, ln, sum);
+    }
+}
+
+/* Columns of VL lanes. */
+ATTN_INLINE void FN(join_lanes)(real *node, const real *ot, int64_t dv, const FN(divisors) * d,
+                                vec a, vec b, const bool add, const bool quick)
+{
+    for (int64_t c = 0; c < dv; c++, node += STRIP, ot += STRIP) {
+        vec x = v_load(ot);
+        if (quick) {
+            x = v_quotient(x, d->all, d->inverse);
+        } else if (d->any) {
+            x = FN(divide)(x, d->all);
+        }
+        v_store(node, add ? v_fma(x, b, v_mul(v_load(node), a)) : x);
+    }
+}
+
+/* a and b are not read unless `add`. */
+ATTN_INLINE void FN(add_part)(const attn_part *node, const attn_part *part, int64_t dv, int lanes,
+                              const real *a, const real *b, const bool add)
+{
+    for (int lane = 0; lane < lanes; lane += VL) {
+        real *to = (real *)node->o + lane;
+        const real *ot = (const real *)part->o + lane, *by = part->divisor;
+        const vec one = v_set1(1), wa = add ? v_load(a + lane) : one,
+                  wb = add ? v_load(b + lane) : one;
+        FN(divisors) d;
+        FN(load_divisors)(&d, by ? by + lane : NULL, lanes - lane);
+        if (by && v_can_quotient(ot, STRIP, dv, d.all)) {
+            FN(join_lanes)(to, ot, dv, &d, wa, wb, add, true);
+        } else {
+            FN(join_lanes)(to, ot, dv, &d, wa, wb, add, false);
+        }
+    }
+}
+
+static void FN(join)(const attn_part *node, const attn_part *part, int64_t dv, int lanes)
+{
+    real a[STRIP], b[STRIP];
+    for (int lane = 0; lane < STRIP; lane++) {
+        const attn_join join =
+            attn_segment_join(node->lse[lane], node->rest[lane], part->lse[lane], part->rest[lane]);
+        node->lse[lane] = join.lse, node->rest[lane] = join.rest;
+        a[lane] = (real)join.a, b[lane] = (real)join.b;
+    }
+    FN(add_part)(node, part, dv, lanes, a, b, true);
+}
+
+static void FN(copy)(const attn_part *node, const attn_part *part, int64_t dv, int lanes)
+{
+    memcpy(node->lse, part->lse, STRIP * sizeof(double));
+    memcpy(node->rest, part->rest, STRIP * sizeof(double));
+    FN(add_part)(node, part, dv, lanes, NULL, NULL, false);
 }

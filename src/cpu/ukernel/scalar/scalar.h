@@ -240,6 +240,47 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
     }
 }
 
+static void FN(logs)(double *lse, double *rest, const attn_running *state, double unit, int lanes)
+{
+    for (int lane = 0; lane < FN(STRIP); lane++) {
+        const double l = (double)((const real *)state->l)[lane];
+        const double m = (double)((const real *)state->m)[lane];
+        const double max = m * unit, ln = attn_ln(l), sum = max + ln;
+        const bool none = lane >= lanes || l == 0;
+        lse[lane] = none ? -INFINITY : sum;
+        rest[lane] = none ? 0 : attn_sum_rest(max, ln, sum);
+    }
+}
+
+static real FN(part_element)(const attn_part *part, int64_t at, int lane)
+{
+    const real by = part->divisor ? ((const real *)part->divisor)[lane] : 1;
+    return by == 0 ? 0 : ((const real *)part->o)[at] / by;
+}
+
+static void FN(join)(const attn_part *node, const attn_part *part, int64_t dv, int lanes)
+{
+    for (int lane = 0; lane < lanes; lane++) {
+        const attn_join join =
+            attn_segment_join(node->lse[lane], node->rest[lane], part->lse[lane], part->rest[lane]);
+        node->lse[lane] = join.lse, node->rest[lane] = join.rest;
+        for (int64_t at = lane; at < dv * FN(STRIP); at += FN(STRIP)) {
+            real *to = (real *)node->o + at;
+            *to = FMA(FN(part_element)(part, at, lane), (real)join.b, *to * (real)join.a);
+        }
+    }
+}
+
+static void FN(copy)(const attn_part *node, const attn_part *part, int64_t dv, int lanes)
+{
+    for (int lane = 0; lane < lanes; lane++) {
+        node->lse[lane] = part->lse[lane], node->rest[lane] = part->rest[lane];
+        for (int64_t at = lane; at < dv * FN(STRIP); at += FN(STRIP)) {
+            ((real *)node->o)[at] = FN(part_element)(part, at, lane);
+        }
+    }
+}
+
 #include "cpu/ukernel/scalar/scalar_grad.h"
 
 const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
@@ -273,6 +314,9 @@ const attn_ukernel ATTN_CAT(attn_ukernel_, FN(scalar)) = {
     .pv_careful = FN(pv_careful),
     .finite = FN(finite),
     .store = FN(store),
+    .logs = FN(logs),
+    .join = FN(join),
+    .copy = FN(copy),
 };
 
 #undef real

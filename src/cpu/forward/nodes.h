@@ -1,0 +1,31 @@
+/*
+ * nodes.h: the sum over the keys of a strip, segment by segment (core/segment.h). The sum of a
+ * segment becomes a node once the next segment begins: rows of O that are divided by their own sum,
+ * and the logarithms of these sums. Nodes wait on a stack until their neighbours are complete. A
+ * strip that sees keys of one segment only has no node: its sum stays in OT. With sinks it has one
+ * all the same, since a row's bits must not depend on what other rows of its strip see.
+ */
+#ifndef ATTN_CPU_FORWARD_NODES_H
+#define ATTN_CPU_FORWARD_NODES_H
+
+#include "cpu/forward/strip.h"
+
+/* O [d_v][strip] lies behind it, at the next multiple of 64 bytes. */
+typedef struct attn_node {
+    int64_t segment; /* one of its segments: the last that the strip sees */
+    double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
+} attn_node;
+
+/* Node i of the strip's stack, the oldest being 0. */
+attn_node *attn_strip_node(const attn_item_run *r, int strip, int i);
+
+/* Before keys of a segment. True if they are the first ones of it. */
+bool attn_strip_enter(attn_item_run *r, int strip, int64_t segment);
+
+/* After all keys: one node is left, or none. */
+void attn_strip_leave(attn_item_run *r, int strip);
+
+/* After that: O of node 0, or OT. */
+char *attn_strip_sum(const attn_item_run *r, int strip);
+
+#endif
