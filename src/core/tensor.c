@@ -119,11 +119,12 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types,
     return output ? check_output(name, t, span) : ATTN_OK;
 }
 
-static const double nothing; /* where tensors point that are not read */
+/* Where tensors point that are not read. Aligned as memory is: plans of a GPU look at that. */
+static const _Alignas(64) char nothing[64];
 
 void attn_stand_in(attn_tensor *t)
 {
-    t->data = t->data ? t->data : (void *)(uintptr_t)&nothing;
+    t->data = t->data ? t->data : (void *)(uintptr_t)nothing;
 }
 
 void attn_normalise_tensor(attn_tensor *t, bool required)
@@ -135,6 +136,6 @@ void attn_normalise_tensor(attn_tensor *t, bool required)
         }
     }
     if (empty) {
-        t->data = required ? (void *)(uintptr_t)&nothing : NULL;
+        t->data = required ? (void *)(uintptr_t)nothing : NULL;
     }
 }

@@ -1,0 +1,79 @@
+/*
+ * test_table.c: a GPU's operations through the table of its device: what is refused, and what it
+ * lacks.
+ */
+#include "fake_driver.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+/* What kernels do not read, and what the host sees without reading. */
+static void test_refusals(void **state)
+{
+    attn_context *context;
+    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), a = plain;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    a.mask = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 1, 300, 300);
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "mask.dtype = 6 (i32), must be bool, u8 or i8");
+    a.mask.dtype = ATTN_U8;
+    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    a = plain, a.o = a.q;
+    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "o and q overlap"));
+    attn_context_destroy(context);
+}
+
+/* A plan is that of the call, whose tensors may have no memory yet. */
+static void test_plan_of_shapes(void **state)
+{
+    attn_context *context;
+    attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 64);
+    attn_plan with = {.struct_size = sizeof with}, without = with;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    assert_int_equal(attn_forward_plan(context, &a, &with), ATTN_OK);
+    a.q.data = a.k.data = a.v.data = a.o.data = NULL;
+    assert_int_equal(attn_forward_plan(context, &a, &without), ATTN_OK);
+    assert_string_equal(without.kernel, with.kernel);
+    assert_string_equal(without.why, with.why);
+    attn_context_destroy(context);
+}
+
+/* Operations that the table of GPUs lacks. */
+static void test_unsupported(void **state)
+{
+    attn_context *context;
+    attn_forward_args f = fake_args(ATTN_BF16, 300, 300, 64);
+    attn_backward_args b = {.struct_size = sizeof b, .forward = &f};
+    attn_merge_args m = {.struct_size = sizeof m};
+    attn_merge_backward_args n = {.struct_size = sizeof n, .forward = &m};
+    attn_dropout_mask_args d = {.struct_size = sizeof d};
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    assert_int_equal(attn_backward(context, &b), ATTN_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(attn_last_error(), "attn_backward is not supported by the context's device: "));
+    assert_int_equal(attn_merge(context, &m), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_merge_backward(context, &n), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_dropout_mask(context, &d), ATTN_ERR_UNSUPPORTED);
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_plan_of_shapes),
+        cmocka_unit_test(test_unsupported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
