@@ -15,6 +15,7 @@ function(attn_image name)
   add_custom_command(OUTPUT ${image}
     COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
     DEPENDS ${source} ${headers} ${PROJECT_SOURCE_DIR}/tools/cuda-image
+      ${PROJECT_SOURCE_DIR}/tools/cuda-registers
     COMMENT "GPU kernels: ${name}" VERBATIM)
   set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS ${image})
 endfunction()
