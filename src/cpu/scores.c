@@ -56,7 +56,7 @@ static void lane_slopes(const attn_score_run *r, int64_t first, int lanes, attn_
 }
 
 /* `to`: rows of up to key_tile keys. */
-static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lanes,
+static void bias_tile(const attn_score_run *r, bool masked, char *to, int64_t first, int lanes,
                       attn_interval keys)
 {
     const attn_tensor *bias = &r->p->bias, *mask = &r->p->mask;
@@ -68,7 +68,7 @@ static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lane
         if (bias->data) {
             rows.bias[lane] = attn_at_broadcast(bias, r->seq->index, row.head, row.query, keys.lo);
         }
-        if (mask->data) {
+        if (masked) {
             rows.mask[lane] = attn_at_broadcast(mask, r->seq->index, row.head, row.query, keys.lo);
         }
         row = lane + 1 < lanes ? attn_score_next(r, row) : row;
@@ -76,17 +76,27 @@ static void bias_tile(const attn_score_run *r, char *to, int64_t first, int lane
     r->uk->bias(to, keys.hi - keys.lo, &rows);
 }
 
+attn_tile attn_score_mask_kind(const attn_score_run *r, int64_t first, int lanes,
+                               attn_interval keys)
+{
+    const attn_interval queries = {first / r->fold, (first + lanes - 1) / r->fold + 1};
+    return attn_cells_kind(r->cells, &r->p->mask, r->seq->index, r->first_head, r->fold, queries,
+                           keys);
+}
+
 static void score_step(const attn_score_run *r, void *s, int64_t first, int lanes,
                        attn_interval keys)
 {
-    bool tensors = r->p->bias.data || r->p->mask.data, alibi = r->p->alibi.data;
+    const bool masked =
+        r->p->mask.data && attn_score_mask_kind(r, first, lanes, keys) != ATTN_TILE_FULL;
+    const bool tensors = r->p->bias.data || masked, alibi = r->p->alibi.data;
     if (alibi) {
         lane_slopes(r, first, lanes, keys);
     }
     if (tensors) {
         for (int64_t key = keys.lo; key < keys.hi; key += r->uk->key_tile) {
             char *to = (char *)r->bias + (key - keys.lo) * r->uk->strip * r->uk->real_size;
-            bias_tile(r, to, first, lanes,
+            bias_tile(r, masked, to, first, lanes,
                       (attn_interval){key, min64(key + r->uk->key_tile, keys.hi)});
         }
     }

@@ -7,6 +7,7 @@
 #define ATTN_CPU_SCORES_H
 
 #include "core/mask.h"
+#include "cpu/cells.h"
 #include "cpu/real.h"
 #include "cpu/ukernel/table.h"
 
@@ -27,6 +28,7 @@ typedef struct attn_score_run {
     const attn_ukernel *uk;
     const attn_score_plan *plan;
     const attn_sequence *seq;
+    const attn_cells *cells; /* of the mask tensor; NULL: not known */
     int64_t first_head, fold;
     /* those beyond the last row too: products over rows go on with them */
     bool all_lanes;
@@ -65,6 +67,10 @@ static inline lane_row attn_score_next(const attn_score_run *r, lane_row row)
 
 /* Makes the mask of rows first .. first + lanes - 1. */
 attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
+
+/* What the mask tensor lets those rows see of some keys. */
+attn_tile attn_score_mask_kind(const attn_score_run *r, int64_t first, int lanes,
+                               attn_interval keys);
 
 /* Computes the scores of those rows and keys.lo .. keys.hi-1, in place of the products
  * s[key][strip]; -inf where masked. */

@@ -184,6 +184,25 @@ static void pack_block(attn_item_run *r, attn_interval keys, int64_t block)
     }
 }
 
+/* The keys of a block that a strip sees, by its rows' intervals and by the mask tensor. */
+static bool sees_block(const attn_item_run *r, int strip, attn_interval all, attn_interval *keys)
+{
+    return attn_mask_tile(&r->mask[strip], all.lo, all.hi, keys) != ATTN_TILE_SKIP &&
+           (!r->scores.cells ||
+            attn_score_mask_kind(&r->scores, strip_first(r, strip), strip_lanes(r, strip), *keys) !=
+                ATTN_TILE_SKIP);
+}
+
+static bool any_sees_block(const attn_item_run *r, int first, int last, attn_interval all)
+{
+    attn_interval keys;
+    bool sees = false;
+    for (int i = first; i < last && !sees; i++) {
+        sees = sees_block(r, i, all, &keys);
+    }
+    return sees;
+}
+
 /* Notes in masked[] which strips had a tile with masked positions. */
 static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool *masked)
 {
@@ -204,9 +223,12 @@ static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool
         const int64_t tiles = size / r->uk->key_tile, all_tiles = (last - first) * tiles;
         r->next = (attn_interval){all.hi, min64(all.hi + size, hull.hi)};
         r->next_rows = (size + all_tiles - 1) / all_tiles;
+        if (r->scores.cells && !any_sees_block(r, first, last, all)) {
+            continue;
+        }
         pack_block(r, all, block);
         for (int i = first; i < last; i++) {
-            if (attn_mask_tile(&r->mask[i], all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
+            if (!sees_block(r, i, all, &keys)) {
                 prefetch_rows(r, tiles);
                 continue;
             }
@@ -242,6 +264,7 @@ typedef struct job {
     const attn_cpu_plan *plan;
     const attn_problem *p;
     attn_schedule schedule;
+    attn_cells cells;
     char *scratch;
 } job;
 
@@ -275,6 +298,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .p = j->p, .uk = uk, .plan = &j->plan->scores, .seq = &r.seq, .fold = j->p->group};
     r.scores.first_head = item.kv_head * j->p->group;
     r.scores.bias = base + map->bias;
+    r.scores.cells = j->cells.kind ? &j->cells : NULL;
     attn_score_lanes(&r.scores, base + map->lanes);
     r.last_row = min64(item.last_row, r.seq.nq * j->p->group);
     r.strips = (int)((r.last_row - r.first_row + uk->strip - 1) / uk->strip);
@@ -284,8 +308,9 @@ static void task(const void *arg, int64_t index, int32_t thread)
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
                       const attn_executor *executor, void *workspace)
 {
-    job j = {plan, p, plan->schedule, (char *)workspace + plan->table_bytes};
-    if (plan->table_bytes) {
+    job j = {plan, p, plan->schedule, plan->cells, (char *)workspace + plan->table_bytes};
+    attn_cells_fill(&j.cells, p, executor, (char *)workspace + plan->cells_at);
+    if (p->varlen) {
         int64_t *first_item = workspace, items = 0;
         for (int64_t b = 0; b < plan->schedule.sequences; b++) {
             attn_sequence s = attn_problem_sequence(p, b);

@@ -36,7 +36,9 @@ typedef struct attn_cpu_plan {
     int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
-    uint64_t table_bytes; /* schedule.first_item, at the start of the workspace */
+    attn_cells cells;     /* of the mask tensor */
+    uint64_t cells_at;    /* where they are in the workspace */
+    uint64_t table_bytes; /* schedule.first_item and cells, at the start of the workspace */
     attn_scratch_map scratch;
     uint64_t workspace_bytes;
 } attn_cpu_plan;

@@ -161,6 +161,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
     map_scratch(plan, p, &workspace);
     (void)attn_arena_take(&workspace, p->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
+    plan->cells = attn_cells_plan(p, &workspace, &plan->cells_at);
     /* the executor may use any of the machine's thread numbers */
     plan->table_bytes = attn_arena_take(&workspace, machine->threads, 1, plan->scratch.total);
     return attn_arena_room(&workspace, &plan->workspace_bytes);

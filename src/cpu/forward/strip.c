@@ -23,7 +23,7 @@ void attn_strip_reset(const attn_item_run *r, int strip)
     r->sums[strip] = (attn_sums){.segment = -1};
     fill_reals(r->uk, strip_row_max(r, strip), r->uk->strip, -INFINITY);
     /* otherwise the first block's products are the first thing that OT holds */
-    if (strip_sees_nothing(r, strip)) {
+    if (strip_sees_nothing(r, strip) || r->p->mask.data) {
         memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
     }
 }

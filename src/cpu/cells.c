@@ -1,0 +1,118 @@
+/*
+ * cells.c: see cells.h.
+ */
+#include "cpu/cells.h"
+#include "cpu/machine/tasks.h"
+#include "cpu/real.h"
+
+/* A summary of fewer keys saves nothing; a larger one is of a mask that is broadcast by a stride of
+ * 0, and the workspace should not grow with it. */
+enum { LEAST_KEYS = 512, MOST_CELLS = 1 << 26 };
+
+static int64_t cells_along(int64_t extent, int64_t cell)
+{
+    return extent / cell + (extent % cell != 0);
+}
+
+attn_cells attn_cells_plan(const attn_problem *p, attn_arena *arena, uint64_t *offset)
+{
+    const int64_t *shape = p->mask.shape;
+    attn_cells cells = {NULL, 0, 0};
+    *offset = arena->bytes;
+    if (p->mask.data == NULL || shape[3] < LEAST_KEYS) {
+        return cells;
+    }
+    const int64_t rows = cells_along(shape[2], ATTN_CELL_ROWS),
+                  keys = cells_along(shape[3], ATTN_CELL_KEYS);
+    if ((double)shape[0] * (double)shape[1] * (double)rows * (double)keys <= MOST_CELLS) {
+        cells.rows = rows, cells.keys = keys;
+        *offset = attn_arena_take(arena, shape[0] * shape[1] * rows, keys, 1);
+    }
+    return cells;
+}
+
+/* ---- reading the mask ------------------------------------------------------------------------ */
+
+typedef struct job {
+    const attn_tensor *mask;
+    const attn_cells *cells;
+    unsigned char *kind;
+} job;
+
+/* Adds n positions of a row: whether some are visible, whether some are not. */
+static void look(const char *at, int64_t stride, int32_t dtype, int64_t n, unsigned char *seen,
+                 unsigned char *hidden)
+{
+    unsigned char some = 0, none = 0;
+    if (stride == 1 && attn_dtype_size(dtype) == 1) {
+        for (int64_t i = 0; i < n; i++) {
+            some |= at[i] != 0, none |= at[i] == 0;
+        }
+    } else {
+        const int64_t step = stride * (int64_t)attn_dtype_size(dtype);
+        for (int64_t i = 0; i < n; i++, at += step) {
+            const bool visible = attn_mask_element(at, dtype);
+            some |= visible, none |= !visible;
+        }
+    }
+    *seen |= some, *hidden |= none;
+}
+
+/* A line of cells: index of (batch, head, row cell). */
+static void line_task(const void *arg, int64_t index, int32_t thread)
+{
+    const job *j = arg;
+    const attn_tensor *mask = j->mask;
+    const int64_t plane = index / j->cells->rows, row = index % j->cells->rows * ATTN_CELL_ROWS;
+    const int64_t b = plane / mask->shape[1], h = plane % mask->shape[1];
+    const int64_t end = min64(row + ATTN_CELL_ROWS, mask->shape[2]);
+    unsigned char *kind = j->kind + index * j->cells->keys;
+    (void)thread;
+    for (int64_t cell = 0; cell < j->cells->keys; cell++) {
+        const int64_t key = cell * ATTN_CELL_KEYS;
+        const int64_t n = min64(ATTN_CELL_KEYS, mask->shape[3] - key);
+        unsigned char seen = 0, hidden = 0;
+        for (int64_t i = row; i < end && !(seen && hidden); i++) {
+            look(attn_at(mask, b, h, i, key), mask->stride[3], mask->dtype, n, &seen, &hidden);
+        }
+        kind[cell] = !seen ? ATTN_TILE_SKIP : hidden ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL;
+    }
+}
+
+void attn_cells_fill(attn_cells *cells, const attn_problem *p, const attn_executor *executor,
+                     void *kind)
+{
+    const job j = {&p->mask, cells, kind};
+    cells->kind = cells->rows > 0 ? kind : NULL;
+    if (cells->kind) {
+        const int64_t lines = p->mask.shape[0] * p->mask.shape[1] * cells->rows;
+        attn_tasks_run(executor, lines, line_task, &j, NULL);
+    }
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+attn_tile attn_cells_kind(const attn_cells *cells, const attn_tensor *mask, int64_t b,
+                          int64_t first_head, int64_t heads, attn_interval queries,
+                          attn_interval keys)
+{
+    if (cells == NULL || cells->kind == NULL) {
+        return ATTN_TILE_PARTIAL;
+    }
+    const bool one_head = mask->shape[1] == 1, one_row = mask->shape[2] == 1;
+    const int64_t batch = mask->shape[0] == 1 ? 0 : b;
+    const int64_t head = one_head ? 0 : first_head, end_head = one_head ? 1 : first_head + heads;
+    const int64_t row = one_row ? 0 : queries.lo / ATTN_CELL_ROWS,
+                  last_row = one_row ? 0 : (queries.hi - 1) / ATTN_CELL_ROWS;
+    bool skip = true, full = true;
+    for (int64_t h = head; h < end_head; h++) {
+        for (int64_t i = row; i <= last_row; i++) {
+            const unsigned char *line =
+                cells->kind + ((batch * mask->shape[1] + h) * cells->rows + i) * cells->keys;
+            for (int64_t k = keys.lo / ATTN_CELL_KEYS; k <= (keys.hi - 1) / ATTN_CELL_KEYS; k++) {
+                skip &= line[k] == ATTN_TILE_SKIP, full &= line[k] == ATTN_TILE_FULL;
+            }
+        }
+    }
+    return skip ? ATTN_TILE_SKIP : full ? ATTN_TILE_FULL : ATTN_TILE_PARTIAL;
+}
