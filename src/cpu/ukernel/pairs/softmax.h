@@ -132,7 +132,8 @@ typedef struct fetch {
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
-        return (fetch){NULL, NULL, 0};
+        const char *nothing = (const char *)ahead;
+        return (fetch){nothing, nothing, 0};
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
                   rows = ahead->k ? ahead->n : GROUP;
