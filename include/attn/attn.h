@@ -104,7 +104,8 @@
  *   bf16    GPU              exact                            8           1.45 floor
  *
  *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
- *             added once. There is no epsilon in the row sum.
+ *             added once; on CPUs in segments of 2048 keys, which are joined in a binary tree.
+ *             There is no epsilon in the row sum.
  *   AMX       the default where the CPU has it, with bits of its own. Elements of f32 below 2^-110
  *             have fewer bits there.
  *   PRECISE   ATTN_PRECISE keeps a call off AMX, with the bits of all other CPUs, and on a GPU off
