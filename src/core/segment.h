@@ -123,8 +123,9 @@ ATTN_CORE attn_join attn_segment_join(double lse_a, double rest_a, double lse_b,
     const double high = lse_a < lse_b ? lse_b : lse_a, low = lse_a < lse_b ? lse_a : lse_b;
     const double apart = low == -INFINITY ? -INFINITY : low - high; /* NaN for NaN */
     const double small = attn_exp_negative(apart), sum = 1 + small;
-    const double more = 1 / sum, less = small / sum;
-    const bool none = high == -INFINITY, b = lse_a < lse_b;
+    const bool none = high == -INFINITY && low == -INFINITY, b = lse_a < lse_b;
+    const double nan = high == -INFINITY ? 0 : high - high; /* of a row that is no number */
+    const double more = 1 / sum + nan, less = small / sum + nan;
     const double ln = attn_ln(sum), lse = high + ln;
     attn_join join = {lse, b ? less : more, b ? more : less, attn_sum_rest(high, ln, lse)};
     join.lse = low == -INFINITY ? high : join.lse;

@@ -1,8 +1,11 @@
 /*
- * merge_parts.c: results over disjoint key ranges combined, in double precision.
+ * merge_parts.c: results over disjoint key ranges combined as nodes of a tree whose leaves are the
+ * parts in order, in the arithmetic of the forward pass's own nodes (core/segment.h): parts that
+ * are nodes of one call's sum give the bits of that call.
  */
 #include "cpu/merge_parts.h"
 #include "core/half.h"
+#include "core/segment.h"
 #include "cpu/backend.h"
 #include "cpu/machine/tasks.h"
 #include <math.h>
@@ -13,55 +16,98 @@ double attn_part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t 
     return attn_element_to_f64(attn_at(t, b, i, h, 0), t->dtype);
 }
 
+/* Parts first .. last-1 begin a node at `first`: the first part of its right half. */
+static int64_t right_half(int64_t first, int64_t last)
+{
+    int64_t span = 1;
+    while (span < last - first - span) {
+        span *= 2;
+    }
+    return first + span;
+}
+
+/* A row of the output, and whether its arithmetic is f64's. */
+typedef struct merge_row {
+    const attn_merge_args *a;
+    int64_t b, i, h;
+    bool wide;
+} merge_row;
+
+static double node_lse(const merge_row *r, int64_t first, int64_t last)
+{
+    if (last - first == 1) {
+        return attn_part_lse(r->a, first, r->b, r->i, r->h);
+    }
+    const int64_t middle = right_half(first, last);
+    return attn_segment_join(node_lse(r, first, middle), 0, node_lse(r, middle, last), 0).lse;
+}
+
 double attn_merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
 {
-    double top = -INFINITY, sum = 0;
-    for (int64_t part = 0; part < a->parts; part++) {
-        double x = attn_part_lse(a, part, b, i, h);
-        top = x > top || x != x ? x : top;
-    }
-    for (int64_t part = 0; part < a->parts && top > -INFINITY; part++) {
-        sum += exp(attn_part_lse(a, part, b, i, h) - top);
-    }
-    return top + log(sum);
+    const merge_row r = {.a = a, .b = b, .i = i, .h = h};
+    return node_lse(&r, 0, a->parts);
 }
 
-enum { CHUNK = 64 }; /* columns summed at once */
+enum { CHUNK = 64 }; /* columns at once */
 
-static void merge_columns(const attn_merge_args *a, double lse, int64_t b, int64_t i, int64_t h,
-                          int64_t c0, int64_t n)
+/* o[0 .. n-1] = columns from `column` on of parts first .. last-1; 0 without a visible key. The
+ * logarithm of their sum. */
+static double node_columns(const merge_row *r, int64_t first, int64_t last, int64_t column,
+                           int64_t n, double *o)
 {
-    double sum[CHUNK] = {0};
-    for (int64_t part = 0; part < a->parts; part++) {
-        const attn_tensor *o = &a->part_o[part];
-        double x = attn_part_lse(a, part, b, i, h), weight = exp(x - lse);
-        for (int64_t c = 0; c < n && x != -INFINITY; c++) {
-            sum[c] += weight * attn_element_to_f64(attn_at(o, b, i, h, c0 + c), o->dtype);
+    if (last - first == 1) {
+        const attn_tensor *t = &r->a->part_o[first];
+        const double lse = attn_part_lse(r->a, first, r->b, r->i, r->h);
+        const char *from = attn_at(t, r->b, r->i, r->h, column);
+        const int64_t step = t->stride[3] * attn_element_size(t->dtype);
+        for (int64_t c = 0; c < n; c++) {
+            o[c] = lse == -INFINITY ? 0 : attn_element_to_f64(from + c * step, t->dtype);
+        }
+        return lse;
+    }
+    double right[CHUNK];
+    const int64_t middle = right_half(first, last);
+    const double lse_a = node_columns(r, first, middle, column, n, o);
+    const double lse_b = node_columns(r, middle, last, column, n, right);
+    const attn_join join = attn_segment_join(lse_a, 0, lse_b, 0);
+    const float a = (float)join.a, b = (float)join.b;
+    for (int64_t c = 0; c < n; c++) {
+        o[c] = r->wide ? fma(right[c], join.b, o[c] * join.a)
+                       : (double)fmaf((float)right[c], b, (float)o[c] * a);
+    }
+    return join.lse;
+}
+
+static void merge_one(const merge_row *r)
+{
+    const attn_merge_args *a = r->a;
+    double lse = 0, o[CHUNK];
+    const int64_t step = a->o.stride[3] * attn_element_size(a->o.dtype);
+    for (int64_t c = 0, n; c < a->o.shape[3]; c += n) {
+        n = a->o.shape[3] - c < CHUNK ? a->o.shape[3] - c : CHUNK;
+        lse = node_columns(r, 0, a->parts, c, n, o);
+        char *to = attn_at(&a->o, r->b, r->i, r->h, c);
+        for (int64_t k = 0; k < n; k++) {
+            attn_element_from_f64(to + k * step, a->o.dtype, o[k]);
         }
     }
-    for (int64_t c = 0; c < n; c++) {
-        attn_element_from_f64(attn_at(&a->o, b, i, h, c0 + c), a->o.dtype, sum[c]);
-    }
-}
-
-static void merge_row(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
-{
-    double lse = attn_merged_lse(a, b, i, h);
-    for (int64_t c = 0, dv = a->o.shape[3]; c < dv; c += CHUNK) {
-        merge_columns(a, lse, b, i, h, c, dv - c < CHUNK ? dv - c : CHUNK);
-    }
     if (a->lse.data) {
-        attn_element_from_f64(attn_at(&a->lse, b, i, h, 0), a->lse.dtype, lse);
+        lse = a->o.shape[3] > 0 ? lse : node_lse(r, 0, a->parts);
+        attn_element_from_f64(attn_at(&a->lse, r->b, r->i, r->h, 0), a->lse.dtype, lse);
     }
 }
 
 static void merge_task(const void *arg, int64_t index, int32_t thread)
 {
     const attn_merge_args *a = arg;
+    const int64_t rows = a->o.shape[1];
+    merge_row r = {.a = a, .b = index / rows, .i = index % rows, .wide = a->o.dtype == ATTN_F64};
     (void)thread;
-    int64_t b = index / a->o.shape[1], i = index % a->o.shape[1];
-    for (int64_t h = 0; h < a->o.shape[2]; h++) {
-        merge_row(a, b, i, h);
+    for (int64_t part = 0; part < a->parts; part++) {
+        r.wide = r.wide || a->part_o[part].dtype == ATTN_F64;
+    }
+    for (r.h = 0; r.h < a->o.shape[2]; r.h++) {
+        merge_one(&r);
     }
 }
 

@@ -2,6 +2,7 @@
  * test_splits.c: one range of keys in several calls, merged by attn_merge: contract, cases B27,
  * B48, B84, B96 .. B98 and relation R5. (attn_merge by itself: tests/api/test_merge.c.)
  */
+#include "core/segment.h"
 #include "oracle.h"
 #include "trial.h"
 
@@ -156,12 +157,102 @@ static void b97_b98_split_counts(void **state)
     }
 }
 
+/* ---- parts that are nodes of the whole sum --------------------------------------------------- */
+
+/* Keys in `parts` equal ranges, each a power of two of segments, O and LSE in the type of the sums:
+ * the bits of one call. */
+static void check_nodes(const char *line, const char *table, int64_t parts)
+{
+    trial whole = trial_open("%s", line);
+    const attn_context_config config = {.struct_size = sizeof config, .cpu = table};
+    attn_context *context;
+    assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
+    const attn_forward_args *all = whole.args;
+    const attn_dtype real = all->o.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    const int64_t rows = all->q.shape[1], heads = all->q.shape[2], dv = all->v.shape[3],
+                  nk = all->k.shape[1], size = (int64_t)attn_dtype_size(real);
+    char *o = calloc((size_t)((parts + 1) * rows * heads), (size_t)(dv * size));
+    double *lse = calloc((size_t)((parts + 1) * rows * heads), sizeof *lse);
+    attn_tensor part_o[8], part_lse[8], q_origin, k_origin;
+    int64_t origins[9] = {nk - rows}, span = ATTN_SEGMENT;
+    while (span * parts < nk) {
+        span *= 2;
+    }
+    for (int64_t n = 0; n < parts; n++) {
+        const int64_t first = span * n, last = first + span;
+        attn_forward_args a = *all;
+        origins[n + 1] = first;
+        q_origin = attn_tensor_bshd(&origins[0], ATTN_I64, 1, 1, 1, 1);
+        k_origin = attn_tensor_bshd(&origins[n + 1], ATTN_I64, 1, 1, 1, 1);
+        a.q_origin = q_origin, a.k_origin = k_origin;
+        a.k = tensor_slice(all->k, 1, first, (last < nk ? last : nk) - first);
+        a.v = tensor_slice(all->v, 1, first, (last < nk ? last : nk) - first);
+        part_o[n] = a.o =
+            attn_tensor_bshd(o + n * rows * heads * dv * size, real, 1, rows, heads, dv);
+        part_lse[n] = a.lse = attn_tensor_bshd(lse + n * rows * heads, ATTN_F64, 1, rows, heads, 1);
+        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    }
+    attn_forward_args one = *all;
+    origins[1] = 0;
+    one.q_origin = q_origin, one.k_origin = attn_tensor_bshd(&origins[1], ATTN_I64, 1, 1, 1, 1);
+    one.lse = attn_tensor_bshd(lse + parts * rows * heads, ATTN_F64, 1, rows, heads, 1);
+    assert_int_equal(attn_forward(context, &one), ATTN_OK);
+    size_t bytes = (size_t)(rows * heads * dv) * attn_dtype_size(all->o.dtype);
+    void *wanted = malloc(bytes);
+    memcpy(wanted, all->o.data, bytes);
+    memset(all->o.data, 0xff, bytes);
+    double *merged_lse = calloc((size_t)(rows * heads), sizeof *merged_lse);
+    attn_merge_args merge = {.struct_size = sizeof merge, .parts = parts};
+    merge.part_o = part_o, merge.part_lse = part_lse, merge.o = all->o;
+    merge.lse = attn_tensor_bshd(merged_lse, ATTN_F64, 1, rows, heads, 1);
+    assert_int_equal(attn_merge(context, &merge), ATTN_OK);
+    assert_memory_equal(merged_lse, lse + parts * rows * heads,
+                        (size_t)(rows * heads) * sizeof *lse);
+    assert_memory_equal(wanted, all->o.data, bytes);
+    attn_context_destroy(context);
+    free(wanted);
+    free(merged_lse);
+    free(lse);
+    free(o);
+    trial_close(&whole);
+}
+
+/* D4. Lines differ in type, mask, group and width; each on every table. */
+static void parts_at_segments(void **state)
+{
+    static const char *const lines[] = {
+        "nq=70 nk=4096 hq=2 d=16 dtype=f32",
+        "nq=70 nk=4000 hq=4 hkv=2 d=24 dv=16 dtype=f32 causal=1",
+        "nq=70 nk=4096 hq=2 d=16 dtype=f32 window_left=2070 window_right=3 alibi=h",
+        "nq=70 nk=4096 hq=2 d=16 dtype=f32 causal=1 dropout=0.3 dropout_seed=5",
+        "nq=40 nk=4096 hq=2 d=16 dtype=f64 causal=1 inputs=positive",
+        "nq=70 nk=3000 hq=2 d=32 dtype=bf16 causal=1 inputs=offset",
+        "nq=70 nk=4096 hq=2 d=32 dtype=f16 softcap=9",
+    };
+    static const char *const tables[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+    (void)state;
+    for (int n = 0; n < 5; n++) {
+        const attn_context_config config = {.struct_size = sizeof config, .cpu = tables[n]};
+        attn_context *context;
+        if (attn_context_create(&config, &context) != ATTN_OK) {
+            continue; /* not of this machine or build */
+        }
+        attn_context_destroy(context);
+        for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
+            check_nodes(lines[line], tables[n], 2);
+        }
+        check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=f32 causal=1", tables[n], 2);
+        check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=f32 causal=1", tables[n], 4);
+        check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=bf16 window_left=2100", tables[n], 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b27_all_parts_empty),         cmocka_unit_test(b48_sink_in_splits),
         cmocka_unit_test(b84_gaps_of_a_merged_output), cmocka_unit_test(b96_natural_logarithm),
-        cmocka_unit_test(b97_b98_split_counts),
+        cmocka_unit_test(b97_b98_split_counts),        cmocka_unit_test(parts_at_segments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
