@@ -432,10 +432,9 @@ typedef struct attn_plan {
     double input_loss, weight_loss;
 } attn_plan;
 
-/* Fills *plan, in time linear in the rows of tiles, which it counts, but for sequences with more
- * than 2^24 of them. Tiles, operations and bytes of a GPU's plan are 0 if lengths in the GPU's
- * memory decide on them. The same errors as attn_forward, except for the workspace, which is not
- * looked at, and for addresses: q, k, v and o may have no data yet. */
+/* Fills *plan, in time that does not grow with lengths. Tiles, operations and bytes of a GPU's plan
+ * are 0 if lengths in the GPU's memory decide on them. The same errors as attn_forward, except for
+ * the workspace, which is not looked at, and for addresses: q, k, v and o may have no data yet. */
 ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward_args *args,
                                        attn_plan *plan);
 

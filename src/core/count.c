@@ -48,22 +48,107 @@ static double count_scores(const attn_problem *p, const attn_sequence *s)
     return scores;
 }
 
+/* ---- Rows of tiles --------------------------------------------------------------------------- */
+
+typedef struct attn_count_place {
+    const attn_problem *p;
+    const attn_sequence *s;
+    const attn_tiling *tiling;
+    int64_t rows;
+} attn_count_place;
+
+static attn_tile_count count_at(const attn_count_place *c, int64_t index)
+{
+    const int64_t row = index * c->tiling->rows, end = row + c->tiling->rows;
+    const int64_t last = (end < c->rows ? end : c->rows) - 1;
+    const int64_t end_query = last / c->tiling->fold + 1;
+    attn_rows_mask m = attn_mask_range(c->p, c->s, row / c->tiling->fold, end_query);
+    if (end_query > c->s->nq_used) {
+        m.common.hi = 0; /* rows that are not in use see nothing */
+    }
+    return count_row(&m, c->s->nk, c->tiling->keys);
+}
+
+/* Rows of tiles from `index` on before the next query where a bound of the keys begins or ceases to
+ * move with the queries; 0 beside such a query. */
+static int64_t even_rows(const attn_count_place *c, int64_t index)
+{
+    const attn_problem *p = c->p;
+    const attn_sequence *s = c->s;
+    const int64_t left = p->window_left != ATTN_UNBOUNDED ? p->window_left - s->diagonal : 0,
+                  right = p->window_right != ATTN_UNBOUNDED ? -p->window_right - s->diagonal : 0;
+    const int64_t turns[] = {s->nq, s->nq_used, left, left + s->nk, right, right + s->nk};
+    int64_t even = c->rows;
+    for (int i = 0; i < 6; i++) {
+        /* in units of rows of tiles, and off by less than two of them */
+        int64_t turn = attn_clamp(turns[i], 0, s->nq) * c->tiling->fold / c->tiling->rows;
+        if (turn + 2 > index) {
+            even = attn_clamp(turn - 2 - index, 0, even);
+        }
+    }
+    return even;
+}
+
+/* Rows of tiles after which counts go on by the same differences: both bounds have moved by whole
+ * tiles, and a row of tiles begins with a query. */
+static int64_t period_of(const attn_tiling *t)
+{
+    int64_t a = t->rows, b = t->fold * t->keys;
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return t->fold * t->keys / a;
+}
+
+/* Adds `first`, first + growth, .. of so many periods, `times` over; INT64_MAX is the most. */
+static void add_series(int64_t *sum, int64_t first, int64_t growth, int64_t periods, int64_t times)
+{
+    const double most = 4e18, all = (double)periods * (double)times;
+    const double even = (double)first * all, grown = (double)growth * all * (double)periods / 2;
+    if (even < most && fabs(grown) < most && (double)*sum < most) {
+        int64_t steps = growth != 0 ? periods * (periods - 1) / 2 : 0;
+        *sum += (first * periods + growth * steps) * times;
+    } else {
+        double total = (double)*sum + even + grown;
+        *sum = total < 9e18 ? (int64_t)total : INT64_MAX;
+    }
+}
+
+static attn_tile_count count_period(const attn_count_place *c, int64_t index, int64_t period)
+{
+    attn_tile_count sum = {0};
+    for (int64_t i = index; i < index + period; i++) {
+        attn_tile_count one = count_at(c, i);
+        add_series(&sum.full, one.full, 0, 1, 1);
+        add_series(&sum.partial, one.partial, 0, 1, 1);
+        add_series(&sum.skipped, one.skipped, 0, 1, 1);
+    }
+    return sum;
+}
+
 void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
                       const attn_tiling *tiling, int64_t times)
 {
-    const int64_t most = tiling->rows << 24, fold = tiling->fold;
-    const int64_t rows = fold > 0 && s->nq <= most / fold ? s->nq * fold : 0;
-    for (int64_t row = 0; row < rows; row += tiling->rows) {
-        int64_t last = (row + tiling->rows < rows ? row + tiling->rows : rows) - 1;
-        int64_t first_query = row / tiling->fold, end_query = last / tiling->fold + 1;
-        attn_rows_mask m = attn_mask_range(p, s, first_query, end_query);
-        if (end_query > s->nq_used) {
-            m.common.hi = 0; /* rows that are not in use see nothing */
+    attn_count_place c = {p, s, tiling, 0};
+    if (__builtin_mul_overflow(s->nq, tiling->fold, &c.rows)) {
+        c.rows = 0; /* beyond any plan */
+    }
+    const int64_t all = c.rows / tiling->rows + (c.rows % tiling->rows != 0),
+                  period = period_of(tiling);
+    for (int64_t index = 0; index < all;) {
+        int64_t periods = even_rows(&c, index) / period;
+        const bool many = periods > 2;
+        const int64_t span = many ? period : 1;
+        attn_tile_count one = count_period(&c, index, span), next = one;
+        if (many) {
+            next = count_period(&c, index + span, span);
         }
-        attn_tile_count one = count_row(&m, s->nk, tiling->keys);
-        count->full += one.full * times;
-        count->partial += one.partial * times;
-        count->skipped += one.skipped * times;
+        periods = many ? periods : 1;
+        add_series(&count->full, one.full, next.full - one.full, periods, times);
+        add_series(&count->partial, one.partial, next.partial - one.partial, periods, times);
+        add_series(&count->skipped, one.skipped, next.skipped - one.skipped, periods, times);
+        index += span * periods;
     }
     count->scores += count_scores(p, s) * (double)tiling->fold * (double)times;
 }

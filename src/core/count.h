@@ -17,8 +17,8 @@ typedef struct attn_tiling {
     int64_t rows, fold, keys;
 } attn_tiling;
 
-/* Adds the tiles of one sequence, `times` over, in time linear in the rows of tiles. More than 2^24
- * of these are not counted; scores always are. */
+/* Adds the tiles of one sequence, `times` over, in time that does not grow with its lengths. Beyond
+ * 63 bits counts are INT64_MAX. */
 void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
                       const attn_tiling *tiling, int64_t times);
 
