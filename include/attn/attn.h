@@ -388,9 +388,10 @@ typedef struct attn_forward_args {
 ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args *args);
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
- * the head dimension and the number of threads and bounded whatever the lengths, plus 8 bytes per
- * sequence of a varlen call and at most 64 MiB for a mask, a byte per 1024 elements. Reads shapes
- * and lengths only: q, k, v and o may have no data yet; optional tensors count if they have. */
+ * the head dimension and the number of threads, and beyond 2048 keys in the logarithm of their
+ * number; plus 8 bytes per sequence of a varlen call and at most 64 MiB for a mask, a byte per 1024
+ * elements. Reads shapes and lengths only: q, k, v and o may have no data yet; optional tensors
+ * count if they have. */
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
                                             uint64_t *bytes);
 
