@@ -1,34 +1,40 @@
 /*
  * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and
- * lengths exist: every kind of them is one interval of keys per row, and a tile is skipped, full or
- * partly masked by comparing intervals. Boolean masks are not geometry: they reach the kernels as
- * -inf scores (cpu/scores.h, score.cuh).
+ * lengths exist: every kind of them is one interval of keys per row, whose ends attn_mask_first and
+ * attn_mask_end give. All else follows from these two, since both grow by one from row to row: the
+ * intervals of several rows, the queries that see some keys, bands of 32 bits, and whether a tile
+ * is skipped, full or partly masked. Mask tensors are not geometry: they reach the kernels as -inf
+ * scores (cpu/scores.h, score.cuh).
  */
 #ifndef ATTN_CORE_MASK_H
 #define ATTN_CORE_MASK_H
 
 #include "core/problem.h"
 
+/* Beyond every key and position, with room for sums. */
+#define ATTN_FAR (INT64_MAX / 2)
+
 /* Keys lo .. hi-1; empty if lo >= hi, always within [0, nk]. */
 typedef struct attn_interval {
     int64_t lo, hi;
 } attn_interval;
 
+/* Where the keys of row i begin and end, before they are cut to those there are. */
+ATTN_CORE int64_t attn_mask_first(const attn_problem *p, const attn_sequence *s, int64_t i)
+{
+    return p->window_left == ATTN_UNBOUNDED ? -ATTN_FAR : i + s->diagonal - p->window_left;
+}
+
+ATTN_CORE int64_t attn_mask_end(const attn_problem *p, const attn_sequence *s, int64_t i)
+{
+    return p->window_right == ATTN_UNBOUNDED ? ATTN_FAR : i + s->diagonal + p->window_right + 1;
+}
+
 ATTN_CORE attn_interval attn_mask_row(const attn_problem *p, const attn_sequence *s, int64_t i)
 {
-    attn_interval v = {0, s->nk};
-    if (i >= s->nq_used) {
-        v.hi = 0;
-        return v;
-    }
-    int64_t at = i + s->diagonal;
-    if (p->window_left != ATTN_UNBOUNDED && at - p->window_left > v.lo) {
-        v.lo = at - p->window_left;
-    }
-    if (p->window_right != ATTN_UNBOUNDED && at + p->window_right + 1 < v.hi) {
-        v.hi = at + p->window_right + 1;
-    }
-    if (v.hi <= v.lo) {
+    attn_interval v = {attn_clamp(attn_mask_first(p, s, i), 0, s->nk),
+                       attn_clamp(attn_mask_end(p, s, i), 0, s->nk)};
+    if (i >= s->nq_used || v.hi <= v.lo) {
         v.lo = v.hi = 0;
     }
     return v;
@@ -64,20 +70,15 @@ ATTN_CORE void attn_mask_add(attn_rows_mask *m, attn_interval row)
 ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_sequence *s,
                                          int64_t first, int64_t last)
 {
-    attn_rows_mask m = {{0, s->nk}, {0, s->nk}};
+    attn_rows_mask m;
     last = last < s->nq_used ? last : s->nq_used;
     if (first >= last) {
         return attn_mask_none();
     }
-    int64_t low = first + s->diagonal, high = last - 1 + s->diagonal;
-    if (p->window_left != ATTN_UNBOUNDED) {
-        m.hull.lo = attn_clamp(low - p->window_left, 0, s->nk);
-        m.common.lo = attn_clamp(high - p->window_left, 0, s->nk);
-    }
-    if (p->window_right != ATTN_UNBOUNDED) {
-        m.hull.hi = attn_clamp(high + p->window_right + 1, 0, s->nk);
-        m.common.hi = attn_clamp(low + p->window_right + 1, 0, s->nk);
-    }
+    m.hull.lo = attn_clamp(attn_mask_first(p, s, first), 0, s->nk);
+    m.common.lo = attn_clamp(attn_mask_first(p, s, last - 1), 0, s->nk);
+    m.hull.hi = attn_clamp(attn_mask_end(p, s, last - 1), 0, s->nk);
+    m.common.hi = attn_clamp(attn_mask_end(p, s, first), 0, s->nk);
     return m;
 }
 
@@ -85,14 +86,8 @@ ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_seque
 ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequence *s,
                                           int64_t first, int64_t last)
 {
-    attn_interval v = {0, s->nq_used};
-    if (p->window_right != ATTN_UNBOUNDED) {
-        v.lo = attn_clamp(first - p->window_right - s->diagonal, 0, s->nq_used);
-    }
-    if (p->window_left != ATTN_UNBOUNDED) {
-        v.hi = attn_clamp(last + p->window_left - s->diagonal, 0, s->nq_used);
-    }
-    return v;
+    return (attn_interval){attn_clamp(first - attn_mask_end(p, s, 0) + 1, 0, s->nq_used),
+                           attn_clamp(last - attn_mask_first(p, s, 0), 0, s->nq_used)};
 }
 
 /* A sequence's intervals in 32 bits, for GPUs and lengths below 2^30: of the keys there are, row i
@@ -104,14 +99,9 @@ typedef struct attn_band {
 ATTN_CORE attn_band attn_mask_band(const attn_problem *p, const attn_sequence *s)
 {
     const int64_t most = INT64_C(1) << 30; /* so far from row 0 a bound is beyond all keys */
-    attn_band b = {-(1 << 30), (int32_t)s->nk, (int32_t)s->nq_used, (int32_t)s->nk};
-    if (p->window_left != ATTN_UNBOUNDED) {
-        b.from = (int32_t)attn_clamp(s->diagonal - p->window_left, -most, most);
-    }
-    if (p->window_right != ATTN_UNBOUNDED) {
-        b.to = (int32_t)attn_clamp(s->diagonal + p->window_right + 1, -most, s->nk);
-    }
-    return b;
+    return (attn_band){(int32_t)attn_clamp(attn_mask_first(p, s, 0), -most, most),
+                       (int32_t)attn_clamp(attn_mask_end(p, s, 0), -most, s->nk),
+                       (int32_t)s->nq_used, (int32_t)s->nk};
 }
 
 /* attn_mask_row. */
