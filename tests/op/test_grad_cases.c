@@ -222,16 +222,38 @@ static void b104_two_hundred_runs(void **state)
     two_hundred_runs("hqk");
 }
 
+/* Masks that show whole tiles, parts of them and nothing: blocks on the diagonal, others for each
+ * head. */
+static void test_masks_of_blocks(void **state)
+{
+    static const char *const lines[] = {
+        "nq=300 nk=700 hq=2 d=8 dtype=f32 mask=hqk bias=hqk d_bias=f32",
+        "b=2 nq=130 nk=700 hq=4 hkv=2 d=8 dtype=f32 mask=bqk causal=1 dropout=0.2 alibi=h "
+        "d_alibi=1",
+        "nq=130 nk=600 hq=2 d=8 dtype=f64 mask=i32:qk window_left=500 bias=k d_bias=f32 d_lse=1",
+    };
+    (void)state;
+    for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
+        trial t = trial_open("%s pass=backward", lines[line]);
+        const int64_t *n = t.args->mask.shape;
+        for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
+            const int64_t j = at % n[3], i = at / n[3] % n[2], h = at / n[3] / n[2] % n[1],
+                          b = at / n[3] / n[2] / n[1];
+            const bool visible = (i * n[3] / n[2] + 70 * h) / 150 == j / 150 && i % 48 < 40;
+            inputs_store(&t.args->mask, b, h, i, j, visible);
+        }
+        grad_trial_check(&t);
+        trial_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b103_rows_without_keys),
-        cmocka_unit_test(b16_huge_scores),
-        cmocka_unit_test(b_scores_of_all_sizes),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_o_f32),
-        cmocka_unit_test(test_one_by_one),
-        cmocka_unit_test(b104_two_hundred_runs),
+        cmocka_unit_test(test_masks_of_blocks), cmocka_unit_test(b103_rows_without_keys),
+        cmocka_unit_test(b16_huge_scores),      cmocka_unit_test(b_scores_of_all_sizes),
+        cmocka_unit_test(test_views),           cmocka_unit_test(test_o_f32),
+        cmocka_unit_test(test_one_by_one),      cmocka_unit_test(b104_two_hundred_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

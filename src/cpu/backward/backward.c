@@ -197,9 +197,13 @@ static void run_row_block(attn_grad_run *r, const attn_grad_pass *pass, attn_int
     const int64_t size = r->uk->key_block, end = r->last_row, begin = keys.lo - keys.lo % size;
     const attn_interval next = {end, min64(end + r->grad->row_block, rows.hi)};
     for (int64_t key = begin; key < keys.hi; key += size) {
+        const attn_interval all = {key, min64(key + size, last)};
         need_keys(r, pass, key, last);
         prefetch_rows(r, next, (key - begin) / size, (keys.hi - begin + size - 1) / size);
-        run_block(r, pass, rows.lo, (attn_interval){key, min64(key + size, last)});
+        if (attn_score_mask_kind(&r->scores, r->first_row, (int)(end - r->first_row), all) !=
+            ATTN_TILE_SKIP) {
+            run_block(r, pass, rows.lo, all);
+        }
     }
 }
 
@@ -216,7 +220,8 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
         attn_interval keys;
         const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
-        if (pass->d_scores && (tile != ATTN_TILE_FULL || used < last || queries > r->seq.nq_used)) {
+        const bool whole = tile == ATTN_TILE_FULL && used == last && queries <= r->seq.nq_used;
+        if (pass->d_scores && (!whole || r->scores.cells)) {
             attn_grad_bias_clear(r, (attn_interval){row, end}, (attn_interval){first, last});
         }
         if (tile != ATTN_TILE_SKIP) {
@@ -305,6 +310,8 @@ void attn_cpu_backward(const attn_grad_plan *plan, const attn_gradients *g,
                        const attn_executor *executor, void *workspace)
 {
     attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
+    attn_cells cells = plan->cells;
+    attn_cells_fill(&cells, &g->p, executor, job.workspace + plan->cells_at);
     attn_grad_delta(plan, g, executor, workspace);
     for (; job.part < plan->passes; job.part++) {
         const attn_grad_pass *pass = &plan->pass[job.part];

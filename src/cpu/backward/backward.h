@@ -51,6 +51,8 @@ typedef struct attn_grad_plan {
     attn_fold fold;
     int64_t rows;        /* B Nq Hq */
     uint64_t lse, delta; /* real [rows] in the workspace */
+    attn_cells cells;    /* of the mask tensor */
+    uint64_t cells_at;   /* where they are in the workspace */
     uint64_t scratch;    /* of thread 0 in the workspace */
     attn_grad_map map;
     uint64_t workspace_bytes;

@@ -244,6 +244,7 @@ static void map_workspace(attn_grad_plan *plan, const attn_problem *p, const att
                                     sizeof(double));
     plan->fold.sums = attn_arena_take(arena, attn_fold_owners(&plan->fold) * plan->fold.chunks,
                                       plan->fold.span, sizeof(double));
+    plan->cells = attn_cells_plan(p, arena, &plan->cells_at);
     map_scratch(plan, p, arena);
     /* the executor may use any of the machine's thread numbers */
     plan->scratch = attn_arena_take(arena, (int64_t)plan->map.total, machine->threads, 1);

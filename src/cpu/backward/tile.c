@@ -48,6 +48,11 @@ void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn
     };
     r->scores = (attn_score_run){.p = r->p, .uk = r->uk, .plan = &plan->scores, .seq = &r->seq};
     r->scores.all_lanes = !attn_grad_in_place(r);
+    r->cells = plan->cells;
+    if (r->cells.rows > 0) {
+        r->cells.kind = (const unsigned char *)workspace + plan->cells_at;
+        r->scores.cells = &r->cells;
+    }
     r->scores.bias = base + m->bias;
     attn_score_lanes(&r->scores, base + m->lanes);
     for (int lane = 0; lane < r->uk->strip; lane++) {

@@ -19,6 +19,7 @@ typedef struct attn_grad_run {
     attn_sequence seq;
     int64_t kv_head;
     attn_score_run scores;
+    attn_cells cells;
     double factor;           /* of dS */
     bool d_scores;           /* tiles leave dS without the factor in `plain` */
     bool natural;            /* dS with respect to the capped score, not to the product */
