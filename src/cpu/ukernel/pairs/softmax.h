@@ -127,13 +127,18 @@ typedef struct fetch {
     int64_t step; /* for two keys of a tile */
 } fetch;
 
+/* No lines, at any address. */
+ATTN_INLINE fetch no_fetch(const void *at)
+{
+    return (fetch){at, at, 0};
+}
+
 /* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for
  * products. */
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
-        const char *nothing = (const char *)ahead;
-        return (fetch){nothing, nothing, 0};
+        return no_fetch(ahead);
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
                   rows = ahead->k ? ahead->n : GROUP;
