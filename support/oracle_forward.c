@@ -71,10 +71,8 @@ static void run_head(const struct job *job, const struct sequence *q, int64_t hk
 static void *run_thread(void *argument)
 {
     const struct job *job = argument;
-    const attn_tensor *cu = &job->args->cu_seqlens_q;
-    int64_t batch = cu->data ? cu->shape[0] - 1 : job->args->q.shape[0];
-    for (int64_t b = 0; b < batch; b++) {
-        struct sequence q = sequence_of(job->args, job->result, b);
+    for (int64_t b = 0; b < sequences_of(job->args); b++) {
+        struct sequence q = any_sequence_of(job->args, job->result, b);
         for (int64_t hk = 0; hk < job->args->k.shape[2]; hk++) {
             run_head(job, &q, hk);
         }

@@ -64,9 +64,8 @@ static void run_head(const struct gradients *g, const struct sequence *q, int64_
 static void run(const struct gradients *g)
 {
     const attn_forward_args *a = g->forward;
-    int64_t batch = a->cu_seqlens_q.data ? a->cu_seqlens_q.shape[0] - 1 : a->q.shape[0];
-    for (int64_t b = 0; b < batch; b++) {
-        struct sequence q = sequence_of(a, NULL, b);
+    for (int64_t b = 0; b < sequences_of(a); b++) {
+        struct sequence q = any_sequence_of(a, NULL, b);
         for (int64_t hk = 0; hk < a->k.shape[2]; hk++) {
             run_head(g, &q, hk);
         }

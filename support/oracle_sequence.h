@@ -80,6 +80,29 @@ static struct sequence sequence_of(const attn_forward_args *x, const oracle_resu
     return q;
 }
 
+/* Sequences, and for a varlen call with a sink that is the same for all of them two more: the rows
+ * before the first one and after the last one (attn.h, cu_seqlens). */
+static int64_t sequences_of(const attn_forward_args *x)
+{
+    int64_t batch = x->cu_seqlens_q.data ? x->cu_seqlens_q.shape[0] - 1 : x->q.shape[0];
+    bool outside = x->cu_seqlens_q.data && x->sinks.data && x->sinks.shape[0] == 1;
+    return outside ? batch + 2 : batch;
+}
+
+/* Sequence b of them. */
+static struct sequence any_sequence_of(const attn_forward_args *x, const oracle_result *result,
+                                       int64_t b)
+{
+    int64_t batch = x->cu_seqlens_q.data ? x->cu_seqlens_q.shape[0] - 1 : x->q.shape[0];
+    if (b < batch) {
+        return sequence_of(x, result, b);
+    }
+    struct sequence q = {.args = x, .result = result, .d = x->q.shape[3], .dv = x->v.shape[3]};
+    q.q_first = b == batch ? 0 : count_at(&x->cu_seqlens_q, batch, 0);
+    q.rows = (b == batch ? count_at(&x->cu_seqlens_q, 0, 0) : x->q.shape[1]) - q.q_first;
+    return q;
+}
+
 /* Z of C11 for row i and key j. */
 static double dropout_factor(const struct sequence *q, int64_t h, int64_t i, int64_t j)
 {

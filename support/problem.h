@@ -17,6 +17,7 @@
  *                                  bool u8 i8 i32 i64
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
+ *   outside=N                      varlen: rows and keys before the first sequence, after the last
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
  *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
  *                                  for all
@@ -50,6 +51,7 @@ typedef struct problem {
     /* axes, "" = absent, "1" = one element */
     char mask[5], bias[5], alibi[3], sinks[3];
     int64_t lens_q[PROBLEM_MAX_SEQS], lens_k[PROBLEM_MAX_SEQS]; /* varlen if has_lens */
+    int64_t outside;
     int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
     bool has_lens, has_used_q, has_used_k;
     int64_t q_origin[PROBLEM_MAX_SEQS], k_origin[PROBLEM_MAX_SEQS];

@@ -264,13 +264,16 @@ static const char *fill_in(problem *p, const struct counts *n)
         if (n->lens_k == 0) {
             memcpy(p->lens_k, p->lens_q, sizeof p->lens_k);
         }
-        int64_t total_q = 0, total_k = 0;
+        int64_t total_q = 2 * p->outside, total_k = 2 * p->outside;
         for (int i = 0; i < n->lens_q; i++) {
             total_q += p->lens_q[i], total_k += p->lens_k[i];
         }
         if (!settle(&p->b, n->lens_q) || !settle(&p->nq, total_q) || !settle(&p->nk, total_k)) {
             return "b, nq or nk contradicts lens_q and lens_k";
         }
+    }
+    if (p->outside > 0 && !p->has_lens) {
+        return "outside needs lens_q";
     }
     if ((p->has_used_q && !settle(&p->b, n->used_q)) ||
         (p->has_used_k && !settle(&p->b, n->used_k))) {

@@ -184,10 +184,10 @@ static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, in
     }
 }
 
-/* Makes a tensor of running sums of lengths, from 0. */
+/* Makes a tensor of running sums of lengths, from the rows outside on. */
 static void make_sums(struct maker *m, attn_tensor *t, const int64_t *lens)
 {
-    int64_t sums[PROBLEM_MAX_SEQS + 1] = {0};
+    int64_t sums[PROBLEM_MAX_SEQS + 1] = {m->p->outside};
     for (int64_t i = 0; i < m->p->b; i++) {
         sums[i + 1] = sums[i] + lens[i];
     }

@@ -30,6 +30,7 @@ const struct word problem_words[] = {
     {"nk", SIZE, AT(nk), 0, NULL, NULL},
     {"lens_q", LIST, AT(lens_q), AT(has_lens), NULL, NULL},
     {"lens_k", LIST, AT(lens_k), AT(has_lens), NULL, NULL},
+    {"outside", SIZE, AT(outside), 0, NULL, NULL},
     {"d", SIZE, AT(d), 0, NULL, NULL},
     {"dv", SIZE, AT(dv), 0, NULL, NULL},
     {"dtype", NAME, AT(dtype), 0, problem_floats, NULL},

@@ -354,7 +354,7 @@ typedef struct attn_forward_args {
 
     /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or
      * none; i32 or i64, (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every
-     * sequence have no visible key. */
+     * sequence have no visible key, and a sink if axis 0 of sinks has extent 1. */
     attn_tensor cu_seqlens_q, cu_seqlens_k;
 
     /* Optional. Rows in use in each sequence (padding masks): i32 or i64, (B, 1, 1, 1), each within

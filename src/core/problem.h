@@ -41,7 +41,7 @@ typedef struct attn_sequence {
     int64_t nk;          /* keys in use */
     int64_t k_rows;      /* keys to write gradients of: those in use and those after them */
     int64_t diagonal;    /* off of C3 */
-    bool outside;        /* rows of a varlen tensor that belong to no sequence: no key, no sink */
+    bool outside;        /* rows of a varlen tensor that belong to no sequence: they see no key */
 } attn_sequence;
 
 /* How arguments are meant, or-ed. */
@@ -236,6 +236,12 @@ ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t ind
     attn_sequence s = attn_problem_lengths(p, index);
     s.diagonal = attn_sequence_diagonal(p, &s);
     return s;
+}
+
+/* Rows outside every sequence have a sink only if it is the same for all sequences. */
+ATTN_CORE bool attn_sequence_has_sink(const attn_problem *p, const attn_sequence *s)
+{
+    return p->sinks.data != NULL && (!s->outside || p->sinks.shape[0] == 1);
 }
 
 #endif

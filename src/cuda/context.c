@@ -60,7 +60,8 @@ static attn_status choose_context(attn_cuda *x)
 static attn_status load_kernels(attn_cuda *x)
 {
     static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
-        attn_image_forward_sm90, attn_image_forward_sm80, attn_image_forward_generic};
+        attn_image_forward_sm90, attn_image_forward_sm90_steps, attn_image_forward_sm80,
+        attn_image_forward_generic};
     const attn_driver *cu = x->driver;
     for (int i = x->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;
          i++) {

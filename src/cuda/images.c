@@ -15,5 +15,6 @@
                                                   ".previous\n")
 
 IMAGE(forward_sm90);
+IMAGE(forward_sm90_steps);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);

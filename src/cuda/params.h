@@ -49,6 +49,29 @@ typedef struct attn_cuda_single {
     attn_cuda_place k, v, o;
 } attn_cuda_single;
 
+/* How a bias reaches forward_sm90's steps. */
+typedef enum attn_cuda_bias {
+    ATTN_CUDA_NONE,     /* there is none */
+    ATTN_CUDA_COPIED_2, /* 16 bytes at a time, of 2-byte elements */
+    ATTN_CUDA_COPIED_4, /* of f32 */
+    ATTN_CUDA_GATHERED  /* element by element */
+} attn_cuda_bias;
+
+/* From products of q and k to scores on forward_sm90 (steps_sm90.cuh, softcap.cuh). The first step
+ * that there is multiplies with the scale. */
+typedef struct attn_cuda_steps {
+    float scale;                       /* if no other step has it */
+    float bias_factor, alibi_factor;   /* the scale, or 1 after a step that had it */
+    float near_scale, near[5];         /* softcap: z = near_scale s; scale P(z^2), lowest first */
+    float near_most;                   /* for |s| up to this */
+    float far_scale, far_cap;          /* e^(2|z|) = 2^(far_scale |s|); softcap, by sign of scale */
+    bool scaled, softcap, alibi, mask; /* which there are */
+    bool masks;                        /* a position may be masked by more than geometry */
+    bool mask_copied;                  /* 16 bytes at a time */
+    int32_t bias;                      /* attn_cuda_bias */
+    int64_t bias_row, bias_step, mask_row, mask_step; /* bytes */
+} attn_cuda_steps;
+
 /* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that
  * is over in a few microseconds waits for each line that it has not seen. */
 typedef struct attn_cuda_forward_params {
@@ -65,6 +88,7 @@ typedef struct attn_cuda_forward_params {
     attn_cuda_schedule schedule;
     attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
     attn_problem problem;
+    attn_cuda_steps steps_sm90;
 } attn_cuda_forward_params;
 
 #ifdef __cplusplus

@@ -15,12 +15,24 @@
 #define ATTN_SM90_ALIGN 1024
 /* Barriers and posts; then bounds, two numbers for each row. */
 #define ATTN_SM90_CONTROL 512
-/* By TMA, up to d = 128, O has a place of its own. */
-#define ATTN_SM90_O_BYTES(d, groups, loads) \
-    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 64 * (groups) * (d)*2 : 0)
-/* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O, raw tiles, control, bounds. */
-#define ATTN_SM90_BYTES(dtype, d, groups, bn, loads)                                             \
-    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 4 * (bn), d) + ATTN_SM90_O_BYTES(d, groups, loads) + \
+/* A warp's room for its 16 rows of O, which it has by TMA up to d = 128; with score steps the same
+ * room is for a block's bias in f32, but f32 at d = 128 leaves none. */
+#define ATTN_SM90_STAGE_BYTES(d, loads) \
+    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 16 * (d)*2 : 0)
+#define ATTN_SM90_BIAS_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 && (d) == 128 ? 0 : 16 * (bn)*4)
+#define ATTN_SM90_WARP_BYTES(dtype, d, bn, loads, steps)                             \
+    ((steps) && ATTN_SM90_BIAS_BYTES(dtype, d, bn) > ATTN_SM90_STAGE_BYTES(d, loads) \
+         ? ATTN_SM90_BIAS_BYTES(dtype, d, bn)                                        \
+         : ATTN_SM90_STAGE_BYTES(d, loads))
+/* What a warp notes of its item's score steps. */
+#define ATTN_SM90_NOTE_BYTES 40
+/* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
+ * notes. */
+#define ATTN_SM90_BYTES(dtype, d, groups, bn, loads, steps)  \
+    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 4 * (bn), d) +   \
+     4 * (groups) *                                          \
+         (ATTN_SM90_WARP_BYTES(dtype, d, bn, loads, steps) + \
+          ((steps) ? ATTN_SM90_NOTE_BYTES : 0)) +            \
      ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
 
 /* kernel/forward/single_sm90.cuh: K and V. */

@@ -40,7 +40,7 @@ static void test_capabilities(void **state)
         int capability, shared_bytes, images;
     } gpus[] = {{80, 163 << 10, 2},
                 {86, 99 << 10, 2},
-                {90, 227 << 10, 3},
+                {90, 227 << 10, 4},
                 {100, 227 << 10, 2},
                 {120, 99 << 10, 2}};
     attn_context *context;

@@ -37,9 +37,10 @@ static void sink_task(const void *job, int64_t index, int32_t thread)
     const attn_tensor *out = &j->g->d_sinks;
     const int64_t b = index / out->shape[1], h = index % out->shape[1];
     const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
+    const int64_t sequences = attn_problem_sequences(&j->g->p); /* rows outside of them, too */
     double sum = 0;
     (void)thread;
-    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? j->g->p.batch : b + 1); bb++) {
+    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? sequences : b + 1); bb++) {
         for (int64_t hh = all_h ? 0 : h; hh < (all_h ? j->g->p.heads : h + 1); hh++) {
             sum += sink_sum(j, bb, hh);
         }

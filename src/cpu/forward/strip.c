@@ -63,7 +63,7 @@ void attn_strip_start(attn_item_run *r, int strip)
 static double row_sink(const attn_item_run *r, lane_row row)
 {
     const attn_tensor *sinks = &r->p->sinks;
-    if (!sinks->data || r->seq.outside) {
+    if (!attn_sequence_has_sink(r->p, &r->seq)) {
         return -INFINITY;
     }
     return attn_element_to_f64(attn_at_broadcast(sinks, r->seq.index, row.head, 0, 0),

@@ -10,6 +10,7 @@
 /* Kernels of one source, compiled into one image. */
 typedef enum attn_cuda_family {
     ATTN_CUDA_SM90,
+    ATTN_CUDA_SM90_STEPS,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_FAMILIES
@@ -31,6 +32,7 @@ enum {
     ATTN_CUDA_KERNELS = 0
 #define ATTN_FORWARD_SINGLE(...) +1
 #define ATTN_FORWARD_SM90(...) +1
+#define ATTN_FORWARD_SM90_STEPS(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #include "cuda/kernels.inc"
@@ -62,13 +64,25 @@ typedef struct attn_cuda_plan {
 /* Pure. Errors: unsupported. */
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
 
+/* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
+bool attn_cuda_is_aligned(const attn_tensor *t);
+
+/* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
+bool attn_cuda_has_steps(const attn_problem *p);
+
+/* The steps as forward_sm90 takes them. */
+attn_cuda_steps attn_cuda_steps_of(const attn_problem *p);
+
+/* Why forward_sm90 cannot do these steps, or NULL. */
+const char *attn_cuda_steps_lack(const attn_problem *p);
+
 /* Tiles, operations and bytes of the plan; 0 if they depend on lengths or origins in the GPU's
  * memory. */
 void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p,
                           attn_plan *out);
 
 /* The embedded images (images.c). */
-extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm80[],
-    attn_image_forward_generic[];
+extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
+    attn_image_forward_sm80[], attn_image_forward_generic[];
 
 #endif

@@ -21,17 +21,21 @@
      ATTN_SINGLE_BYTES(dtype, d, bn),                 \
      ATTN_CUDA_THREADS,                               \
      true},
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads) \
-    {#name,                                                                    \
-     ATTN_CUDA_SM90,                                                           \
-     dtype,                                                                    \
-     d,                                                                        \
-     64 * (groups),                                                            \
-     bn,                                                                       \
-     128 * ((groups) + 1),                                                     \
-     ATTN_SM90_BYTES(dtype, d, groups, bn, loads),                             \
-     loads,                                                                    \
+#define SM90_KERNEL(name, family, dtype, d, groups, bn, loads, steps) \
+    {#name,                                                           \
+     family,                                                          \
+     dtype,                                                           \
+     d,                                                               \
+     64 * (groups),                                                   \
+     bn,                                                              \
+     128 * ((groups) + 1),                                            \
+     ATTN_SM90_BYTES(dtype, d, groups, bn, loads, steps),             \
+     loads,                                                           \
      false},
+#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, groups, bn, loads, false)
+#define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, groups, bn, loads, true)
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
     {#name,                                                \
      ATTN_CUDA_SM80,                                       \
@@ -55,23 +59,13 @@ const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
 enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 
-/* 16-byte pieces of rows: elements side by side, rows and heads at multiples of 16 bytes. */
-static bool is_aligned(const attn_tensor *t)
-{
-    bool ok = (uintptr_t)t->data % 16 == 0 && (t->stride[3] == 1 || t->shape[3] == 1);
-    for (int a = 0; a < 3; a++) {
-        ok &= t->shape[a] == 1 || t->stride[a] * (int64_t)attn_dtype_size(t->dtype) % 16 == 0;
-    }
-    return ok;
-}
-
 /* Whether it is one for the kernels for one block of keys (kernel/single_sm90.cuh). */
 static bool is_single(const attn_problem *p, int32_t keys)
 {
     return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ &&
            attn_problem_is_whole(p) && p->d % 4 == 0 && p->dv % 4 == 0 &&
-           p->o.dtype == p->q.dtype && is_aligned(&p->q) && is_aligned(&p->k) &&
-           is_aligned(&p->v) && is_aligned(&p->o);
+           p->o.dtype == p->q.dtype && attn_cuda_is_aligned(&p->q) && attn_cuda_is_aligned(&p->k) &&
+           attn_cuda_is_aligned(&p->v) && attn_cuda_is_aligned(&p->o);
 }
 
 static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p,
@@ -104,13 +98,6 @@ static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *x, attn_cu
     return ATTN_OK;
 }
 
-/* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
-static bool has_steps(const attn_problem *p)
-{
-    return p->mask.data || p->bias.data || p->alibi.data || p->softcap > 0 ||
-           !(p->scale * 1.4426950408889634 >= (double)FLT_MIN);
-}
-
 /* Why the tensor cores cannot do it, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
 {
@@ -138,13 +125,13 @@ static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
     if (x->capability != 90) {
         return "it is for sm_90";
     }
-    return has_steps(p) ? "it has no mask, bias, alibi, softcap or scale <= 0" : NULL;
+    return attn_cuda_has_steps(p) ? attn_cuda_steps_lack(p) : NULL;
 }
 
 /* What the TMA takes. */
 static bool is_boxed(const attn_tensor *t)
 {
-    bool ok = is_aligned(t) && t->data != NULL && t->shape[3] > 0;
+    bool ok = attn_cuda_is_aligned(t) && t->data != NULL && t->shape[3] > 0;
     for (int a = 0; a < 3; a++) {
         ok &= t->shape[a] == 1 || (t->stride[a] > 0 && t->stride[a] < INT64_C(1) << 38);
         ok &= t->shape[a] > 0 && t->shape[a] <= INT32_MAX;
@@ -190,14 +177,19 @@ static int32_t choose_fold(const attn_problem *p, int32_t rows)
     return best;
 }
 
+static attn_cuda_family sm90_family(const attn_problem *p)
+{
+    return attn_cuda_has_steps(p) ? ATTN_CUDA_SM90_STEPS : ATTN_CUDA_SM90;
+}
+
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
 static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
 {
-    const bool whole = attn_problem_is_whole(p);
+    const bool whole = attn_problem_is_whole(p), steps = attn_cuda_has_steps(p);
     int32_t *fold = &plan->params.schedule.fold;
-    TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_RAGGED));
-    *fold = choose_fold(p, attn_cuda_kernels[plan->kernel].rows);
-    if (whole && *fold == 1) {
+    TRY(take_kernel(plan, x, sm90_family(p), ATTN_CUDA_RAGGED));
+    *fold = steps ? 1 : choose_fold(p, attn_cuda_kernels[plan->kernel].rows);
+    if (whole && !steps && *fold == 1) {
         TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
@@ -219,7 +211,7 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const
         TRY(take_kernel(plan, x, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
-        TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, x, sm90_family(p), ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "threads load the tiles: %s%s", no_tma,
                        attn_cuda_kernels[plan->kernel].single ? "; all keys are one block" : "");
     } else {
@@ -279,7 +271,7 @@ static attn_status plan_schedule(attn_cuda_plan *plan, const attn_cuda *x, const
     s->heads = (int32_t)heads;
     s->section = (int32_t)section_columns(p, x, columns, p->group / s->fold);
     /* persistent: one CTA per multiprocessor */
-    bool stays = k->family == ATTN_CUDA_SM90 && !k->single;
+    bool stays = (k->family == ATTN_CUDA_SM90 || k->family == ATTN_CUDA_SM90_STEPS) && !k->single;
     const bool even = p->window_right == ATTN_UNBOUNDED && attn_problem_is_whole(p);
     plan->workspace_bytes =
         k->loads != ATTN_CUDA_THREADS && grid > x->multiprocessors && !even ? 128 : 0;
@@ -319,16 +311,17 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const 
     }
     *plan = (attn_cuda_plan){.params = {.problem = *p}};
     TRY(choose_kernel(plan, x, p));
-    plan->params.steps = has_steps(p);
+    plan->params.steps = attn_cuda_has_steps(p);
+    plan->params.steps_sm90 = attn_cuda_steps_of(p);
     plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
                            p->o.dtype == p->q.dtype && is_boxed(&p->o);
     plan->params.statistics =
         p->lse.data != NULL || p->row_max.data != NULL || p->sinks.data != NULL;
     plan->params.whole = attn_problem_is_whole(p);
-    plan->params.aligned = (is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
-                           (is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
-                           (is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);
+    plan->params.aligned = (attn_cuda_is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
+                           (attn_cuda_is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
+                           (attn_cuda_is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);
     if (attn_cuda_kernels[plan->kernel].single) {
         plan->params.single = single(p, attn_cuda_kernels[plan->kernel].keys);
     }

@@ -4,7 +4,9 @@
 #pragma once
 #include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/steps_sm90.cuh"
 #include "cuda/kernel/forward/store_sm90.cuh"
+#include "cuda/kernel/forward/turns_sm90.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 
 /* f32: what a warp holds of Q in registers: of some parts the A operand of each k-step. q: the group's rows. */
@@ -104,60 +106,17 @@ template <class S> __device__ __forceinline__ int q_piece()
     return S::TMA ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
 }
 
-/* Turns at issuing products: the group's own begins; it passes to the next group. */
-template <class S> __device__ __forceinline__ void begin_turn()
-{
-    if (S::TURNS) {
-        ptx::barrier_sync(threadIdx.x / 128, 256);
-    }
-}
-
-template <class S> __device__ __forceinline__ void end_turn()
-{
-    if (S::TURNS) {
-        ptx::barrier_arrive(1 + threadIdx.x / 128 % S::GROUPS, 256);
-    }
-}
-
-/* All warps of the group have come this far. Products bring that about by themselves. */
-template <class S> __device__ __forceinline__ void meet()
-{
-    ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
-}
-
-/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The
- * warps meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the
- * fill before, and that warp, which sees parities only, waits for ever. */
-template <class S>
-__device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
-{
-#pragma unroll 1
-    for (int i = from; i < to; i++) {
-        const uint32_t n = number + i;
-        ptx::mbarrier_wait(memory.k_full(n), parity(n));
-        if (i > 0) {
-            begin_turn<S>();
-            end_turn<S>();
-        }
-        meet<S>();
-        if (threadIdx.x % 128 == 0) {
-            ptx::mbarrier_arrive(memory.k_empty(n));
-        }
-        ptx::mbarrier_wait(memory.v_full(n), parity(n));
-        meet<S>();
-        if (threadIdx.x % 128 == 0) {
-            ptx::mbarrier_arrive(memory.v_empty(n));
-        }
-    }
-}
-
 /* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
 template <class S, int N>
-__device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Memory<S> &memory, const HeldQ<S> &held,
-                                            const WarpRows &warp, const Blocks &b, uint32_t q, uint32_t n, bool turn,
+__device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, Rows<S::D> &rows,
+                                            const Memory<S> &memory, const HeldQ<S> &held,
+                                            const WarpRows &warp, Steps<S> &steps, const Blocks &b,
+                                            uint32_t q, uint32_t n, bool turn,
                                             uint32_t (&p)[S::PARTS][S::BN / 4])
 {
-    float s[N / 2], alpha[2];
+    const int key = b.last * S::BN;
+    float c = a.scale_log2, s[N / 2], alpha[2];
+    steps.fetch_bias(a, key);
     ptx::mbarrier_wait(memory.k_full(n), parity(n));
     if (turn) {
         begin_turn<S>();
@@ -167,14 +126,18 @@ __device__ __forceinline__ void first_block(float c, Rows<S::D> &rows, const Mem
     if (turn) {
         end_turn<S>();
     }
+    steps.fetch_mask(a, key);
     wgmma::wait<0>();
     wgmma::hold(s);
     if (threadIdx.x % 128 == 0) {
         ptx::mbarrier_arrive(memory.k_empty(n));
     }
     bool few[2] = {false, false};
-    if (b.masked(b.last)) {
-        mask_block(warp, b.last * S::BN, s, few);
+    if constexpr (S::STEPS) {
+        steps.apply(a, warp, key, b.masked(b.last), s);
+        few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
+    } else if (b.masked(b.last)) {
+        mask_block(warp, key, s, few);
     }
     move_bases(s, c, few, rows.state, alpha);
     probabilities<S::BF16>(s, c, rows.state, p);
@@ -199,9 +162,12 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 
 /* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
-__device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memory<S> &memory, const WarpRows &warp,
-                                           const Blocks b, uint32_t number, int from)
+__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::D> &rows,
+                                           const Memory<S> &memory, const WarpRows &warp,
+                                           Steps<S> &steps, const Blocks b, uint32_t number,
+                                           int from)
 {
+    const float c = a.scale_log2;
     const int group = threadIdx.x / 128 - 1;
     const bool leader = threadIdx.x % 128 == 0;
     float s[S::BN / 2];
@@ -212,13 +178,15 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
     held.load(q);
 
     if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
-        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(c, rows, memory, held, warp, b, q, number, from > 0, p);
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, q,
+                                                    number, from > 0, p);
     } else {
-        first_block<S, S::BN>(c, rows, memory, held, warp, b, q, number, from > 0, p);
+        first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, q, number, from > 0, p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
+        steps.fetch_bias(a, (b.last - i) * S::BN);
         ptx::mbarrier_wait(memory.k_full(n), parity(n));
         begin_turn<S>();
         wgmma::hold(p);
@@ -231,7 +199,11 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         uint32_t fresh[S::PARTS][S::BN / 4];
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
         const int block = b.last - i;
-        const bool masked = b.masked(block), looked_at = masked || (b.masked(block + 1) && any_begins(rows.state));
+        const bool masked = b.masked(block),
+                   looked_at = masked || ((S::STEPS || b.masked(block + 1)) && any_begins(rows.state));
+        if (S::PARTS == 1) {
+            steps.fetch_mask(a, block * S::BN);
+        }
         wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);
         if (leader) {
@@ -240,13 +212,21 @@ __device__ __forceinline__ void run_blocks(float c, Rows<S::D> &rows, const Memo
         if (!S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
+        if constexpr (S::STEPS) {
+            if (S::PARTS > 1) { /* f32 has the registers for it only now */
+                steps.fetch_mask(a, block * S::BN);
+            }
+            steps.apply(a, warp, block * S::BN, masked, s);
+        }
         const bool kept = !looked_at && keep_bases<S::BF16>(s, c, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
         if (!kept) {
             bool few[2] = {false, false};
-            if (masked) {
+            if constexpr (S::STEPS) {
+                few[0] = steps.template few<S::BN / 2>(0), few[1] = steps.template few<S::BN / 2>(1);
+            } else if (masked) {
                 mask_block(warp, block * S::BN, s, few);
             }
             update_bases(c, s, few, rows);
@@ -318,10 +298,11 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
 {
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        finish_rows<S::DTYPE, S::D, false, false>(a, post.item, masked, warp, rows, store);
+        finish_rows<S::DTYPE, S::D, S::STEPS, false>(a, post.item, masked, warp, rows, store);
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
-        finish_rows<S::DTYPE, S::D, false, (S::PARTS > 1)>(a, post.item, masked, warp, rows, store);
+        finish_rows<S::DTYPE, S::D, S::STEPS, (S::PARTS > 1)>(a, post.item, masked, warp, rows,
+                                                              store);
     }
 }
 
@@ -364,12 +345,15 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             }
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
-                run_blocks<S>(a.scale_log2, rows, memory, warp, mine.uniform(), ptx::uniform(number + from), from);
+                Steps<S> steps(memory);
+                steps.begin(a, post.item, (int)post.item.first_row + warp.first);
+                run_blocks<S>(a, rows, memory, warp, steps, mine.uniform(),
+                              ptx::uniform(number + from), from);
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
-            finish<S>(a, memory, post, mine.any_masked(), warp, rows);
+            finish<S>(a, memory, post, mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp, rows);
             number += b.count;
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);

@@ -189,7 +189,7 @@ template <int DTYPE, class Real> struct GenericRun {
         const attn_sequence &s = item.sequence;
         Real max = t.m[r], l = t.l[r], sink = -INFINITY, lse = -INFINITY, half = 1;
         *second = 1 / l;
-        if (p.sinks.data != NULL && !s.outside) {
+        if (attn_sequence_has_sink(&p, &s)) {
             sink = load_real<Real>(attn_at_broadcast(&p.sinks, s.index, item.head, 0, 0), p.sinks.dtype);
         }
         if (sink > (Real)-INFINITY) {

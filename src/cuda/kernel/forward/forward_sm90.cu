@@ -9,44 +9,11 @@
  *                O += P V(n-1), epilogue
  *
  * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves, and f32 problems of
- * one block of keys need no pipeline (single_sm90.cuh). Not here: scores with bias, mask tensor, ALiBi,
- * softcap (forward_sm80.cu); lengths, causality and windows are intervals of keys (core/mask.h).
+ * one block of keys need no pipeline (single_sm90.cuh). Lengths, causality and windows are intervals of keys
+ * (core/mask.h). Not here: scores with bias, mask tensor, ALiBi, softcap (forward_sm90_steps.cu).
  */
-#include "cuda/kernel/forward/consume_sm90.cuh"
-#include "cuda/kernel/forward/produce_sm90.cuh"
-#include "cuda/kernel/forward/ragged_sm90.cuh"
+#include "cuda/kernel/forward/forward_sm90.cuh"
 #include "cuda/kernel/forward/single_sm90.cuh"
-
-template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
-{
-    extern __shared__ unsigned char shared[];
-    const uint32_t skip = -ptx::shared_address(shared) & 1023;
-    const Memory<S> memory = {shared + skip, ptx::shared_address(shared) + skip};
-    if (threadIdx.x == 0) {
-        memory.init_barriers();
-        if (S::TMA) {
-            tma::prefetch_map(&a.q_map);
-            tma::prefetch_map(&a.k_map);
-            tma::prefetch_map(&a.v_map);
-        }
-    }
-    __syncthreads();
-    if (__shfl_sync(~0u, threadIdx.x / 128, 0) == 0) {
-        ptx::registers_lower<S::PRODUCER_REGISTERS>();
-        if constexpr (S::PARTS > 1) {
-            produce<S>(a, memory, SplitLoader<S>{a, memory});
-        } else if constexpr (!S::TMA) {
-            produce<S>(a, memory, ThreadLoader<S>{a, memory});
-        } else if constexpr (S::RAGGED) {
-            produce_ragged<S>(a, memory);
-        } else if (threadIdx.x == 0) {
-            produce<S>(a, memory, TmaLoader<S>{a, memory});
-        }
-    } else {
-        ptx::registers_raise<S::REGISTERS>();
-        consume<S>(a, memory);
-    }
-}
 
 #define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads)  \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \

@@ -2,6 +2,7 @@
  * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
  *
  *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | O [BM][D] (D <= 128, by TMA) | barriers | posts [2] | bounds [BM]
+ *     score steps: .. V [2][BN][D] | for each warp O [16][D] or bias f32 [16][BN] | barriers ..
  *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
  *
  * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K and V before they are
@@ -13,7 +14,9 @@
 #include "cuda/kernel/schedule.cuh"
 #include "cuda/shape.h"
 
-template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS> struct Shape {
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS,
+          bool STEPS_ = false>
+struct Shape {
     static constexpr int DTYPE = DTYPE_;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
     static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
@@ -25,6 +28,7 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* or the producer's threads load */
     /* Sequences may end inside the tensors, heads may be folded into rows (ragged_sm90.cuh). */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED;
+    static constexpr bool STEPS = STEPS_; /* between products and softmax (steps_sm90.cuh) */
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
@@ -32,15 +36,19 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
     static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
     /* A block's probabilities are computed while P V of the block before goes on: twice the registers for P, which
      * d = 256 has not. */
-    static constexpr bool AHEAD = TMA && D == 128;
+    static constexpr bool AHEAD = TMA && D == 128 && !STEPS;
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
     static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
-    static constexpr int STAGE_CHUNK = 16 * 128, O_BYTES = ATTN_SM90_O_BYTES(D, GROUPS, LOADS);
+    static constexpr int STAGE_CHUNK = 16 * 128;
+    static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0; /* there is room for it */
+    /* A warp's room for its 16 rows of O, or before that of a block's bias. */
+    static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, BN, LOADS, STEPS);
+    static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
     /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
      * for. */
     static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
-    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, GROUPS, BN, LOADS);
+    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, GROUPS, BN, LOADS, STEPS);
 };
 
 enum { STAGES = 2, POSTS = 2 };
@@ -53,6 +61,15 @@ struct Post {
     uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
     int tail;       /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
 };
+
+/* What a warp notes of its item's score steps (steps_sm90.cuh): registers are few. */
+struct StepsNote {
+    const char *bias, *mask;  /* of the warp's first row and key 0 */
+    int bias_rows, mask_rows; /* rows from there on to the last one of the tensor */
+    int64_t position; /* i + off of C3 of the warp's first row */
+    float slope;
+};
+static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES, "shape.h");
 
 /* Addresses in shared memory. n counts the uses of a ring. */
 template <class S> struct Memory {
@@ -72,10 +89,10 @@ template <class S> struct Memory {
         return k(n) + STAGES * S::KV_BYTES;
     }
 
-    /* of warp w of the consumers: room for its 16 rows of O */
+    /* of warp w of the consumers: room for its 16 rows of O, or of a block's bias */
     __device__ __forceinline__ uint32_t o(int w) const
     {
-        return base + O_AT + w * (16 * S::D * 2);
+        return base + O_AT + w * S::WARP_BYTES;
     }
 
     /* f32: the n-th tile of K or V before it is split */
@@ -92,7 +109,10 @@ template <class S> struct Memory {
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = BARRIERS_AT + ATTN_SM90_CONTROL;
     static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
-    static_assert(BOUNDS_AT + S::BM * (int)sizeof(int2) + ATTN_SM90_ALIGN == S::SHARED_BYTES, "shape.h");
+    static constexpr int NOTES_AT = BOUNDS_AT + S::BM * (int)sizeof(int2);
+    static constexpr int NOTES = S::STEPS ? 4 * S::GROUPS : 0;
+    static_assert(NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES + ATTN_SM90_ALIGN == S::SHARED_BYTES,
+                  "shape.h");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
     {
@@ -142,6 +162,11 @@ template <class S> struct Memory {
     __device__ __forceinline__ int2 *bounds() const
     {
         return (int2 *)(start + BOUNDS_AT);
+    }
+    /* of warp w of the consumers */
+    __device__ __forceinline__ StepsNote &note(int w) const
+    {
+        return ((StepsNote *)(start + NOTES_AT))[w];
     }
 
     /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the consumer groups. */

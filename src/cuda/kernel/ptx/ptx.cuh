@@ -102,6 +102,25 @@ __device__ __forceinline__ void store_shared_8(uint32_t to, uint32_t x, uint32_t
     asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
 }
 
+__device__ __forceinline__ void store_shared_4(uint32_t to, float x)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t from)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ float2 load_shared_8(uint32_t from)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
+    return x;
+}
+
 __device__ __forceinline__ uint4 load_shared_16(uint32_t from)
 {
     uint4 x;
@@ -166,12 +185,36 @@ __device__ __forceinline__ float exp2(float x)
     return y;
 }
 
+/* x or y, without a branch around either. */
+__device__ __forceinline__ float select(bool first, float x, float y)
+{
+    float z;
+    asm("{\n.reg .pred p;\nsetp.ne.s32 p, %3, 0;\nselp.f32 %0, %1, %2, p;\n}"
+        : "=f"(z)
+        : "f"(x), "f"(y), "r"((int)first));
+    return z;
+}
+
 /* 1 / x for x far from the ends of the range: as the compiler does it, without its branch for the rest. */
 __device__ __forceinline__ float reciprocal(float x)
 {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return fmaf(y, -fmaf(x, y, -1), y);
+}
+
+/* The two 16-bit elements of a word, the low one first. */
+template <bool BF16> __device__ __forceinline__ float2 unpack_half(uint32_t x)
+{
+    if (BF16) {
+        return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000));
+    }
+    float2 y;
+    asm("{\n.reg .b16 lo, hi;\nmov.b32 {lo, hi}, %2;\ncvt.f32.f16 %0, lo;\n"
+        "cvt.f32.f16 %1, hi;\n}"
+        : "=f"(y.x), "=f"(y.y)
+        : "r"(x));
+    return y;
 }
 
 /* Two floats rounded to nearest even; lo in the low half. */

@@ -47,7 +47,7 @@ __device__ __forceinline__ float2 finish_row(const attn_problem &p, const Output
 {
     float sink = -INFINITY, lse = -INFINITY;
     float2 factors = make_float2(1, w.seen ? 1 / l : 0);
-    if (p.sinks.data != NULL && !w.s.outside) {
+    if (attn_sequence_has_sink(&p, &w.s)) {
         const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
         sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
     }
