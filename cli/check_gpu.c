@@ -2,7 +2,8 @@
  * check_gpu.c: `attn check --device cuda`: the same problems as on the CPU, on copies of their
  * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, into
  * poisoned outputs between poisoned margins: for O alone, since kernels end rows without statistics
- * in a way of their own, and for everything on two streams.
+ * in a way of their own, and for everything on two streams; and a fourth time without a workspace,
+ * if it wants one, since keys are not split then.
  *
  * Limits: promises A1 and A3. From inputs of 16 bits the tensor cores take probabilities in 16 bits
  * (A2): an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c
@@ -38,12 +39,14 @@ struct outcome {
     char kernel[48], sentence[300]; /* sentence: the library's, unless status is ATTN_OK */
     bool on_sm90, on_sm80;
     bool rounds; /* probabilities are rounded to 16 bits */
+    uint64_t workspace_bytes;
 };
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 /* Runs one call on copies of the tensors and brings the outputs back. */
-static attn_status call(const struct check *c, problem_tensors *t, void *stream, bool *intact)
+static attn_status call(const struct check *c, problem_tensors *t, void *stream,
+                        uint64_t workspace_bytes, bool *intact)
 {
     gpu_copy copies[ARGS_TENSORS];
     attn_forward_args args = t->args;
@@ -53,8 +56,13 @@ static attn_status call(const struct check *c, problem_tensors *t, void *stream,
         *args_at(&args, i) = copies[i].there;
     }
     args.stream = stream;
+    args.workspace = workspace_bytes > 0 ? gpu_alloc(workspace_bytes) : NULL;
+    args.workspace_bytes = workspace_bytes;
     attn_status status = attn_forward(c->context, &args);
     gpu_wait();
+    if (workspace_bytes > 0) {
+        gpu_free(args.workspace);
+    }
     for (int i = 0; i < ARGS_TENSORS; i++) {
         if (args_tensors[i].output) {
             gpu_copy_back(&copies[i]);
@@ -75,14 +83,27 @@ static attn_status plan(const struct check *c, const attn_forward_args *args, st
         out->on_sm90 = strstr(plan.kernel, "sm90") != NULL,
         out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
         out->rounds = plan.weight_loss > 0;
+        out->workspace_bytes = plan.workspace_bytes;
     }
     return status;
+}
+
+/* *e becomes the worse of both in each respect. */
+static void add_errors(errors *e, const errors *other)
+{
+    e->relative = fmax(e->relative, other->relative);
+    e->c = fmax(e->c, other->c);
+    e->lse = fmax(e->lse, other->lse);
+    e->row_max = fmax(e->row_max, other->row_max);
+    e->rmse = fmax(e->rmse, other->rmse);
 }
 
 static void run(const struct check *c, const problem *p, struct outcome *out)
 {
     problem_tensors t;
     uint64_t hash[2] = {0}, o_alone = 0;
+    errors without = {0};
+    bool *intact = &out->verdict.intact;
     if (!problem_tensors_create(p, PLACE_PLAIN, &t)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
@@ -91,19 +112,24 @@ static void run(const struct check *c, const problem *p, struct outcome *out)
     attn_forward_args o_only = all;
     o_only.lse = o_only.row_max = (attn_tensor){0};
     out->status = plan(c, &all, out);
+    if (out->status == ATTN_OK && out->workspace_bytes > 0) {
+        out->status = call(c, &t, c->streams[0], 0, intact);
+        errors_measure(&t.args, 0, &without);
+    }
     if (out->status == ATTN_OK) {
         t.args = o_only;
-        out->status = call(c, &t, c->streams[1], &out->verdict.intact);
+        out->status = call(c, &t, c->streams[1], out->workspace_bytes, intact);
         o_alone = check_hash(&o_only);
         t.args = all;
     }
     for (int i = 0; i < 2 && out->status == ATTN_OK; i++) {
-        out->status = call(c, &t, c->streams[i], &out->verdict.intact);
+        out->status = call(c, &t, c->streams[i], out->workspace_bytes, intact);
         hash[i] = check_hash(&t.args);
     }
     if (out->status == ATTN_OK) {
         out->verdict.equal = hash[0] == hash[1] && check_hash(&o_only) == o_alone;
         errors_measure(&t.args, 0, &out->verdict.errors);
+        add_errors(&out->verdict.errors, &without);
     } else {
         snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     }

@@ -370,8 +370,9 @@ typedef struct attn_forward_args {
 
     /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
      * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
-     * of the GPU, or NULL to do without, which is a little slower; it must not be in use by another
-     * call at the same time. */
+     * of the GPU, or NULL to do without, which is a little slower, and much slower and of other
+     * bits where few rows meet many keys; it must not be in use by another call at the same
+     * time. */
     void *workspace;
     uint64_t workspace_bytes;
 

@@ -203,7 +203,7 @@ ATTN_CORE int64_t attn_sequence_diagonal(const attn_problem *p, const attn_seque
     return p->top_left ? 0 : s->nk - s->nq_used;
 }
 
-/* A sequence but for its diagonal, for GPU code that is short of registers. */
+/* A sequence but for its diagonal. */
 ATTN_CORE attn_sequence attn_problem_lengths(const attn_problem *p, int64_t index)
 {
     attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};

@@ -17,8 +17,8 @@ typedef struct attn_tensor_map {
 
 /* Ways of forward_sm90 tiles into shared memory: by TMA from whole sequences; by TMA from
  * sequences that may end inside the tensors, perhaps with the heads of a group folded into rows; or
- * by the producer's threads. */
-enum { ATTN_CUDA_WHOLE, ATTN_CUDA_RAGGED, ATTN_CUDA_THREADS };
+ * by the producer's threads. The merge of splits has no tiles. */
+enum { ATTN_CUDA_WHOLE, ATTN_CUDA_RAGGED, ATTN_CUDA_THREADS, ATTN_CUDA_MERGE };
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
@@ -30,7 +30,28 @@ typedef struct attn_cuda_schedule {
     int32_t heads;   /* columns of one sequence: its query heads, `fold` at a time */
     int32_t fold;    /* query heads of a group whose rows share a tile (ATTN_CUDA_RAGGED), or 1 */
     int32_t piece;   /* query rows in 64 rows of a tile: 64 / fold */
+    int32_t inverse; /* ceil(2^16 / fold): r * inverse >> 16 is r / fold for r < 64 */
+    int32_t splits;  /* that the keys of an item are cut into, at most; items counts them all */
+    int32_t least;   /* blocks of keys in each split but an item's last */
+    int32_t few;     /* keys below which an item is not split */
 } attn_cuda_schedule;
+
+/* Where splits of the keys leave what they have, in the GPU's memory, until it is merged: for each
+ * of `rows` rows of each split of each item `columns` sums; and its base, the sum of its
+ * probabilities, its largest score, a word that nobody reads (kernel/forward/split_sm90.cuh). */
+typedef struct attn_cuda_parts {
+    float *sums, *states;
+    int32_t rows, columns;
+} attn_cuda_parts;
+
+/* Whole numbers in the GPU's memory, `step` bytes apart, of 64 bits or 32. data == NULL: absent. */
+typedef struct attn_cuda_index {
+    const char *data;
+    int64_t step;
+    bool wide;
+} attn_cuda_index;
+
+enum { ATTN_CUDA_CU_Q, ATTN_CUDA_CU_K, ATTN_CUDA_USED_Q, ATTN_CUDA_USED_K };
 
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
 
@@ -80,13 +101,17 @@ typedef struct attn_cuda_forward_params {
     /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
     bool steps;
     bool o_boxed;    /* O is laid out for the TMA, and of the inputs' type */
-    bool statistics; /* a row has more to it than O: LSE, its maximum, a sink */
+    bool statistics; /* a row has a maximum to it beside O, or a sink */
+    bool lse_alone;  /* it has an LSE, and neither of these */
     bool whole;      /* every sequence is as long as the tensors, without an origin */
     int32_t aligned; /* without TMA: whose rows can be read 16 bytes at a time */
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     uint32_t *counter;
     attn_cuda_schedule schedule;
-    attn_tensor_map q_map, k_map, v_map, o_map; /* for kernels that load by TMA; o_map if o_boxed */
+    attn_cuda_parts parts;    /* if schedule.splits > 1 */
+    attn_cuda_index index[4]; /* cu_q, cu_k, used_q, used_k */
+    attn_tensor_map q_map, k_map, v_map, o_map,
+        o_row_map; /* for kernels that load by TMA; o_map if o_boxed */
     attn_problem problem;
     attn_cuda_steps steps_sm90;
 } attn_cuda_forward_params;

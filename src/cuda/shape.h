@@ -8,6 +8,8 @@
 
 /* Operands are tiles of 16-bit elements; f32 comes as three bf16 parts. */
 #define ATTN_TILE_BYTES(dtype, rows, d) (((dtype) == ATTN_F32 ? 3 : 1) * (rows) * (d)*2)
+/* Columns of a tile of forward_sm90, which come in chunks of 64. */
+#define ATTN_WIDE(d) (((d) + 63) / 64 * 64)
 /* f32 tiles of K and V as loaded, before they are split. */
 #define ATTN_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 
@@ -17,22 +19,23 @@
 #define ATTN_SM90_CONTROL 512
 /* A warp's room for its 16 rows of O, which it has by TMA up to d = 128; with score steps the same
  * room is for a block's bias in f32, but f32 at d = 128 leaves none. */
-#define ATTN_SM90_STAGE_BYTES(d, loads) \
-    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 ? 16 * (d)*2 : 0)
+#define ATTN_SM90_STAGE_BYTES(d, dv, loads) \
+    ((loads) != ATTN_CUDA_THREADS && (d) <= 128 && (dv) <= 128 ? 16 * ATTN_WIDE(dv) * 2 : 0)
 #define ATTN_SM90_BIAS_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 && (d) == 128 ? 0 : 16 * (bn)*4)
-#define ATTN_SM90_WARP_BYTES(dtype, d, bn, loads, steps)                             \
-    ((steps) && ATTN_SM90_BIAS_BYTES(dtype, d, bn) > ATTN_SM90_STAGE_BYTES(d, loads) \
-         ? ATTN_SM90_BIAS_BYTES(dtype, d, bn)                                        \
-         : ATTN_SM90_STAGE_BYTES(d, loads))
+#define ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, steps)                             \
+    ((steps) && ATTN_SM90_BIAS_BYTES(dtype, d, bn) > ATTN_SM90_STAGE_BYTES(d, dv, loads) \
+         ? ATTN_SM90_BIAS_BYTES(dtype, d, bn)                                            \
+         : ATTN_SM90_STAGE_BYTES(d, dv, loads))
 /* What a warp notes of its item's score steps. */
 #define ATTN_SM90_NOTE_BYTES 40
 /* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
  * notes. */
-#define ATTN_SM90_BYTES(dtype, d, groups, bn, loads, steps)  \
-    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 4 * (bn), d) +   \
-     4 * (groups) *                                          \
-         (ATTN_SM90_WARP_BYTES(dtype, d, bn, loads, steps) + \
-          ((steps) ? ATTN_SM90_NOTE_BYTES : 0)) +            \
+#define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, steps)       \
+    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 2 * (bn), ATTN_WIDE(d)) + \
+     ATTN_TILE_BYTES(dtype, 2 * (bn), ATTN_WIDE(dv)) +                \
+     4 * (groups) *                                                   \
+         (ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, steps) +      \
+          ((steps) ? ATTN_SM90_NOTE_BYTES : 0)) +                     \
      ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
 
 /* kernel/forward/single_sm90.cuh: K and V. */

@@ -248,7 +248,7 @@ static cu_result fake_tensor_map(attn_tensor_map *map, int type, uint32_t rank, 
                (i == 0 || (strides[i - 1] % 16 == 0 && strides[i - 1] < UINT64_C(1) << 40));
         rows *= i > 0 ? box[i] : 1;
     }
-    fake.box_rows[fake.maps++ % 4] = rows;
+    fake.box_rows[fake.maps++ % 5] = rows;
     return can ? answer() : FAKE_ERROR;
 }
 

@@ -37,8 +37,8 @@ typedef struct fake_driver {
     int calls, retained, loaded, pushes, launches;
     unsigned long long cleared; /* the address of the last memset */
     fake_launched last;         /* of the launches */
-    int maps;                   /* of tensors; the rows of the last four's boxes */
-    uint32_t box_rows[4];
+    int maps;                   /* of tensors; the rows of the last five's boxes */
+    uint32_t box_rows[5];
     cu_context stack[FAKE_DEPTH];
     int depth;
 } fake_driver;

@@ -66,6 +66,9 @@ static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const att
     if (params->o_boxed) {
         TRY(map_rows(x->driver, &params->o_map, &p->o, 16)); /* rows of a warp */
     }
+    if (params->o_boxed && k->loads == ATTN_CUDA_RAGGED) {
+        TRY(map_rows(x->driver, &params->o_row_map, &p->o, 1));
+    }
     return ATTN_OK;
 }
 
@@ -91,22 +94,33 @@ static attn_status enter(const attn_cuda *x, bool *pushed)
     return ATTN_OK;
 }
 
+static attn_status launch(const attn_cuda *x, attn_cuda_plan *plan, int kernel,
+                          const uint32_t grid[3], void *stream)
+{
+    const attn_cuda_kernel *k = &attn_cuda_kernels[kernel];
+    void *params[] = {&plan->params};
+    return attn_driver_check(x->driver,
+                             x->driver->launch((cu_function)x->kernels[kernel], grid[0], grid[1],
+                                               grid[2], (unsigned)k->threads, 1, 1,
+                                               (unsigned)k->shared_bytes, stream, params, NULL),
+                             k->name);
+}
+
 /* In the current context. */
 static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_call *call)
 {
-    const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
     const attn_driver *cu = x->driver;
-    void *params[] = {&plan->params};
-    if (plan->workspace_bytes > 0 && call->workspace != NULL) {
-        plan->params.counter = call->workspace;
+    attn_cuda_plan_place(plan, x, call->workspace);
+    if (plan->params.counter != NULL) {
         TRY(attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream),
                               "setting a counter"));
     }
-    return attn_driver_check(cu,
-                             cu->launch((cu_function)x->kernels[plan->kernel], plan->grid[0],
-                                        plan->grid[1], plan->grid[2], (unsigned)k->threads, 1, 1,
-                                        (unsigned)k->shared_bytes, call->stream, params, NULL),
-                             k->name);
+    TRY(launch(x, plan, plan->kernel, plan->grid, call->stream));
+    if (plan->merge >= 0) {
+        const uint32_t grid[3] = {plan->merge_grid, 1, 1};
+        TRY(launch(x, plan, plan->merge, grid, call->stream));
+    }
+    return ATTN_OK;
 }
 
 attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_call *call)
@@ -135,7 +149,8 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
     return status;
 }
 
-/* A class of result bits for each kernel, beside those of the CPU. */
+/* A class of result bits for each kernel and number of splits of the keys, beside those of the
+ * CPU. */
 enum { FIRST_BITS = 256 };
 
 /* Tensor cores take probabilities in the type of V; f32 is split into parts. */
@@ -157,7 +172,7 @@ attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, at
     out->items = plan.params.schedule.items;
     attn_cuda_plan_costs(&plan, x, p, out);
     out->workspace_bytes = plan.workspace_bytes;
-    out->bits = FIRST_BITS + plan.kernel;
+    out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
     out->sum_bits = p->q.dtype == ATTN_F64 ? 64 : 32;
     out->tile_products = k->family == ATTN_CUDA_GENERIC ? 0 : p->q.dtype == ATTN_F32 ? 6 : 1;
     out->weight_loss = k->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(p->q.dtype);

@@ -21,7 +21,7 @@ typedef struct attn_cuda_kernel {
     const char *name;
     attn_cuda_family family;
     int32_t dtype;
-    int32_t d;          /* head dims up to; 0 = any */
+    int32_t d, dv;      /* head dims up to; 0 = any */
     int32_t rows, keys; /* of a tile */
     int32_t threads, shared_bytes;
     int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90 */
@@ -32,6 +32,7 @@ enum {
     ATTN_CUDA_KERNELS = 0
 #define ATTN_FORWARD_SINGLE(...) +1
 #define ATTN_FORWARD_SM90(...) +1
+#define ATTN_FORWARD_MERGE(...) +1
 #define ATTN_FORWARD_SM90_STEPS(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
@@ -54,15 +55,27 @@ struct attn_cuda {
 };
 
 typedef struct attn_cuda_plan {
-    int kernel; /* index into attn_cuda_kernels */
+    int kernel, merge; /* indices into attn_cuda_kernels; merge: of splits of keys, or -1 */
     char why[256];
-    uint32_t grid[3];                /* [0] == 0: there is nothing to do */
-    uint64_t workspace_bytes;        /* that would help; 0 = none */
+    uint32_t grid[3], merge_grid; /* grid[0] == 0: there is nothing to do */
+    bool counted;                 /* items are handed out by a counter, if there is a workspace */
+    uint64_t workspace_bytes;     /* that would help; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;
 
 /* Pure. Errors: unsupported. */
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
+
+/* How many heads of a group share a tile of forward_sm90, and into how many splits keys are cut. */
+void attn_cuda_schedule_rows(attn_cuda_schedule *s, const attn_cuda_kernel *kernel,
+                             const attn_problem *p);
+
+/* Items, grid and workspace of a plan that has its kernel. Errors: unsupported. */
+attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                    const attn_problem *p);
+
+/* The plan for a call with that workspace, NULL: none. */
+void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
 
 /* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
 bool attn_cuda_is_aligned(const attn_tensor *t);

@@ -124,6 +124,16 @@ struct Blocks {
     {
         full_first = full_last = 0;
     }
+    /* Those of them that are among others. */
+    __device__ __forceinline__ Blocks among(const Blocks &others) const
+    {
+        const int before = max(last - count, others.last - others.count);
+        Blocks b = *this;
+        b.last = min(last, others.last);
+        b.count = max(b.last - before, 0);
+        b.end = b.last < last ? 1 << 30 : end; /* the rightmost one counts in full */
+        return b;
+    }
     __device__ __forceinline__ bool any_masked() const
     {
         return last - count + 1 < full_first || last >= full_last;

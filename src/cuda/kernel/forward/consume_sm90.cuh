@@ -4,6 +4,7 @@
 #pragma once
 #include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/split_sm90.cuh"
 #include "cuda/kernel/forward/steps_sm90.cuh"
 #include "cuda/kernel/forward/store_sm90.cuh"
 #include "cuda/kernel/forward/turns_sm90.cuh"
@@ -35,7 +36,7 @@ __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const He
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
         const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
-        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::KV_PART, 0);
+        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0);
 #pragma unroll
         for (int step = 0; step < S::D / 16; step++) {
             int chunk = step / 4, within = step % 4 * 2;
@@ -52,17 +53,17 @@ __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const He
 }
 
 template <class S>
-__device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
+__device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
                                          int accumulate)
 {
     v = ptx::uniform(v);
 #pragma unroll
     for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
-        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::KV_PART, S::BN * 128);
+        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::V_PART, S::BN * 128);
 #pragma unroll
         for (int step = 0; step < S::BN / 16; step++) {
             const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
-            wgmma::Product<S::BF16, S::D>::template rs<1>(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
+            wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
                                                           first ? accumulate : 1);
         }
     }
@@ -71,31 +72,31 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::D / 2], const uint32_t (&
 
 /* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
 template <class S, int PARTS = S::PARTS> struct Sum {
-    float o[S::D / 2];
+    float o[S::DV / 2];
 
-    __device__ __forceinline__ Sum(Rows<S::D> &rows)
+    __device__ __forceinline__ Sum(Rows<S::DV> &rows)
     {
 #pragma unroll
-        for (int i = 0; i < S::D / 2; i++) {
+        for (int i = 0; i < S::DV / 2; i++) {
             rows.o[i] = 0;
         }
     }
-    __device__ __forceinline__ void add(Rows<S::D> &rows)
+    __device__ __forceinline__ void add(Rows<S::DV> &rows)
     {
 #pragma unroll
-        for (int i = 0; i < S::D / 2; i++) {
+        for (int i = 0; i < S::DV / 2; i++) {
             rows.o[i] += o[i];
         }
     }
 };
 
 template <class S> struct Sum<S, 1> {
-    float (&o)[S::D / 2];
+    float (&o)[S::DV / 2];
 
-    __device__ __forceinline__ Sum(Rows<S::D> &rows) : o(rows.o)
+    __device__ __forceinline__ Sum(Rows<S::DV> &rows) : o(rows.o)
     {
     }
-    __device__ __forceinline__ void add(Rows<S::D> &)
+    __device__ __forceinline__ void add(Rows<S::DV> &)
     {
     }
 };
@@ -108,7 +109,7 @@ template <class S> __device__ __forceinline__ int q_piece()
 
 /* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
 template <class S, int N>
-__device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, Rows<S::D> &rows,
+__device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                             const Memory<S> &memory, const HeldQ<S> &held,
                                             const WarpRows &warp, Steps<S> &steps, const Blocks &b,
                                             uint32_t q, uint32_t n, bool turn,
@@ -145,7 +146,7 @@ __device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, R
 
 /* The end of P V of block n. */
 template <class S>
-__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum, Rows<S::D> &rows,
+__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum, Rows<S::DV> &rows,
                                           uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     wgmma::wait<0>();
@@ -162,7 +163,7 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 
 /* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
-__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::D> &rows,
+__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,
                                            Steps<S> &steps, const Blocks b, uint32_t number,
                                            int from)
@@ -294,14 +295,18 @@ template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forw
 
 template <class S, class Warp>
 __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
-                                       bool masked, const Warp &warp, Rows<S::D> &rows)
+                                       bool masked, const Warp &warp, Rows<S::DV> &rows)
 {
+    if (S::RAGGED && a.schedule.splits > 1) {
+        finish_split<S>(a, post, masked, warp, rows);
+        return;
+    }
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        finish_rows<S::DTYPE, S::D, S::STEPS, false>(a, post.item, masked, warp, rows, store);
+        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, false>(a, post.item, masked, warp, rows, store);
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
-        finish_rows<S::DTYPE, S::D, S::STEPS, (S::PARTS > 1)>(a, post.item, masked, warp, rows,
+        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, (S::PARTS > 1)>(a, post.item, masked, warp, rows,
                                                               store);
     }
 }
@@ -322,7 +327,7 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
         }
         const Blocks &b = post.blocks;
         if (b.count > 0) {
-            Rows<S::D> rows;
+            Rows<S::DV> rows;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             Blocks mine = b;
             if constexpr (S::PARTS > 1) {
@@ -332,6 +337,9 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             if (masked || post.item.first_row + item_rows<S>(a) > post.item.sequence.nq_used) {
                 const int group = threadIdx.x / 128 - 1, each = group_rows<S>(a);
                 mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each, S::BN);
+                if (S::RAGGED && a.schedule.splits > 1) {
+                    mine = mine.among(b);
+                }
             }
             if (masked) {
                 note_bounds(post.item, warp);
@@ -355,6 +363,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             pass_blocks<S>(memory, number, from + mine.count, b.count);
             finish<S>(a, memory, post, mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp, rows);
             number += b.count;
+        } else if (S::RAGGED && a.schedule.splits > 1) {
+            finish_empty_split(a, post, warp);
         } else {
             finish_empty<S::DTYPE>(a.problem, post.item, warp);
         }

@@ -15,15 +15,20 @@
 #include "cuda/kernel/forward/forward_sm90.cuh"
 #include "cuda/kernel/forward/single_sm90.cuh"
 
-#define ATTN_FORWARD_SM90(name, dtype, d, groups, bn, registers, turns, loads)  \
+#define ATTN_FORWARD_SM90(name, dtype, d, dv, groups, bn, registers, turns, loads)  \
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \
         const __grid_constant__ attn_cuda_forward_params a)                   \
     {                                                                         \
-        forward<Shape<dtype, d, groups, bn, registers, turns, loads>>(a);       \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads, false, dv>>(a);       \
     }
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                                             \
     extern "C" __global__ __launch_bounds__(256, ctas) void name(const __grid_constant__ attn_cuda_forward_params a) \
     {                                                                                                             \
         single<Shape<dtype, d, 1, bn, 0, false, ATTN_CUDA_THREADS>>(a);                                           \
+    }
+#define ATTN_FORWARD_MERGE(name, dtype)                                                                     \
+    extern "C" __global__ __launch_bounds__(128, 5) void name(const __grid_constant__ attn_cuda_forward_params a) \
+    {                                                                                                       \
+        merge<dtype>(a);                                                                                    \
     }
 #include "cuda/kernels.inc"

@@ -26,13 +26,13 @@ template <class S> struct TmaLoader {
     int kv_head, batch;
 
     /* ROWS of a tile of TILE_ROWS. */
-    template <int ROWS, int TILE_ROWS>
+    template <int ROWS, int TILE_ROWS, int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int row, int h,
                                          uint64_t hint)
     {
-        ptx::mbarrier_arrive_expect(barrier, ROWS * S::D * 2);
+        ptx::mbarrier_arrive_expect(barrier, ROWS * WIDE * 2);
 #pragma unroll
-        for (int c = 0; c < S::D / 64; c++) {
+        for (int c = 0; c < WIDE / 64; c++) {
             tma::load(to + c * TILE_ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
         }
     }
@@ -42,16 +42,17 @@ template <class S> struct TmaLoader {
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
-        tile<64, S::BM>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece), (int)item.first_row + piece * 64,
+        tile<64, S::BM, S::WIDE>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece),
+                                 (int)item.first_row + piece * 64,
                         item.head, tma::EVICT_FIRST);
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN, S::BN>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN, S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::BN>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void finish()
     {
@@ -75,29 +76,30 @@ template <class S> struct RaggedLoader {
     {
         const int head = item.head / a.schedule.fold;
         const int row = (int)(item.sequence.q_first + item.first_row) + piece * a.schedule.piece;
-        ptx::mbarrier_arrive_expect(memory.q_full(piece), a.schedule.fold * a.schedule.piece * S::D * 2);
+        ptx::mbarrier_arrive_expect(memory.q_full(piece), a.schedule.fold * a.schedule.piece * S::WIDE * 2);
 #pragma unroll
-        for (int c = 0; c < S::D / 64; c++) {
+        for (int c = 0; c < S::WIDE / 64; c++) {
             tma::load_folded(memory.q() + piece * 64 * 128 + c * S::BM * 128, &a.q_map, memory.q_full(piece), 64 * c,
                              row, head, batch, tma::EVICT_FIRST);
         }
     }
+    template <int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int block)
     {
-        ptx::mbarrier_arrive_expect(barrier, S::KV_BYTES);
+        ptx::mbarrier_arrive_expect(barrier, S::BN * WIDE * 2);
 #pragma unroll
-        for (int c = 0; c < S::D / 64; c++) {
+        for (int c = 0; c < WIDE / 64; c++) {
             tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, first_key + block * S::BN, kv_head, batch,
                       tma::EVICT_LAST);
         }
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile(memory.k(n), a.k_map, memory.k_full(n), block);
+        tile<S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile(memory.v(n), a.v_map, block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
+        tile<S::V_WIDE>(memory.v(n), a.v_map, block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
     }
     __device__ __forceinline__ void finish()
     {
@@ -137,11 +139,11 @@ template <class S> struct ThreadLoader {
             ptx::mbarrier_arrive(pending);
         }
     }
-    template <int ROWS>
+    template <int ROWS, int D>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
                                          int aligned, uint32_t barrier)
     {
-        load_rows<ROWS, S::D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
+        load_rows<ROWS, D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
         ptx::copy_async_commit();
         announce<1>();
         pending = barrier;
@@ -153,17 +155,18 @@ template <class S> struct ThreadLoader {
     __device__ __forceinline__ void q(const Item &i, int)
     {
         const char *first = attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
-        tile<S::BM>(memory.q(), a.problem.q, first, 0, (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
+        tile<S::BM, S::D>(memory.q(), a.problem.q, first, 0,
+                          (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
                     memory.q_full(0));
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_K,
+        tile<S::BN, S::D>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_K,
                     memory.k_full(n));
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_V,
+        tile<S::BN, S::DV>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_V,
                     memory.v_full(n));
     }
     __device__ __forceinline__ void finish()

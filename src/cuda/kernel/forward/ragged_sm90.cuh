@@ -12,15 +12,34 @@
  */
 #pragma once
 #include "cuda/kernel/forward/produce_sm90.cuh"
+#include "cuda/kernel/forward/split_sm90.cuh"
+
+/* Element i, cut to 0 .. most. */
+__device__ __forceinline__ int index_at(const attn_cuda_index &t, int i, int most)
+{
+    const char *at = t.data + (int64_t)i * t.step;
+    const int64_t x = t.wide ? *(const int64_t *)at : *(const int32_t *)at;
+    return (int)min(max(x, (int64_t)0), (int64_t)most);
+}
+
+/* Where segment v begins among the `total` rows or keys: 0 is what lies before the first sequence, v is
+ * sequence v - 1, batch + 1 is what lies after the last. */
+__device__ __forceinline__ int segment_at(const attn_cuda_index &cu, int v, int batch, int total)
+{
+    return v == 0 ? 0 : v > batch + 1 ? total : index_at(cu, v - 1, total);
+}
 
 /* The last of the segments 0 .. batch + 1 whose slots begin at `slot` or before. The whole warp. */
-__device__ __forceinline__ int find_segment(const attn_problem &p, int rows, int slot)
+__device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, int slot)
 {
-    int lo = 0, count = (int)p.batch + 2;
+    const int batch = (int)a.problem.batch, total = (int)a.problem.q.shape[1],
+              rows = a.schedule.rows;
+    int lo = 0, count = batch + 2;
 #pragma unroll 1
     while (count > 1) {
         const int step = (count + 31) / 32, v = lo + (int)(threadIdx.x % 32) * step;
-        const bool before = v < lo + count && (int)segment_start(p, v) / rows + v <= slot;
+        const bool before = v < lo + count &&
+                            segment_at(a.index[ATTN_CUDA_CU_Q], v, batch, total) / rows + v <= slot;
         const int last = __popc(__ballot_sync(~0u, before)) - 1; /* the first is: lo is */
         lo += last * step;
         count = min(step, count - last * step);
@@ -28,34 +47,64 @@ __device__ __forceinline__ int find_segment(const attn_problem &p, int rows, int
     return lo;
 }
 
+/* Segment v as attn_problem_lengths has it, in few instructions, since they are fetched for every
+ * item. Each lane reads one number: the beginnings of this segment and of the next one among rows and
+ * among keys, rows and keys in use. The whole warp; its first lane writes. */
+__device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a, int v,
+                                              attn_sequence &s)
+{
+    const attn_problem &p = a.problem;
+    const int lane = threadIdx.x % 32, batch = (int)p.batch;
+    const int kind = lane < 4 ? lane / 2 : min(lane - 2, (int)ATTN_CUDA_USED_K);
+    const int total = (int)(kind % 2 == 0 ? p.q.shape[1] : p.k.shape[1]);
+    const bool inside = v >= 1 && v <= batch;
+    int x = total;
+    if (kind < ATTN_CUDA_USED_Q) {
+        x = p.varlen ? segment_at(a.index[kind], v + lane % 2, batch, total) : lane % 2 * total;
+    } else if (inside && a.index[kind].data != NULL) {
+        x = index_at(a.index[kind], v - 1, total);
+    }
+    const int q = __shfl_sync(~0u, x, 0), q_end = __shfl_sync(~0u, x, 1),
+              k = __shfl_sync(~0u, x, 2), k_end = __shfl_sync(~0u, x, 3),
+              q_used = __shfl_sync(~0u, x, 4), k_used = __shfl_sync(~0u, x, 5);
+    const int nq = max(q_end - q, 0), k_rows = max(k_end - k, 0);
+    const int used = inside ? min(q_used, nq) : 0, nk = inside ? min(k_used, k_rows) : 0;
+    if (lane == 0) {
+        s.index = inside ? v - 1 : 0, s.tensor = p.varlen ? 0 : v - 1;
+        s.q_first = q, s.k_first = k;
+        s.nq = nq, s.nq_used = used, s.nk = nk, s.k_rows = k_rows;
+        s.outside = !inside;
+    }
+}
+
 /* The whole warp; its first lane fills the item in. With a bounded right side the last rows of all,
  * which see most keys, come first. */
-__device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
+__device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, uint32_t index,
+                                            Post &post)
 {
     const attn_problem &p = a.problem;
     const attn_cuda_schedule &s = a.schedule;
-    int sequence, head, row;
+    int v, head, row;
     if (p.varlen) {
         const int place = (int)(index / (uint32_t)s.heads);
         const int slot = p.window_right != ATTN_UNBOUNDED ? s.blocks - 1 - place : place;
-        const int v = find_segment(p, s.rows, slot);
-        row = (slot - (int)segment_start(p, v) / s.rows - v) * s.rows;
-        sequence = segment_sequence(p, v), head = (int)(index % (uint32_t)s.heads);
+        v = find_segment(a, slot), head = (int)(index % (uint32_t)s.heads);
+        const int first = segment_at(a.index[ATTN_CUDA_CU_Q], v, (int)p.batch, (int)p.q.shape[1]);
+        row = (slot - first / s.rows - v) * s.rows;
     } else {
         uint32_t column, block;
         dense_place(s, index, column, block);
         row = (int)block * s.rows;
-        sequence = (int)(column / (uint32_t)s.heads), head = (int)(column % (uint32_t)s.heads);
+        v = (int)(column / (uint32_t)s.heads) + 1, head = (int)(column % (uint32_t)s.heads);
+        if (threadIdx.x % 32 == 0) {
+            post.part = first_part(a, column, block);
+        }
     }
+    fill_sequence(a, v, post.item.sequence);
     if (threadIdx.x % 32 == 0) {
-        item.head = head * s.fold;
-        item.first_row = row;
-        item.sequence.index = sequence;
-    }
-    __syncwarp(); /* what follows reads the item from memory: registers are few */
-    if (threadIdx.x % 32 == 0) {
-        item.sequence = attn_problem_lengths(&p, item.sequence.index);
-        item.empty = item.first_row >= item.sequence.nq;
+        post.item.head = head * s.fold;
+        post.item.first_row = row;
+        post.item.empty = row >= post.item.sequence.nq;
     }
 }
 
@@ -67,52 +116,55 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     s.diagonal = attn_sequence_diagonal(&a.problem, &s);
     post.item.band = attn_mask_band(&a.problem, &s);
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, a.schedule.rows, S::BN);
+    if (a.schedule.splits > 1) {
+        post.part += post.split * a.parts.rows;
+        post.blocks = split_blocks<S::BN>(a.schedule, post.item.band, post.blocks, post.split);
+    }
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
     const bool others = attn_kv_row(&s, s.nk) < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
     post.tail = post.blocks.count > 0 && rest < S::BN && others ? rest : 0;
 }
 
-/* The second warp: posts all of the CTA's items, and the end. */
+/* The second warp: posts all of the CTA's items, and the end. The number of the item after this one
+ * is on its way while this one is looked up. */
 template <class S>
-__device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a, const Memory<S> &memory)
+__device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
+                                            const Memory<S> &memory)
 {
     const bool first = threadIdx.x % 32 == 0;
-    uint32_t index = blockIdx.x, tiles = 0;
-    bool end = false;
+    uint32_t index = blockIdx.x, posts = 0, tiles = 0;
 #pragma unroll 1
-    for (uint32_t posts = 0; !end; posts++) {
+    while (index < (uint32_t)a.schedule.items) {
         Post &post = memory.post(posts);
+        uint32_t next = 0;
         bool empty = true;
-        ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
-#pragma unroll 1
-        while (empty) {
-            end = index >= (uint32_t)a.schedule.items;
-            if (end) {
-                break;
-            }
-            ragged_item(a, index, post.item);
-            if (first) {
-                index = following_item(a.counter, index);
-                empty = post.item.empty;
-            }
-            __syncwarp(); /* what follows reads the item from memory: registers are few */
-            index = __shfl_sync(~0u, index, 0);
-            empty = __shfl_sync(~0u, empty, 0);
-        }
         if (first) {
-            post.end = end, post.tiles = tiles;
-            if (!end) {
-                complete_post<S>(a, post);
-                tiles += post.blocks.count > 0;
-            }
+            next = following_item(a.counter, index);
+        }
+        ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
+        ragged_item(a, index / (uint32_t)a.schedule.splits, post);
+        if (first) {
+            empty = post.item.empty;
+        }
+        if (first && !empty) {
+            post.end = false, post.tiles = tiles;
+            post.split = (int)(index % (uint32_t)a.schedule.splits);
+            complete_post<S>(a, post);
+            tiles += post.blocks.count > 0;
             ptx::mbarrier_arrive(memory.post_full(posts));
         }
+        posts += !__shfl_sync(~0u, empty, 0);
+        index = __shfl_sync(~0u, next, 0);
+    }
+    ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
+    if (first) {
+        memory.post(posts).end = true;
+        ptx::mbarrier_arrive(memory.post_full(posts));
     }
 }
 
 /* The third warp. */
-template <class S>
-__device__ __forceinline__ void clear_tails(const Memory<S> &memory)
+template <class S> __device__ __forceinline__ void clear_tails(const Memory<S> &memory)
 {
     const int lane = threadIdx.x % 32;
     uint32_t number = 0, parities = 0; /* bit: of the raw barrier of that stage */
@@ -132,10 +184,11 @@ __device__ __forceinline__ void clear_tails(const Memory<S> &memory)
             ptx::mbarrier_wait(memory.v_raw(number), parities >> number % STAGES & 1);
             parities ^= 1 << number % STAGES;
 #pragma unroll 1
-            for (int c = 0; c < S::D / 64; c++) {
+            for (int c = 0; c < S::V_WIDE / 64; c++) {
 #pragma unroll 1
                 for (int at = tail * 128 + lane * 16; at < S::BN * 128; at += 32 * 16) {
-                    ptx::store_shared_16(memory.v(number) + c * S::BN * 128 + at, make_uint4(0, 0, 0, 0));
+                    ptx::store_shared_16(memory.v(number) + c * S::BN * 128 + at,
+                                         make_uint4(0, 0, 0, 0));
                 }
             }
             ptx::fence_proxy_async();
@@ -149,7 +202,8 @@ __device__ __forceinline__ void clear_tails(const Memory<S> &memory)
 }
 
 template <class S>
-__device__ __forceinline__ void produce_ragged(const attn_cuda_forward_params &a, const Memory<S> &memory)
+__device__ __forceinline__ void produce_ragged(const attn_cuda_forward_params &a,
+                                               const Memory<S> &memory)
 {
     const int warp = ptx::uniform(threadIdx.x / 32);
     if (warp == 0) {

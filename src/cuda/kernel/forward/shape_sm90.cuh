@@ -1,7 +1,7 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
  *
- *     Q [BM][D] | K [2][BN][D] | V [2][BN][D] | O [BM][D] (D <= 128, by TMA) | barriers | posts [2] | bounds [BM]
+ *     Q [BM][D] | K [2][BN][D] | V [2][BN][DV] | O [BM][DV] (up to 128, by TMA) | barriers | posts [2] | bounds [BM]
  *     score steps: .. V [2][BN][D] | for each warp O [16][D] or bias f32 [16][BN] | barriers ..
  *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
  *
@@ -15,11 +15,14 @@
 #include "cuda/shape.h"
 
 template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS,
-          bool STEPS_ = false>
+          bool STEPS_ = false, int DV_ = D_>
 struct Shape {
     static constexpr int DTYPE = DTYPE_;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
-    static constexpr int D = D_, GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
+    static constexpr int D = D_, DV = DV_; /* head dimensions of Q and K, of V and O */
+    static constexpr int WIDE = (D + 63) / 64 * 64, V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
+    static constexpr int WIDEST = D > DV ? D : DV;
+    static constexpr int GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
     static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
     static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
@@ -32,23 +35,23 @@ struct Shape {
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
-    static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2; /* 16-bit elements */
-    static constexpr int Q_BYTES = PARTS * Q_PART, KV_BYTES = PARTS * KV_PART;
+    static constexpr int Q_PART = BM * WIDE * 2, K_PART = BN * WIDE * 2, V_PART = BN * V_WIDE * 2; /* 16-bit elements */
+    static constexpr int Q_BYTES = PARTS * Q_PART, K_BYTES = PARTS * K_PART, V_BYTES = PARTS * V_PART;
     /* A block's probabilities are computed while P V of the block before goes on: twice the registers for P, which
-     * d = 256 has not. */
-    static constexpr bool AHEAD = TMA && D == 128 && !STEPS;
+     * three groups have not, nor d_v beyond 128. */
+    static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && !STEPS;
     static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
-    static constexpr bool STAGED = TMA && D <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
+    static constexpr bool STAGED = TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128;
     static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0; /* there is room for it */
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
-    static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, BN, LOADS, STEPS);
+    static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, STEPS);
     static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
     /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
      * for. */
     static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
-    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, GROUPS, BN, LOADS, STEPS);
+    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, STEPS);
 };
 
 enum { STAGES = 2, POSTS = 2 };
@@ -60,6 +63,8 @@ struct Post {
     uint32_t index; /* for the producer: of the item; then of the one after it */
     uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
     int tail;       /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
+    int split;      /* ragged: of the item's keys */
+    int64_t part;   /* ragged: the number of the split's first row in a.parts */
 };
 
 /* What a warp notes of its item's score steps (steps_sm90.cuh): registers are few. */
@@ -82,11 +87,11 @@ template <class S> struct Memory {
     }
     __device__ __forceinline__ uint32_t k(uint32_t n) const
     {
-        return base + S::Q_BYTES + n % STAGES * S::KV_BYTES;
+        return base + S::Q_BYTES + n % STAGES * S::K_BYTES;
     }
     __device__ __forceinline__ uint32_t v(uint32_t n) const
     {
-        return k(n) + STAGES * S::KV_BYTES;
+        return base + S::Q_BYTES + STAGES * S::K_BYTES + n % STAGES * S::V_BYTES;
     }
 
     /* of warp w of the consumers: room for its 16 rows of O, or of a block's bias */
@@ -103,7 +108,7 @@ template <class S> struct Memory {
 
     static constexpr int BARRIERS =
         2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS + (S::RAGGED ? STAGES : 0);
-    static constexpr int O_AT = S::Q_BYTES + 2 * STAGES * S::KV_BYTES;
+    static constexpr int O_AT = S::Q_BYTES + STAGES * (S::K_BYTES + S::V_BYTES);
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;

@@ -146,8 +146,8 @@ struct SingleStore {
 template <class S> __device__ __forceinline__ void single(const attn_cuda_forward_params &a)
 {
     extern __shared__ unsigned char shared[];
-    const uint32_t base = ptx::shared_address(shared), k = base + (-base & 1023), v = k + S::KV_BYTES;
-    static_assert(2 * S::KV_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN), "shape.h");
+    const uint32_t base = ptx::shared_address(shared), k = base + (-base & 1023), v = k + S::K_BYTES;
+    static_assert(2 * S::K_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN), "shape.h");
     const Item item = single_item(a);
     if (threadIdx.x >= 128) {
         single_keys<S>(a.single, item, k, v);

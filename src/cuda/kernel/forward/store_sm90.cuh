@@ -1,6 +1,7 @@
 /*
  * store_sm90.cuh: how O leaves forward_sm90. By TMA where O is laid out for it: each warp puts its 16 rows in shared
- * memory and goes on, while the TMA writes them and leaves out what is beyond the tensor. Otherwise row by row
+ * memory and goes on, while the TMA writes them and leaves out what is beyond the tensor; or writes them row by row,
+ * where a sequence ends between them or heads take turns. Otherwise by ordinary stores
  * (rows.cuh). The accumulators are read once, by few instructions: the code of an epilogue is fetched for every item.
  */
 #pragma once
@@ -16,30 +17,42 @@ template <class S> struct StagedStore {
     __device__ __forceinline__ void rows(const Item &item, const Warp &warp, const float (&o)[N],
                                          const float (&factor)[2], const bool (&write)[2], bool careful) const
     {
-        if (!a.o_boxed || !warp.whole(item)) {
+        if (!a.o_boxed) {
             DirectStore<S::DTYPE>{a.problem}.rows(item, warp, o, factor, write, careful);
             return;
         }
-        const int first = (int)(S::RAGGED ? item.sequence.q_first : 0) + warp.WarpRows::row(item, 0);
-        const bool leader = threadIdx.x % 32 == 0;
-        if (leader) {
+        const int lane = threadIdx.x % 32;
+        const bool leader = lane == 0;
+        if (S::RAGGED || leader) {
             tma::wait_stores_read(); /* of the last item's rows */
         }
         __syncwarp();
         put(o, factor);
         ptx::fence_proxy_async();
         __syncwarp();
-        if (leader) {
-#pragma unroll
-            for (int c = 0; c < S::D / 64; c++) {
-                tma::store(&a.o_map, stage + c * S::STAGE_CHUNK, 64 * c, first, item.head, (int)item.sequence.tensor);
+        const int first = (int)(S::RAGGED ? item.sequence.q_first : 0);
+        if (S::RAGGED && !warp.whole(item)) {
+            const int row = lane < 16 ? warp.row(item, lane) : 1 << 30;
+            if (row < item.sequence.nq) {
+                store_box(a.o_row_map, item, lane * 128, first + row, warp.head(item, lane), careful);
             }
-            tma::commit_stores();
-            if (careful) { /* which writes by ordinary stores */
-                tma::wait_stores();
-            }
+        } else if (leader) {
+            store_box(a.o_map, item, 0, first + warp.WarpRows::row(item, 0), item.head, careful);
         }
         __syncwarp();
+    }
+    /* The box of rows that begins `at` bytes into each chunk. */
+    __device__ __forceinline__ void store_box(const attn_tensor_map &map, const Item &item, int at, int row, int head,
+                                              bool careful) const
+    {
+#pragma unroll
+        for (int c = 0; c < S::V_WIDE / 64; c++) {
+            tma::store(&map, stage + c * S::STAGE_CHUNK + at, 64 * c, row, head, (int)item.sequence.tensor);
+        }
+        tma::commit_stores();
+        if (careful) { /* which writes by ordinary stores */
+            tma::wait_stores();
+        }
     }
     /* To shared memory. */
     template <int N> __device__ __forceinline__ void put(const float (&o)[N], const float (&factor)[2]) const

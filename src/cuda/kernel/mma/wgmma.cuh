@@ -99,9 +99,11 @@ template <bool BF16, int N> struct Product;
 #define ATTN_D_16 ATTN_D8(0), ATTN_D8(8)
 #define ATTN_D_32 ATTN_D_16, ATTN_D8(16), ATTN_D8(24)
 #define ATTN_D_40 ATTN_D_32, ATTN_D8(32)
-#define ATTN_D_64 ATTN_D_40, ATTN_D8(40), ATTN_D8(48), ATTN_D8(56)
-#define ATTN_D_128 ATTN_D_64, ATTN_D8(64), ATTN_D8(72), ATTN_D8(80), ATTN_D8(88), ATTN_D8(96), ATTN_D8(104), \
-                   ATTN_D8(112), ATTN_D8(120)
+#define ATTN_D_48 ATTN_D_40, ATTN_D8(40)
+#define ATTN_D_56 ATTN_D_48, ATTN_D8(48)
+#define ATTN_D_64 ATTN_D_56, ATTN_D8(56)
+#define ATTN_D_96 ATTN_D_64, ATTN_D8(64), ATTN_D8(72), ATTN_D8(80), ATTN_D8(88)
+#define ATTN_D_128 ATTN_D_96, ATTN_D8(96), ATTN_D8(104), ATTN_D8(112), ATTN_D8(120)
 
 /* R = N / 2 accumulators; R1 .. R6 = R + 1 .. R + 6. */
 #define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                           \
@@ -136,7 +138,10 @@ template <bool BF16, int N> struct Product;
 ATTN_PRODUCTS(32, 16, 17, 18, 19, 20, 21, 22)
 ATTN_PRODUCTS(64, 32, 33, 34, 35, 36, 37, 38)
 ATTN_PRODUCTS(80, 40, 41, 42, 43, 44, 45, 46)
+ATTN_PRODUCTS(96, 48, 49, 50, 51, 52, 53, 54)
+ATTN_PRODUCTS(112, 56, 57, 58, 59, 60, 61, 62)
 ATTN_PRODUCTS(128, 64, 65, 66, 67, 68, 69, 70)
+ATTN_PRODUCTS(192, 96, 97, 98, 99, 100, 101, 102)
 ATTN_PRODUCTS(256, 128, 129, 130, 131, 132, 133, 134)
 // clang-format on
 

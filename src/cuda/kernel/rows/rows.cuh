@@ -46,12 +46,16 @@ struct FoldedRows : WarpRows {
     }
     __device__ __forceinline__ int row(const Item &item, int i) const
     {
-        const int within = (first % 64 + i) / s.fold;
+        const int within = place(i) * s.inverse >> 16;
         return within < s.piece ? (int)item.first_row + first / 64 * s.piece + within : 1 << 30;
     }
     __device__ __forceinline__ int head(const Item &item, int i) const
     {
-        return item.head + (first % 64 + i) % s.fold;
+        return item.head + place(i) - (place(i) * s.inverse >> 16) * s.fold;
+    }
+    __device__ __forceinline__ int place(int i) const
+    {
+        return first % 64 + i;
     }
     __device__ __forceinline__ bool whole(const Item &item) const
     {
@@ -206,9 +210,26 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
                       __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
 }
 
-/* How a kernel's rows end. DTYPE: of the inputs. STEPS: there may be score steps (a.steps). ANY: a row that is not
- * finite may owe that to the kernel's arithmetic, not only to masked keys. store: where rows go. */
-template <int DTYPE, int D, bool STEPS, bool ANY, class Warp, class Store>
+/* LSE of the thread's rows, where nothing else is asked for but O: by the first two threads of a quad,
+ * a row each. */
+template <class Warp>
+__device__ __forceinline__ void store_lse(const attn_problem &p, const Item &item, const Warp &warp,
+                                          const RowState (&state)[2], const float (&l)[2], const bool (&write)[2],
+                                          const bool (&seen)[2])
+{
+    const int lane = threadIdx.x % 32, i = lane / 4 + lane % 2 * 8;
+    const bool odd = lane & 1;
+    if (lane % 4 < 2 && (odd ? write[1] : write[0])) {
+        const float base = __fmul_rn(odd ? state[1].base : state[0].base, LN2);
+        const float lse = (odd ? seen[1] : seen[0]) ? base + logf(odd ? l[1] : l[0]) : -INFINITY;
+        store_wide(p.lse, item.sequence.tensor, item.sequence.q_first + warp.row(item, i), warp.head(item, i), lse);
+    }
+}
+
+/* How a kernel's rows end. DTYPE: of the inputs. WIDEST: head dimensions up to. STEPS: there may be
+ * score steps (a.steps). ANY: a row that is not finite may owe that to the kernel's arithmetic, not
+ * only to masked keys. store: where rows go. */
+template <int DTYPE, int WIDEST, bool STEPS, bool ANY, int D, class Warp, class Store>
 __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
                                             const Warp &warp, Rows<D> &rows, const Store &store)
 {
@@ -243,11 +264,14 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
         }
     }
     store.rows(item, warp, rows.o, factor, write, careful != 0);
+    if (a.lse_alone) {
+        store_lse(a.problem, item, warp, rows.state, l, write, seen);
+    }
 #pragma unroll 1
     for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1, i = bit / 4 + bit % 4 * 8;
         OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true};
-        careful_row<DTYPE, D, STEPS>(a, w);
+        careful_row<DTYPE, WIDEST, STEPS>(a, w);
     }
 }
 

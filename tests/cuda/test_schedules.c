@@ -1,0 +1,151 @@
+/*
+ * test_schedules.c: the work items of a forward pass on a GPU (src/cuda/forward/schedule.c):
+ * sections, heads folded into rows, splits of the keys; on a driver without a GPU (fake_driver.c).
+ */
+#include "fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+static attn_cuda_forward_params params_of(attn_context *context, const attn_forward_args *args)
+{
+    assert_int_equal(attn_forward(context, args), ATTN_OK);
+    return fake.last.params;
+}
+
+/* Columns that share the L2 cache, of 16k rows in all, causal: as measured on an H200. */
+static void test_sections(void **state)
+{
+    static const int32_t widths[3][6] = {
+        {64, 64, 64, 32, 16, 16}, {64, 64, 32, 16, 16, 16}, {64, 32, 16, 16, 16, 8}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int i = 0; i < 18; i++) {
+        const int64_t d = 64 << i / 6, n = 512 << i % 6, heads = 2048 / d;
+        attn_forward_args a = fake_args(ATTN_BF16, n, n, d);
+        a.flags = ATTN_CAUSAL;
+        a.q = a.k = a.v = attn_tensor_bshd(a.q.data, ATTN_BF16, 16384 / n, n, heads, d);
+        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 16384 / n, n, heads, d);
+        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.columns, 16384 / n * heads);
+        assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
+        assert_int_equal(s.section, widths[i / 6][i % 6]);
+    }
+    attn_context_destroy(context);
+}
+
+/* Whole groups of heads, whose keys are the same and count once. */
+static void test_sections_of_groups(void **state)
+{
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (int64_t n = 512; n <= 65536; n *= 2) {
+        attn_forward_args a = fake_args(ATTN_BF16, n, n, 128);
+        a.flags = ATTN_CAUSAL;
+        a.q.shape[2] = a.o.shape[2] = 68; /* 17 have their keys in common */
+        a.q.stride[2] = a.o.stride[2] = 2 * n * 4 * 128;
+        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.columns, 2 * 68);
+        assert_int_equal(s.section, n <= 16384 ? 68 : n == 32768 ? 34 : 17);
+    }
+    attn_context_destroy(context);
+}
+
+/* Heads of a group share tiles where that makes fewer of them: as many as divide the group and
+ * leave the fewest rows empty. */
+static void test_folds(void **state)
+{
+    static const struct {
+        int64_t group, rows;
+        int32_t fold, blocks;
+    } cases[] = {{1, 1, 1, 1}, {4, 1, 4, 1},  {4, 16, 4, 1},   {4, 130, 4, 5},  {4, 512, 1, 4},
+                 {7, 3, 7, 1}, {71, 1, 1, 1}, {128, 1, 64, 1}, {12, 10, 12, 1}, {6, 100, 6, 5}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int64_t group = cases[i].group, rows = cases[i].rows;
+        attn_forward_args a = fake_args(ATTN_BF16, rows, 300, 128);
+        a.q = attn_tensor_bshd(a.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        fake.maps = 0;
+        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        assert_int_equal(s.fold, cases[i].fold);
+        for (int r = 0; r < 64; r++) {
+            assert_int_equal(r * s.inverse >> 16, r / s.fold);
+        }
+        assert_int_equal(s.blocks, cases[i].blocks);
+        assert_int_equal(s.heads, 4 * group / s.fold);
+        assert_int_equal(s.piece, 64 / s.fold);
+        assert_int_equal(s.items, (int64_t)2 * s.heads * s.blocks);
+        assert_int_equal(fake.box_rows[0], s.fold * s.piece);
+        assert_true((strstr(fake.last.kernel, "ragged") != NULL) == (s.fold > 1));
+    }
+    attn_context_destroy(context);
+}
+
+/* Few rows and many keys: so many splits that one sequence fills a GPU, whatever the batch; merged
+ * by a second launch, in a workspace; without one there are none. */
+static void test_splits(void **state)
+{
+    static const struct {
+        int64_t heads, kv_heads, rows, keys;
+        int32_t splits;
+    } cases[] = {{32, 8, 1, 8192, 16},  {32, 8, 16, 65536, 16}, {32, 8, 128, 8192, 4},
+                 {32, 8, 512, 8192, 1}, {32, 32, 1, 8192, 4},   {32, 8, 1, 1024, 2},
+                 {32, 8, 1, 512, 1},    {8, 8, 512, 512, 1},    {8, 8, 128, 1023, 1}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const int64_t rows = cases[i / 2].rows, keys = cases[i / 2].keys, batch = i % 2 ? 64 : 1;
+        attn_forward_args a = fake_args(ATTN_BF16, rows, keys, 128);
+        a.q = attn_tensor_bshd(a.q.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
+        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
+        a.k = a.v = attn_tensor_bshd(a.k.data, ATTN_BF16, batch, keys, cases[i / 2].kv_heads, 128);
+        uint64_t bytes;
+        assert_int_equal(attn_forward_workspace(context, &a, &bytes), ATTN_OK);
+        const int before = fake.launches;
+        const attn_cuda_schedule whole = params_of(context, &a).schedule;
+        assert_int_equal(whole.splits, 1);
+        assert_int_equal(fake.launches - before, 1);
+        if (bytes == 0) {
+            assert_int_equal(cases[i / 2].splits, 1);
+            continue;
+        }
+        a.workspace = (void *)(uintptr_t)4096, a.workspace_bytes = bytes;
+        const attn_cuda_forward_params p = params_of(context, &a);
+        const int64_t parts = p.schedule.items * p.parts.rows;
+        assert_int_equal(p.schedule.splits, cases[i / 2].splits);
+        assert_int_equal(p.schedule.items, whole.items * p.schedule.splits);
+        assert_int_equal(fake.launches - before, 3);
+        assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_merge");
+        assert_int_equal(fake.last.grid, (batch * rows * cases[i / 2].heads + 3) / 4);
+        assert_true((char *)p.parts.states >= (char *)a.workspace + 128);
+        assert_true((char *)(p.parts.sums + parts * 128) <= (char *)a.workspace + bytes);
+        a.workspace_bytes--;
+        assert_int_equal(attn_forward(context, &a), ATTN_ERR_WORKSPACE);
+    }
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),
+        cmocka_unit_test(test_splits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
