@@ -2,9 +2,9 @@
  * forward.c: the tile loop of the forward pass on the CPU (FlashAttention-2, algorithm 1).
  *
  * A work item is a block of query rows of one KV head. Its rows are cut into strips as wide as the
- * kernels' tiles; the loop over key blocks is outside, the loop over strips inside, so each block
- * of K and V is widened once per item and then used from the cache by all strips, whose running
- * state (m, l, OT) waits in the scratch meanwhile:
+ * kernels' tiles. The loop over key blocks is outside and the loop over strips inside, so each
+ * block of K and V is widened once per item and then serves all strips from the cache; their
+ * running state (m, l, OT) waits in the scratch meanwhile:
  *
  *     pack Q of every strip
  *     for each block of keys:            (mask.h: only blocks that some row sees)
@@ -15,10 +15,10 @@
  *             OT = OT alpha + V^T P      (nodes.h: at the end of a segment, a node of its own)
  *     for each strip: O = OT / l, LSE
  *
- * A masked position contributes 0 x V, which is NaN if V is not finite there. A strip that had
- * masked tiles and ends with a non-finite value is therefore done again, carefully: products with
- * masked keys are left out. Not here: instruction sets (table.h), rows in and out
- * (strip.c), what a mask is (core/mask.h), who runs which item (executor).
+ * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that had
+ * masked tiles and ends with a non-finite value is done again, carefully: without the products of
+ * masked keys. Not here: instruction sets (table.h), rows in and out (strip.c), geometry of masks
+ * (core/mask.h), the order of items (executor).
  */
 #include "core/segment.h"
 #include "cpu/forward/nodes.h"
@@ -28,7 +28,7 @@
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
 
-/* The rows that are due with some tiles: prefetched before a softmax, which leaves the cache
+/* Prefetches the rows that are due with some tiles, before a softmax, which leaves the cache
  * alone. */
 static void prefetch_rows(attn_item_run *r, int64_t tiles)
 {
@@ -52,7 +52,7 @@ typedef struct block_run {
     bool careful;
 } block_run;
 
-/* What comes after the keys before `next`: more of them, or the products with V. */
+/* The data read after the keys before `next`: more keys, or the products with V. */
 static attn_ahead ahead_of(const attn_item_run *r, const block_run *b, int64_t next)
 {
     const attn_interval keys = b->keys;
@@ -71,8 +71,8 @@ static attn_keys keys_of(const attn_item_run *r, const block_run *b, attn_interv
     return (attn_keys){r->k, b->qt, r->p->d, keys.lo - b->block, keys.hi - keys.lo};
 }
 
-/* Tiles that all rows see and whose scores are the products: the end of the longest run of them
- * from key lo on. */
+/* End of the longest run, from key lo on, of tiles that all rows see and whose scores are the
+ * products. */
 static int64_t plain_end(const attn_item_run *r, const block_run *b, int64_t lo)
 {
     if (b->careful || r->plan->scores.step || r->p->dropout.on || lo < b->mask->common.lo) {
@@ -82,7 +82,7 @@ static int64_t plain_end(const attn_item_run *r, const block_run *b, int64_t lo)
     return end == b->keys.hi ? end : max64(end - end % r->uk->key_tile, lo);
 }
 
-/* Any other tile. True if positions are masked. */
+/* Runs any other tile. True if positions are masked. */
 static bool run_tile(attn_item_run *r, block_run *b, attn_interval keys)
 {
     const attn_ukernel *uk = r->uk;
@@ -103,7 +103,7 @@ static bool run_tile(attn_item_run *r, block_run *b, attn_interval keys)
     return partial;
 }
 
-/* Probabilities of the keys. True if positions are masked. */
+/* Computes the probabilities of the keys. True if positions are masked. */
 static bool run_tiles(attn_item_run *r, block_run *b)
 {
     const int64_t tile = r->uk->key_tile;
@@ -127,7 +127,7 @@ static bool run_tiles(attn_item_run *r, block_run *b)
     return masked;
 }
 
-/* The keys of a block for a strip, then their part of OT. True if positions are masked. */
+/* Runs the keys of a block for a strip, then their part of OT. True if positions are masked. */
 static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t block, bool careful)
 {
     const attn_ukernel *uk = r->uk;
@@ -153,7 +153,7 @@ static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t b
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
 
-/* Rows that are a panel as they are need no packing. */
+/* Rows that already are a panel need no packing. */
 static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols,
                      attn_interval block)
 {
@@ -203,7 +203,7 @@ static bool any_sees_block(const attn_item_run *r, int first, int last, attn_int
     return sees;
 }
 
-/* Notes in masked[] which strips had a tile with masked positions. */
+/* Notes in masked[] the strips that had a tile with masked positions. */
 static void run_blocks(attn_item_run *r, int first, int last, bool careful, bool *masked)
 {
     attn_interval hull = {INT64_MAX, 0};

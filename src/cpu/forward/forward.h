@@ -12,14 +12,14 @@
 
 enum { ATTN_MAX_STRIPS = 64 }; /* of an item */
 
-/* What the plan depends on besides the problem. */
+/* The facts that a plan depends on besides the problem. */
 typedef struct attn_machine {
     const attn_isa *isa;
     attn_caches caches;
     int32_t threads;
 } attn_machine;
 
-/* Offsets in bytes into one thread's scratch; see cpu/forward/plan.c for the map. */
+/* Offsets in bytes into one thread's scratch; cpu/forward/plan.c draws the map. */
 typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
     /* inside the region `strips`: QT at 0, then OT, then m, l */
@@ -43,7 +43,7 @@ typedef struct attn_cpu_plan {
     uint64_t workspace_bytes;
 } attn_cpu_plan;
 
-/* The table that a problem's type and flags ask for. */
+/* The table for a problem's type and flags. */
 const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
 
 /* Pure. Errors: overflow. */
@@ -56,7 +56,7 @@ attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_probl
 /* Sets tiles, operations and bytes of *out. */
 void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *p, attn_plan *out);
 
-/* Runs it; workspace of at least workspace_bytes, aligned to 64. Cannot fail. */
+/* Runs the plan. workspace: at least workspace_bytes, aligned to 64. Cannot fail. */
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
                       const attn_executor *executor, void *workspace);
 

@@ -39,10 +39,9 @@ static int64_t most_segments(const attn_problem *p)
     return round_up(keys, ATTN_SEGMENT) / ATTN_SEGMENT;
 }
 
-/* K and V are packed anew for each item, so more rows cost less; but the strips of an item should
- * stay in half of the L2 cache, and there should be a few items per thread. The items of the
- * longest sequence are as large as each other, as far as it goes: a last one of a few rows would
- * pack as much as a large one. */
+/* K and V are packed again for each item, so more rows cost less; but the strips of an item should
+ * stay in half of the L2 cache, and each thread should have a few items. The items of the longest
+ * sequence are equally large: a short last item would pack K and V for few rows. */
 static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *p,
                                const attn_machine *machine)
 {

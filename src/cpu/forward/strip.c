@@ -1,6 +1,5 @@
 /*
- * strip.c: see strip.h. Once per strip, so that what it costs counts where there
- * are few keys.
+ * strip.c: see strip.h. Runs once per strip; its cost matters for short sequences only.
  */
 #include "cpu/forward/strip.h"
 #include "core/half.h"
@@ -22,13 +21,13 @@ void attn_strip_reset(const attn_item_run *r, int strip)
     attn_strip_begin(r, strip);
     r->sums[strip] = (attn_sums){.segment = -1};
     fill_reals(r->uk, strip_row_max(r, strip), r->uk->strip, -INFINITY);
-    /* otherwise the first block's products are the first thing that OT holds */
+    /* otherwise the first block's products are stored to OT, not added */
     if (strip_sees_nothing(r, strip) || r->p->mask.data) {
         memset(strip_ot(r, strip), 0, (size_t)(r->plan->dv_pad * r->uk->strip * r->uk->real_size));
     }
 }
 
-/* row[lane] = where the strip's row of a tensor begins. How many there are. */
+/* row[lane] = address of the strip's row in a tensor. Returns the number of rows. */
 static int strip_rows(const attn_item_run *r, int strip, const attn_tensor *t, void **row)
 {
     const int64_t size = attn_element_size(t->dtype), fold = r->scores.fold,

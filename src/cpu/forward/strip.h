@@ -1,7 +1,6 @@
 /*
- * strip.h: what the forward pass keeps of one item on one thread, and the two ends of a
- * strip of its rows: rows of Q in, O and LSE out. Not here: keys and tiles, which are forward.c's,
- * which calls this.
+ * strip.h: the state of one item on one thread, and the two ends of a strip of its rows: rows of Q
+ * in, O and LSE out. Not here: keys and tiles (forward.c).
  */
 #ifndef ATTN_CPU_FORWARD_STRIP_H
 #define ATTN_CPU_FORWARD_STRIP_H
@@ -28,8 +27,8 @@ typedef struct attn_item_run {
     unsigned char *visible;
     attn_rows_mask *mask; /* of each strip */
     attn_sums *sums;      /* of each strip */
-    attn_interval next;   /* those of the next block that are not prefetched yet */
-    int64_t next_rows;    /* as many of them with each tile */
+    attn_interval next;   /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;    /* number of them per tile */
 } attn_item_run;
 
 static inline char *strip_qt(const attn_item_run *r, int strip)
@@ -81,16 +80,16 @@ static inline bool strip_sees_nothing(const attn_item_run *r, int strip)
     return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
 }
 
-/* Its mask; packs its rows of Q, if any of them sees a key; resets it. */
+/* Makes the strip's mask, packs its rows of Q if any of them sees a key, and resets it. */
 void attn_strip_start(attn_item_run *r, int strip);
 
-/* The running state before the first key. */
+/* Sets the running state before the first key. */
 void attn_strip_reset(const attn_item_run *r, int strip);
 
 /* The running state before the first key of a segment. */
 void attn_strip_begin(const attn_item_run *r, int strip);
 
-/* Writes its rows of O, LSE and row maximum. */
+/* Writes the strip's rows of O, LSE and row maximum. */
 void attn_strip_finish(const attn_item_run *r, int strip);
 
 #endif

@@ -47,7 +47,7 @@ typedef struct attn_rows {
     int32_t dtype;
 } attn_rows;
 
-/* What happens to a tile of scores besides the scale. Absent members are 0 or NULL. */
+/* Changes of a tile of scores besides the scale. Absent members are 0 or NULL. */
 typedef struct attn_score_tile {
     double scale;         /* > 0, applied first; the lanes of Q carry the sign */
     double softcap;       /* 0 = off */
@@ -57,7 +57,7 @@ typedef struct attn_score_tile {
     const void *bias;     /* real [key][strip], -inf = masked (also a false boolean mask) */
 } attn_score_tile;
 
-/* What the lanes of a tile see of the bias and mask tensors. */
+/* The rows of the bias and mask tensors for the lanes of a tile. */
 typedef struct attn_bias_rows {
     /* each lane's, for the tile's first key; all NULL without a bias */
     const void *bias[ATTN_MAX_STRIP];
@@ -78,7 +78,7 @@ typedef struct attn_losses {
     double inputs, weights;
 } attn_losses;
 
-/* What is read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of
+/* Data read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of
  * one panel or of the other; no keys: no hint. */
 typedef struct attn_ahead {
     const void *k, *v;
@@ -105,17 +105,17 @@ typedef struct attn_part {
     const void *divisor; /* real [strip], or NULL */
 } attn_part;
 
-/* Keys at .. at+n-1 of a K panel, and the strip whose products with them are wanted. */
+/* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. */
 typedef struct attn_keys {
     const void *k, *qt;
     int64_t d, at, n;
 } attn_keys;
 
-/* `lanes` of a member: the strip has so many rows. Lanes beyond need no results; what is in them is
- * undefined, but for what pack_q makes 0. */
+/* `lanes` of a member: number of the strip's rows. Lanes beyond need no results; their contents are
+ * undefined, except where pack_q writes 0. */
 typedef struct attn_ukernel {
     const char *name;                     /* "avx2_f32" */
-    const struct attn_ukernel_grad *grad; /* what backward and dropout add (table_grad.h) */
+    const struct attn_ukernel_grad *grad; /* members for backward and dropout (table_grad.h) */
     int bits;                             /* class of result bits */
     attn_losses losses;
     int vector_bits;   /* width of its multiply-adds */
@@ -134,8 +134,8 @@ typedef struct attn_ukernel {
     /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
     bool flushes;
 
-    /* Around all calls of the others, on the thread that makes them: state of the processor that
-     * the table needs. */
+    /* Called around all other members, on the same thread: the state of the processor that the
+     * table needs. */
     void (*begin)(void);
     void (*end)(void);
 
@@ -146,14 +146,13 @@ typedef struct attn_ukernel {
     uint64_t (*q_bytes)(int64_t d);
     uint64_t (*p_bytes)(void);
 
-    /* Keys at .. at+n-1 of the K panel, of the V panel. */
+    /* Packs keys at .. at+n-1 of the K panel, of the V panel. */
     void (*pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d);
     void (*pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
                    int64_t dv_pad);
 
     /* QT[c][lane] = factor * row[lane][c]; lanes whose row is NULL become 0. factor is -1, 0 or 1.
-     * Rows from `lanes` on are NULL; those that qk does not read, told of as many lanes, may be
-     * left out. */
+     * row[lanes ..] is NULL. Lanes that qk(lanes) does not read may stay unwritten. */
     void (*pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
                    double factor, int lanes);
 
@@ -182,9 +181,9 @@ typedef struct attn_ukernel {
     void (*softmax)(void *p, int64_t done, void *s, int64_t n, double c, const attn_running *state,
                     int lanes);
 
-    /* qk and softmax in turn over tiles of key_tile keys: what a tile loop does where scores are
-     * the products. s has room for two tiles if p_bytes is not 0. The hint of `state` is for after
-     * the last tile. */
+    /* qk and softmax in turn over tiles of key_tile keys, for scores that are the plain products. s
+     * has room for two tiles if p_bytes is not 0. The hint of `state` is for after the last
+     * tile. */
     void (*qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
                        const attn_running *state, int lanes);
 
@@ -193,7 +192,7 @@ typedef struct attn_ukernel {
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes);
 
-    /* The same where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
+    /* pv where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
      * bytes. */
     void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
                        int64_t n, const void *alpha, const unsigned char *visible, int lanes);

@@ -32,11 +32,11 @@
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* Both products are sums of rows: sum[r] = sum over i < n of a[r apart + i step] times row i of b,
- * with r a key or a column. They work on `width` vectors of lanes, those that hold rows, and on a
+ * with r a key or a column. They work on the `width` vectors of lanes that hold rows, and on a
  * group of `rows` sums at once: MR, or twice as many for a single vector, since MR sums alone would
  * wait for each other. */
 
-/* What becomes of a sum: it is stored, or added to what was there, or to that times alpha. */
+/* Use of a sum: stored, added to the old value, or added to alpha times the old value. */
 typedef struct FN(sum_end) {
     bool add;
     const real *alpha;
@@ -125,8 +125,8 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
     } while (c < d);
 }
 
-/* What is left of n keys is done as the last MR of them, some for the second time: K may end with
- * them. */
+/* Tail: recompute the last MR keys (overlapping ones twice), so that no key beyond the panel is
+ * read. */
 ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
                               const int width)
 {
@@ -243,7 +243,7 @@ static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int
                           int64_t cols)
 {
     const int64_t step = src->row_stride * attn_element_size(src->dtype);
-    /* one after the other: as one row */
+    /* contiguous rows: one long row */
     if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) {
         cols *= rows, cols_pad = cols, rows = 1;
     }
@@ -310,7 +310,7 @@ ATTN_INLINE bool FN(gather)(const real **from, real (*tile)[FN(CHUNK)], const vo
     return any;
 }
 
-/* Columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
+/* Moves columns c .. c+VL-1, as far as below n, of VL rows to lanes; `whole`: all of them. */
 ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, int64_t n, vec by,
                                   const bool whole)
 {

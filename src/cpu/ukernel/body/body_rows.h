@@ -1,7 +1,7 @@
 /*
- * body_rows.h: the part of body.h that does not depend on how products are done: exp2 and tanh,
- * scores and masks, rows in and out. Included by body.h, and alone by tables with products of their
- * own (pairs/pairs.h). Same parameters as body.h, where they are listed; body_end.h undefines them.
+ * body_rows.h: the part of body.h that does not depend on the way of products: exp2 and tanh,
+ * scores and masks, rows in and out. Also for tables with products of their own (pairs/pairs.h).
+ * body.h lists the parameters; body_end.h undefines them.
  *
  * The small conversions at the end are plain C: they touch each element of Q, K, V, O once per
  * block of rows.
@@ -60,7 +60,7 @@ ATTN_INLINE vec FN(exp2)(vec d, vec c, vec least)
     return v_zero_lt(d, least, v_ldexp(v_fma(y, f, v_set1(1)), t, n));
 }
 
-/* The same step by step for `count` of them: one alone would wait for itself. */
+/* exp2 of `count` vectors step by step: one alone would wait for itself. */
 ATTN_INLINE void FN(exp2_each)(vec *to, const vec *d, vec c, vec least, const int count)
 {
     const vec magic = v_set1(EXP2_MAGIC);
@@ -197,7 +197,7 @@ static void FN(narrow)(void *dst, int64_t stride, int32_t dtype, const real *src
     }
 }
 
-/* Rows of n elements can be read and written as whole vectors of reals. */
+/* True if rows of n elements can be read and written as whole vectors of reals. */
 ATTN_INLINE bool FN(in_place)(int64_t stride, int32_t dtype, int64_t n)
 {
     return stride == 1 && dtype == (REAL_BITS == 32 ? ATTN_F32 : ATTN_F64) && n % VL == 0;
@@ -235,7 +235,7 @@ ATTN_INLINE void FN(transpose)(vec *x)
 #endif
 }
 
-/* to[key] = what the row of `lane` adds to the scores of n keys. */
+/* to[key] = the bias and mask of `lane` for the scores of n keys. */
 static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
 {
     const unsigned char *mask = rows->mask[lane];
@@ -253,7 +253,7 @@ static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t
     }
 }
 
-/* VL lanes, each a row of its own of n keys side by side: transposed as Q is. */
+/* Transposes VL lanes, each a row of its own of n keys side by side, as Q is. */
 ATTN_INLINE void FN(bias_lanes)(real *tile, const void *const *from, int64_t n, const int32_t dtype)
 {
     for (int64_t key = 0; key < n; key += VL) {
@@ -277,7 +277,7 @@ ATTN_INLINE void FN(bias_lanes)(real *tile, const void *const *from, int64_t n, 
     }
 }
 
-/* Rows that vectors can read are read where they are, others copied first. */
+/* Rows that vectors can read are read in place, others copied first. */
 static void FN(bias_rows)(real *tile, int64_t n, const attn_bias_rows *rows)
 {
     real copy[VL][FN(CHUNK)];

@@ -4,7 +4,7 @@
  * elements of 16 bits are narrowed before that, where the instruction set has v_pair_*.
  */
 
-/* What VL lanes are divided by: 1 for lanes that are not in use, and without any divisor. */
+/* Divisors of VL lanes: 1 for lanes that are not in use, and without any divisor. */
 typedef struct FN(divisors) {
     real by[VL];
     vec all, inverse;
@@ -32,9 +32,9 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 #define v_can_quotient(a, step, n, b) false
 #endif
 
-/* Columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`:
- * v_quotient will do, else rows are divided, of which there may be few. + 0: a zero is positive
- * however many empty tiles were skipped. */
+/* Stores columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`:
+ * v_quotient will do; else each row is divided. + 0: a zero is positive however many empty tiles
+ * were skipped. */
 ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c, int64_t n,
                                     const FN(divisors) * d, int lanes, const bool quick)
 {
@@ -52,8 +52,8 @@ ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c,
     }
 }
 
-/* The first columns of `lanes` lanes, OT / divisor as rows of a type of 16 bits: narrowed in pairs
- * before they are transposed. How many, a multiple of 2 VL. */
+/* Stores the first columns of `lanes` lanes, OT / divisor as rows of a 16-bit type, narrowed in
+ * pairs before they are transposed. Returns their number, a multiple of 2 VL. */
 ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64_t dv,
                                          const FN(divisors) * d, int lanes, const bool bf16)
 {
@@ -79,7 +79,7 @@ ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64
     return c;
 }
 
-/* Columns from c on of up to VL lanes. */
+/* Stores columns from c on of up to VL lanes. */
 ATTN_INLINE void FN(store_columns)(void *const *row, int64_t stride, int32_t dtype, const real *ot,
                                    int64_t c, int64_t dv, const FN(divisors) * d, int lanes,
                                    const bool quick)
