@@ -1,5 +1,6 @@
 /*
- * forward.h: what a GPU context holds, and the plan of a forward pass on it. Private to src/cuda.
+ * forward.h: the contents of a GPU context, and the plan of a forward pass on it. Private to
+ * src/cuda.
  */
 #ifndef ATTN_CUDA_FORWARD_H
 #define ATTN_CUDA_FORWARD_H
@@ -44,7 +45,7 @@ extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 struct attn_cuda {
     const attn_driver *driver;
     cu_device device;
-    /* for threads that have no current one: the creator's, or the primary one */
+    /* for threads without a current one: the creator's, or the primary one */
     cu_context context;
     bool primary;                                            /* context was retained here */
     int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */

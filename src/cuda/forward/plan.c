@@ -64,7 +64,7 @@ const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
 enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 
-/* Whether it is one for the kernels for one block of keys (kernel/single_sm90.cuh). */
+/* True for problems of the kernels for one block of keys (kernel/forward/single_sm90.cuh). */
 static bool is_single(const attn_problem *p, int32_t keys)
 {
     return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ &&
@@ -102,7 +102,7 @@ static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *x, attn_cu
     return ATTN_OK;
 }
 
-/* Why the tensor cores cannot do it, or NULL. */
+/* NULL, or the reason why the tensor cores cannot do it. */
 static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
 {
     const int64_t most = p->q.dtype == ATTN_F32 ? 128 : 256;
@@ -123,7 +123,7 @@ static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
                : "its tiles exceed this GPU's shared memory";
 }
 
-/* Why forward_sm90 cannot do what the tensor cores can, or NULL. */
+/* NULL, or the reason why forward_sm90 cannot do a problem that the tensor cores can do. */
 static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
 {
     if (x->capability != 90) {
@@ -216,7 +216,7 @@ static attn_cuda_index index_of(const attn_tensor *t)
     return (attn_cuda_index){t->data, t->stride[0] * (wide ? 8 : 4), wide};
 }
 
-/* Of a problem that is one (is_single): its numbers fit. */
+/* The numbers of a problem of is_single, which fit. */
 static attn_cuda_single single(const attn_problem *p, int32_t block)
 {
     attn_sequence whole = attn_problem_whole_sequence(p, 0);

@@ -1,5 +1,6 @@
 /*
- * schedule.cuh: work item -> (sequence, query head, block of rows), on the device; core/schedule.h is the CPU's.
+ * schedule.cuh: work item -> (sequence, query head, block of rows), on the device. core/schedule.h
+ * is the CPU's.
  *
  * Dense: columns are the query heads of all sequences. They are cut into sections whose K and V fit in the L2 cache
  * together; within a section the blocks of rows run from last to first (under a causal mask the heaviest come first),

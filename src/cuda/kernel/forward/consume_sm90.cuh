@@ -10,7 +10,8 @@
 #include "cuda/kernel/forward/turns_sm90.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 
-/* f32: what a warp holds of Q in registers: of some parts the A operand of each k-step. q: the group's rows. */
+/* f32: the warp's registers of Q: of some parts the A operand of each k-step. q: the group's
+ * rows. */
 template <class S> struct HeldQ {
     uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
 
@@ -70,7 +71,7 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2], const uint32_t (
     wgmma::commit();
 }
 
-/* Where P V of a block goes: to O itself, or for f32 by way of a sum of its own. */
+/* Destination of P V of a block: O itself, or for f32 a sum of its own that is then added. */
 template <class S, int PARTS = S::PARTS> struct Sum {
     float o[S::DV / 2];
 
@@ -107,7 +108,7 @@ template <class S> __device__ __forceinline__ int q_piece()
     return S::TMA ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
 }
 
-/* The rightmost block, of which the group's rows see nothing beyond the first N keys. */
+/* Runs the rightmost block, beyond whose first N keys the group's rows see nothing. */
 template <class S, int N>
 __device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                             const Memory<S> &memory, const HeldQ<S> &held,
@@ -161,7 +162,7 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
     sum.add(rows);
 }
 
-/* Blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
+/* Runs blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,
@@ -256,7 +257,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     }
 }
 
-/* f32: a group brings its own rows of Q, in parts. */
+/* f32: loads the group's own rows of Q, in parts. */
 template <class S>
 __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory, const Item &item)
 {
@@ -265,7 +266,7 @@ __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const 
     Fetched<64, S::D, 128> q;
     q.fetch(a.problem.q, attn_at(&a.problem.q, item.sequence.tensor, row, item.head, 0), rows,
             a.aligned & ATTN_CUDA_ALIGNED_Q);
-    meet<S>(); /* the last item's products have read theirs */
+    meet<S>(); /* the products of the last item have read its rows */
     q.template put<S::BM>(memory.q() + first * 128);
     ptx::fence_proxy_async();
     meet<S>();
@@ -369,7 +370,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             finish_empty<S::DTYPE>(a.problem, post.item, warp);
         }
         __syncwarp();
-        if (threadIdx.x % 32 == 0) { /* opaque: or else the barrier's place is kept over the tile loop, and spilled */
+        /* opaque: otherwise the barrier's address is kept over the tile loop, and spilled */
+        if (threadIdx.x % 32 == 0) {
             ptx::mbarrier_arrive(memory.post_empty(ptx::opaque(posts)));
         }
     }

@@ -1,6 +1,7 @@
 /*
- * forward_generic.cu: the forward pass for everything: any type, head dim, stride, mask, bias, on any GPU from sm_80
- * on. Plain CUDA C, clarity before speed; forward_sm90.cu and forward_sm80.cu are the fast ones for what they can do.
+ * forward_generic.cu: the forward pass for everything: any type, head dim, stride, mask, bias, on
+ * any GPU from sm_80 on. Plain CUDA C, clarity before speed; forward_sm90.cu and forward_sm80.cu
+ * are faster where they apply.
  *
  * A CTA of 256 threads does one item: 64 query rows of one head, 64 value columns (further columns are further CTAs,
  * which compute the scores again):
@@ -36,7 +37,7 @@ template <int DTYPE, class Real> struct GenericRun {
     bool careful;
     Real o[EACH][EACH];
 
-    /* A chunk of rows, transposed; what lies outside is 0. */
+    /* Loads a chunk of rows, transposed; elements outside are 0. */
     __device__ __forceinline__ void load_transposed(Real (*to)[PAD], const attn_tensor &x, int64_t row, int head,
                                                     int64_t rows, int chunk)
     {
@@ -183,7 +184,8 @@ template <int DTYPE, class Real> struct GenericRun {
         return ok;
     }
 
-    /* Writes the row's statistics. What to multiply O with, twice: *second too, for O may be tiny beside a sink. */
+    /* Writes the row's statistics. Returns the factor of O, in two steps: *second too, because O
+     * may be tiny beside a sink. */
     __device__ __forceinline__ Real finish_row(int r, Real *second)
     {
         const attn_sequence &s = item.sequence;

@@ -58,7 +58,8 @@ template <class S> struct Tiles {
         ptx::copy_async_commit();
     }
 
-    /* Returns when the block under way is there for all, and all are done with the one before it. */
+    /* Returns when the block under way is there for all threads, and all are done with the block
+     * before it. */
     __device__ __forceinline__ void finish()
     {
         ptx::copy_async_wait<0>();
@@ -191,7 +192,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         } else if (b.masked(block)) {
             mask_block(warp, block * S::BN, s, few);
         }
-        few[0] = few[1] = true; /* maxima are looked at in every block: bases may as well be exact */
+        few[0] = few[1] = true; /* maxima are taken in every block anyway, so bases are exact */
         update_bases(a.scale_log2, s, few, rows);
         probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
         accumulate<S>(rows, p, tiles.v + stage);

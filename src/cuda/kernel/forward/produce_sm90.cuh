@@ -7,9 +7,9 @@
 #include "cuda/kernel/forward/shape_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 
-/* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next item that is left;
- * without one, each has its share, every second round of the grid backwards and each two rounds one further, so that
- * heavy and light items even out. */
+/* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next
+ * free item. Without one each CTA has its share: every second round of the grid runs backwards, and
+ * each two rounds start one further, so heavy and light items even out. */
 __device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
 {
     if (counter != NULL) {
@@ -64,7 +64,7 @@ template <class S> struct RaggedLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     int kv_head, batch, first_key;
-    int tail_block; /* in whose V there are rows of others, or -1 */
+    int tail_block; /* the block in whose V there are rows of others, or -1 */
 
     __device__ __forceinline__ void begin(const Post &post)
     {
@@ -106,7 +106,7 @@ template <class S> struct RaggedLoader {
     }
 };
 
-/* Where an item's keys lie, for loaders that are threads. */
+/* Addresses of an item's keys, for loaders that are threads. */
 template <class S> struct Keys {
     const char *k_first, *v_first;
     int count;
@@ -124,7 +124,8 @@ template <class S> struct Keys {
     }
 };
 
-/* By all threads of the warpgroup; a tile's arrival is announced when the next one is under way. */
+/* Loads by all threads of the warpgroup; a tile's arrival is announced when the next one is under
+ * way. */
 template <class S> struct ThreadLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
@@ -176,8 +177,8 @@ template <class S> struct ThreadLoader {
     }
 };
 
-/* f32, by all threads of the warpgroup: a tile comes as it is, and is split into parts when the next one is under way:
- * only then there must be room for it. Consumers bring Q themselves. */
+/* f32, by all threads of the warpgroup: a tile comes as it is, and is split into parts when the
+ * next one is under way; only then room for it is needed. Consumers load Q themselves. */
 template <class S> struct SplitLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
@@ -232,7 +233,7 @@ template <class S> struct SplitLoader {
 template <class S>
 __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, const Memory<S> &memory, uint32_t n)
 {
-    Post &post = memory.post(n); /* filled in place: registers are few here */
+    Post &post = memory.post(n); /* filled in place, because registers are few here */
     const Post &before = memory.post(n - 1);
     uint32_t index = n == 0 ? blockIdx.x : before.index;
     ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
@@ -267,7 +268,7 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             post_item(a, memory, posts);
         }
         if (!S::TMA) {
-            __syncwarp(); /* else the first thread would load by itself, before the others */
+            __syncwarp(); /* otherwise the first thread would load by itself, before the others */
         }
         ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
         const Post &post = memory.post(posts);

@@ -108,7 +108,7 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
     }
 }
 
-/* What follows from an item. One thread. */
+/* Values that follow from an item. One thread. */
 template <class S>
 __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a, Post &post)
 {

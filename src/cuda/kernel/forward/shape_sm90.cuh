@@ -5,9 +5,9 @@
  *     score steps: .. V [2][BN][D] | for each warp O [16][D] or bias f32 [16][BN] | barriers ..
  *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
  *
- * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K and V before they are
- * split. Operands lie in chunks of 64 columns (wgmma.cuh). A post is what the producer tells the consumers about an
- * item; bounds are the keys that each row of the item sees.
+ * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K
+ * and V before they are split. Operands lie in chunks of 64 columns (wgmma.cuh). A post is the
+ * producer's description of an item; bounds are the keys that each row of the item sees.
  */
 #pragma once
 #include "cuda/kernel/ptx/ptx.cuh"
@@ -23,7 +23,8 @@ struct Shape {
     static constexpr int WIDE = (D + 63) / 64 * 64, V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
     static constexpr int WIDEST = D > DV ? D : DV;
     static constexpr int GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
-    /* A CTA has only the registers that it was launched with to share out: asking for more waits for ever. */
+    /* A CTA shares out the registers that it was launched with; a request for more waits for
+     * ever. */
     static constexpr int LAUNCHED = 65536 / (128 * (GROUPS + 1)) / 8 * 8;
     static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
     static constexpr int PRODUCER_REGISTERS = LEFT < 152 ? LEFT : 152;
@@ -47,8 +48,8 @@ struct Shape {
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
     static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, STEPS);
     static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
-    /* f32: parts of Q that consumers hold in registers: all for problems of one block of keys, else what there is room
-     * for. */
+    /* f32: parts of Q that consumers hold in registers: all parts for problems of one block of
+     * keys, else as many as fit. */
     static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
     static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, STEPS);

@@ -49,10 +49,11 @@ template <bool BF16> __device__ __forceinline__ void product(float (&d)[4], cons
 }
 
 /*
- * f32 = three parts in bf16, largest first, each the rounded rest: 3 x 8 bits hold all 24. Of the nine products of two
- * split factors the six largest count; the rest is under 2^-25 of the exact one. What is not finite, or rounds to
- * infinity, becomes NaN. The tensor cores cut off sums instead of rounding them, so chains of products are short, begin
- * with the small ones, and are added up with rounded additions.
+ * f32 = three parts in bf16, largest first, each the rounded rest: 3 x 8 bits hold all 24. Of the
+ * nine products of two split factors the six largest count; the others are under 2^-25 of the exact
+ * one. A value that is not finite, or rounds to infinity, becomes NaN. The tensor cores cut sums
+ * off instead of rounding them, so chains of products are short, begin with the small ones, and are
+ * added up with rounded additions.
  */
 __device__ __forceinline__ void split(float x, float y, uint32_t (&parts)[3])
 {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void split(float x, float y, uint32_t (&parts)[3])
     }
 }
 
-/* The i-th product of parts, small ones first; of operands in one part, only the last is there. */
+/* The i-th product of parts, small ones first; operands in one part have the last one only. */
 enum { PRODUCTS = 6 };
 template <int PARTS> constexpr int FIRST_PRODUCT = PARTS == 1 ? PRODUCTS - 1 : 0;
 

@@ -57,9 +57,9 @@ template <int PARTS, int N> __device__ __forceinline__ void hold(uint32_t (&r)[P
     }
 }
 
-/* Keeps the registers of an A operand until its products are done. ptxas counts them as free when the last product is
- * issued, which is sooner, and hands them out: hold() is nothing to it. So they are stored if never == ~0, which never
- * is. */
+/* Keeps the registers of an A operand until its products are done. ptxas counts them as free when
+ * the last product is issued, which is sooner, and hands them out; hold() does not stop it. So they
+ * are stored if never == ~0, which is never true. */
 template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], uint32_t never)
 {
 #pragma unroll

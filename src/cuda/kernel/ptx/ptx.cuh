@@ -1,6 +1,7 @@
 /*
- * ptx.cuh: one instruction per wrapper, for what CUDA C has no word: barriers, registers, conversions, asynchronous
- * copies. Not here: the tensor memory accelerator (tma.cuh) and the tensor cores (wgmma.cuh).
+ * ptx.cuh: one instruction per wrapper, for operations without a word in CUDA C: barriers,
+ * registers, conversions, asynchronous copies. Not here: the tensor memory accelerator (tma.cuh)
+ * and the tensor cores (wgmma.cuh).
  */
 #pragma once
 #include <stdint.h>
@@ -146,7 +147,7 @@ __device__ __forceinline__ void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Adds to a word in global memory; the word before. */
+/* Adds to a word in global memory and returns its old value. */
 __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
 {
     uint32_t before;
@@ -154,15 +155,16 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
-/* x of the first lane, for what is the same in all, which the compiler cannot know: with that in a uniform register, so
- * is what follows from it, and the addresses and descriptors of products cost the warp hardly an instruction. */
+/* x of the first lane, for values that are equal in all lanes, which the compiler cannot know. In a
+ * uniform register, and so are values that follow from it: addresses and descriptors of products
+ * then cost the warp hardly an instruction. */
 __device__ __forceinline__ int uniform(int x)
 {
     return __shfl_sync(~0u, x, 0);
 }
 
-/* x, of which the compiler knows nothing: keeps addresses from being computed ahead, in registers that the tile loop
- * needs. */
+/* x, hidden from the compiler: keeps addresses from being computed ahead, in registers that the
+ * tile loop needs. */
 __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
@@ -195,7 +197,8 @@ __device__ __forceinline__ float select(bool first, float x, float y)
     return z;
 }
 
-/* 1 / x for x far from the ends of the range: as the compiler does it, without its branch for the rest. */
+/* 1 / x for x far from the ends of the range: the compiler's own sequence, without its branch for
+ * other x. */
 __device__ __forceinline__ float reciprocal(float x)
 {
     float y;

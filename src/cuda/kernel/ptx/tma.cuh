@@ -1,6 +1,6 @@
 /*
- * tma.cuh: the tensor memory accelerator: boxes of a tensor into shared memory. Coordinates are (column, row,
- * head, batch) in elements; what lies outside the tensor arrives as zero.
+ * tma.cuh: the tensor memory accelerator: boxes of a tensor into shared memory. Coordinates are
+ * (column, row, head, batch) in elements; places outside the tensor arrive as zero.
  */
 #pragma once
 #include "cuda/params.h"
@@ -52,13 +52,13 @@ __device__ __forceinline__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* Until the thread's stores no longer need shared memory. */
+/* Waits until the thread's stores no longer need shared memory. */
 __device__ __forceinline__ void wait_stores_read()
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* Until the thread's stores are done. */
+/* Waits until the thread's stores are done. */
 __device__ __forceinline__ void wait_stores()
 {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

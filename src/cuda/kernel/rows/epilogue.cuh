@@ -1,6 +1,7 @@
 /*
- * epilogue.cuh: O = o / l, LSE and row maximum from the accumulators of a warpgroup, and the careful path for rows that
- * the products could not do: where 0 x V met a V that is not finite, or where exponents left the range of f32.
+ * epilogue.cuh: O = o / l, LSE and row maximum from the accumulators of a warpgroup, and the
+ * careful path for rows that products cannot do: rows where 0 x V met a V that is not finite, or
+ * where exponents left the range of f32.
  */
 #pragma once
 #include "core/kv.h"
@@ -40,8 +41,9 @@ struct OutputRow {
     bool seen; /* any key visible */
 };
 
-/* Writes its statistics, in natural units; l is relative to e^base. Returns what to multiply the accumulators with: x,
- * then y, since their product may be less than any float in rows far below their sink. */
+/* Writes a row's statistics, in natural units; l is relative to e^base. Returns the factors of the
+ * accumulators: x, then y, since their product may be less than any float in rows far below their
+ * sink. */
 __device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base, float l, float max,
                                              bool write)
 {
@@ -160,8 +162,9 @@ __device__ __forceinline__ void store_elements(const attn_problem &p, const floa
     }
 }
 
-/* The whole row, if `write`. All lanes must call. 16-bit elements are gathered into pieces of 16 bytes within the quad,
- * f32 ones go in pairs; what does not fit, or is not aligned, goes one by one. */
+/* Writes the whole row, if `write`. All lanes must call. 16-bit elements are gathered into pieces
+ * of 16 bytes within the quad, f32 elements go in pairs; elements that do not fit, or are not
+ * aligned, go one by one. */
 template <int DTYPE, int N>
 __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
                                           bool write)

@@ -1,6 +1,7 @@
 /*
- * rows.cuh: what a warp keeps of its 16 query rows between tile products, and how they end. Shared by forward_sm90 and
- * forward_sm80: the accumulators of wgmma and of mma lie in a warp's threads alike (wgmma.cuh).
+ * rows.cuh: the state of a warp's 16 query rows between tile products, and their end. Shared by
+ * forward_sm90 and forward_sm80: the accumulators of wgmma and of mma lie in a warp's threads alike
+ * (wgmma.cuh).
  */
 #pragma once
 #include "cuda/kernel/rows/epilogue.cuh"
@@ -19,7 +20,7 @@ struct WarpRows {
     int first;
     int2 *bounds;
 
-    /* Of the warp's i-th row: its place in the sequence, and its head. */
+    /* Place in the sequence, and head, of the warp's i-th row. */
     __device__ __forceinline__ int row(const Item &item, int i) const
     {
         return (int)item.first_row + first + i;
@@ -71,7 +72,7 @@ __device__ __forceinline__ int2 seen_keys(const attn_band &band, int row)
     return keys;
 }
 
-/* Before mask_block and score_block. */
+/* Called before mask_block and score_block. */
 template <class Warp>
 __device__ __forceinline__ void note_bounds(const Item &item, const Warp &warp)
 {
@@ -139,7 +140,7 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
     }
 }
 
-/* Bases for these scores; what was summed so far is scaled down where they move. */
+/* Moves bases for these scores, and scales earlier sums down where bases move. */
 template <int N, int D>
 __device__ __forceinline__ void update_bases(float c, const float (&s)[N], const bool (&few)[2], Rows<D> &rows)
 {
@@ -169,8 +170,8 @@ template <int DTYPE> struct DirectStore {
     }
 };
 
-/* Which of the warp's rows the careful path must do: bit 4 i + r for row i + 8 r. l: whole sums. look: what is not
- * finite may owe that to the kernel's arithmetic. */
+/* The warp's rows for the careful path: bit 4 i + r for row i + 8 r. l: whole sums. look: a
+ * non-finite row may come from our own overflow, so redo it with careful_row. */
 template <int D>
 __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2], const bool (&seen)[2],
                                                  bool look)

@@ -47,7 +47,8 @@ __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, 
     }
 }
 
-/* One query row of a head, as far as its scores go. On a GPU nobody checked extents against lengths: so it clamps. */
+/* One query row of a head, with the data of its scores. On a GPU nobody has checked extents against
+ * lengths, so it clamps. */
 template <class Real> struct ScoreRow {
     const attn_problem &p;
     const char *mask, *bias; /* of key 0; NULL = none */

@@ -3,10 +3,10 @@
  * lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into
  * exponents of 2.
  *
- * The base that a row's exponents are relative to need not be its maximum: a base is moved, and what was summed so far
- * scaled down, only when a score lies more than SLACK above it. In most blocks no score does, which their sums show: so
- * probabilities are computed first, and maxima only where a sum is too large. Which base a row has depends on the row's
- * scores alone, not on which way its warp went.
+ * A row's base, to which its exponents are relative, need not be its maximum. A base moves, and
+ * earlier sums are scaled down, only when a score lies more than SLACK above it. In most blocks no
+ * score does, which their sums show: so probabilities are computed first, and maxima only where a
+ * sum is too large. A row's base depends on the row's scores alone, not on the way of its warp.
  */
 #pragma once
 #include "cuda/kernel/mma/mma.cuh"
@@ -49,8 +49,8 @@ template <int N> __device__ __forceinline__ float largest(const float (&s)[N], i
     return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
 }
 
-/* Bases for these scores, and what earlier sums and outputs shrink by: exactly 1 where the base stays. few: whether a
- * row sees only few of them. */
+/* Bases for these scores, and the factor of earlier sums and outputs: exactly 1 where the base
+ * stays. few: whether a row sees only few of them. */
 template <int N>
 __device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2], RowState (&state)[2],
                                            float (&alpha)[2])
@@ -102,14 +102,14 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], float c, const
     }
 }
 
-/* Whether some row of the warp has too few keys for slack. */
+/* True if some row of the warp has too few keys for slack. */
 __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
 {
     return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
 }
 
-/* Probabilities by bases that stay, if no row begins. False if some base of the warp's rows may have to move: then p is
- * of no use. */
+/* Probabilities with bases that stay, if no row begins. False if some base of the warp's rows may
+ * have to move: p is then useless. */
 template <bool BF16, int PARTS, int N>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2])
@@ -125,7 +125,7 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowStat
     return true;
 }
 
-/* Probabilities by bases that were moved. */
+/* Probabilities with bases that were moved. */
 template <bool BF16, int PARTS, int N, int WORDS>
 __device__ __forceinline__ void probabilities(const float (&s)[N], float c, RowState (&state)[2],
                                               uint32_t (&p)[PARTS][WORDS])
