@@ -8,7 +8,7 @@
 
 #include "core/problem.h"
 
-/* What belongs to one call. NULL: no workspace, the default stream. */
+/* The parts of one call. NULL: no workspace, the default stream. */
 typedef struct attn_call {
     void *workspace;
     uint64_t workspace_bytes;

@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-/* Visited tiles are those that meet the hull; full ones begin and end, as far as it reaches, in
- * what is common. */
+/* Visited tiles meet the hull. Full tiles lie within the common keys, as far as the hull
+ * reaches. */
 static attn_tile_count count_row(const attn_rows_mask *m, int64_t nk, int64_t tile)
 {
     int64_t all = nk / tile + (nk % tile != 0), visited = 0, full = 0;

@@ -15,7 +15,7 @@ ATTN_CORE int64_t attn_kv_row(const attn_sequence *s, int64_t key)
     return s->k_first + key;
 }
 
-/* Element `column` of a key's row in K, V or what is shaped like them. */
+/* Element `column` of a key's row in K, V or a tensor of their shape. */
 ATTN_CORE char *attn_kv_at(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
                            int64_t key, int64_t column)
 {

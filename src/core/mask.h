@@ -19,7 +19,7 @@ typedef struct attn_interval {
     int64_t lo, hi;
 } attn_interval;
 
-/* Where the keys of row i begin and end, before they are cut to those there are. */
+/* The first key of row i, and the end of its keys, before they are cut to the existing ones. */
 ATTN_CORE int64_t attn_mask_first(const attn_problem *p, const attn_sequence *s, int64_t i)
 {
     return p->window_left == ATTN_UNBOUNDED ? -ATTN_FAR : i + s->diagonal - p->window_left;

@@ -1,6 +1,6 @@
 /*
- * problem.c: validation of the forward pass's arguments, field by field, and their normal form.
- * Called by the front door (api/); no arithmetic on q, k, v happens here.
+ * problem.c: validation of the forward pass's arguments, field by field, and their normal form. No
+ * arithmetic on q, k, v happens here.
  */
 #include "core/problem.h"
 #include "core/error.h"

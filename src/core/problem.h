@@ -44,7 +44,7 @@ typedef struct attn_sequence {
     bool outside;        /* rows of a varlen tensor that belong to no sequence: they see no key */
 } attn_sequence;
 
-/* How arguments are meant, or-ed. */
+/* Meanings of arguments, or-ed. */
 enum {
     ATTN_OF_DEVICE = 1,   /* in a GPU's memory: lengths are not read, nothing is known of them */
     ATTN_OF_BACKWARD = 2, /* o, o_f32 and lse are inputs, row_max is not looked at */
@@ -55,8 +55,8 @@ enum {
  * v. */
 attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, int meaning);
 
-/* The same for the backward pass (gradients.c); args->forward is a whole struct of this library's
- * size. */
+/* attn_problem_init for the backward pass (gradients.c); args->forward is a whole struct of this
+ * library's size. */
 attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args, int meaning);
 
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last
@@ -83,7 +83,7 @@ enum {
     ATTN_WIDE_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32
 };
 
-/* What a mask can be; contexts of a GPU take types of one byte. */
+/* The types of a mask; contexts of a GPU take types of one byte. */
 enum {
     ATTN_BYTE_MASK_TYPES = 1 << ATTN_BOOL | 1 << ATTN_U8 | 1 << ATTN_I8,
     ATTN_MASK_TYPES = ATTN_BYTE_MASK_TYPES | 1 << ATTN_I32 | 1 << ATTN_I64
@@ -105,8 +105,8 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types,
 /* A required tensor without data points somewhere: for plans, which read shapes only. */
 void attn_stand_in(attn_tensor *t);
 
-/* What no element needs enters no arithmetic, whatever the caller left there: strides become 0, and
- * a tensor without elements is absent or, if it is required, points somewhere. */
+/* Keeps values that no element needs out of arithmetic, whatever the caller left there: strides
+ * become 0, and a tensor without elements is absent or, if it is required, points somewhere. */
 void attn_normalise_tensor(attn_tensor *t, bool required);
 
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its
@@ -120,7 +120,7 @@ ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2
     return (char *)t->data + e * (int64_t)(1u << (logarithms >> 2 * t->dtype & 3));
 }
 
-/* The same with axes of extent 1 broadcast. */
+/* attn_at with axes of extent 1 broadcast. */
 ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2,
                                   int64_t i3)
 {
@@ -128,7 +128,7 @@ ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, 
                    t->shape[2] == 1 ? 0 : i2, t->shape[3] == 1 ? 0 : i3);
 }
 
-/* Whether an element of a mask of some type lets a key be seen. */
+/* True if an element of a mask of some type lets a key be seen. */
 ATTN_CORE bool attn_mask_element(const void *at, int32_t dtype)
 {
     return dtype == ATTN_I32   ? *(const int32_t *)at != 0
@@ -152,7 +152,7 @@ ATTN_CORE int64_t attn_index_at(const attn_tensor *t, int64_t i)
     return t->dtype == ATTN_I32 ? ((const int32_t *)t->data)[at] : ((const int64_t *)t->data)[at];
 }
 
-/* Where sequence b begins among `rows`, and how many rows it has. */
+/* The first row of sequence b among `rows`, and its number of rows. */
 ATTN_CORE int64_t attn_first_row(const attn_tensor *cu, const attn_tensor *rows, int64_t b)
 {
     return attn_tensor_present(cu) ? attn_clamp(attn_index_at(cu, b), 0, rows->shape[1]) : 0;

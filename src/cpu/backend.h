@@ -1,5 +1,5 @@
 /*
- * backend.h: a CPU as a device of a context: its operations, and what they run on.
+ * backend.h: a CPU as a device of a context: its operations and their machine.
  */
 #ifndef ATTN_CPU_BACKEND_H
 #define ATTN_CPU_BACKEND_H

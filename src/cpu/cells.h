@@ -1,7 +1,7 @@
 /*
  * cells.h: a summary of a mask tensor, made once per call: for each cell of its rows and keys
- * whether none, some or all of its positions are visible. By it, what no row of a strip sees is not
- * computed, and where all is visible the mask is not read again. Not here: intervals of keys
+ * whether none, some or all of its positions are visible. Keys that no row of a strip sees are not
+ * computed, and the mask is not read again where all is visible. Not here: intervals of keys
  * (core/mask.h).
  */
 #ifndef ATTN_CPU_CELLS_H
@@ -27,8 +27,8 @@ attn_cells attn_cells_plan(const attn_problem *p, attn_arena *arena, uint64_t *o
 void attn_cells_fill(attn_cells *cells, const attn_problem *p, const attn_executor *executor,
                      void *kind);
 
-/* What is visible of queries x keys of sequence b and heads first_head .. first_head + heads - 1:
- * no position (SKIP), each of them (FULL), or PARTIAL, also where nothing is known. */
+/* Visibility of queries x keys of sequence b and heads first_head .. first_head + heads - 1: no
+ * position (SKIP), each of them (FULL), or PARTIAL, also where nothing is known. */
 attn_tile attn_cells_kind(const attn_cells *cells, const attn_tensor *mask, int64_t b,
                           int64_t first_head, int64_t heads, attn_interval queries,
                           attn_interval keys);
