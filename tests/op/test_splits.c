@@ -170,7 +170,7 @@ static void check_nodes(const char *line, const char *table, int64_t parts)
     const attn_forward_args *all = whole.args;
     const attn_dtype real = all->o.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     const int64_t rows = all->q.shape[1], heads = all->q.shape[2], dv = all->v.shape[3],
-                  nk = all->k.shape[1], size = (int64_t)attn_dtype_size(real);
+                  nk = all->k.shape[1], size = (int64_t)attn_dtype_size((int32_t)real);
     char *o = calloc((size_t)((parts + 1) * rows * heads), (size_t)(dv * size));
     double *lse = calloc((size_t)((parts + 1) * rows * heads), sizeof *lse);
     attn_tensor part_o[8], part_lse[8], q_origin, k_origin;
