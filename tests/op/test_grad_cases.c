@@ -228,8 +228,8 @@ static void test_masks_of_blocks(void **state)
 {
     static const char *const lines[] = {
         "nq=300 nk=700 hq=2 d=8 dtype=f32 mask=hqk bias=hqk d_bias=f32",
-        "b=2 nq=130 nk=700 hq=4 hkv=2 d=8 dtype=f32 mask=bqk causal=1 dropout=0.2 alibi=h "
-        "d_alibi=1",
+        ("b=2 nq=130 nk=700 hq=4 hkv=2 d=8 dtype=f32 mask=bqk causal=1 dropout=0.2 alibi=h "
+         "d_alibi=1"),
         "nq=130 nk=600 hq=2 d=8 dtype=f64 mask=i32:qk window_left=500 bias=k d_bias=f32 d_lse=1",
     };
     (void)state;

@@ -213,8 +213,8 @@ static void test_bias_summed_or_written(void **state)
 {
     static const char *const lines[] = {
         "hq=4 hkv=2 d=16 dtype=f32 causal=1 bias=hqk d_bias=f32 pass=backward scale=-0.3",
-        "hq=2 d=8 dtype=f64 window_left=70 window_right=3 bias=f64:hqk d_bias=f32 dropout=0.2 "
-        "pass=backward",
+        ("hq=2 d=8 dtype=f64 window_left=70 window_right=3 bias=f64:hqk d_bias=f32 dropout=0.2 "
+         "pass=backward"),
         "hq=2 d=8 dtype=bf16 softcap=3 bias=f16:hqk d_bias=f16 pass=backward",
     };
     (void)state;
