@@ -284,8 +284,9 @@ static void test_part_of_a_mask(void **state)
     attn_dropout_mask_args a = {.struct_size = sizeof a, .dropout_p = 0.5, .dropout_seed = 3};
     a.keep = attn_tensor_bshd(whole, ATTN_BOOL, 1, 1, Q, K);
     assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+    int64_t row = 0;
     for (int64_t first = 0; first < 9; first++) {
-        const int64_t row = first / 2;
+        row = first / 2;
         a.q_origin = attn_tensor_bshd(&row, ATTN_I64, 1, 1, 1, 1);
         a.k_origin = attn_tensor_bshd(&first, ATTN_I64, 1, 1, 1, 1);
         a.keep = attn_tensor_bshd(part, ATTN_BOOL, 1, 1, Q - row, K - first);

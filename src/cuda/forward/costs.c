@@ -32,7 +32,7 @@ void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *x, const 
     const attn_sequence whole = attn_problem_whole_sequence(p, 0);
     attn_tile_count count = {0};
     attn_count_tiles(&count, p, &whole, &tiling, p->batch * (p->heads / s->fold));
-    double visited = (double)(count.full + count.partial);
+    double visited = (double)count.full + (double)count.partial;
     double share = visited > 0 ? visited / (visited + (double)count.skipped) : 0;
     double real_size = p->q.dtype == ATTN_F64 ? 8 : 4;
     attn_count_costs(&count, p, kv_passes(s, x, p, share), real_size, out);
