@@ -10,8 +10,8 @@
 
 using S = Shape<ATTN_BF16, 128, 2, 128, 232, true, ATTN_CUDA_WHOLE>;
 
-extern "C" __global__ __launch_bounds__(384, 1) void careless(
-    const __grid_constant__ attn_cuda_forward_params a)
+extern "C" __global__
+    __launch_bounds__(384, 1) void careless(const __grid_constant__ attn_cuda_forward_params a)
 {
     extern __shared__ unsigned char shared[];
     const Memory<S> memory = {shared, ptx::shared_address(shared)};

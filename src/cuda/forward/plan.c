@@ -10,20 +10,11 @@
 #include <math.h>
 #include <stdio.h>
 
-#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas) \
-    {#name,                                           \
-     ATTN_CUDA_SM90,                                  \
-     dtype,                                           \
-     d,                                               \
-     d,                                               \
-     64,                                              \
-     bn,                                              \
-     256,                                             \
-     ATTN_SINGLE_BYTES(dtype, d, bn),                 \
-     ATTN_CUDA_THREADS,                               \
-     true},
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                              \
+    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d, d, 64, bn, 256, \
+     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, true},
 #define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, steps) \
-    {#name,                                                               \
+    {"attn_forward_sm90_" #name,                                          \
      family,                                                              \
      dtype,                                                               \
      d,                                                                   \
@@ -39,9 +30,19 @@
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, true)
 #define ATTN_FORWARD_MERGE(name, dtype) \
-    {#name, ATTN_CUDA_SM90, dtype, 256, 256, 1, 0, 128, 0, ATTN_CUDA_MERGE, false},
+    {"attn_forward_sm90_" #name,        \
+     ATTN_CUDA_SM90,                    \
+     dtype,                             \
+     256,                               \
+     256,                               \
+     1,                                 \
+     0,                                 \
+     128,                               \
+     0,                                 \
+     ATTN_CUDA_MERGE,                   \
+     false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
-    {#name,                                                \
+    {"attn_forward_sm80_" #name,                           \
      ATTN_CUDA_SM80,                                       \
      dtype,                                                \
      d,                                                    \
@@ -52,9 +53,9 @@
      ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
      ATTN_CUDA_THREADS,                                    \
      false},
-#define ATTN_FORWARD_GENERIC(name, storage, real)                         \
-    {#name, ATTN_CUDA_GENERIC,        storage,           0,    0, 64, 64, \
-     256,   ATTN_GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
+#define ATTN_FORWARD_GENERIC(name, storage, real)                             \
+    {"attn_forward_" #name,    ATTN_CUDA_GENERIC, storage, 0, 0, 64, 64, 256, \
+     ATTN_GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };

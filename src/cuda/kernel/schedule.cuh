@@ -2,13 +2,14 @@
  * schedule.cuh: work item -> (sequence, query head, block of rows), on the device. core/schedule.h
  * is the CPU's.
  *
- * Dense: columns are the query heads of all sequences. They are cut into sections whose K and V fit in the L2 cache
- * together; within a section the blocks of rows run from last to first (under a causal mask the heaviest come first),
- * and the columns side by side.
+ * Dense: columns are the query heads of all sequences. They are cut into sections whose K and V fit
+ * in the L2 cache together; within a section the blocks of rows run from last to first (under a
+ * causal mask the heaviest come first), and the columns side by side.
  *
- * Varlen: only the GPU knows the lengths. Sequence b of length n starting at c gets the slots c / rows + b up to
- * (c + n) / rows + b, enough for its blocks and monotone in b, so that a slot finds its sequence by bisection and
- * nothing needs to be counted beforehand. Slots that turn out empty are skipped.
+ * Varlen: only the GPU knows the lengths. Sequence b of length n starting at c gets the slots c /
+ * rows + b up to (c + n) / rows + b, enough for its blocks and monotone in b, so that a slot finds
+ * its sequence by bisection and nothing needs to be counted beforehand. Slots that turn out empty
+ * are skipped.
  */
 #pragma once
 #include "core/mask.h"
@@ -23,7 +24,8 @@ struct Item {
     bool empty; /* nothing to write */
 };
 
-/* Start of the v-th segment of the packed rows: before the first sequence, the sequences, after the last. */
+/* Start of the v-th segment of the packed rows: before the first sequence, the sequences, after the
+ * last. */
 __device__ __forceinline__ int64_t segment_start(const attn_problem &p, int64_t v)
 {
     return v == 0 ? 0 : v > p.batch + 1 ? p.q.shape[1] : attn_first_row(&p.cu_q, &p.q, v - 1);
@@ -35,8 +37,8 @@ __device__ __forceinline__ int64_t segment_sequence(const attn_problem &p, int64
     return v == 0 ? p.batch : v <= p.batch ? v - 1 : p.batch + 1;
 }
 
-__device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cuda_schedule &s, int64_t index,
-                                            Item &item)
+__device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cuda_schedule &s,
+                                            int64_t index, Item &item)
 {
     int64_t slot = index / p.heads, lo = 0, hi = p.batch + 2;
     while (hi - lo > 1) {
@@ -54,22 +56,23 @@ __device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cu
 }
 
 /* Dense: item -> column, block of rows. */
-__device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_t index, uint32_t &column,
-                                            uint32_t &block)
+__device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_t index,
+                                            uint32_t &column, uint32_t &block)
 {
     if (s.blocks == 1) { /* the same, without divisions */
         column = index, block = 0;
         return;
     }
     uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
-    uint32_t section = index / per_section, within = index % per_section, first = section * (uint32_t)s.section;
+    uint32_t section = index / per_section, within = index % per_section,
+             first = section * (uint32_t)s.section;
     uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
     column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
 }
 
 /* Dense, every row and key in use, no origins. */
-__device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
-                                           Item &item)
+__device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cuda_schedule &s,
+                                           uint32_t index, Item &item)
 {
     uint32_t column, block, heads = (uint32_t)p.heads;
     dense_place(s, index, column, block);
@@ -80,8 +83,8 @@ __device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cud
 }
 
 /* Lengths of any kind. */
-__device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s, uint32_t index,
-                                              Item &item)
+__device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s,
+                                              uint32_t index, Item &item)
 {
     if (p.varlen) {
         varlen_item(p, s, index, item);
@@ -93,7 +96,8 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
 
 /* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps for whole
  * problems. */
-__device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index, Item &item)
+__device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index,
+                                         Item &item)
 {
     if (__builtin_expect(a.whole, true)) {
         whole_item(a.problem, a.schedule, index, item);
@@ -107,7 +111,8 @@ __device__ __forceinline__ int clamp_key(const attn_band &band, int key)
     return min(max(key, 0), band.keys);
 }
 
-/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1 in full. */
+/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1
+ * in full. */
 struct Blocks {
     int last, count, full_first, full_last;
     int end; /* of the keys that some row sees */
@@ -118,8 +123,8 @@ struct Blocks {
     }
     __device__ __forceinline__ Blocks uniform() const
     {
-        return {ptx::uniform(last), ptx::uniform(count), ptx::uniform(full_first), ptx::uniform(full_last),
-                ptx::uniform(end)};
+        return {ptx::uniform(last), ptx::uniform(count), ptx::uniform(full_first),
+                ptx::uniform(full_last), ptx::uniform(end)};
     }
     __device__ __forceinline__ void mask_all()
     {

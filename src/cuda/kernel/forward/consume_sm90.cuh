@@ -1,5 +1,6 @@
 /*
- * consume_sm90.cuh: the consumer warpgroups of forward_sm90, 64 query rows each: the tile loop and the results.
+ * consume_sm90.cuh: the consumer warpgroups of forward_sm90, 64 query rows each: the tile loop and
+ * the results.
  */
 #pragma once
 #include "cuda/kernel/load/load.cuh"
@@ -22,8 +23,9 @@ template <class S> struct HeldQ {
         for (int part = 0; part < S::Q_HELD; part++) {
 #pragma unroll
             for (int step = 0; step < S::D / 16; step++) {
-                mma::load_4<false>(a[part][step],
-                                   mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
+                mma::load_4<false>(
+                    a[part][step],
+                    mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
             }
         }
     }
@@ -31,7 +33,8 @@ template <class S> struct HeldQ {
 
 /* The first N keys of a block. */
 template <class S, int N>
-__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held, uint32_t k)
+__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
+                                         uint32_t k)
 {
     q = ptx::uniform(q), k = ptx::uniform(k);
 #pragma unroll
@@ -44,7 +47,8 @@ __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const He
             const uint64_t keys = b + chunk * S::BN * 8 + within;
             const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
             if (mma::left_part(i) < S::Q_HELD) {
-                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys, accumulate);
+                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys,
+                                                           accumulate);
             } else {
                 wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
             }
@@ -54,7 +58,8 @@ __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const He
 }
 
 template <class S>
-__device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
+__device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
+                                         const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
                                          int accumulate)
 {
     v = ptx::uniform(v);
@@ -64,8 +69,8 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2], const uint32_t (
 #pragma unroll
         for (int step = 0; step < S::BN / 16; step++) {
             const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
-            wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step, b + step * 128,
-                                                          first ? accumulate : 1);
+            wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step,
+                                                           b + step * 128, first ? accumulate : 1);
         }
     }
     wgmma::commit();
@@ -110,11 +115,10 @@ template <class S> __device__ __forceinline__ int q_piece()
 
 /* Runs the rightmost block, beyond whose first N keys the group's rows see nothing. */
 template <class S, int N>
-__device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
-                                            const Memory<S> &memory, const HeldQ<S> &held,
-                                            const WarpRows &warp, Steps<S> &steps, const Blocks &b,
-                                            uint32_t q, uint32_t n, bool turn,
-                                            uint32_t (&p)[S::PARTS][S::BN / 4])
+__device__ __forceinline__ void
+first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
+            const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b,
+            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     const int key = b.last * S::BN;
     float c = a.scale_log2, s[N / 2], alpha[2];
@@ -147,8 +151,8 @@ __device__ __forceinline__ void first_block(const attn_cuda_forward_params &a, R
 
 /* The end of P V of block n. */
 template <class S>
-__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum, Rows<S::DV> &rows,
-                                          uint32_t (&p)[S::PARTS][S::BN / 4])
+__device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum,
+                                          Rows<S::DV> &rows, uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     wgmma::wait<0>();
     wgmma::hold(sum.o);
@@ -164,10 +168,9 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 
 /* Runs blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
 template <class S>
-__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
-                                           const Memory<S> &memory, const WarpRows &warp,
-                                           Steps<S> &steps, const Blocks b, uint32_t number,
-                                           int from)
+__device__ __forceinline__ void
+run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
+           const WarpRows &warp, Steps<S> &steps, const Blocks b, uint32_t number, int from)
 {
     const float c = a.scale_log2;
     const int group = threadIdx.x / 128 - 1;
@@ -202,7 +205,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
         const int block = b.last - i;
         const bool masked = b.masked(block),
-                   looked_at = masked || ((S::STEPS || b.masked(block + 1)) && any_begins(rows.state));
+                   looked_at =
+                       masked || ((S::STEPS || b.masked(block + 1)) && any_begins(rows.state));
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
@@ -227,7 +231,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         if (!kept) {
             bool few[2] = {false, false};
             if constexpr (S::STEPS) {
-                few[0] = steps.template few<S::BN / 2>(0), few[1] = steps.template few<S::BN / 2>(1);
+                few[0] = steps.template few<S::BN / 2>(0),
+                few[1] = steps.template few<S::BN / 2>(1);
             } else if (masked) {
                 mask_block(warp, block * S::BN, s, few);
             }
@@ -259,9 +264,11 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
 
 /* f32: loads the group's own rows of Q, in parts. */
 template <class S>
-__device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory, const Item &item)
+__device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory,
+                                       const Item &item)
 {
-    const int first = (threadIdx.x / 128 - 1) * 64, rows = (int)(item.sequence.nq_used - item.first_row) - first;
+    const int first = (threadIdx.x / 128 - 1) * 64,
+              rows = (int)(item.sequence.nq_used - item.first_row) - first;
     const int64_t row = item.sequence.q_first + item.first_row + first;
     Fetched<64, S::D, 128> q;
     q.fetch(a.problem.q, attn_at(&a.problem.q, item.sequence.tensor, row, item.head, 0), rows,
@@ -273,7 +280,8 @@ __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const 
 }
 
 /* The warp's rows: WarpRows or FoldedRows. */
-template <class S> __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int2 *bounds)
+template <class S>
+__device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int2 *bounds)
 {
     const int first = (threadIdx.x / 32 - 4) * 16;
     if constexpr (S::RAGGED) {
@@ -295,8 +303,9 @@ template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forw
 }
 
 template <class S, class Warp>
-__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory, const Post &post,
-                                       bool masked, const Warp &warp, Rows<S::DV> &rows)
+__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory,
+                                       const Post &post, bool masked, const Warp &warp,
+                                       Rows<S::DV> &rows)
 {
     if (S::RAGGED && a.schedule.splits > 1) {
         finish_split<S>(a, post, masked, warp, rows);
@@ -308,11 +317,12 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
         finish_rows<S::DTYPE, S::WIDEST, S::STEPS, (S::PARTS > 1)>(a, post.item, masked, warp, rows,
-                                                              store);
+                                                                   store);
     }
 }
 
-template <class S> __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
+template <class S>
+__device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const Memory<S> &memory)
 {
     const auto warp = warp_rows<S>(a, memory.bounds());
     uint32_t number = 0;
@@ -337,7 +347,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
             const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
             if (masked || post.item.first_row + item_rows<S>(a) > post.item.sequence.nq_used) {
                 const int group = threadIdx.x / 128 - 1, each = group_rows<S>(a);
-                mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each, S::BN);
+                mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each,
+                                  S::BN);
                 if (S::RAGGED && a.schedule.splits > 1) {
                     mine = mine.among(b);
                 }
@@ -362,7 +373,8 @@ template <class S> __device__ __forceinline__ void consume(const attn_cuda_forwa
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
-            finish<S>(a, memory, post, mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp, rows);
+            finish<S>(a, memory, post, mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp,
+                      rows);
             number += b.count;
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);

@@ -3,26 +3,35 @@
  * any GPU from sm_80 on. Plain CUDA C, clarity before speed; forward_sm90.cu and forward_sm80.cu
  * are faster where they apply.
  *
- * A CTA of 256 threads does one item: 64 query rows of one head, 64 value columns (further columns are further CTAs,
- * which compute the scores again):
+ * A CTA of 256 threads does one item: 64 query rows of one head, 64 value columns (further columns
+ * are further CTAs, which compute the scores again):
  *
  *     for each block of 64 keys that some row sees:
- *         S = Q K^T            in chunks of 32 of the head dim, each chunk summed afresh, as on the CPU
- *         score step, mask     scale, softcap, bias, ALiBi; bool mask and intervals (core/mask.h) -> -inf
+ *         S = Q K^T            in chunks of 32 of the head dim, each summed afresh, as on the CPU
+ *         score step, mask     scale, softcap, bias, ALiBi; bool mask, intervals (core/mask.h)
  *         softmax              one warp per 8 rows
  *         O = O alpha + P V    the block summed afresh, then added once
  *
- * Shared memory: QT [32][65] | KT [32][65] | S [64][65] | V [64][64] | m, l, alpha [64]; QT and KT are transposed, and
- * rows of 65 keep the banks apart. Thread (ty, tx) of 16 x 16 owns rows 4 ty .. + 3 and columns tx, tx + 16, ..
- * A masked position contributes 0 x V. If that gave a non-finite result, the item is done again carefully: products
- * with masked keys are left out.
+ * Shared memory: QT [32][65] | KT [32][65] | S [64][65] | V [64][64] | m, l, alpha [64]; QT and KT
+ * are transposed, and rows of 65 keep the banks apart. Thread (ty, tx) of 16 x 16 owns the 4 rows
+ * from 4 ty on and columns tx, tx + 16, .. A masked position contributes 0 x V. If that gave a
+ * non-finite result, the item is done again carefully: products with masked keys are left out.
  */
 #include "core/kv.h"
 #include "cuda/kernel/schedule.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/shape.h"
 
-enum { ROWS = 64, KEYS = 64, CHUNK = 32, COLUMNS = 64, PAD = 65, SIDE = 16, EACH = 4, THREADS = SIDE * SIDE };
+enum {
+    ROWS = 64,
+    KEYS = 64,
+    CHUNK = 32,
+    COLUMNS = 64,
+    PAD = 65,
+    SIDE = 16,
+    EACH = 4,
+    THREADS = SIDE * SIDE
+};
 
 template <class Real> struct Tile {
     Real qt[CHUNK][PAD], kt[CHUNK][PAD], s[ROWS][PAD], v[KEYS][COLUMNS];
@@ -38,13 +47,16 @@ template <int DTYPE, class Real> struct GenericRun {
     Real o[EACH][EACH];
 
     /* Loads a chunk of rows, transposed; elements outside are 0. */
-    __device__ __forceinline__ void load_transposed(Real (*to)[PAD], const attn_tensor &x, int64_t row, int head,
-                                                    int64_t rows, int chunk)
+    __device__ __forceinline__ void load_transposed(Real (*to)[PAD], const attn_tensor &x,
+                                                    int64_t row, int head, int64_t rows, int chunk)
     {
         for (int i = threadIdx.x; i < ROWS * CHUNK; i += THREADS) {
             int r = i / CHUNK, c = i % CHUNK;
             bool inside = r < rows && chunk + c < p.d;
-            to[c][r] = inside ? load_real<Real>(attn_at(&x, item.sequence.tensor, row + r, head, chunk + c), DTYPE) : 0;
+            to[c][r] = inside
+                           ? load_real<Real>(
+                                 attn_at(&x, item.sequence.tensor, row + r, head, chunk + c), DTYPE)
+                           : 0;
         }
     }
 
@@ -64,7 +76,8 @@ template <int DTYPE, class Real> struct GenericRun {
                 for (int i = 0; i < EACH; i++) {
 #pragma unroll
                     for (int j = 0; j < EACH; j++) {
-                        part[i][j] = fma(t.qt[c][EACH * ty + i], t.kt[c][tx + SIDE * j], part[i][j]);
+                        part[i][j] =
+                            fma(t.qt[c][EACH * ty + i], t.kt[c][tx + SIDE * j], part[i][j]);
                     }
                 }
             }
@@ -92,7 +105,8 @@ template <int DTYPE, class Real> struct GenericRun {
         __syncthreads();
     }
 
-    /* A warp takes 8 rows, a lane two keys of each. Masked probabilities become -1 in a careful run. */
+    /* A warp takes 8 rows, a lane two keys of each. Masked probabilities become -1 in a careful
+     * run. */
     __device__ __forceinline__ void softmax()
     {
         int lane = threadIdx.x % 32;
@@ -118,8 +132,7 @@ template <int DTYPE, class Real> struct GenericRun {
         for (int i = threadIdx.x; i < KEYS * COLUMNS; i += THREADS) {
             int r = i / COLUMNS, c = i % COLUMNS;
             bool inside = r < keys && first_column + c < p.dv;
-            const char *at =
-                attn_kv_at(&p.v, &item.sequence, kv_head, key + r, first_column + c);
+            const char *at = attn_kv_at(&p.v, &item.sequence, kv_head, key + r, first_column + c);
             t.v[r][c] = inside ? load_real<Real>(at, DTYPE) : 0;
         }
         __syncthreads();
@@ -192,7 +205,8 @@ template <int DTYPE, class Real> struct GenericRun {
         Real max = t.m[r], l = t.l[r], sink = -INFINITY, lse = -INFINITY, half = 1;
         *second = 1 / l;
         if (attn_sequence_has_sink(&p, &s)) {
-            sink = load_real<Real>(attn_at_broadcast(&p.sinks, s.index, item.head, 0, 0), p.sinks.dtype);
+            sink = load_real<Real>(attn_at_broadcast(&p.sinks, s.index, item.head, 0, 0),
+                                   p.sinks.dtype);
         }
         if (sink > (Real)-INFINITY) {
             Real top = fmax(sink, max);
@@ -206,7 +220,8 @@ template <int DTYPE, class Real> struct GenericRun {
         if (tx == 0 && first_column == 0) {
             int64_t row = s.q_first + item.first_row + r;
             store_real(p.lse, s.tensor, row, item.head, 0, lse);
-            store_real(p.row_max, s.tensor, row, item.head, 0, isnan(l) && max < (Real)INFINITY ? l : max);
+            store_real(p.row_max, s.tensor, row, item.head, 0,
+                       isnan(l) && max < (Real)INFINITY ? l : max);
         }
         return half;
     }
@@ -225,7 +240,8 @@ template <int DTYPE, class Real> struct GenericRun {
             for (int j = 0; j < EACH; j++) {
                 int c = first_column + tx + SIDE * j;
                 if (c < p.dv) {
-                    store_real(p.o, item.sequence.tensor, item.sequence.q_first + item.first_row + r, item.head, c,
+                    store_real(p.o, item.sequence.tensor,
+                               item.sequence.q_first + item.first_row + r, item.head, c,
                                empty ? 0 : o[i][j] * first * second);
                 }
             }
@@ -233,7 +249,8 @@ template <int DTYPE, class Real> struct GenericRun {
     }
 };
 
-template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic(const attn_cuda_forward_params &a)
+template <int DTYPE, class Real>
+__device__ __forceinline__ void forward_generic(const attn_cuda_forward_params &a)
 {
     extern __shared__ unsigned char shared[];
     static_assert(sizeof(Tile<Real>) == ATTN_GENERIC_BYTES(Real), "shape.h");
@@ -245,7 +262,8 @@ template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic
     if (item.empty) {
         return;
     }
-    attn_rows_mask mask = attn_mask_range(&p, &item.sequence, item.first_row, item.first_row + ROWS);
+    attn_rows_mask mask =
+        attn_mask_range(&p, &item.sequence, item.first_row, item.first_row + ROWS);
     GenericRun<DTYPE, Real> run = {p,
                                    tile,
                                    item,
@@ -262,9 +280,10 @@ template <int DTYPE, class Real> __device__ __forceinline__ void forward_generic
     run.store();
 }
 
-#define ATTN_FORWARD_GENERIC(name, storage, real)                                                                  \
-    extern "C" __global__ __launch_bounds__(THREADS) void name(const __grid_constant__ attn_cuda_forward_params a) \
-    {                                                                                                              \
-        forward_generic<storage, real>(a);                                                                         \
+#define ATTN_FORWARD_GENERIC(name, storage, real)                              \
+    extern "C" __global__ __launch_bounds__(THREADS) void attn_forward_##name( \
+        const __grid_constant__ attn_cuda_forward_params a)                    \
+    {                                                                          \
+        forward_generic<storage, real>(a);                                     \
     }
 #include "cuda/kernels.inc"

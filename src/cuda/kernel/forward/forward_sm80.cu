@@ -1,11 +1,13 @@
 /*
- * forward_sm80.cu: the forward pass on the tensor cores of any GPU from sm_80 on: f32 by split products (mma.cuh), and
- * bf16 and f16 where forward_sm90 is not to be had: other GPUs, and scores with bias, mask tensor, ALiBi, softcap.
+ * forward_sm80.cu: the forward pass on the tensor cores of any GPU from sm_80 on: f32 by split
+ * products (mma.cuh), and bf16 and f16 where forward_sm90 is not to be had: other GPUs, and scores
+ * with bias, mask tensor, ALiBi, softcap.
  *
  * A CTA does one item; a warp has 16 of its rows and all keys, 16 bits at a time in shared memory:
  *
  *     16 bit:  Q [BM][D] | K [2][BN][D] | V [2][BN][D] | bounds [BM]
- *     f32:     Q [3][BM][D] | K [3][BN][D] | V [3][BN][D] | K, V as they come, f32 [BN][D] each | bounds [BM]
+ *     f32:     Q [3][BM][D] | K [3][BN][D] | V [3][BN][D] | K, V as they come,
+ *              f32 [BN][D] each | bounds [BM]
  *
  *     for each block of keys, from right to left:
  *         wait for K, V (f32: split them into parts); start loading the next ones
@@ -23,7 +25,8 @@ template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
     static constexpr int BOUNDS_AT = PARTS * Q_PART + 2 * STAGES * KV_BYTES + 2 * RAW_BYTES;
-    static_assert(BOUNDS_AT + BM * (int)sizeof(int2) == ATTN_SM80_BYTES(DTYPE, D, WARPS_, BN), "shape.h");
+    static_assert(BOUNDS_AT + BM * (int)sizeof(int2) == ATTN_SM80_BYTES(DTYPE, D, WARPS_, BN),
+                  "shape.h");
     static constexpr int TILES = 4; /* columns of 8 that are under way together */
 };
 
@@ -33,9 +36,10 @@ template <class S> struct Tiles {
     const Item &item;
     uint32_t q, k, v, raw;
 
-    __device__ __forceinline__ Tiles(const attn_cuda_forward_params &a_, const Item &item_, uint32_t shared)
-        : a(a_), item(item_), q(shared), k(q + S::PARTS * S::Q_PART), v(k + S::STAGES * S::KV_BYTES),
-          raw(v + S::STAGES * S::KV_BYTES)
+    __device__ __forceinline__ Tiles(const attn_cuda_forward_params &a_, const Item &item_,
+                                     uint32_t shared)
+        : a(a_), item(item_), q(shared), k(q + S::PARTS * S::Q_PART),
+          v(k + S::STAGES * S::KV_BYTES), raw(v + S::STAGES * S::KV_BYTES)
     {
     }
 
@@ -43,8 +47,10 @@ template <class S> struct Tiles {
     __device__ __forceinline__ void start(int n, int block)
     {
         const attn_sequence &s = item.sequence;
-        const int row = block * S::BN, rows = (int)s.nk - row, kv_head = item.head / (int)a.problem.group;
-        const bool k_aligned = a.aligned & ATTN_CUDA_ALIGNED_K, v_aligned = a.aligned & ATTN_CUDA_ALIGNED_V;
+        const int row = block * S::BN, rows = (int)s.nk - row,
+                  kv_head = item.head / (int)a.problem.group;
+        const bool k_aligned = a.aligned & ATTN_CUDA_ALIGNED_K,
+                   v_aligned = a.aligned & ATTN_CUDA_ALIGNED_V;
         const char *k_first = attn_kv_at(&a.problem.k, &s, kv_head, row, 0);
         const char *v_first = attn_kv_at(&a.problem.v, &s, kv_head, row, 0);
         if constexpr (S::PARTS == 1) {
@@ -53,7 +59,8 @@ template <class S> struct Tiles {
             load_rows<S::BN, S::D, S::THREADS>(v + stage, a.problem.v, v_first, rows, v_aligned);
         } else {
             load_raw<S::BN, S::D, S::THREADS>(raw, a.problem.k, k_first, rows, k_aligned);
-            load_raw<S::BN, S::D, S::THREADS>(raw + S::RAW_BYTES, a.problem.v, v_first, rows, v_aligned);
+            load_raw<S::BN, S::D, S::THREADS>(raw + S::RAW_BYTES, a.problem.v, v_first, rows,
+                                              v_aligned);
         }
         ptx::copy_async_commit();
     }
@@ -74,16 +81,19 @@ template <class S> struct Tiles {
     __device__ __forceinline__ void load_q()
     {
         const attn_tensor &t = a.problem.q;
-        const char *first = attn_at(&t, item.sequence.tensor, item.sequence.q_first + item.first_row, item.head, 0);
+        const char *first =
+            attn_at(&t, item.sequence.tensor, item.sequence.q_first + item.first_row, item.head, 0);
         const int rows = (int)(item.sequence.nq_used - item.first_row);
         const bool aligned = a.aligned & ATTN_CUDA_ALIGNED_Q;
         if constexpr (S::PARTS == 1) {
             load_rows<S::BM, S::D, S::THREADS>(q, t, first, rows, aligned);
         } else {
-            constexpr int EACH = 2 * S::BN < S::BM ? 2 * S::BN : S::BM; /* as much as there is room for */
+            constexpr int EACH =
+                2 * S::BN < S::BM ? 2 * S::BN : S::BM; /* as much as there is room for */
 #pragma unroll 1
             for (int r = 0; r < S::BM; r += EACH) {
-                load_raw<EACH, S::D, S::THREADS>(raw, t, first + r * t.stride[1] * 4, rows - r, aligned);
+                load_raw<EACH, S::D, S::THREADS>(raw, t, first + r * t.stride[1] * 4, rows - r,
+                                                 aligned);
                 ptx::copy_async_commit();
                 ptx::copy_async_wait<0>();
                 split_raw<EACH, S::D, S::THREADS, S::BM>(q, r, raw);
@@ -94,7 +104,8 @@ template <class S> struct Tiles {
 
 /* Fragments of PARTS operands, `part` bytes apart. */
 template <bool TRANSPOSED, int PARTS, int N>
-__device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, uint32_t address, int part)
+__device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, uint32_t address,
+                                               int part)
 {
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
@@ -108,7 +119,9 @@ __device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, 
 }
 
 /* S = Q K^T of the warp's rows from `row` on. */
-template <class S> __device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q, int row, uint32_t k)
+template <class S>
+__device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q, int row,
+                                              uint32_t k)
 {
     const int lane = threadIdx.x % 32;
     float(*acc)[4] = (float(*)[4])s;
@@ -119,14 +132,17 @@ template <class S> __device__ __forceinline__ void score_product(float (&s)[S::B
 #pragma unroll(S::PARTS == 1 ? S::D / 16 : 1)
     for (int step = 0; step < S::D / 16; step++) {
         uint32_t a[S::PARTS][4];
-        load_fragments<false>(a, 0, mma::piece_address<S::BM>(q, row + lane % 16, 2 * step + lane / 16), S::Q_PART);
+        load_fragments<false>(
+            a, 0, mma::piece_address<S::BM>(q, row + lane % 16, 2 * step + lane / 16), S::Q_PART);
 #pragma unroll
         for (int t = 0; t < S::BN / 8; t += S::TILES) {
             uint32_t b[S::PARTS][2 * S::TILES];
 #pragma unroll
             for (int i = 0; i < S::TILES; i += 2) {
                 int key = 8 * (t + i) + lane % 8 + lane / 16 * 8;
-                load_fragments<false>(b, 2 * i, mma::piece_address<S::BN>(k, key, 2 * step + lane / 8 % 2), S::KV_PART);
+                load_fragments<false>(b, 2 * i,
+                                      mma::piece_address<S::BN>(k, key, 2 * step + lane / 8 % 2),
+                                      S::KV_PART);
             }
             mma::add_products<S::BF16, S::TILES>(acc + t, a, 0, b);
         }
@@ -135,8 +151,8 @@ template <class S> __device__ __forceinline__ void score_product(float (&s)[S::B
 
 /* acc += P V for TILES columns of 8 from column 8 first on. */
 template <class S>
-__device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
-                                              int first)
+__device__ __forceinline__ void
+value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v, int first)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -144,7 +160,8 @@ __device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&
         uint32_t b[S::PARTS][2 * S::TILES];
 #pragma unroll
         for (int i = 0; i < S::TILES; i += 2) {
-            uint32_t from = mma::piece_address<S::BN>(v, 16 * step + lane % 16, first + i + lane / 16);
+            uint32_t from =
+                mma::piece_address<S::BN>(v, 16 * step + lane % 16, first + i + lane / 16);
             load_fragments<true>(b, 2 * i, from, S::KV_PART);
         }
         mma::add_products<S::BF16, S::TILES>(acc, p, 4 * step, b);
@@ -153,7 +170,8 @@ __device__ __forceinline__ void value_product(float (*acc)[4], const uint32_t (&
 
 /* O += P V */
 template <class S>
-__device__ __forceinline__ void accumulate(Rows<S::D> &rows, const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v)
+__device__ __forceinline__ void accumulate(Rows<S::D> &rows,
+                                           const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v)
 {
 #pragma unroll
     for (int t = 0; t < S::D / 8; t += S::TILES) {
@@ -172,8 +190,8 @@ __device__ __forceinline__ void accumulate(Rows<S::D> &rows, const uint32_t (&p)
 }
 
 template <class S>
-__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Tiles<S> &tiles, const Blocks &b,
-                                           const WarpRows &warp, Rows<S::D> &rows)
+__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Tiles<S> &tiles,
+                                           const Blocks &b, const WarpRows &warp, Rows<S::D> &rows)
 {
 #pragma unroll 1
     for (int i = 0; i < b.count; i++) {
@@ -233,13 +251,14 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         note_bounds(item, warp);
     }
     run_blocks<S>(a, tiles, b, warp, rows);
-    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows, DirectStore<S::DTYPE>{a.problem});
+    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows,
+                                                      DirectStore<S::DTYPE>{a.problem});
 }
 
-#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas)                 \
-    extern "C" __global__ __launch_bounds__(32 * (warps), ctas) void name( \
-        const __grid_constant__ attn_cuda_forward_params a)                \
-    {                                                                      \
-        forward<Shape<dtype, d, warps, bn>>(a);                            \
+#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas)                                     \
+    extern "C" __global__ __launch_bounds__(32 * (warps), ctas) void attn_forward_sm80_##name( \
+        const __grid_constant__ attn_cuda_forward_params a)                                    \
+    {                                                                                          \
+        forward<Shape<dtype, d, warps, bn>>(a);                                                \
     }
 #include "cuda/kernels.inc"

@@ -1,5 +1,6 @@
 /*
- * forward_sm90.cuh: a CTA of forward_sm90: one warpgroup becomes the producer, the others consumers.
+ * forward_sm90.cuh: a CTA of forward_sm90: one warpgroup becomes the producer, the
+ * others consumers.
  */
 #pragma once
 #include "cuda/kernel/forward/consume_sm90.cuh"

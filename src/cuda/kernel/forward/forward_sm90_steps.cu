@@ -5,10 +5,10 @@
  */
 #include "cuda/kernel/forward/forward_sm90.cuh"
 
-#define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
-    extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void name( \
-        const __grid_constant__ attn_cuda_forward_params a) \
-    { \
-        forward<Shape<dtype, d, groups, bn, registers, turns, loads, true>>(a); \
+#define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads)              \
+    extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
+        const __grid_constant__ attn_cuda_forward_params a)                                       \
+    {                                                                                             \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads, true>>(a);                   \
     }
 #include "cuda/kernels.inc"

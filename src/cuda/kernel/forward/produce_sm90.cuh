@@ -1,6 +1,6 @@
 /*
- * produce_sm90.cuh: the producer warpgroup of forward_sm90: finds the CTA's items, posts them to the consumers, and
- * loads their Q, K and V, by TMA (one thread) or by all its threads (load.cuh).
+ * produce_sm90.cuh: the producer warpgroup of forward_sm90: finds the CTA's items, posts them to
+ * the consumers, and loads their Q, K and V, by TMA (one thread) or by all its threads (load.cuh).
  */
 #pragma once
 #include "cuda/kernel/load/load.cuh"
@@ -15,7 +15,8 @@ __device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t i
     if (counter != NULL) {
         return gridDim.x + ptx::atomic_add(counter, 1);
     }
-    const uint32_t ctas = gridDim.x, round = index / ctas, place = index - round * ctas, mirrored = ctas - 1 - place;
+    const uint32_t ctas = gridDim.x, round = index / ctas, place = index - round * ctas,
+                   mirrored = ctas - 1 - place;
     return (round + 1) * ctas + (round & 1 ? (mirrored + 1 < ctas ? mirrored + 1 : 0) : mirrored);
 }
 
@@ -27,8 +28,8 @@ template <class S> struct TmaLoader {
 
     /* ROWS of a tile of TILE_ROWS. */
     template <int ROWS, int TILE_ROWS, int WIDE>
-    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int row, int h,
-                                         uint64_t hint)
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
+                                         int row, int h, uint64_t hint)
     {
         ptx::mbarrier_arrive_expect(barrier, ROWS * WIDE * 2);
 #pragma unroll
@@ -43,23 +44,24 @@ template <class S> struct TmaLoader {
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
         tile<64, S::BM, S::WIDE>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece),
-                                 (int)item.first_row + piece * 64,
-                        item.head, tma::EVICT_FIRST);
+                                 (int)item.first_row + piece * 64, item.head, tma::EVICT_FIRST);
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN, S::BN, S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN, S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head,
+                                    tma::EVICT_LAST);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN, kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN,
+                                      kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void finish()
     {
     }
 };
 
-/* By TMA, from sequences that begin and end anywhere; Q's rows are those of `fold` heads in turn. */
+/* By TMA, from sequences that begin and end anywhere; Q's rows are of `fold` heads in turn. */
 template <class S> struct RaggedLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
@@ -76,21 +78,23 @@ template <class S> struct RaggedLoader {
     {
         const int head = item.head / a.schedule.fold;
         const int row = (int)(item.sequence.q_first + item.first_row) + piece * a.schedule.piece;
-        ptx::mbarrier_arrive_expect(memory.q_full(piece), a.schedule.fold * a.schedule.piece * S::WIDE * 2);
+        ptx::mbarrier_arrive_expect(memory.q_full(piece),
+                                    a.schedule.fold * a.schedule.piece * S::WIDE * 2);
 #pragma unroll
         for (int c = 0; c < S::WIDE / 64; c++) {
-            tma::load_folded(memory.q() + piece * 64 * 128 + c * S::BM * 128, &a.q_map, memory.q_full(piece), 64 * c,
-                             row, head, batch, tma::EVICT_FIRST);
+            tma::load_folded(memory.q() + piece * 64 * 128 + c * S::BM * 128, &a.q_map,
+                             memory.q_full(piece), 64 * c, row, head, batch, tma::EVICT_FIRST);
         }
     }
     template <int WIDE>
-    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier, int block)
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
+                                         int block)
     {
         ptx::mbarrier_arrive_expect(barrier, S::BN * WIDE * 2);
 #pragma unroll
         for (int c = 0; c < WIDE / 64; c++) {
-            tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, first_key + block * S::BN, kv_head, batch,
-                      tma::EVICT_LAST);
+            tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, first_key + block * S::BN,
+                      kv_head, batch, tma::EVICT_LAST);
         }
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
@@ -99,7 +103,8 @@ template <class S> struct RaggedLoader {
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::V_WIDE>(memory.v(n), a.v_map, block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
+        tile<S::V_WIDE>(memory.v(n), a.v_map,
+                        block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
     }
     __device__ __forceinline__ void finish()
     {
@@ -118,7 +123,8 @@ template <class S> struct Keys {
         v_first = attn_kv_at(&p.v, &i.sequence, kv_head, 0, 0);
         count = (int)i.sequence.nk;
     }
-    static __device__ __forceinline__ const char *row(const attn_tensor &t, const char *first, int row)
+    static __device__ __forceinline__ const char *row(const attn_tensor &t, const char *first,
+                                                      int row)
     {
         return first + row * (t.stride[1] * S::ELEMENT);
     }
@@ -141,8 +147,8 @@ template <class S> struct ThreadLoader {
         }
     }
     template <int ROWS, int D>
-    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first, int row, int rows,
-                                         int aligned, uint32_t barrier)
+    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor &t, const char *first,
+                                         int row, int rows, int aligned, uint32_t barrier)
     {
         load_rows<ROWS, D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
         ptx::copy_async_commit();
@@ -155,20 +161,21 @@ template <class S> struct ThreadLoader {
     }
     __device__ __forceinline__ void q(const Item &i, int)
     {
-        const char *first = attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
+        const char *first =
+            attn_at(&a.problem.q, i.sequence.tensor, i.sequence.q_first + i.first_row, i.head, 0);
         tile<S::BM, S::D>(memory.q(), a.problem.q, first, 0,
                           (int)(i.sequence.nq_used - i.first_row), ATTN_CUDA_ALIGNED_Q,
-                    memory.q_full(0));
+                          memory.q_full(0));
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN, S::D>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_K,
-                    memory.k_full(n));
+        tile<S::BN, S::D>(memory.k(n), a.problem.k, keys.k_first, block * S::BN, keys.count,
+                          ATTN_CUDA_ALIGNED_K, memory.k_full(n));
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::DV>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count, ATTN_CUDA_ALIGNED_V,
-                    memory.v_full(n));
+        tile<S::BN, S::DV>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count,
+                           ATTN_CUDA_ALIGNED_V, memory.v_full(n));
     }
     __device__ __forceinline__ void finish()
     {
@@ -183,7 +190,7 @@ template <class S> struct SplitLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     Keys<S> keys;
-    uint32_t tiles; /* so far */
+    uint32_t tiles;                         /* so far */
     uint32_t to, full, empty, empty_parity; /* of the tile that is under way; full = 0: none */
 
     template <int LEFT> __device__ __forceinline__ void split()
@@ -196,7 +203,8 @@ template <class S> struct SplitLoader {
             ptx::mbarrier_arrive(full);
         }
     }
-    __device__ __forceinline__ void tile(const attn_tensor &t, const char *first, int block, int aligned)
+    __device__ __forceinline__ void tile(const attn_tensor &t, const char *first, int block,
+                                         int aligned)
     {
         const int row = block * S::BN;
         load_raw<S::BN, S::D, 128>(memory.raw(tiles), t, keys.row(t, first, row), keys.count - row,
@@ -215,12 +223,14 @@ template <class S> struct SplitLoader {
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
         tile(a.problem.k, keys.k_first, block, ATTN_CUDA_ALIGNED_K);
-        to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n), empty_parity = parity(n) ^ 1;
+        to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n),
+        empty_parity = parity(n) ^ 1;
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         tile(a.problem.v, keys.v_first, block, ATTN_CUDA_ALIGNED_V);
-        to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n), empty_parity = parity(n) ^ 1;
+        to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n),
+        empty_parity = parity(n) ^ 1;
     }
     __device__ __forceinline__ void finish()
     {
@@ -231,7 +241,8 @@ template <class S> struct SplitLoader {
 
 /* Posts the CTA's n-th item, or the end. One thread. */
 template <class S>
-__device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, const Memory<S> &memory, uint32_t n)
+__device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
+                                          const Memory<S> &memory, uint32_t n)
 {
     Post &post = memory.post(n); /* filled in place, because registers are few here */
     const Post &before = memory.post(n - 1);
@@ -259,7 +270,8 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a, con
 }
 
 template <class S, class Loader>
-__device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory, Loader load)
+__device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory,
+                                        Loader load)
 {
     uint32_t number = 0; /* of key blocks */
 #pragma unroll 1
@@ -289,7 +301,8 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
                 load.q(post.item, piece);
             }
         } else {
-            load.finish(); /* the item before this one must end before there is room for another post */
+            load.finish(); /* the item before this one must end before there is room for another
+                              post */
         }
         if (S::RAGGED) {
             ptx::mbarrier_arrive(memory.post_empty(posts));

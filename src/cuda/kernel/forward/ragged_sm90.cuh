@@ -1,10 +1,10 @@
 /*
- * ragged_sm90.cuh: the producer warpgroup of forward_sm90 where sequences may end inside the tensors,
- * or the rows of several heads share a tile. Three warps:
+ * ragged_sm90.cuh: the producer warpgroup of forward_sm90 where sequences may end inside the
+ * tensors, or the rows of several heads share a tile. Three warps:
  *
  *     0  loads, one thread, all by TMA (RaggedLoader)
  *     1  finds the items and posts them, one ahead of what is being loaded
- *     2  clears rows of V beyond a sequence's last key, which the TMA has loaded: they belong to others
+ *     2  clears rows of V beyond a sequence's last key (of others), which the TMA has loaded
  *
  * Rows of Q and K that belong to others do no harm: rows of Q are rows of O that nobody writes, and
  * scores of keys beyond the last are masked. But a probability of 0 times a V that is not finite is
@@ -22,8 +22,8 @@ __device__ __forceinline__ int index_at(const attn_cuda_index &t, int i, int mos
     return (int)min(max(x, (int64_t)0), (int64_t)most);
 }
 
-/* Where segment v begins among the `total` rows or keys: 0 is what lies before the first sequence, v is
- * sequence v - 1, batch + 1 is what lies after the last. */
+/* Where segment v begins among the `total` rows or keys: 0 is what lies before the first sequence,
+ * v is sequence v - 1, batch + 1 is what lies after the last. */
 __device__ __forceinline__ int segment_at(const attn_cuda_index &cu, int v, int batch, int total)
 {
     return v == 0 ? 0 : v > batch + 1 ? total : index_at(cu, v - 1, total);
@@ -48,8 +48,8 @@ __device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, i
 }
 
 /* Segment v as attn_problem_lengths has it, in few instructions, since they are fetched for every
- * item. Each lane reads one number: the beginnings of this segment and of the next one among rows and
- * among keys, rows and keys in use. The whole warp; its first lane writes. */
+ * item. Each lane reads one number: the beginnings of this segment and of the next one among rows
+ * and among keys, rows and keys in use. The whole warp; its first lane writes. */
 __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a, int v,
                                               attn_sequence &s)
 {
@@ -121,7 +121,8 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
         post.blocks = split_blocks<S::BN>(a.schedule, post.item.band, post.blocks, post.split);
     }
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
-    const bool others = attn_kv_row(&s, s.nk) < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
+    const bool others =
+        attn_kv_row(&s, s.nk) < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
     post.tail = post.blocks.count > 0 && rest < S::BN && others ? rest : 0;
 }
 

@@ -1,9 +1,9 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a forward_sm90 kernel and its map of shared memory:
  *
- *     Q [BM][D] | K [2][BN][D] | V [2][BN][DV] | O [BM][DV] (up to 128, by TMA) | barriers | posts [2] | bounds [BM]
- *     score steps: .. V [2][BN][D] | for each warp O [16][D] or bias f32 [16][BN] | barriers ..
- *     f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
+ *     Q [BM][D] | K [2][BN][D] | V [2][BN][DV] | O [BM][DV] (up to 128, by TMA) | barriers | posts
+ * [2] | bounds [BM] score steps: .. V [2][BN][D] | for each warp O [16][D] or bias f32 [16][BN] |
+ * barriers .. f32: .. V [2][BN][D] | raw [2][BN][D] | barriers ..
  *
  * An f32 operand is three tiles of bf16 parts, one after the other (mma.cuh); raw are tiles of K
  * and V before they are split. Operands lie in chunks of 64 columns (wgmma.cuh). A post is the
@@ -19,8 +19,9 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
 struct Shape {
     static constexpr int DTYPE = DTYPE_;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
-    static constexpr int D = D_, DV = DV_; /* head dimensions of Q and K, of V and O */
-    static constexpr int WIDE = (D + 63) / 64 * 64, V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
+    static constexpr int D = D_, DV = DV_;          /* head dimensions of Q and K, of V and O */
+    static constexpr int WIDE = (D + 63) / 64 * 64,
+                         V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
     static constexpr int WIDEST = D > DV ? D : DV;
     static constexpr int GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA shares out the registers that it was launched with; a request for more waits for
@@ -34,15 +35,19 @@ struct Shape {
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED;
     static constexpr bool STEPS = STEPS_; /* between products and softmax (steps_sm90.cuh) */
     static constexpr int LOADERS = TMA ? 1 : 128;
-    static constexpr int Q_PIECES = TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
+    static constexpr int Q_PIECES =
+        TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
-    static constexpr int Q_PART = BM * WIDE * 2, K_PART = BN * WIDE * 2, V_PART = BN * V_WIDE * 2; /* 16-bit elements */
-    static constexpr int Q_BYTES = PARTS * Q_PART, K_BYTES = PARTS * K_PART, V_BYTES = PARTS * V_PART;
-    /* A block's probabilities are computed while P V of the block before goes on: twice the registers for P, which
-     * three groups have not, nor d_v beyond 128. */
+    static constexpr int Q_PART = BM * WIDE * 2, K_PART = BN * WIDE * 2,
+                         V_PART = BN * V_WIDE * 2; /* 16-bit elements */
+    static constexpr int Q_BYTES = PARTS * Q_PART, K_BYTES = PARTS * K_PART,
+                         V_BYTES = PARTS * V_PART;
+    /* A block's probabilities are computed while P V of the block before goes on: twice the
+     * registers for P, which three groups have not, nor d_v beyond 128. */
     static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && !STEPS;
-    static constexpr bool HALVES = BN == 128;       /* the first block may be done by half */
-    static constexpr bool STAGED = TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
+    static constexpr bool HALVES = BN == 128; /* the first block may be done by half */
+    static constexpr bool STAGED =
+        TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128;
     static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0; /* there is room for it */
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
@@ -63,16 +68,16 @@ struct Post {
     bool end;       /* no item: there are no more */
     uint32_t index; /* for the producer: of the item; then of the one after it */
     uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
-    int tail;       /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
-    int split;      /* ragged: of the item's keys */
-    int64_t part;   /* ragged: the number of the split's first row in a.parts */
+    int tail;     /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
+    int split;    /* ragged: of the item's keys */
+    int64_t part; /* ragged: the number of the split's first row in a.parts */
 };
 
 /* What a warp notes of its item's score steps (steps_sm90.cuh): registers are few. */
 struct StepsNote {
     const char *bias, *mask;  /* of the warp's first row and key 0 */
     int bias_rows, mask_rows; /* rows from there on to the last one of the tensor */
-    int64_t position; /* i + off of C3 of the warp's first row */
+    int64_t position;         /* i + off of C3 of the warp's first row */
     float slope;
 };
 static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES, "shape.h");
@@ -175,7 +180,8 @@ template <class S> struct Memory {
         return ((StepsNote *)(start + NOTES_AT))[w];
     }
 
-    /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the consumer groups. */
+    /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the
+     * consumer groups. */
     __device__ __forceinline__ void init_barriers() const
     {
         for (int piece = 0; piece < S::Q_PIECES; piece++) {

@@ -1,17 +1,21 @@
 /*
- * single_sm90.cuh: forward_sm90 where all keys are one block (f32): one warpgroup reads 64 rows of Q, straight into the
- * registers of its products, and computes; the other one brings K and V. No producer, rings and posts, whose beginnings
- * take longer than such a problem; and little code, since all of it runs once and comes from the L2. Products, masks
- * and softmax are those of the tile loop (consume_sm90.cuh), in the same order: so are the bits. Lengths, unaligned
- * rows and odd head dims are left to the tile loop (plan.c).
+ * single_sm90.cuh: forward_sm90 where all keys are one block (f32): one warpgroup reads 64 rows of
+ * Q, straight into the registers of its products, and computes; the other one brings K and V. No
+ * producer, rings and posts, whose beginnings take longer than such a problem; and little code,
+ * since all of it runs once and comes from the L2. Products, masks and softmax are those of the
+ * tile loop (consume_sm90.cuh), in the same order: so are the bits. Lengths, unaligned rows and odd
+ * head dims are left to the tile loop (plan.c).
  */
 #pragma once
 #include "cuda/kernel/forward/consume_sm90.cuh"
 
-/* Element `column` of row `row` of a sequence's head. Its place is computed once, not for each access. */
-__device__ __forceinline__ char *single_at(const attn_cuda_place &t, const Item &item, int head, int row, int column)
+/* Element `column` of row `row` of a sequence's head. Its place is computed once, not for each
+ * access. */
+__device__ __forceinline__ char *single_at(const attn_cuda_place &t, const Item &item, int head,
+                                           int row, int column)
 {
-    return t.data + ptx::opaque_wide(item.sequence.tensor * t.batch + row * t.row + head * t.head + column * 4);
+    return t.data + ptx::opaque_wide(item.sequence.tensor * t.batch + row * t.row + head * t.head +
+                                     column * 4);
 }
 
 /* The CTA's item: grid (heads, sequences, blocks of rows). */
@@ -26,8 +30,8 @@ __device__ __forceinline__ Item single_item(const attn_cuda_forward_params &a)
     return item;
 }
 
-/* A thread's rows of Q, row and row + 8, on their way to the registers of its products. Beyond the last row that one
- * comes once more, whose O is not written. */
+/* A thread's rows of Q, row and row + 8, on their way to the registers of its products. Beyond the
+ * last row that one comes once more, whose O is not written. */
 template <class S> struct FetchedQ {
     float2 x[S::D / 4]; /* two columns of one of the rows: i % 2 */
 
@@ -50,15 +54,17 @@ template <class S> struct FetchedQ {
         for (int i = 0; i < S::D / 4; i++) {
             uint32_t parts[3];
             mma::split(x[i].x, x[i].y, parts);
-            q.a[0][i / 4][i % 4] = parts[0], q.a[1][i / 4][i % 4] = parts[1], q.a[2][i / 4][i % 4] = parts[2];
+            q.a[0][i / 4][i % 4] = parts[0], q.a[1][i / 4][i % 4] = parts[1],
+                              q.a[2][i / 4][i % 4] = parts[2];
         }
     }
 };
 
-/* The second warpgroup's part: K, then V, to shared memory. V is not waited for yet when K is there: with both on their
- * way, ptxas would split V before it announces K. */
+/* The second warpgroup's part: K, then V, to shared memory. V is not waited for yet when K is
+ * there: with both on their way, ptxas would split V before it announces K. */
 template <class S>
-__device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Item &item, uint32_t k, uint32_t v)
+__device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Item &item, uint32_t k,
+                                            uint32_t v)
 {
     const int kv_head = x.group == 1 ? item.head : item.head / x.group;
     const Fours<S::D, 128> fours(threadIdx.x % 128);
@@ -77,8 +83,8 @@ __device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Ite
 
 /* The first one's: S = Q K^T, softmax, O = P V. */
 template <class S>
-__device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, const Item &item, int row, uint32_t k,
-                                             uint32_t v, Rows<S::D> &rows)
+__device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, const Item &item,
+                                             int row, uint32_t k, uint32_t v, Rows<S::D> &rows)
 {
     float s[S::BN / 2], alpha[2];
     uint32_t p[S::PARTS][S::BN / 4];
@@ -124,8 +130,9 @@ struct SingleStore {
     int columns; /* from the thread's first one on */
 
     template <int N>
-    __device__ __forceinline__ void rows(const Item &, const WarpRows &, const float (&o)[N], const float (&factor)[2],
-                                         const bool (&write)[2], bool) const
+    __device__ __forceinline__ void rows(const Item &, const WarpRows &, const float (&o)[N],
+                                         const float (&factor)[2], const bool (&write)[2],
+                                         bool) const
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -134,8 +141,8 @@ struct SingleStore {
 #pragma unroll
                 for (int i = 0; i < N / 4; i++) {
                     if (8 * i < columns) {
-                        *(float2 *)(row + 32 * i) =
-                            make_float2(o[4 * i + 2 * r] * factor[r], o[4 * i + 2 * r + 1] * factor[r]);
+                        *(float2 *)(row + 32 * i) = make_float2(o[4 * i + 2 * r] * factor[r],
+                                                                o[4 * i + 2 * r + 1] * factor[r]);
                     }
                 }
             }
@@ -146,8 +153,10 @@ struct SingleStore {
 template <class S> __device__ __forceinline__ void single(const attn_cuda_forward_params &a)
 {
     extern __shared__ unsigned char shared[];
-    const uint32_t base = ptx::shared_address(shared), k = base + (-base & 1023), v = k + S::K_BYTES;
-    static_assert(2 * S::K_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN), "shape.h");
+    const uint32_t base = ptx::shared_address(shared), k = base + (-base & 1023),
+                   v = k + S::K_BYTES;
+    static_assert(2 * S::K_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN),
+                  "shape.h");
     const Item item = single_item(a);
     if (threadIdx.x >= 128) {
         single_keys<S>(a.single, item, k, v);

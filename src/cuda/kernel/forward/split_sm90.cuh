@@ -1,12 +1,13 @@
 /*
- * split_sm90.cuh: keys split between CTAs, where a sequence has few rows and many keys: each split of
- * an item leaves sums of its own in the GPU's memory, and a kernel after forward_sm90 merges them, a
- * warp for each row, always in the same order. How an item is split follows from its own blocks of
- * keys and from how many rows and heads a sequence has, so a row's bits do not depend on the batch.
+ * split_sm90.cuh: keys split between CTAs, where a sequence has few rows and many keys: each split
+ * of an item leaves sums of its own in the GPU's memory, and a kernel after forward_sm90 merges
+ * them, a warp for each row, always in the same order. How an item is split follows from its own
+ * blocks of keys and from how many rows and heads a sequence has, so a row's bits do not depend on
+ * the batch.
  *
- * Blocks are counted from the right: split 0 has the rightmost ones. A row of a split is the sums of
- * probabilities times V as they are, relative to 2^base (softmax.cuh), and a state: base, the sum of
- * probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score.
+ * Blocks are counted from the right: split 0 has the rightmost ones. A row of a split is the sums
+ * of probabilities times V as they are, relative to 2^base (softmax.cuh), and a state: base, the
+ * sum of probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"

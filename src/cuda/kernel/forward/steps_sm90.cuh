@@ -1,14 +1,15 @@
 /*
  * steps_sm90.cuh: forward_sm90's steps from products of Q and K to scores (C9 of attn.h): scale,
- * softcap, bias, ALiBi, mask, by each warp for its 16 rows of a tile. Which steps there are is asked
- * at run time, once a block for each.
+ * softcap, bias, ALiBi, mask, by each warp for its 16 rows of a tile. Which steps there are is
+ * asked at run time, once a block for each.
  *
  *     bias    copied to shared memory (cp.async) while the products before it are under way: room
  *             of the warp's own, 16 rows of BN elements; f32 or the bias' own 16-bit type
  *     mask    read meanwhile, to a bit for each of the thread's scores
  *
  * Elements lie in the accumulators as wgmma.cuh says: a thread's columns are 8 j + 2 (lane % 4) and
- * the one after it, its rows lane / 4 and the one 8 further. A kernel without steps has Steps<S, false>.
+ * the one after it, its rows lane / 4 and the one 8 further. A kernel without
+ * steps has Steps<S, false>.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -37,12 +38,12 @@ __device__ __forceinline__ uint32_t mask_bits(const attn_cuda_steps &x, const ch
 {
     uint32_t bits = 0;
     if (x.mask_copied && there >= KEYS) {
-        const uint2 low = *(const uint2 *)row, high = KEYS > 8 ? *(const uint2 *)(row + KEYS / 2) : low;
+        const uint2 low = *(const uint2 *)row,
+                    high = KEYS > 8 ? *(const uint2 *)(row + KEYS / 2) : low;
         const uint32_t words[4] = {low.x, low.y, high.x, high.y};
 #pragma unroll
         for (int w = 0; w < KEYS / 4; w++) { /* bit 7 of bytes that are not 0, then side by side */
-            const uint32_t flags =
-                (((words[w] & 0x7f7f7f7f) + 0x7f7f7f7f) | words[w]) & 0x80808080;
+            const uint32_t flags = (((words[w] & 0x7f7f7f7f) + 0x7f7f7f7f) | words[w]) & 0x80808080;
             bits |= flags * 0x204081 >> 28 << 4 * w;
         }
     } else {
@@ -100,8 +101,7 @@ template <class S> struct Steps<S, true> {
                 x.mask = first(p.mask, item, first_row, &x.mask_rows);
             }
             if (a.steps_sm90.alibi) {
-                const char *at =
-                    attn_at_broadcast(&p.alibi, item.sequence.index, item.head, 0, 0);
+                const char *at = attn_at_broadcast(&p.alibi, item.sequence.index, item.head, 0, 0);
                 x.slope = load_real<float>(at, p.alibi.dtype);
             }
         }
@@ -166,7 +166,8 @@ template <class S> struct Steps<S, true> {
     }
 
     /* The mask tensor's bits of the block that begins at `key`: each lane of a quad reads its
-     * quarter of the keys for the quad's two rows, and gets its own columns' bits of all quarters. */
+     * quarter of the keys for the quad's two rows, and gets its own columns' bits of all
+     * quarters. */
     __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &a, int key)
     {
         constexpr int KEYS = S::BN / 4;
@@ -175,7 +176,8 @@ template <class S> struct Steps<S, true> {
             return;
         }
         const int lane = ptx::opaque(threadIdx.x % 32), column = key + KEYS * (lane % 4);
-        const int there = (int)min(max(a.problem.mask.shape[3] - column, (int64_t)0), (int64_t)KEYS);
+        const int there =
+            (int)min(max(a.problem.mask.shape[3] - column, (int64_t)0), (int64_t)KEYS);
         const StepsNote &x = note();
         uint32_t quarter = 0;
 #pragma unroll
@@ -234,8 +236,8 @@ template <class S> struct Steps<S, true> {
         }
     }
 
-    template <int N> __device__ __forceinline__ void add_bias_4(float factor, bool one_row,
-                                                                 float (&s)[N])
+    template <int N>
+    __device__ __forceinline__ void add_bias_4(float factor, bool one_row, float (&s)[N])
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
         const uint32_t at = tile() + lane % 2 * 8 + place<4>(one_row ? 0 : lane / 4, lane / 2 % 2);
@@ -266,8 +268,7 @@ template <class S> struct Steps<S, true> {
         }
     }
 
-    template <int N>
-    __device__ __forceinline__ void add_alibi(float factor, int key, float (&s)[N])
+    template <int N> __device__ __forceinline__ void add_alibi(float factor, int key, float (&s)[N])
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
         const int64_t first = note().position + (lane / 4 - key - 2 * (lane % 4));

@@ -1,6 +1,6 @@
 /*
- * turns_sm90.cuh: how the consumer warpgroups of forward_sm90 take turns at the tensor cores, and how
- * one passes over blocks of which its rows see nothing.
+ * turns_sm90.cuh: how the consumer warpgroups of forward_sm90 take turns at the tensor cores, and
+ * how one passes over blocks of which its rows see nothing.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -26,11 +26,13 @@ template <class S> __device__ __forceinline__ void meet()
     ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
 }
 
-/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's first is a turn. The
- * warps meet before one thread gives a slot back: else it may be filled again while a slow warp still waits for the
- * fill before, and that warp, which sees parities only, waits for ever. */
+/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's
+ * first is a turn. The warps meet before one thread gives a slot back: else it may be filled again
+ * while a slow warp still waits for the fill before, and that warp, which sees parities only, waits
+ * for ever. */
 template <class S>
-__device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from, int to)
+__device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from,
+                                            int to)
 {
 #pragma unroll 1
     for (int i = from; i < to; i++) {

@@ -1,8 +1,8 @@
 /*
- * load.cuh: tiles into shared memory by ordinary threads: for GPUs without the TMA, for strides and alignments that it
- * cannot take, for sequences that end inside a tensor, whose padding must not be loaded, and for f32, which is split
- * into parts on its way. Same place, same swizzle (wgmma.cuh), so the result has the same bits. Used by all warpgroups
- * of forward_sm90 and by forward_sm80.
+ * load.cuh: tiles into shared memory by ordinary threads: for GPUs without the TMA, for strides and
+ * alignments that it cannot take, for sequences that end inside a tensor, whose padding must not be
+ * loaded, and for f32, which is split into parts on its way. Same place, same swizzle (wgmma.cuh),
+ * so the result has the same bits. Used by all warpgroups of forward_sm90 and by forward_sm80.
  */
 #pragma once
 #include "core/compiler.h"
@@ -12,22 +12,26 @@
 #include "cuda/kernel/ptx/ptx.cuh"
 
 /* Up to 16 bytes of elements gathered one by one; the missing ones are 0. */
-template <int SIZE> __device__ __forceinline__ uint4 gather_16(const char *from, int64_t step, int count)
+template <int SIZE>
+__device__ __forceinline__ uint4 gather_16(const char *from, int64_t step, int count)
 {
     uint32_t w[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 16 / SIZE; i++) {
         if (i < count) {
             w[i * SIZE / 4] |= SIZE == 4 ? *(const uint32_t *)(from + i * step)
-                                         : (uint32_t) * (const uint16_t *)(from + i * step) << (16 * (i % 2));
+                                         : (uint32_t) * (const uint16_t *)(from + i * step)
+                                               << (16 * (i % 2));
         }
     }
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* ROWS x D 16-bit elements of one head, the first at `base`; rows from `valid` on and missing columns are 0. */
+/* ROWS x D 16-bit elements of one head, the first at `base`; rows from `valid` on and missing
+ * columns are 0. */
 template <int ROWS, int D, int THREADS>
-__device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
+__device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, const char *base,
+                                          int valid, bool aligned)
 {
     const int columns = (int)t.shape[3];
     const int64_t row_bytes = t.stride[1] * 2, step = t.stride[3] * 2;
@@ -57,12 +61,15 @@ __device__ __forceinline__ void store_parts(uint32_t place, int part, const uint
     }
 }
 
-/* Where f32 elements go that a thread reads four at a time: a row's fours are the threads' one after the other. */
+/* Where f32 elements go that a thread reads four at a time: a row's fours are the threads' one
+ * after the other. */
 template <int D, int THREADS> struct Fours {
-    static constexpr int PER_ROW = D / 4, STEP = THREADS / PER_ROW; /* rows from one of the thread's to its next */
-    int row, column;                                                /* of the thread's first */
+    static constexpr int PER_ROW = D / 4,
+                         STEP = THREADS / PER_ROW; /* rows from one of the thread's to its next */
+    int row, column;                               /* of the thread's first */
 
-    __device__ __forceinline__ Fours(int thread) : row(thread / PER_ROW), column(thread % PER_ROW * 4)
+    __device__ __forceinline__ Fours(int thread)
+        : row(thread / PER_ROW), column(thread % PER_ROW * 4)
     {
     }
     /* The n-th, in a tile of TILE_ROWS of parts. */
@@ -72,19 +79,22 @@ template <int D, int THREADS> struct Fours {
     }
 };
 
-/* ROWS x D f32 elements of one head on their way to shared memory, in registers: what a thread has of them. As
- * load_rows, but fetch does not wait, and put splits them into parts, into a tile of TILE_ROWS. */
+/* ROWS x D f32 elements of one head on their way to shared memory, in registers: what a thread has
+ * of them. As load_rows, but fetch does not wait, and put splits them into parts, into a tile of
+ * TILE_ROWS. */
 template <int ROWS, int D, int THREADS> struct Fetched {
     static constexpr int FOURS = ROWS * D / 4 / THREADS;
     uint4 x[FOURS];
 
-    __device__ __forceinline__ void fetch(const attn_tensor &t, const char *base, int valid, bool aligned)
+    __device__ __forceinline__ void fetch(const attn_tensor &t, const char *base, int valid,
+                                          bool aligned)
     {
         const Fours<D, THREADS> fours(threadIdx.x % THREADS);
         const int count = min(max((int)t.shape[3] - fours.column, 0), 4);
         const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
         const char *from = base + fours.row * row_bytes + fours.column * step;
-        if (__builtin_expect(aligned && count % 4 == 0, true)) { /* in one piece: cold code is slow to fetch */
+        if (__builtin_expect(aligned && count % 4 == 0,
+                             true)) { /* in one piece: cold code is slow to fetch */
             fetch_fours(fours, from, row_bytes, valid, count == 4);
         } else {
 #pragma unroll
@@ -93,9 +103,10 @@ template <int ROWS, int D, int THREADS> struct Fetched {
             }
         }
     }
-    /* Where rows are aligned and columns come in fours: from the thread's first place, if it is inside. */
-    __device__ __forceinline__ void fetch_fours(const Fours<D, THREADS> &fours, const char *from, int64_t row_bytes,
-                                                int valid, bool inside)
+    /* Where rows are aligned and columns come in fours: from the thread's first place, if it is
+     * inside. */
+    __device__ __forceinline__ void fetch_fours(const Fours<D, THREADS> &fours, const char *from,
+                                                int64_t row_bytes, int valid, bool inside)
     {
 #pragma unroll
         for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
@@ -117,7 +128,8 @@ template <int ROWS, int D, int THREADS> struct Fetched {
 
 /* f32 elements as they are, without waiting: row by row; each thread finds its own again. */
 template <int ROWS, int D, int THREADS>
-__device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base, int valid, bool aligned)
+__device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base,
+                                         int valid, bool aligned)
 {
     constexpr int FOURS = ROWS * D / 4 / THREADS;
     const Fours<D, THREADS> fours(ptx::opaque(threadIdx.x));
@@ -129,12 +141,14 @@ __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, cons
 #pragma unroll
         for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes) {
             const bool there = count > 0 && fours.row + n * fours.STEP < valid;
-            ptx::copy_async_16(place + n * THREADS * 16, there ? from : base, there ? 4 * count : 0);
+            ptx::copy_async_16(place + n * THREADS * 16, there ? from : base,
+                               there ? 4 * count : 0);
         }
     } else {
 #pragma unroll 1
         for (int n = 0; n < FOURS; n++, from += fours.STEP * row_bytes, place += THREADS * 16) {
-            ptx::store_shared_16(place, gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0));
+            ptx::store_shared_16(
+                place, gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0));
         }
     }
 }

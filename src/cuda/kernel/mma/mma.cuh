@@ -1,9 +1,11 @@
 /*
- * mma.cuh: the tensor cores of sm_80 and later, by warp: D[16][8] += A[16][16] B[16][8] of 16-bit operands with f32
- * accumulators, and f32 operands as three bf16 parts. Not here: wgmma of sm_90a (wgmma.cuh).
+ * mma.cuh: the tensor cores of sm_80 and later, by warp: D[16][8] += A[16][16] B[16][8] of 16-bit
+ * operands with f32 accumulators, and f32 operands as three bf16 parts. Not here: wgmma of sm_90a
+ * (wgmma.cuh).
  *
- * Layouts of lane l: accumulators as in wgmma.cuh (rows l / 4 and l / 4 + 8, columns 2 (l % 4) + {0, 1}); operands in
- * shared memory as there (chunks of 64 columns, swizzled), read 8 x 8 elements at a time by ldmatrix.
+ * Layouts of lane l: accumulators as in wgmma.cuh (rows l / 4 and l / 4 + 8, columns 2 (l % 4) +
+ * {0, 1}); operands in shared memory as there (chunks of 64 columns, swizzled), read 8 x 8 elements
+ * at a time by ldmatrix.
  */
 #pragma once
 #include "cuda/kernel/ptx/ptx.cuh"
@@ -12,7 +14,8 @@ namespace mma
 {
 
 /* Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
-template <bool TRANSPOSED> __device__ __forceinline__ void load_4(uint32_t (&r)[4], uint32_t address)
+template <bool TRANSPOSED>
+__device__ __forceinline__ void load_4(uint32_t (&r)[4], uint32_t address)
 {
     if (TRANSPOSED) {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -28,23 +31,27 @@ template <bool TRANSPOSED> __device__ __forceinline__ void load_4(uint32_t (&r)[
 }
 
 /* Address of row `row`, 16-byte piece `piece` of a tile of ROWS rows. */
-template <int ROWS> __device__ __forceinline__ uint32_t piece_address(uint32_t tile, int row, int piece)
+template <int ROWS>
+__device__ __forceinline__ uint32_t piece_address(uint32_t tile, int row, int piece)
 {
     return tile + piece / 8 * (ROWS * 128) + row * 128 + ((piece % 8 ^ row % 8) << 4);
 }
 
-template <bool BF16> __device__ __forceinline__ void product(float (&d)[4], const uint32_t *a, const uint32_t *b)
+template <bool BF16>
+__device__ __forceinline__ void product(float (&d)[4], const uint32_t *a, const uint32_t *b)
 {
     if (BF16) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, "
+                     "%5, %6, %7}, "
                      "{%8, %9}, {%0, %1, %2, %3};"
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                     "{%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+            "{%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
     }
 }
 
@@ -79,7 +86,8 @@ __device__ __forceinline__ constexpr int right_part(int i)
     return i < 3 ? 2 - i : i < 5 ? 4 - i : 0;
 }
 
-/* acc[tile] += A B[tile] for TILES column tiles at once, so that their chains overlap. A begins at a[..][at]. */
+/* acc[tile] += A B[tile] for TILES column tiles at once, so that their chains overlap. A begins at
+ * a[..][at]. */
 template <bool BF16, int TILES, int PARTS, int N>
 __device__ __forceinline__ void add_products(float (*acc)[4], const uint32_t (&a)[PARTS][N], int at,
                                              const uint32_t (&b)[PARTS][2 * TILES])
@@ -89,7 +97,8 @@ __device__ __forceinline__ void add_products(float (*acc)[4], const uint32_t (&a
     for (int i = FIRST_PRODUCT<PARTS>; i < PRODUCTS; i++) {
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            product<BF16>(PARTS == 1 ? acc[t] : sum[t], a[left_part(i)] + at, b[right_part(i)] + 2 * t);
+            product<BF16>(PARTS == 1 ? acc[t] : sum[t], a[left_part(i)] + at,
+                          b[right_part(i)] + 2 * t);
         }
     }
 #pragma unroll

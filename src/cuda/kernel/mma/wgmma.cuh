@@ -1,13 +1,15 @@
 /*
- * wgmma.cuh: the tensor cores of sm_90a. A warpgroup (128 threads) computes D[64][N] += A[64][16] B[16][N] of one
- * k-step, with f32 accumulators in registers and 16-bit operands in shared memory (A also in registers).
+ * wgmma.cuh: the tensor cores of sm_90a. A warpgroup (128 threads) computes D[64][N] += A[64][16]
+ * B[16][N] of one k-step, with f32 accumulators in registers and 16-bit operands in shared memory
+ * (A also in registers).
  *
- * Accumulator layout: thread t of the warpgroup, w = t / 32, l = t % 32: d[4j + 0, 1] = row 16w + l/4, columns
- * 8j + 2(l%4) + {0, 1}; d[4j + 2, 3] = the same columns of the row 8 below. Packed to 16 bits, the accumulators of
- * columns 16k .. 16k+15 are the A operand of k-step k: P never leaves the registers.
+ * Accumulator layout: thread t of the warpgroup, w = t / 32, l = t % 32: d[4j + 0, 1] = row 16w +
+ * l/4, columns 8j + 2(l%4) + {0, 1}; d[4j + 2, 3] = the same columns of the row 8 below. Packed to
+ * 16 bits, the accumulators of columns 16k .. 16k+15 are the A operand of k-step k: P never leaves
+ * the registers.
  *
- * Operands in shared memory are chunks of 64 columns, a row of a chunk 128 bytes, 16-byte pieces swizzled by the low
- * three bits of the row (the TMA's SWIZZLE_128B), chunks aligned to 1024 bytes.
+ * Operands in shared memory are chunks of 64 columns, a row of a chunk 128 bytes, 16-byte pieces
+ * swizzled by the low three bits of the row (the TMA's SWIZZLE_128B), chunks aligned to 1024 bytes.
  */
 #pragma once
 #include <stdint.h>
@@ -15,12 +17,13 @@
 namespace wgmma
 {
 
-/* Descriptor of an operand in shared memory. chunk: bytes from one chunk of 64 columns to the next; counts only for an
- * operand whose rows run along k (V in P V). A k-step of 16 is +2 along the columns, +128 along the rows. */
+/* Descriptor of an operand in shared memory. chunk: bytes from one chunk of 64 columns to the next;
+ * counts only for an operand whose rows run along k (V in P V). A k-step of 16 is +2 along the
+ * columns, +128 along the rows. */
 __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t chunk)
 {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(chunk >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
-           (uint64_t)1 << 62;
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(chunk >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* Before the first product that touches registers written by ordinary instructions. */
@@ -40,7 +43,8 @@ template <int LEFT> __device__ __forceinline__ void wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* Keeps the compiler from moving uses of registers that a product writes or reads across this point. */
+/* Keeps the compiler from moving uses of registers that a product writes or reads across this
+ * point. */
 template <int N> __device__ __forceinline__ void hold(float (&r)[N])
 {
 #pragma unroll
@@ -64,16 +68,16 @@ template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], ui
 {
 #pragma unroll
     for (int i = 0; i < N; i += 4) {
-        asm volatile(
-            "{\n.reg .pred p;\nsetp.eq.u32 p, %0, 0xffffffff;\n@p st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n}" ::"r"(
-                never),
-            "r"(a[i]), "r"(a[i + 1]), "r"(a[i + 2]), "r"(a[i + 3])
-            : "memory");
+        asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %0, 0xffffffff;\n@p st.shared.v4.b32 [%0], "
+                     "{%1, %2, %3, %4};\n}" ::"r"(never),
+                     "r"(a[i]), "r"(a[i + 1]), "r"(a[i + 2]), "r"(a[i + 3])
+                     : "memory");
     }
 }
 
-/* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T). accumulate = 0: D starts at 0.
- * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns. */
+/* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T).
+ * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns.
+ * accumulate = 0: D starts at 0. */
 template <bool BF16, int N> struct Product;
 
 // clang-format off
@@ -106,34 +110,35 @@ template <bool BF16, int N> struct Product;
 #define ATTN_D_128 ATTN_D_96, ATTN_D8(96), ATTN_D8(104), ATTN_D8(112), ATTN_D8(120)
 
 /* R = N / 2 accumulators; R1 .. R6 = R + 1 .. R + 6. */
-#define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                           \
-    template <>                                                                                          \
-    struct Product<BF16, N> {                                                                            \
-        static __device__ __forceinline__ void ss(float (&d)[R], uint64_t a, uint64_t b, int accumulate) \
-        {                                                                                                \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                               \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME                 \
-                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, 0, 0;\n}\n"                 \
-                         : ATTN_D_##R                                                                    \
-                         : "l"(a), "l"(b), "r"(accumulate)                                               \
-                         : "memory");                                                                    \
-        }                                                                                                \
-        template <int ROWS_ALONG_K>                                                                      \
-        static __device__ __forceinline__ void rs(float (&d)[R], const uint32_t *a, uint64_t b,          \
-                                                  int accumulate)                                        \
-        {                                                                                                \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R5 ", 0;\n"                               \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME                 \
-                         " {" ATTN_NAMES_##R "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4         \
-                         ", p, 1, 1, %" #R6 ";\n}\n"                                                     \
-                         : ATTN_D_##R                                                                    \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),          \
-                           "n"(ROWS_ALONG_K)                                                             \
-                         : "memory");                                                                    \
-        }                                                                                                \
+#define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                     \
+    template <>                                                                                    \
+    struct Product<BF16, N> {                                                                      \
+        static __device__ __forceinline__ void ss(float (&d)[R], uint64_t a, uint64_t b,           \
+                                                  int accumulate)                                  \
+        {                                                                                          \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                         \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME           \
+                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, 0, 0;\n}\n"           \
+                         : ATTN_D_##R                                                              \
+                         : "l"(a), "l"(b), "r"(accumulate)                                         \
+                         : "memory");                                                              \
+        }                                                                                          \
+        template <int ROWS_ALONG_K>                                                                \
+        static __device__ __forceinline__ void rs(float (&d)[R], const uint32_t *a, uint64_t b,    \
+                                                  int accumulate)                                  \
+        {                                                                                          \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R5 ", 0;\n"                         \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME           \
+                         " {" ATTN_NAMES_##R "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4   \
+                         ", p, 1, 1, %" #R6 ";\n}\n"                                               \
+                         : ATTN_D_##R                                                              \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate),    \
+                           "n"(ROWS_ALONG_K)                                                       \
+                         : "memory");                                                              \
+        }                                                                                          \
     };
-#define ATTN_PRODUCTS(N, R, R1, R2, R3, R4, R5, R6)             \
-    ATTN_PRODUCT(true, "bf16", N, R, R1, R2, R3, R4, R5, R6)    \
+#define ATTN_PRODUCTS(N, R, R1, R2, R3, R4, R5, R6)                                                \
+    ATTN_PRODUCT(true, "bf16", N, R, R1, R2, R3, R4, R5, R6)                                       \
     ATTN_PRODUCT(false, "f16", N, R, R1, R2, R3, R4, R5, R6)
 ATTN_PRODUCTS(32, 16, 17, 18, 19, 20, 21, 22)
 ATTN_PRODUCTS(64, 32, 33, 34, 35, 36, 37, 38)

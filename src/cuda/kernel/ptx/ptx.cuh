@@ -14,11 +14,12 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- mbarriers: addresses in shared memory ----------------------------------------------------------------------- */
+/* ---- mbarriers: addresses in shared memory --------------------------------------------------- */
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
 }
 
 /* Makes initialised barriers visible to the asynchronous proxy. */
@@ -34,7 +35,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier)
 
 __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 
 /* Returns when the phase of that parity is complete. */
@@ -50,7 +52,7 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-/* ---- named barriers 1 .. 15 -------------------------------------------------------------------------------------- */
+/* ---- named barriers 1 .. 15 ------------------------------------------------------------------ */
 
 __device__ __forceinline__ void barrier_sync(int id, int threads)
 {
@@ -62,7 +64,7 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ---- registers per thread of a warpgroup ------------------------------------------------------------------------- */
+/* ---- registers per thread of a warpgroup ----------------------------------------------------- */
 
 template <int N> __device__ __forceinline__ void registers_raise()
 {
@@ -74,12 +76,13 @@ template <int N> __device__ __forceinline__ void registers_lower()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- asynchronous copies by ordinary threads --------------------------------------------------------------------- */
+/* ---- asynchronous copies by ordinary threads ------------------------------------------------- */
 
 /* 16 bytes to shared memory: the first `bytes` of them copied, the rest zero. */
 __device__ __forceinline__ void copy_async_16(uint32_t to, const void *from, uint32_t bytes)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
 }
 
 __device__ __forceinline__ void copy_async_commit()
@@ -94,7 +97,8 @@ template <int LEFT> __device__ __forceinline__ void copy_async_wait()
 
 __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x)
 {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
                  : "memory");
 }
 
@@ -132,12 +136,13 @@ __device__ __forceinline__ uint4 load_shared_16(uint32_t from)
     return x;
 }
 
-/* Four 8 x 8 matrices of 16-bit elements, held as products hold them (wgmma.cuh), to shared memory: lane l gives the
- * place of row l % 8 of matrix l / 8. */
-__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+/* Four 8 x 8 matrices of 16-bit elements, held as products hold them (wgmma.cuh), to shared memory:
+ * lane l gives the place of row l % 8 of matrix l / 8. */
+__device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
+                                               uint32_t d)
 {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c),
-                 "r"(d)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
 }
 
@@ -177,7 +182,7 @@ __device__ __forceinline__ int64_t opaque_wide(int64_t x)
     return x;
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 /* 2^x to 2 ulp; subnormal results are 0. */
 __device__ __forceinline__ float exp2(float x)

@@ -18,33 +18,37 @@ __device__ __forceinline__ void prefetch_map(const attn_tensor_map *map)
 }
 
 /* Completion is counted in bytes on the barrier. */
-__device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column, int row,
-                                     int head, int batch, uint64_t hint)
+__device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier,
+                                     int column, int row, int head, int batch, uint64_t hint)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
                  : "memory");
 }
 
 /* Of a tensor of rank 5, (column, folded head, row, head, batch). */
-__device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *map, uint32_t barrier,
-                                            int column, int row, int head, int batch, uint64_t hint)
+__device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *map,
+                                            uint32_t barrier, int column, int row, int head,
+                                            int batch, uint64_t hint)
 {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0], [%1, {%3, 0, %4, %5, %6}], [%2], %7;" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint "
+                 "[%0], [%1, {%3, 0, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(hint)
+                 : "memory");
 }
 
 /* A box from shared memory; part of the thread's next group of stores. */
-__device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
-                                      int batch)
+__device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column,
+                                      int row, int head, int batch)
 {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-                 "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+            map),
+        "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
 }
 
 __device__ __forceinline__ void commit_stores()

@@ -12,7 +12,8 @@
 
 constexpr float LN2 = 0.693147181f;
 
-__device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row, int64_t head, float x)
+__device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row,
+                                           int64_t head, float x)
 {
     if (t.data != NULL) {
         void *to = attn_at(&t, batch, row, head, 0);
@@ -24,7 +25,8 @@ __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, 
     }
 }
 
-template <int DTYPE> __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
+template <int DTYPE>
+__device__ __forceinline__ void store_element(const attn_tensor &t, char *to, float x)
 {
     if (t.dtype == ATTN_F32) {
         *(float *)to = x;
@@ -44,8 +46,8 @@ struct OutputRow {
 /* Writes a row's statistics, in natural units; l is relative to e^base. Returns the factors of the
  * accumulators: x, then y, since their product may be less than any float in rows far below their
  * sink. */
-__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base, float l, float max,
-                                             bool write)
+__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base,
+                                             float l, float max, bool write)
 {
     float sink = -INFINITY, lse = -INFINITY;
     float2 factors = make_float2(1, w.seen ? 1 / l : 0);
@@ -69,8 +71,8 @@ __device__ __forceinline__ float2 finish_row(const attn_problem &p, const Output
     return factors;
 }
 
-/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, .. Slow: it is for
- * rows whose data or exponents are out of the ordinary. */
+/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, ..
+ * Slow: it is for rows whose data or exponents are out of the ordinary. */
 template <int DTYPE, int D, bool STEPS>
 __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, const OutputRow &w)
 {
@@ -107,7 +109,8 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
                 continue;
             }
         }
-        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale), e = ptx::exp2((dot - top) * scale);
+        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale),
+              e = ptx::exp2((dot - top) * scale);
         m = top;
         l = l * alpha + e;
 #pragma unroll
@@ -146,10 +149,11 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
     }
 }
 
-/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from `first` on. */
+/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from
+ * `first` on. */
 template <int DTYPE, int N>
-__device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r, float factor,
-                                               char *to, int first)
+__device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r,
+                                               float factor, char *to, int first)
 {
     const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
     const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
@@ -166,12 +170,14 @@ __device__ __forceinline__ void store_elements(const attn_problem &p, const floa
  * of 16 bytes within the quad, f32 elements go in pairs; elements that do not fit, or are not
  * aligned, go one by one. */
 template <int DTYPE, int N>
-__device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r, float factor, char *to,
-                                          bool write)
+__device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r,
+                                          float factor, char *to, bool write)
 {
     const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
-    const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32, dense = write && p.o.stride[3] == 1;
-    const int piece = pairs ? 2 : 8, whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
+    const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32,
+               dense = write && p.o.stride[3] == 1;
+    const int piece = pairs ? 2 : 8,
+              whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
     if (__builtin_expect(write && whole < dv, false)) {
         store_elements<DTYPE>(p, o, r, factor, to, whole);
     }

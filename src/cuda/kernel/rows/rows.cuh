@@ -14,8 +14,8 @@ template <int D> struct Rows {
     RowState state[2];
 };
 
-/* The warp's place: the first of its rows within the item, and room for the keys that each of the 16 sees, in shared
- * memory. */
+/* The warp's place: the first of its rows within the item, and room for the keys that each of the
+ * 16 sees, in shared memory. */
 struct WarpRows {
     int first;
     int2 *bounds;
@@ -36,8 +36,8 @@ struct WarpRows {
     }
 };
 
-/* The same where rows of `fold` heads take turns: 64 rows of a tile are `piece` rows of each. What is
- * left over is beyond every sequence. */
+/* The same where rows of `fold` heads take turns: 64 rows of a tile are `piece` rows of each. What
+ * is left over is beyond every sequence. */
 struct FoldedRows : WarpRows {
     const attn_cuda_schedule &s;
 
@@ -84,18 +84,21 @@ __device__ __forceinline__ void note_bounds(const Item &item, const Warp &warp)
     __syncwarp();
 }
 
-/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}: those before `key`. */
+/* A bit for each of this thread's keys in a block, of which it has 8 a + 2 (lane % 4) + {0, 1}:
+ * those before `key`. */
 __device__ __forceinline__ uint32_t keys_before(int key)
 {
     int x = max(key - 2 * (int)(threadIdx.x % 4), 0), n = x / 8 * 2 + min(x % 8, 2);
     return n < 32 ? (1u << n) - 1 : ~0u;
 }
 
-/* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see these, and tells whether
- * a row sees less than half of it. Bits, not a comparison for each score: comparisons cost as much as the exponentials.
+/* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see
+ * these, and tells whether a row sees less than half of it. Bits, not a comparison for each score:
+ * comparisons cost as much as the exponentials.
  */
 template <int N>
-__device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N], bool (&few)[2])
+__device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N],
+                                            bool (&few)[2])
 {
     static_assert(N <= 64, "a word of bits");
 #pragma unroll
@@ -112,7 +115,8 @@ __device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float
 
 /* The same by what the warp has noted. */
 template <int N>
-__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N], bool (&few)[2])
+__device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float (&s)[N],
+                                           bool (&few)[2])
 {
     const int at = threadIdx.x % 32 / 4;
     const int2 see[2] = {warp.bounds[at], warp.bounds[at + 8]};
@@ -121,20 +125,22 @@ __device__ __forceinline__ void mask_block(const WarpRows &warp, int key, float 
 
 /* The steps from Q K^T to final scores (C9), masks included. */
 template <int N>
-__device__ __forceinline__ void score_block(const attn_problem &p, const Item &item, const WarpRows &warp, int key,
-                                            float (&s)[N])
+__device__ __forceinline__ void score_block(const attn_problem &p, const Item &item,
+                                            const WarpRows &warp, int key, float (&s)[N])
 {
     const int lane = ptx::opaque(threadIdx.x % 32);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int2 see = warp.bounds[lane / 4 + 8 * r];
-        const ScoreRow<float> row(p, item.sequence, item.head, item.first_row + warp.first + lane / 4 + 8 * r);
+        const ScoreRow<float> row(p, item.sequence, item.head,
+                                  item.first_row + warp.first + lane / 4 + 8 * r);
 #pragma unroll
         for (int i = 2 * r; i < N; i += 4) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 int at = key + 2 * i + 2 * (lane % 4) - 4 * r + e;
-                s[i + e] = at >= see.x && at < see.y && row.visible(at) ? row.step(s[i + e], at) : -INFINITY;
+                s[i + e] = at >= see.x && at < see.y && row.visible(at) ? row.step(s[i + e], at)
+                                                                        : -INFINITY;
             }
         }
     }
@@ -142,7 +148,8 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
 
 /* Moves bases for these scores, and scales earlier sums down where bases move. */
 template <int N, int D>
-__device__ __forceinline__ void update_bases(float c, const float (&s)[N], const bool (&few)[2], Rows<D> &rows)
+__device__ __forceinline__ void update_bases(float c, const float (&s)[N], const bool (&few)[2],
+                                             Rows<D> &rows)
 {
     float alpha[2];
     move_bases(s, c, few, rows.state, alpha);
@@ -155,16 +162,19 @@ __device__ __forceinline__ void update_bases(float c, const float (&s)[N], const
 template <int DTYPE> struct DirectStore {
     const attn_problem &p;
 
-    /* Rows of the thread: times factor, if write. careful: some row is not written, or will be once more. */
+    /* Rows of the thread: times factor, if write. careful: some row is not written, or will be once
+     * more. */
     template <class Warp, int N>
     __device__ __forceinline__ void rows(const Item &item, const Warp &warp, const float (&o)[N],
-                                         const float (&factor)[2], const bool (&write)[2], bool) const
+                                         const float (&factor)[2], const bool (&write)[2],
+                                         bool) const
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int i = threadIdx.x % 32 / 4 + 8 * r;
             int64_t row = item.sequence.q_first + warp.row(item, i);
-            store_row<DTYPE>(p, o, r, factor[r], attn_at(&p.o, item.sequence.tensor, row, warp.head(item, i), 0),
+            store_row<DTYPE>(p, o, r, factor[r],
+                             attn_at(&p.o, item.sequence.tensor, row, warp.head(item, i), 0),
                              write[r]);
         }
     }
@@ -173,15 +183,16 @@ template <int DTYPE> struct DirectStore {
 /* The warp's rows for the careful path: bit 4 i + r for row i + 8 r. l: whole sums. look: a
  * non-finite row may come from our own overflow, so redo it with careful_row. */
 template <int D>
-__device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2], const bool (&seen)[2],
-                                                 bool look)
+__device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2],
+                                                 const bool (&seen)[2], bool look)
 {
     uint32_t careful = 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         bool far = fabsf(rows.state[r].base) > 4194304, finite = true; /* 2^22 */
         if (look) {
-            float x = l[r] * 0, y = 0; /* 0, or NaN; comparisons would wait for each other's predicates */
+            float x = l[r] * 0,
+                  y = 0; /* 0, or NaN; comparisons would wait for each other's predicates */
 #pragma unroll
             for (int i = 2 * r; i < D / 2; i += 4) {
                 x = fmaf(rows.o[i], 0, x), y = fmaf(rows.o[i + 1], 0, y);
@@ -195,35 +206,41 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
     return careful;
 }
 
-/* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane 4 (i % 8) knows. */
+/* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane
+ * 4 (i % 8) knows. */
 template <int D, class Warp>
-__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item, const Warp &warp,
-                                               const Rows<D> &rows, const float (&l)[2], uint32_t careful)
+__device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item,
+                                               const Warp &warp, const Rows<D> &rows,
+                                               const float (&l)[2], uint32_t careful)
 {
     const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = warp.row(item, i);
-    const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from), __shfl_sync(~0u, rows.state[1].base, from)};
-    const float m[2] = {__shfl_sync(~0u, rows.state[0].m, from), __shfl_sync(~0u, rows.state[1].m, from)};
+    const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from),
+                           __shfl_sync(~0u, rows.state[1].base, from)};
+    const float m[2] = {__shfl_sync(~0u, rows.state[0].m, from),
+                        __shfl_sync(~0u, rows.state[1].m, from)};
     const float sum[2] = {__shfl_sync(~0u, l[0], from), __shfl_sync(~0u, l[1], from)};
     const int r = i / 8;
-    OutputRow w = {item.sequence, warp.head(item, i), row, (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
+    OutputRow w = {item.sequence, warp.head(item, i), row,
+                   (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
     bool write = lane < 16 && row < item.sequence.nq && !(careful >> (from + r) & 1);
     return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
                       __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
 }
 
-/* LSE of the thread's rows, where nothing else is asked for but O: by the first two threads of a quad,
- * a row each. */
+/* LSE of the thread's rows, where nothing else is asked for but O: by the first two threads of a
+ * quad, a row each. */
 template <class Warp>
 __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &item, const Warp &warp,
-                                          const RowState (&state)[2], const float (&l)[2], const bool (&write)[2],
-                                          const bool (&seen)[2])
+                                          const RowState (&state)[2], const float (&l)[2],
+                                          const bool (&write)[2], const bool (&seen)[2])
 {
     const int lane = threadIdx.x % 32, i = lane / 4 + lane % 2 * 8;
     const bool odd = lane & 1;
     if (lane % 4 < 2 && (odd ? write[1] : write[0])) {
         const float base = __fmul_rn(odd ? state[1].base : state[0].base, LN2);
         const float lse = (odd ? seen[1] : seen[0]) ? base + logf(odd ? l[1] : l[0]) : -INFINITY;
-        store_wide(p.lse, item.sequence.tensor, item.sequence.q_first + warp.row(item, i), warp.head(item, i), lse);
+        store_wide(p.lse, item.sequence.tensor, item.sequence.q_first + warp.row(item, i),
+                   warp.head(item, i), lse);
     }
 }
 
@@ -231,8 +248,9 @@ __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &ite
  * score steps (a.steps). ANY: a row that is not finite may owe that to the kernel's arithmetic, not
  * only to masked keys. store: where rows go. */
 template <int DTYPE, int WIDEST, bool STEPS, bool ANY, int D, class Warp, class Store>
-__device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item, bool masked,
-                                            const Warp &warp, Rows<D> &rows, const Store &store)
+__device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item,
+                                            bool masked, const Warp &warp, Rows<D> &rows,
+                                            const Store &store)
 {
     const int lane = threadIdx.x % 32;
     const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
@@ -278,7 +296,8 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
 
 /* No row of the item sees a key. */
 template <int DTYPE, class Warp>
-__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item, const Warp &warp)
+__device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &item,
+                                             const Warp &warp)
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1

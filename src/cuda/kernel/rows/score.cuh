@@ -1,6 +1,6 @@
 /*
- * score.cuh: single elements in float or double, the steps between Q K^T and softmax (C9 of attn.h), and warp
- * reductions.
+ * score.cuh: single elements in float or double, the steps between Q K^T and softmax (C9 of
+ * attn.h), and warp reductions.
  */
 #pragma once
 #include "core/problem.h"
@@ -24,8 +24,8 @@ template <class Real> __device__ __forceinline__ Real load_real(const char *at, 
 
 /* To a 16-bit type by way of float, as the CPU does. Nothing happens if the tensor is absent. */
 template <class Real>
-__device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, int64_t row, int64_t head, int64_t c,
-                                           Real x)
+__device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, int64_t row,
+                                           int64_t head, int64_t c, Real x)
 {
     if (t.data == NULL) {
         return;
@@ -55,17 +55,21 @@ template <class Real> struct ScoreRow {
     Real slope;
     int64_t position; /* i + off of C3 */
 
-    __device__ __forceinline__ ScoreRow(const attn_problem &p_, const attn_sequence &s, int head, int64_t i)
-        : p(p_), mask(first(p_.mask, s, head, i)), bias(first(p_.bias, s, head, i)), slope(0), position(i + s.diagonal)
+    __device__ __forceinline__ ScoreRow(const attn_problem &p_, const attn_sequence &s, int head,
+                                        int64_t i)
+        : p(p_), mask(first(p_.mask, s, head, i)), bias(first(p_.bias, s, head, i)), slope(0),
+          position(i + s.diagonal)
     {
         if (p.alibi.data != NULL) {
-            slope = load_real<Real>(attn_at_broadcast(&p.alibi, s.index, head, 0, 0), p.alibi.dtype);
+            slope =
+                load_real<Real>(attn_at_broadcast(&p.alibi, s.index, head, 0, 0), p.alibi.dtype);
         }
     }
-    static __device__ __forceinline__ const char *first(const attn_tensor &t, const attn_sequence &s, int head,
-                                                        int64_t i)
+    static __device__ __forceinline__ const char *first(const attn_tensor &t,
+                                                        const attn_sequence &s, int head, int64_t i)
     {
-        return t.data == NULL ? NULL : attn_at_broadcast(&t, s.index, head, min(i, t.shape[2] - 1), 0);
+        return t.data == NULL ? NULL
+                              : attn_at_broadcast(&t, s.index, head, min(i, t.shape[2] - 1), 0);
     }
     static __device__ __forceinline__ int64_t key(const attn_tensor &t, int64_t j)
     {

@@ -3,10 +3,11 @@
  *
  * z = scale s / softcap. Where |z| <= 5/8, tanh(z) / z is a polynomial P of degree 4 in z^2, within
  * 2^-23.1 (minimax); the host folds the scale into its coefficients. Elsewhere
- * tanh|z| = 1 - 2 / (1 + e^(2|z|)). Relative errors in units of 2^-24: 4.3 near (1.8 of P itself, 2.5
- * of coefficients and the last roundings), 5 far (the exponential's 6.2 and the quotient's 1 count
- * for 0.4 of what is subtracted, relative to 0.55 or more). Scores are mostly small beside softcap,
- * so a warp without other ones takes the polynomial alone; a score's bits depend on it alone.
+ * tanh|z| = 1 - 2 / (1 + e^(2|z|)). Relative errors in units of 2^-24: 4.3 near (1.8 of P
+ * itself, 2.5 of coefficients and the last roundings), 5 far (the exponential's 6.2 and the
+ * quotient's 1 count for 0.4 of what is subtracted, relative to 0.55 or more). Scores are mostly
+ * small beside softcap, so a warp without other ones takes the polynomial alone; a score's bits
+ * depend on it alone.
  */
 #pragma once
 #include "cuda/params.h"
@@ -44,7 +45,8 @@ __device__ __forceinline__ void softcap_scores(const attn_cuda_steps &x, float (
     if (__any_sync(~0u, most > x.near_most)) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            s[i] = ptx::select(fabsf(s[i]) > x.near_most, softcap_far(x, s[i]), softcap_near(x, s[i]));
+            s[i] =
+                ptx::select(fabsf(s[i]) > x.near_most, softcap_far(x, s[i]), softcap_near(x, s[i]));
         }
     } else {
 #pragma unroll

@@ -1,7 +1,7 @@
 /*
- * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread holds two rows; a row
- * lies in the four threads of a quad. Scores stay as they come from Q K^T; c = scale log2(e) > 0 turns them into
- * exponents of 2.
+ * softmax.cuh: the online softmax on accumulators of a warpgroup (layout: wgmma.cuh). A thread
+ * holds two rows; a row lies in the four threads of a quad. Scores stay as they come from Q K^T; c
+ * = scale log2(e) > 0 turns them into exponents of 2.
  *
  * A row's base, to which its exponents are relative, need not be its maximum. A base moves, and
  * earlier sums are scaled down, only when a score lies more than SLACK above it. In most blocks no
@@ -12,17 +12,21 @@
 #include "cuda/kernel/mma/mma.cuh"
 #include <math.h>
 
-constexpr float SLACK = 8;     /* exponents of 2: probabilities are at most 2^SLACK, far from the end of f16 */
-constexpr float SUSPECT = 250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
+constexpr float SLACK =
+    8; /* exponents of 2: probabilities are at most 2^SLACK, far from the end of f16 */
+constexpr float SUSPECT =
+    250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
 
 /* With it a visible score's exponential is infinite, and an invisible one's 0. */
 constexpr float NO_BASE = -3.4e38f;
 
 struct RowState {
-    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far; NO_BASE: none seen */
-    float l;    /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is a flag: negative
-                   until the row has seen half a block, which is too few keys to allow slack beside them */
-    float m;    /* largest score so far, if every block was looked at */
+    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far;
+                   NO_BASE: none seen */
+    float l; /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is
+                a flag: negative until the row has seen half a block, which is too few keys to allow
+                slack beside them */
+    float m; /* largest score so far, if every block was looked at */
 };
 
 __device__ __forceinline__ float quad_max(float x)
@@ -52,8 +56,8 @@ template <int N> __device__ __forceinline__ float largest(const float (&s)[N], i
 /* Bases for these scores, and the factor of earlier sums and outputs: exactly 1 where the base
  * stays. few: whether a row sees only few of them. */
 template <int N>
-__device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2], RowState (&state)[2],
-                                           float (&alpha)[2])
+__device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2],
+                                           RowState (&state)[2], float (&alpha)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -71,10 +75,12 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], float c, const b
     }
 }
 
-/* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys four words of each
- * part. There may be more of P than of s: it is 0. sum: over this thread's columns. BF16: type of the parts. */
+/* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys
+ * four words of each part. There may be more of P than of s: it is 0. sum: over this thread's
+ * columns. BF16: type of the parts. */
 template <bool BF16, int PARTS, int N, int WORDS>
-__device__ __forceinline__ void exponentials(const float (&s)[N], float c, const RowState (&state)[2],
+__device__ __forceinline__ void exponentials(const float (&s)[N], float c,
+                                             const RowState (&state)[2],
                                              uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
 {
     float sums[2][4] = {};
