@@ -58,8 +58,8 @@
  *       The window is inclusive: i + off - window_left <= j <= i + off + window_right; a negative
  *       bound is unbounded on that side.
  *   C4  A masked or padded position has no influence whatever its K and V bits are (NaN, Inf). An
- *       additive bias of -inf masks. A NaN in a visible position poisons exactly the rows that see
- *       it, and a bias of +inf gives NaN in that row only.
+ *       additive bias of -inf masks, and so does any score of -inf. A NaN in a visible position
+ *       poisons exactly the rows that see it, and a bias of +inf gives NaN in that row only.
  *   C5  Query head h uses KV head h / (Hq / Hk) (blocked, not interleaved). Hk = 0 with Hq > 0, or
  *       Hq not divisible by Hk, is an error.
  *   C6  Every element of O, LSE and row_max inside the declared shape is written; nothing else is

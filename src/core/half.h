@@ -8,6 +8,7 @@
 #define ATTN_CORE_HALF_H
 
 #include <attn/attn.h>
+#include <math.h>
 #include <string.h>
 
 static inline float attn_bits_to_f32(uint32_t bits)
@@ -99,7 +100,7 @@ static inline float attn_f64_to_f32_odd(double x)
     if ((double)f == x || x != x) {
         return f;
     }
-    bits -= (f < 0 ? -(double)f > -x : (double)f > x) ? 1 : 0;
+    bits -= fabs((double)f) > fabs(x) ? 1 : 0;
     return attn_bits_to_f32(bits | 1u);
 }
 

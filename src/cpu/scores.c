@@ -10,9 +10,12 @@
 attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk)
 {
     const double log2e = 1.4426950408889634;
-    attn_score_plan s = {.step = p->softcap > 0 || p->mask.data || p->bias.data || p->alibi.data};
-    double size = fabs(p->scale);
-    bool tiny = (uk->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
+    const double size = fabs(p->scale);
+    const bool tiny = (uk->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
+    /* otherwise LSE / scale and the least exponent / scale might leave the type */
+    const bool small = !tiny && size < 0x1p-100;
+    attn_score_plan s = {.step = p->softcap > 0 || p->mask.data || p->bias.data || p->alibi.data ||
+                                 small};
     s.factor = tiny ? 0 : p->scale < 0 ? -1 : 1;
     s.scale = tiny ? 1 : size;
     s.exponent = s.step ? log2e : s.scale * log2e;

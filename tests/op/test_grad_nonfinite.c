@@ -255,6 +255,67 @@ static void c4_what_is_masked_has_no_influence(void **state)
     trial_close(&spoilt);
 }
 
+/* One query under a causal mask sees key 0 of nine. An infinite dO, or Q, is that key's alone. */
+static void c4_keys_that_no_row_sees_get_0(void **state)
+{
+    (void)state;
+    for (int of_q = 0; of_q < 2; of_q++) {
+        trial t = trial_open("hq=1 nq=1 nk=9 d=1 dtype=f32 causal=1 top_left=1 lse=1 "
+                             "pass=backward");
+        const attn_backward_args *g = &t.tensors.grad;
+        tensor_fill(&t.args->q, 1);
+        grad_trial_forward(&t);
+        tensor_fill(of_q ? &t.args->q : &g->d_o, (double)INFINITY);
+        grad_trial_backward(&t);
+        assert_true(!isfinite(oracle_element(&g->dv, 0, 0, 0, 0)) == !of_q);
+        for (int64_t j = 1; j < 9; j++) {
+            assert_true(oracle_element(&g->dv, 0, j, 0, 0) == 0);
+            assert_true(oracle_element(&g->dk, 0, j, 0, 0) == 0);
+        }
+        trial_close(&t);
+    }
+}
+
+/* The same behind the keys in use, which end within a tile of every table. */
+static void c4_keys_behind_seqused_get_0(void **state)
+{
+    (void)state;
+    trial t = trial_open("hq=1 nq=5 nk=130 d=8 dtype=f64 used_k=54 lse=1 pass=backward");
+    const attn_backward_args *g = &t.tensors.grad;
+    attn_tensor row = tensor_slice(g->d_o, 1, 2, 1);
+    grad_trial_forward(&t);
+    tensor_fill(&row, (double)INFINITY);
+    grad_trial_backward(&t);
+    for (int64_t j = 54; j < 130; j++) {
+        assert_true(oracle_element(&g->dv, 0, j, 0, 3) == 0);
+        assert_true(oracle_element(&g->dk, 0, j, 0, 3) == 0);
+    }
+    trial_close(&t);
+}
+
+/* dS = -p1 for the first key, -6.8e-46: less than the smallest float, and rounded to 16 bits. */
+static void tiny_negative_gradients_are_numbers(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"f16", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        trial t = trial_open("hq=1 nq=1 nk=2 d=1 dtype=f64 bias=f64:k d_bias=%s lse=1 "
+                             "pass=backward",
+                             types[i]);
+        tensor_fill(&t.args->q, 0);
+        tensor_fill(&t.tensors.grad.d_o, 1);
+        for (int64_t j = 0; j < 2; j++) {
+            inputs_store(&t.args->v, 0, j, 0, 0, (double)j);
+            inputs_store(&t.args->bias, 0, 0, 0, j, -104.0 * (double)j);
+        }
+        grad_trial_forward(&t);
+        grad_trial_backward(&t);
+        assert_true(oracle_element(&t.tensors.grad.d_bias, 0, 0, 0, 0) == 0);
+        assert_true(oracle_element(&t.tensors.grad.d_bias, 0, 0, 0, 1) == 0);
+        trial_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +324,9 @@ int main(void)
         cmocka_unit_test(c7_a_nan_and_threads),
         cmocka_unit_test(an_infinite_key),
         cmocka_unit_test(c4_what_is_masked_has_no_influence),
+        cmocka_unit_test(c4_keys_that_no_row_sees_get_0),
+        cmocka_unit_test(c4_keys_behind_seqused_get_0),
+        cmocka_unit_test(tiny_negative_gradients_are_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

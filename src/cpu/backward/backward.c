@@ -20,10 +20,10 @@
  * of some rows. Either way dQ of a row is summed over blocks of keys upwards, dK and dV of a key
  * over blocks of rows upwards: the bits are the same.
  *
- * A masked position has P = dS = 0, and 0 x NaN is NaN. So an item with a non-finite result is done
- * again without the products of masked positions, and its non-finite elements are replaced. Not
- * here: gradients of sinks, and of a bias with elements for each query that heads, keys or
- * sequences share (cpu/backward/shared_bias.c).
+ * A masked position, one whose score is -inf, has P = dS = 0, and 0 x NaN is NaN. So an item with a
+ * non-finite result is done again without the products of such positions, and its non-finite
+ * elements are replaced. Not here: gradients of sinks, and of a bias with elements for each query
+ * that heads, keys or sequences share (cpu/backward/shared_bias.c).
  */
 #include "cpu/backward/backward.h"
 #include "core/half.h"
@@ -220,7 +220,9 @@ static void run_keys(attn_grad_run *r, const attn_grad_pass *pass, attn_interval
         const attn_rows_mask mask = attn_mask_range(r->p, &r->seq, row / r->p->group, queries);
         attn_interval keys;
         const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
-        const bool whole = tile == ATTN_TILE_FULL && used == last && queries <= r->seq.nq_used;
+        /* FULL says that every row sees `keys`, which may be fewer than first .. last-1 */
+        const bool whole = tile == ATTN_TILE_FULL && keys.lo == first && keys.hi == last &&
+                           queries <= r->seq.nq_used;
         if (pass->d_scores && (!whole || r->scores.cells)) {
             attn_grad_bias_clear(r, (attn_interval){row, end}, (attn_interval){first, last});
         }
@@ -287,7 +289,7 @@ static void pass_task(const void *job, int64_t index, int32_t thread)
         attn_interval *mine = pass->dq ? &rows : &keys;
         *mine = (attn_interval){item.first_row, min64(item.last_row, mine->hi)};
     }
-    if (!run_item(&r, pass, rows, keys) && r.masked) {
+    if (!run_item(&r, pass, rows, keys)) {
         r.careful = true;
         (void)run_item(&r, pass, rows, keys);
     }

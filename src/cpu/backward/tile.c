@@ -179,8 +179,8 @@ static void hide_spare_lanes(const attn_grad_run *r, int lanes, char *s, int64_t
     }
 }
 
-/* Computes the scores of a tile; false if all its positions are visible. */
-static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
+/* Computes the scores of a tile. */
+static void run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval keys, char *s)
 {
     const attn_ukernel *uk = r->uk;
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block,
@@ -206,7 +206,6 @@ static bool run_scores(attn_grad_run *r, int strip, int64_t block, attn_interval
     if (r->spoilt[strip]) {
         spoil(r, strip, s, n);
     }
-    return partial || r->p->mask.data || r->p->bias.data;
 }
 
 void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys,
@@ -218,7 +217,7 @@ void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interva
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
     const bool capped = r->p->softcap > 0 && !r->natural;
     char *s = attn_grad_tile_at(r, r->s, strip, at), *dp = attn_grad_tile_at(r, r->dp, strip, at);
-    r->masked |= run_scores(r, strip, block, keys, s);
+    run_scores(r, strip, block, keys, s);
     r->grad->dp(dp, attn_grad_panel(r, r->v, uk->k_bytes(r->p->dv), block), at,
                 attn_grad_strip(r->dot, uk->q_bytes(r->p->dv), strip), r->p->dv, n,
                 attn_grad_width(r, strip));

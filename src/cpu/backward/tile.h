@@ -24,7 +24,6 @@ typedef struct attn_grad_run {
     bool d_scores;           /* tiles leave dS without the factor in `plain` */
     bool natural;            /* dS with respect to the capped score, not to the product */
     bool careful;            /* products with masked positions are left out */
-    bool masked;             /* whether there were any */
     const void *lse, *delta; /* real [rows] of the whole problem */
     double *partial;         /* of all key sums (backward.h) */
 
