@@ -47,6 +47,7 @@ static const char doc[] =
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
     "  mask=[DTYPE:]AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
+    "  page=N leftpad_k=a,b,.. (keys in pages of N rows; rows before the first key)\n"
     "  q_origin=a,b,.. k_origin=a,b,.. (one for all sequences, or one each)\n"
     "  pass=forward|backward|training (both) dropout=P\n"
     "  inputs=normal|outlier|uniform|large|equal|positive|offset seed=S\n"

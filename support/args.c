@@ -23,6 +23,8 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_USED_K] = {"seqused_k", AT(seqused_k), ARGS_LENGTHS, false},
     [ARGS_ORIGIN_Q] = {"q_origin", AT(q_origin), ARGS_LENGTHS, false},
     [ARGS_ORIGIN_K] = {"k_origin", AT(k_origin), ARGS_LENGTHS, false},
+    [ARGS_TABLE] = {"block_table", AT(block_table), ARGS_LENGTHS, false},
+    [ARGS_LEFTPAD] = {"leftpad_k", AT(leftpad_k), ARGS_LENGTHS, false},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

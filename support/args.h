@@ -28,6 +28,8 @@ enum {
     ARGS_USED_K,
     ARGS_ORIGIN_Q,
     ARGS_ORIGIN_K,
+    ARGS_TABLE,
+    ARGS_LEFTPAD,
     ARGS_TENSORS
 };
 
@@ -37,7 +39,7 @@ enum args_kind {
     ARGS_ROWS,    /* (batch, sequence, head, 1) */
     ARGS_SCORES,  /* (batch, head, query, key), each possibly 1 */
     ARGS_HEADS,   /* (batch, head, 1, 1), each possibly 1 */
-    ARGS_LENGTHS  /* (count, 1, 1, 1): lengths and origins */
+    ARGS_LENGTHS  /* (count, 1, 1, 1): lengths and origins; (count, pages, 1, 1): pages */
 };
 
 typedef struct args_tensor {

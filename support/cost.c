@@ -50,11 +50,12 @@ static double scores(const problem *p, int64_t b, int64_t nq, int64_t nk)
 double problem_flops(const problem *p)
 {
     double sum = 0;
-    bool varied =
-        p->has_lens || p->has_used_q || p->has_used_k || p->q_origins > 1 || p->k_origins > 1;
+    bool varied = p->has_lens || p->has_leftpad || p->has_used_q || p->has_used_k ||
+                  p->q_origins > 1 || p->k_origins > 1;
     for (int64_t b = 0; b < (varied ? p->b : 1); b++) {
         int64_t nq = p->has_used_q ? p->used_q[b] : p->has_lens ? p->lens_q[b] : p->nq;
         int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
+        nk -= p->has_leftpad ? p->leftpad_k[b] : 0;
         sum += scores(p, b, nq, nk) * (varied ? 1.0 : (double)p->b);
     }
     double width = p->pass != PASS_BACKWARD ? (double)(p->d + p->dv) : 0;

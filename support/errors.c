@@ -74,7 +74,9 @@ static int64_t row_of_sample(int64_t n, int64_t count, int64_t all)
 
 static int64_t rows_in_a_second(const attn_forward_args *a, int64_t all)
 {
-    double row = ((double)a->k.shape[1] + 1) * ((double)(a->k.shape[3] + a->v.shape[3]) + 16);
+    const double pages = a->block_table.data ? (double)a->block_table.shape[1] : 1;
+    double row =
+        ((double)a->k.shape[1] * pages + 1) * ((double)(a->k.shape[3] + a->v.shape[3]) + 16);
     double rows = 2e9 / row / (a->q.dtype == ATTN_F64 ? 8 : 1);
     return rows < 64 ? 64 : rows < (double)all ? (int64_t)rows : all;
 }

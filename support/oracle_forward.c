@@ -109,9 +109,9 @@ void oracle_forward(const attn_forward_args *args, const oracle_result *result, 
         want(result, wanted, rows == NULL ? n : rows[n], args->v.shape[3]);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int threads = count * args->k.shape[1] < 1 << 16 ? 1
-                  : cores > MAX_THREADS              ? MAX_THREADS
-                                                     : (int)cores;
+    int threads = count * args->k.shape[0] * args->k.shape[1] < 1 << 16 ? 1
+                  : cores > MAX_THREADS                                 ? MAX_THREADS
+                                                                        : (int)cores;
     struct job job[MAX_THREADS];
     pthread_t id[MAX_THREADS];
     for (int t = 0; t < threads; t++) {

@@ -10,11 +10,10 @@ static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
     const attn_forward_args *x = q->args;
     for (int64_t j = 0; j < q->nk; j++) {
         for (int64_t c = 0; c < q->d; c++) {
-            panel[c * q->nk + j] = (REAL)oracle_element(&x->k, q->tensor, q->k_first + j, hk, c);
+            panel[c * q->nk + j] = (REAL)key_element(q, &x->k, j, hk, c);
         }
         for (int64_t c = 0; c < q->dv; c++) {
-            panel[q->d * q->nk + j * q->dv + c] =
-                (REAL)oracle_element(&x->v, q->tensor, q->k_first + j, hk, c);
+            panel[q->d * q->nk + j * q->dv + c] = (REAL)key_element(q, &x->v, j, hk, c);
         }
     }
 }

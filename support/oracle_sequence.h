@@ -61,6 +61,19 @@ static int64_t position_at(const attn_tensor *t, int64_t b)
     return count_at(t, t->shape[0] > 1 ? b : 0, 0);
 }
 
+/* Element of K or V of a sequence. */
+static double key_element(const struct sequence *q, const attn_tensor *t, int64_t key, int64_t head,
+                          int64_t column)
+{
+    const attn_tensor *table = &q->args->block_table;
+    const int64_t row = q->k_first + key, size = t->shape[1];
+    if (table->data == NULL) {
+        return oracle_element(t, q->tensor, row, head, column);
+    }
+    const int64_t page = (int64_t)oracle_element(table, q->index, row / size, 0, 0);
+    return oracle_element(t, page, row % size, head, column);
+}
+
 static struct sequence sequence_of(const attn_forward_args *x, const oracle_result *result,
                                    int64_t b)
 {
@@ -69,7 +82,10 @@ static struct sequence sequence_of(const attn_forward_args *x, const oracle_resu
     q.q_first = count_at(&x->cu_seqlens_q, b, 0), q.k_first = count_at(&x->cu_seqlens_k, b, 0);
     q.rows = count_at(&x->cu_seqlens_q, b + 1, x->q.shape[1]) - q.q_first;
     q.nq = count_at(&x->seqused_q, b, q.rows);
-    q.nk = count_at(&x->seqused_k, b, count_at(&x->cu_seqlens_k, b + 1, x->k.shape[1]) - q.k_first);
+    const int64_t pages = x->block_table.data ? x->block_table.shape[1] : 1;
+    q.nk = count_at(&x->cu_seqlens_k, b + 1, x->k.shape[1] * pages) - q.k_first;
+    const int64_t padding = count_at(&x->leftpad_k, b, 0);
+    q.nk = count_at(&x->seqused_k, b, q.nk) - padding, q.k_first += padding;
     q.diagonal = x->flags & ATTN_TOP_LEFT ? 0 : q.nk - q.nq;
     q.q_position = position_at(&x->q_origin, b), q.k_position = position_at(&x->k_origin, b);
     if (x->q_origin.data != NULL || x->k_origin.data != NULL) {

@@ -21,6 +21,8 @@
  *   used_q=a,b,.. used_k=a,b,..    seqused of each sequence
  *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
  *                                  for all
+ *   page=N                         K and V in pages of N rows, in an order of their own; 0: not
+ *   leftpad_k=a,b,..               rows before the first key of each sequence
  *   precise=0|1 bf16x3=0|1   index=i32|i64   lse=0|1 row_max=0|1
  *   offset=E                       (elements by which every base pointer is shifted)
  *   dropout=P dropout_seed=S dropout_offset=O
@@ -56,6 +58,9 @@ typedef struct problem {
     bool has_lens, has_used_q, has_used_k;
     int64_t q_origin[PROBLEM_MAX_SEQS], k_origin[PROBLEM_MAX_SEQS];
     int32_t q_origins, k_origins; /* how many: 1, or one for each sequence; 0 = absent */
+    int64_t page;                 /* 0: no pages */
+    int64_t leftpad_k[PROBLEM_MAX_SEQS];
+    bool has_leftpad;
     int64_t offset;
     uint64_t seed;
     int32_t threads;

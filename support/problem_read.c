@@ -125,7 +125,7 @@ static const char *parse_cpu(const char *text, char *cpu, size_t size)
 
 /* Number of items of each list word, by offset of the member. */
 struct counts {
-    int lens_q, lens_k, used_q, used_k, q_origin, k_origin;
+    int lens_q, lens_k, used_q, used_k, q_origin, k_origin, leftpad_k;
 };
 
 /* The count of the list word at offset `at`. */
@@ -136,7 +136,8 @@ static int *count_of(size_t at, struct counts *n)
            : at == offsetof(problem, used_q)   ? &n->used_q
            : at == offsetof(problem, used_k)   ? &n->used_k
            : at == offsetof(problem, q_origin) ? &n->q_origin
-                                               : &n->k_origin;
+           : at == offsetof(problem, k_origin) ? &n->k_origin
+                                               : &n->leftpad_k;
 }
 
 static const char *parse_value(const struct word *w, const char *text, problem *p, struct counts *n)
@@ -276,8 +277,9 @@ static const char *fill_in(problem *p, const struct counts *n)
         return "outside needs lens_q";
     }
     if ((p->has_used_q && !settle(&p->b, n->used_q)) ||
-        (p->has_used_k && !settle(&p->b, n->used_k))) {
-        return "used_q or used_k has not as many items as there are sequences";
+        (p->has_used_k && !settle(&p->b, n->used_k)) ||
+        (p->has_leftpad && !settle(&p->b, n->leftpad_k))) {
+        return "used_q, used_k or leftpad_k has not as many items as there are sequences";
     }
     p->q_origins = n->q_origin, p->k_origins = n->k_origin;
     if ((p->q_origins > 1 && !settle(&p->b, p->q_origins)) ||
@@ -297,6 +299,9 @@ static const char *fill_in(problem *p, const struct counts *n)
     }
     if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
+    }
+    if ((p->page > 0 || p->has_leftpad) && (p->has_lens || p->layout == LAYOUT_QKV)) {
+        return "page and leftpad_k are not for lens_q and layout=qkv";
     }
     if ((p->d_bias_dtype != 0 && p->bias[0] == '\0') || (p->d_alibi && p->alibi[0] == '\0') ||
         (p->d_sinks && p->sinks[0] == '\0')) {

@@ -1,8 +1,9 @@
 /*
- * tensors.c: the tensors of a problem: layout in memory, values, and the check for writes outside
- * the outputs. Memory is region.h, values are inputs.h.
+ * tensors.c: the tensors of a problem, and the check for writes outside the outputs. Strides are
+ * layout.h, memory is region.h, values are inputs.h.
  */
 #include "inputs.h"
+#include "layout.h"
 #include "problem.h"
 #include "region.h"
 
@@ -31,78 +32,12 @@ struct maker {
     bool failed;
 };
 
-/* ---- Layouts --------------------------------------------------------------------------------- */
-
-enum role { ROLE_Q, ROLE_K, ROLE_V, ROLE_O, ROLE_ROW, ROLE_SCORES, ROLE_LIST };
-
-/* Sets the strides of the axes from order[3], the innermost, outwards; gap[n] elements stay unused
- * after axis order[n]. */
-static void set_strides(attn_tensor *t, const int order[4], const int64_t gap[4])
-{
-    int64_t stride = 1 + gap[3];
-    for (int n = 3; n >= 0; n--) {
-        t->stride[order[n]] = stride;
-        stride = stride * t->shape[order[n]] + (n > 0 ? gap[n - 1] : 0);
-    }
-}
-
-static void lay_out(attn_tensor *t, int layout, enum role role)
-{
-    static const int plain[4] = {0, 1, 2, 3}, heads_outside[4] = {0, 2, 1, 3},
-                     keys_outside[4] = {0, 1, 3, 2};
-    static const int64_t none[4] = {0, 0, 0, 0}, some[4] = {7, 5, 3, 0}, second[4] = {0, 0, 0, 1};
-    bool scores = role == ROLE_SCORES, list = role == ROLE_LIST;
-    if (layout == LAYOUT_GAP && !list) {
-        set_strides(t, plain, some);
-    } else if (layout == LAYOUT_BHSD && !list && !scores) {
-        set_strides(t, heads_outside, none);
-    } else if (layout == LAYOUT_STRIDED && !list) {
-        set_strides(t, scores ? keys_outside : plain,
-                    role == ROLE_V || role == ROLE_O ? second : none);
-        t->stride[1] *= role == ROLE_Q ? -1 : 1;
-        t->stride[2] *= role == ROLE_K || role == ROLE_V ? 0 : 1;
-    } else {
-        set_strides(t, plain, none);
-    }
-}
-
-static attn_tensor shaped(int64_t n0, int64_t n1, int64_t n2, int64_t n3, int32_t dtype)
-{
-    attn_tensor t = {NULL, {n0, n1, n2, n3}, {0}, dtype, 0};
-    return t;
-}
-
-/* False if sizes in bytes come near 2^63, gaps included. */
-static bool is_addressable(const attn_tensor *t)
-{
-    double elements = 2;
-    for (int a = 0; a < 4; a++) {
-        elements *= (double)t->shape[a] + 8;
-    }
-    return elements < 0x1p58;
-}
-
-/* Number of elements from the lowest address to the highest, and number below index (0, 0, 0,
- * 0). */
-static int64_t span_of(const attn_tensor *t, int64_t *below)
-{
-    int64_t span = 1;
-    *below = 0;
-    for (int a = 0; a < 4; a++) {
-        if (t->shape[a] == 0) {
-            return *below = 0;
-        }
-        int64_t reach = (t->shape[a] - 1) * llabs(t->stride[a]);
-        span += reach;
-        *below += t->stride[a] < 0 ? reach : 0;
-    }
-    return span;
-}
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Allocates memory for a tensor whose strides are set. */
 static struct piece *place(struct maker *m, attn_tensor *t, enum placement placement)
 {
-    int64_t below, span = span_of(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
+    int64_t below, span = layout_span(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
     struct piece *piece = &m->memory->piece[m->memory->count];
     if (m->failed ||
         !region_create(&piece->region, (size_t)((m->p->offset + span) * size), placement)) {
@@ -118,11 +53,11 @@ static struct piece *place(struct maker *m, attn_tensor *t, enum placement place
 
 static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role)
 {
-    if (!is_addressable(&shape)) {
+    if (!layout_fits(&shape)) {
         m->failed = true;
         return;
     }
-    lay_out(&shape, m->p->layout, role);
+    layout_apply(&shape, m->p->layout, role);
     struct piece *piece = place(m, &shape, m->placement);
     if (piece != NULL) {
         piece->output = *t = shape;
@@ -140,11 +75,11 @@ static void fill(struct maker *m, struct piece *piece, const attn_tensor *t, int
 static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role,
                        int which)
 {
-    if (!is_addressable(&shape)) {
+    if (!layout_fits(&shape)) {
         m->failed = true;
         return;
     }
-    lay_out(&shape, m->p->layout, role);
+    layout_apply(&shape, m->p->layout, role);
     struct piece *piece = place(m, &shape, m->placement);
     *t = shape;
     fill(m, piece, t, which);
@@ -155,11 +90,11 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
 {
     attn_tensor all = shape, *part[3] = {&a->q, &a->k, &a->v};
     all.shape[2] *= 3;
-    if (!is_addressable(&all)) {
+    if (!layout_fits(&all)) {
         m->failed = true;
         return;
     }
-    lay_out(&all, LAYOUT_BSHD, ROLE_Q);
+    layout_apply(&all, LAYOUT_BSHD, ROLE_Q);
     struct piece *piece = place(m, &all, m->placement);
     for (int n = 0; n < 3 && piece != NULL; n++) {
         *part[n] = all;
@@ -173,8 +108,8 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
 /* Makes a tensor of numbers that calls read before they run: always in real memory. */
 static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, int64_t count)
 {
-    *t = shaped(count, 1, 1, 1, m->p->index_dtype);
-    lay_out(t, m->p->layout, ROLE_LIST);
+    *t = layout_shaped(count, 1, 1, 1, m->p->index_dtype);
+    layout_apply(t, m->p->layout, ROLE_LIST);
     struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
         inputs_store(t, i, 0, 0, 0, (double)values[i]);
@@ -194,6 +129,36 @@ static void make_sums(struct maker *m, attn_tensor *t, const int64_t *lens)
     make_list(m, t, sums, m->p->b + 1);
 }
 
+static int64_t pages_of(const problem *p)
+{
+    return p->nk / p->page + (p->nk % p->page != 0);
+}
+
+/* One page that no sequence has, and an odd number of them, for the steps of make_table. */
+static int64_t pool_pages(const problem *p)
+{
+    return p->b * pages_of(p) / 2 * 2 + 3;
+}
+
+/* Makes the table of all sequences' pages: every second one of the pool, round and round. */
+static void make_table(struct maker *m, attn_tensor *t)
+{
+    const int64_t pages = pages_of(m->p), count = m->p->b * pages;
+    *t = layout_shaped(m->p->b, pages, 1, 1, m->p->index_dtype);
+    if (!layout_fits(t)) {
+        m->failed = true;
+        return;
+    }
+    layout_apply(t, m->p->layout, ROLE_LIST);
+    struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
+    for (int64_t i = 0; i < count && piece != NULL; i++) {
+        inputs_store(t, i / pages, i % pages, 0, 0, (double)(2 * (i + 1) % pool_pages(m->p)));
+    }
+    if (piece != NULL) {
+        piece->hash = region_hash(&piece->region);
+    }
+}
+
 static int64_t longest(const problem *p, const int64_t *lens, int64_t dense)
 {
     int64_t most = 0;
@@ -206,9 +171,9 @@ static int64_t longest(const problem *p, const int64_t *lens, int64_t dense)
 /* A tensor of axes (batch, head, query, key), 1 where the letter is missing. */
 static attn_tensor by_axes(const problem *p, const char *axes, int32_t dtype)
 {
-    return shaped(strchr(axes, 'b') ? p->b : 1, strchr(axes, 'h') ? p->hq : 1,
-                  strchr(axes, 'q') ? longest(p, p->lens_q, p->nq) : 1,
-                  strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
+    return layout_shaped(strchr(axes, 'b') ? p->b : 1, strchr(axes, 'h') ? p->hq : 1,
+                         strchr(axes, 'q') ? longest(p, p->lens_q, p->nq) : 1,
+                         strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
 }
 
 /* ---- The problem ----------------------------------------------------------------------------- */
@@ -234,18 +199,19 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
     int64_t b = p->has_lens ? 1 : p->b;
     int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     if (p->layout == LAYOUT_QKV) {
-        make_packed(m, a, shaped(b, p->nq, p->hq, p->d, p->dtype));
+        make_packed(m, a, layout_shaped(b, p->nq, p->hq, p->d, p->dtype));
     } else {
-        make_input(m, &a->q, shaped(b, p->nq, p->hq, p->d, p->dtype), ROLE_Q, INPUTS_Q);
-        make_input(m, &a->k, shaped(b, p->nk, p->hkv, p->d, p->dtype), ROLE_K, INPUTS_K);
-        make_input(m, &a->v, shaped(b, p->nk, p->hkv, p->dv, p->dtype), ROLE_V, INPUTS_V);
+        make_input(m, &a->q, layout_shaped(b, p->nq, p->hq, p->d, p->dtype), ROLE_Q, INPUTS_Q);
+        const int64_t rows = p->page > 0 ? p->page : p->nk, count = p->page > 0 ? pool_pages(p) : b;
+        make_input(m, &a->k, layout_shaped(count, rows, p->hkv, p->d, p->dtype), ROLE_K, INPUTS_K);
+        make_input(m, &a->v, layout_shaped(count, rows, p->hkv, p->dv, p->dtype), ROLE_V, INPUTS_V);
     }
-    make_output(m, &a->o, shaped(b, p->nq, p->hq, p->dv, p->o_dtype), ROLE_O);
+    make_output(m, &a->o, layout_shaped(b, p->nq, p->hq, p->dv, p->o_dtype), ROLE_O);
     if (p->lse) {
-        make_output(m, &a->lse, shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+        make_output(m, &a->lse, layout_shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
     }
     if (p->row_max) {
-        make_output(m, &a->row_max, shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+        make_output(m, &a->row_max, layout_shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
     }
     if (p->mask[0] != '\0') {
         make_input(m, &a->mask, by_axes(p, p->mask, p->mask_dtype), ROLE_SCORES, INPUTS_MASK);
@@ -269,6 +235,12 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
     if (p->has_used_k) {
         make_list(m, &a->seqused_k, p->used_k, p->b);
     }
+    if (p->page > 0) {
+        make_table(m, &a->block_table);
+    }
+    if (p->has_leftpad) {
+        make_list(m, &a->leftpad_k, p->leftpad_k, p->b);
+    }
     if (p->q_origins > 0) {
         make_list(m, &a->q_origin, p->q_origin, p->q_origins);
     }
@@ -279,7 +251,7 @@ static void make_tensors(struct maker *m, attn_forward_args *a)
 
 static attn_tensor like(const attn_tensor *t, int32_t dtype)
 {
-    return shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
+    return layout_shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
 }
 
 static void make_gradients(struct maker *m, const attn_forward_args *a, attn_backward_args *g)

@@ -52,6 +52,8 @@ const struct word problem_words[] = {
     {"used_k", LIST, AT(used_k), AT(has_used_k), NULL, NULL},
     {"q_origin", LIST, AT(q_origin), 0, NULL, NULL},
     {"k_origin", LIST, AT(k_origin), 0, NULL, NULL},
+    {"page", SIZE, AT(page), 0, NULL, NULL},
+    {"leftpad_k", LIST, AT(leftpad_k), AT(has_leftpad), NULL, NULL},
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
     {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},
     {"row_max", BOOLEAN, AT(row_max), 0, NULL, NULL},

@@ -66,9 +66,9 @@
  *       (gaps, padding). Rows beyond a sequence's length count as rows without a visible key.
  *       Inputs are never written.
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
- *       the layout or alignment of the tensors, or on earlier calls; dense, padded and varlen forms
- *       of a sequence agree. On the CPU all instruction sets give the same bits as well, but for
- *       AMX tiles (see Accuracy).
+ *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
+ *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
+ *       well, but for AMX tiles (see Accuracy).
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
  *       prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
@@ -209,6 +209,7 @@ ATTN_API size_t attn_dtype_size(int32_t dtype);
  *   gradients                         as what they are gradients of
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
  *   q_origin, k_origin                (batch or 1, 1, 1, 1)
+ *   block_table                       (batch, page, 1, 1); leftpad_k (batch, 1, 1, 1)
  */
 typedef struct attn_tensor {
     void *data;
@@ -381,6 +382,23 @@ typedef struct attn_forward_args {
      * can be captured into a CUDA graph. Lengths and origins in the GPU's memory cannot be checked
      * by the call: values outside their ranges are cut to them. CPU contexts: NULL. */
     void *stream;
+
+    /* Optional. Paged keys: k and v are pools of pages, (pages, page size, Hk, .), of any page size
+     * from 1 on, and key j of sequence b is row j mod page size of page block_table[b][j / page
+     * size]. i32 or i64, (B, n, 1, 1), any strides; Nk is n times the page size, or less by
+     * seqused_k. Pages may lie in any order and belong to several sequences. Entries of pages
+     * without a key in use are never read, nor are rows of K and V that are not in use; the other
+     * entries must be in [0, pages), which attn_forward checks, not its plan. With pages there is
+     * no cu_seqlens_k, and cu_seqlens_q may be given alone; a mask or bias has at least as many
+     * keys as the longest sequence in use. A table of one column is a list of cache slots: sequence
+     * b has its keys in k[block_table[b]]. Forward pass and CPU contexts only. */
+    attn_tensor block_table;
+
+    /* Optional. Rows of K and V before the first key of each sequence, never read: i32 or i64, (B,
+     * 1, 1, 1), each within [0, the keys in use]. seqused_k and block_table count these rows; Nk
+     * of C3 does not, and key 0 of masks, biases and C3 is the first one behind them. Not with
+     * cu_seqlens_k. Forward pass and CPU contexts only. */
+    attn_tensor leftpad_k;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,

@@ -165,12 +165,15 @@ double attn_count_bytes(const attn_tensor *t)
 void attn_count_costs(const attn_tile_count *count, const attn_problem *p, double kv_passes,
                       double real_size, attn_plan *plan)
 {
-    double kv = attn_count_bytes(&p->k) + attn_count_bytes(&p->v);
+    const double pages = p->paged ? (double)p->table.shape[0] * (double)p->table.shape[1] /
+                                        fmax((double)p->k.shape[0], 1)
+                                  : 1;
+    double kv = (attn_count_bytes(&p->k) + attn_count_bytes(&p->v)) * pages;
     double once = attn_count_bytes(&p->q) + attn_count_bytes(&p->o) +
                   (p->mask.data ? attn_count_bytes(&p->mask) : 0) +
                   (p->bias.data ? attn_count_bytes(&p->bias) : 0);
     double scores =
-        (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->k.shape[1];
+        (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->keys;
     plan->tiles_full = count->full;
     plan->tiles_partial = count->partial;
     plan->tiles_skipped = count->skipped;

@@ -147,6 +147,8 @@ attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64
         {"seqused_k", &p->used_k},
         {"q_origin", &p->q_origin},
         {"k_origin", &p->k_origin},
+        {"block_table", &p->table},
+        {"leftpad_k", &p->pad_k},
     };
     return check(tensors, 5, sizeof tensors / sizeof tensors[0]);
 }

@@ -9,15 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64 };
-
-static attn_status invalid_shape(const char *name, const attn_tensor *t, const char *want)
-{
-    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s",
-                     name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
-                     (long long)t->shape[3], want);
-}
-
 static attn_status check_equal(const char *a_name, const attn_tensor *a, int axis_a,
                                const char *b_name, const attn_tensor *b, int axis_b)
 {
@@ -47,7 +38,9 @@ static attn_status check_qkvo(const attn_problem *p)
                          "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32", (int)p->o.dtype,
                          attn_type_name(p->o.dtype), (int)p->q.dtype, attn_type_name(p->q.dtype));
     }
-    TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
+    if (!p->paged) {
+        TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
+    }
     TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));
     TRY(check_equal("v", &p->v, 1, "k", &p->k, 1));
     TRY(check_equal("v", &p->v, 2, "k", &p->k, 2));
@@ -74,131 +67,22 @@ static attn_status check_rows(const char *name, const attn_tensor *t, const attn
     for (int a = 0; a < 3; a++) {
         TRY(check_equal(name, t, a, "q", &p->q, a));
     }
-    return t->shape[3] == 1 ? ATTN_OK : invalid_shape(name, t, "a last axis of 1");
-}
-
-/* ---- lengths --------------------------------------------------------------------------------- */
-
-static attn_status check_index(const char *name, const attn_tensor *t, int64_t count)
-{
-    TRY(attn_check_tensor(name, t, INDEX_TYPES, false));
-    if (t->shape[0] != count || t->shape[1] != 1 || t->shape[2] != 1 || t->shape[3] != 1) {
-        char want[64];
-        (void)snprintf(want, sizeof want, "(%lld, 1, 1, 1)", (long long)count);
-        return invalid_shape(name, t, want);
-    }
-    return ATTN_OK;
-}
-
-static attn_status check_cu_seqlens(const char *name, const attn_problem *p, const attn_tensor *t,
-                                    int64_t total)
-{
-    TRY(check_index(name, t, p->batch + 1));
-    int64_t before = 0;
-    for (int64_t b = 0; b <= p->batch && !p->device; b++) {
-        int64_t at = attn_index_at(t, b);
-        if (at < before || at > total) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]",
-                             name, (long long)b, (long long)at, (long long)before,
-                             (long long)total);
-        }
-        before = at;
-    }
-    return ATTN_OK;
-}
-
-static attn_status check_varlen(attn_problem *p)
-{
-    if (attn_tensor_present(&p->cu_q) != attn_tensor_present(&p->cu_k)) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "cu_seqlens_q and cu_seqlens_k must be given together");
-    }
-    p->varlen = attn_tensor_present(&p->cu_q);
-    if (!p->varlen) {
-        return ATTN_OK;
-    }
-    if (p->q.shape[0] != 1) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "q.shape[0] = %lld, must be 1 with cu_seqlens_q",
-                         (long long)p->q.shape[0]);
-    }
-    if (p->cu_q.shape[0] < 1) {
-        return invalid_shape("cu_seqlens_q", &p->cu_q, "(B + 1, 1, 1, 1)");
-    }
-    p->batch = p->cu_q.shape[0] - 1;
-    TRY(check_cu_seqlens("cu_seqlens_q", p, &p->cu_q, p->q.shape[1]));
-    return check_cu_seqlens("cu_seqlens_k", p, &p->cu_k, p->k.shape[1]);
-}
-
-static attn_status check_seqused(const char *name, const attn_problem *p, const attn_tensor *used,
-                                 const attn_tensor *cu, const attn_tensor *rows)
-{
-    if (!attn_tensor_present(used)) {
-        return ATTN_OK;
-    }
-    TRY(check_index(name, used, p->batch));
-    for (int64_t b = 0; b < p->batch && !p->device; b++) {
-        int64_t n = attn_index_at(used, b), length = attn_declared_length(cu, rows, b);
-        if (n < 0 || n > length) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [0, %lld]",
-                             name, (long long)b, (long long)n, (long long)length);
-        }
-    }
-    return ATTN_OK;
-}
-
-attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
-                              bool device, int64_t *end)
-{
-    *end = rows;
-    if (!attn_tensor_present(t)) {
-        return ATTN_OK;
-    }
-    TRY(check_index(name, t, t->shape[0] == 1 ? 1 : batch));
-    for (int64_t b = 0; b < t->shape[0] && !device; b++) {
-        int64_t at = attn_index_at(t, b);
-        if (at < 0) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld is negative", name,
-                             (long long)b, (long long)at);
-        }
-        if (at > ATTN_POSITIONS - rows) {
-            return attn_fail(ATTN_ERR_OVERFLOW,
-                             "%s[%lld] = %lld and %lld rows: positions end at 2^60", name,
-                             (long long)b, (long long)at, (long long)rows);
-        }
-        *end = at + rows > *end ? at + rows : *end;
-    }
-    return ATTN_OK;
-}
-
-/* Origins, and whether dropout can count the positions. */
-static attn_status check_positions(const attn_problem *p)
-{
-    int64_t q_end = 0, k_end = 0;
-    TRY(attn_check_origin("q_origin", &p->q_origin, p->batch, p->q.shape[1], p->device, &q_end));
-    TRY(attn_check_origin("k_origin", &p->k_origin, p->batch, p->k.shape[1], p->device, &k_end));
-    const bool q_placed = attn_tensor_present(&p->q_origin);
-    if (p->top_left && (q_placed || attn_tensor_present(&p->k_origin))) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "flags has ATTN_TOP_LEFT and %s is given: both say where the diagonal is",
-                         q_placed ? "q_origin" : "k_origin");
-    }
-    return attn_dropout_fits(&p->dropout, "q", q_end, "k", k_end);
+    return t->shape[3] == 1 ? ATTN_OK : attn_refuse_shape(name, t, "a last axis of 1");
 }
 
 /* ---- what changes scores --------------------------------------------------------------------- */
 
-static int64_t longest(const attn_problem *p, const attn_tensor *cu, const attn_tensor *rows)
+/* The most rows of Q, and of K, that a mask has to know. */
+static void find_longest(const attn_problem *p, int64_t *rows, int64_t *keys)
 {
-    if (!p->varlen) {
-        return rows->shape[1];
+    *rows = p->varlen ? 0 : p->q.shape[1];
+    *keys = p->varlen || p->paged ? 0 : p->keys;
+    for (int64_t b = 0; b < p->batch && !p->device && (p->varlen || p->paged); b++) {
+        const attn_sequence s = attn_problem_lengths(p, b);
+        const int64_t n = p->paged ? s.nk : s.k_rows;
+        *rows = s.nq > *rows ? s.nq : *rows;
+        *keys = n > *keys ? n : *keys;
     }
-    int64_t n = 0;
-    for (int64_t b = 0; b < p->batch && !p->device; b++) {
-        int64_t length = attn_declared_length(cu, rows, b);
-        n = length > n ? length : n;
-    }
-    return n;
 }
 
 /* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be
@@ -212,7 +96,7 @@ static attn_status check_broadcast(const char *name, const attn_tensor *t, const
     TRY(attn_check_tensor(name, t, types, false));
     const int64_t full[4] = {p->batch, p->heads, nq, nk};
     for (int a = 0; a < 4; a++) {
-        bool longer = p->varlen && a >= 2 && t->shape[a] > full[a];
+        bool longer = (p->varlen ? a >= 2 : p->paged && a == 3) && t->shape[a] > full[a];
         if (t->shape[a] != 1 && t->shape[a] != full[a] && !longer) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld",
                              name, a, (long long)t->shape[a], (long long)full[a]);
@@ -223,7 +107,8 @@ static attn_status check_broadcast(const char *name, const attn_tensor *t, const
 
 static attn_status check_score_tensors(const attn_problem *p)
 {
-    int64_t nq = longest(p, &p->cu_q, &p->q), nk = longest(p, &p->cu_k, &p->k);
+    int64_t nq, nk;
+    find_longest(p, &nq, &nk);
     int mask_types = p->device ? ATTN_BYTE_MASK_TYPES : ATTN_MASK_TYPES;
     TRY(check_broadcast("mask", &p->mask, p, mask_types, nq, nk));
     TRY(check_broadcast("bias", &p->bias, p, ATTN_FLOAT_TYPES, nq, nk));
@@ -322,6 +207,9 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
         .used_k = args->seqused_k,
         .q_origin = args->q_origin,
         .k_origin = args->k_origin,
+        .table = args->block_table,
+        .pad_k = args->leftpad_k,
+        .paged = attn_tensor_present(&args->block_table),
         .batch = args->q.shape[0],
         .heads = args->q.shape[2],
         .kv_heads = args->k.shape[2],
@@ -335,6 +223,10 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
                          "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
+    if ((p->paged || attn_tensor_present(&p->pad_k)) && (device || backward)) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
+                         p->paged ? "block_table" : "leftpad_k");
+    }
     attn_tensor *const required[] = {&p->q, &p->k, &p->v, &p->o, &p->lse};
     for (int i = 0; i < (backward ? 5 : 4) && meaning & ATTN_OF_SHAPES; i++) {
         attn_stand_in(required[i]);
@@ -346,15 +238,12 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
     TRY(check_o_f32(p));
     TRY(check_scalars(p, args));
     TRY(attn_dropout_init(&p->dropout, args->dropout_p, args->dropout_seed, args->dropout_offset));
-    TRY(check_varlen(p));
-    TRY(check_seqused("seqused_q", p, &p->used_q, &p->cu_q, &p->q));
-    TRY(check_seqused("seqused_k", p, &p->used_k, &p->cu_k, &p->k));
-    TRY(check_positions(p));
+    TRY(attn_check_lengths(p, meaning));
     TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q,    &p->k,        &p->v,       &p->o,
-                                    &p->lse,  &p->o_f32,    &p->row_max, &p->mask,
-                                    &p->bias, &p->q_origin, &p->k_origin};
-    for (int i = 0; i < 11; i++) {
+    attn_tensor *const tensors[] = {&p->q,    &p->k,        &p->v,        &p->o,
+                                    &p->lse,  &p->o_f32,    &p->row_max,  &p->mask,
+                                    &p->bias, &p->q_origin, &p->k_origin, &p->table};
+    for (int i = 0; i < 12; i++) {
         attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }
     return ATTN_OK;

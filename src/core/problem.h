@@ -15,7 +15,9 @@
 
 typedef struct attn_problem {
     attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
-    attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin;
+    attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin, table, pad_k;
+    bool paged;   /* k and v are pools of pages, table says which (kv.h) */
+    int64_t keys; /* rows that k has for a sequence, or for all of varlen */
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise, bf16x3;
     bool device;                       /* data, lengths too, is a GPU's: not to be read here */
@@ -35,7 +37,7 @@ typedef struct attn_gradients {
 /* One sequence: where its rows lie, how many there are, how many count. */
 typedef struct attn_sequence {
     int64_t index;  /* b, for everything indexed by batch */
-    int64_t tensor; /* the batch index into q, k, v, o: b, or 0 when varlen */
+    int64_t tensor; /* the batch index into q, o, and k, v unless paged: b, or 0 when varlen */
     int64_t q_first, k_first;
     int64_t nq, nq_used; /* rows to write; rows that may see keys */
     int64_t nk;          /* keys in use */
@@ -72,6 +74,9 @@ attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t
 attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows_end,
                               const char *keys_name, int64_t keys_end);
 
+/* Lengths, pages, padding and origins (lengths.c); sets varlen, batch and keys. */
+attn_status attn_check_lengths(attn_problem *p, int meaning);
+
 /* Checks an origin of `batch` sequences of up to `rows` rows, if it is present. *end = the largest
  * origin, or 0, plus rows. On a device values are not read and *end = rows. */
 attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
@@ -101,6 +106,9 @@ const char *attn_type_name(int32_t dtype);
 /* Type, extents, memory, alignment and address span of one tensor; an output must not write one
  * place twice by a stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
+
+/* The error of a tensor whose shape is not the one that is wanted. */
+attn_status attn_refuse_shape(const char *name, const attn_tensor *t, const char *want);
 
 /* A required tensor without data points somewhere: for plans, which read shapes only. */
 void attn_stand_in(attn_tensor *t);
@@ -172,17 +180,30 @@ ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, in
     return attn_tensor_present(used) ? attn_clamp(attn_index_at(used, b), 0, declared) : declared;
 }
 
+/* Rows of K that sequence b may use. */
+ATTN_CORE int64_t attn_declared_keys(const attn_problem *p, int64_t b)
+{
+    return p->paged ? p->keys : attn_declared_length(&p->cu_k, &p->k, b);
+}
+
+/* Those before its first key; `used` of them are in use. */
+ATTN_CORE int64_t attn_left_padding(const attn_problem *p, int64_t used, int64_t b)
+{
+    return attn_tensor_present(&p->pad_k) ? attn_clamp(attn_index_at(&p->pad_k, b), 0, used) : 0;
+}
+
 /* Every sequence is as long as the tensors, and none has an origin. */
 ATTN_CORE bool attn_problem_is_whole(const attn_problem *p)
 {
     return !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k) &&
-           !attn_tensor_present(&p->q_origin) && !attn_tensor_present(&p->k_origin);
+           !attn_tensor_present(&p->q_origin) && !attn_tensor_present(&p->k_origin) &&
+           !attn_tensor_present(&p->pad_k);
 }
 
 /* Sequence b of such a problem. */
 ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *p, int64_t b)
 {
-    int64_t nq = p->q.shape[1], nk = p->k.shape[1];
+    int64_t nq = p->q.shape[1], nk = p->keys;
     attn_sequence s = {b, b, 0, 0, nq, nq, nk, nk, p->top_left ? 0 : nk - nq, false};
     return s;
 }
@@ -226,8 +247,10 @@ ATTN_CORE attn_sequence attn_problem_lengths(const attn_problem *p, int64_t inde
     s.k_first = attn_first_row(&p->cu_k, &p->k, index);
     s.nq = attn_declared_length(&p->cu_q, &p->q, index);
     s.nq_used = attn_used_length(&p->used_q, s.nq, index);
-    s.k_rows = attn_declared_length(&p->cu_k, &p->k, index);
+    s.k_rows = attn_declared_keys(p, index);
     s.nk = attn_used_length(&p->used_k, s.k_rows, index);
+    const int64_t padding = attn_left_padding(p, s.nk, index);
+    s.k_first += padding, s.k_rows -= padding, s.nk -= padding;
     return s;
 }
 

@@ -50,6 +50,13 @@ static void list_types(int types, char *list, size_t size)
     }
 }
 
+attn_status attn_refuse_shape(const char *name, const attn_tensor *t, const char *want)
+{
+    return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s",
+                     name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
+                     (long long)t->shape[3], want);
+}
+
 static attn_status check_type(const char *name, const attn_tensor *t, int types)
 {
     if (t->dtype <= 0 || t->dtype > ATTN_I8 || !(types >> t->dtype & 1)) {

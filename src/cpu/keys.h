@@ -9,19 +9,21 @@
 #include "cpu/prefetch.h"
 
 /* Rows of the run that begins at `key`. */
-static inline attn_rows attn_key_rows(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
-                                      int64_t key)
+static inline attn_rows attn_key_rows(const attn_problem *p, const attn_tensor *t,
+                                      const attn_sequence *s, int64_t kv_head, int64_t key)
 {
-    return (attn_rows){attn_kv_at(t, s, kv_head, key, 0), t->stride[1], t->stride[3], t->dtype};
+    return (attn_rows){attn_kv_find(p, t, s, kv_head, key, 0), t->stride[1], t->stride[3],
+                       t->dtype};
 }
 
 /* Keys first .. last-1 towards the cache. */
-static inline void attn_prefetch_keys(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
-                                      int64_t first, int64_t last)
+static inline void attn_prefetch_keys(const attn_problem *p, const attn_tensor *t,
+                                      const attn_sequence *s, int64_t kv_head, int64_t first,
+                                      int64_t last)
 {
     for (int64_t key = first, end; key < last; key = end) {
-        const attn_rows rows = attn_key_rows(t, s, kv_head, key);
-        end = attn_kv_run_end(s, key, last);
+        const attn_rows rows = attn_key_rows(p, t, s, kv_head, key);
+        end = attn_kv_run_end(p, s, key, last);
         for (int64_t i = 0; i < end - key; i++) {
             attn_prefetch_row(&rows, i, t->shape[3]);
         }

@@ -93,6 +93,15 @@ static void create_broadcast(call *c, int which, input *in, int32_t dtype, const
     create(c, which, in, dtype, n[0], n[1], n[2], n[3]);
 }
 
+/* A table over the sequences' rows of K and V as pages. */
+static void create_table(call *c, input *in, int64_t b, int64_t nk)
+{
+    const int64_t pages = nk > 0 ? below(in, 4) : 0;
+    create_index(c, ARGS_TABLE, in, b * pages, b - 1, false);
+    attn_tensor *t = args_at(&c->args, ARGS_TABLE);
+    t->shape[0] = b, t->shape[1] = pages, t->stride[0] = pages;
+}
+
 static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, int64_t nk)
 {
     const int64_t full[4] = {b, h, nq, nk}, heads[4] = {b, h, 1, 1};
@@ -127,6 +136,12 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
     if (wanted & 256) {
         create_index(c, ARGS_ORIGIN_Q, in, flip(in) ? 1 : b, 400, false);
         create_index(c, ARGS_ORIGIN_K, in, flip(in) ? 1 : b, 400, false);
+    }
+    if (wanted & 512 && b > 0) {
+        create_table(c, in, b, nk);
+    }
+    if (wanted & 1024) {
+        create_index(c, ARGS_LEFTPAD, in, b, 3, false);
     }
 }
 

@@ -184,8 +184,8 @@ static void need_keys(attn_grad_run *r, const attn_grad_pass *pass, int64_t key,
     }
     const int64_t next = max64(r->fetched, r->packed), end = min64(r->packed + 2 * size, last);
     if (next < end) {
-        attn_prefetch_keys(&r->p->k, &r->seq, r->kv_head, next, min64(next + size, end));
-        attn_prefetch_keys(&r->p->v, &r->seq, r->kv_head, next, min64(next + size, end));
+        attn_prefetch_keys(r->p, &r->p->k, &r->seq, r->kv_head, next, min64(next + size, end));
+        attn_prefetch_keys(r->p, &r->p->v, &r->seq, r->kv_head, next, min64(next + size, end));
         r->fetched = next + size;
     }
 }

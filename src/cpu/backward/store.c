@@ -32,10 +32,10 @@ bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last)
         const int64_t cols = t[i]->shape[3];
         for (int64_t key = first, end; key < last && t[i]->data; key = end) {
             char *to = attn_kv_at(t[i], &r->seq, r->kv_head, key, 0);
-            const attn_rows rows = attn_key_rows(t[i], &r->seq, r->kv_head, key);
-            end = attn_kv_run_end(&r->seq, key, min64(key + ROWS, last));
+            const attn_rows rows = attn_key_rows(r->p, t[i], &r->seq, r->kv_head, key);
+            end = attn_kv_run_end(r->p, &r->seq, key, min64(key + ROWS, last));
             const int64_t n = end - key;
-            attn_prefetch_keys(t[i], &r->seq, r->kv_head, key, end);
+            attn_prefetch_keys(r->p, t[i], &r->seq, r->kv_head, key, end);
             const char *from = sums[i] + (key - first) * pad[i] * r->uk->real_size;
             const int64_t step = rows.row_stride * attn_element_size(rows.dtype),
                           line = pad[i] * r->uk->real_size;

@@ -67,8 +67,8 @@ static void pack_run(attn_grad_run *r, int64_t block, int64_t key, int64_t end, 
 {
     const attn_problem *p = r->p;
     const attn_ukernel *uk = r->uk;
-    const attn_rows k = attn_key_rows(&p->k, &r->seq, r->kv_head, key);
-    const attn_rows v = attn_key_rows(&p->v, &r->seq, r->kv_head, key);
+    const attn_rows k = attn_key_rows(r->p, &p->k, &r->seq, r->kv_head, key);
+    const attn_rows v = attn_key_rows(r->p, &p->v, &r->seq, r->kv_head, key);
     const int64_t at = key - block, n = end - key;
     uk->pack_k(attn_grad_panel(r, r->k, uk->k_bytes(p->d), block), at, &k, n, p->d);
     uk->pack_k(attn_grad_panel(r, r->v, uk->k_bytes(p->dv), block), at, &v, n, p->dv);
@@ -83,7 +83,7 @@ void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool tra
     const int64_t size = r->uk->key_block;
     for (int64_t key = first, end; key < last; key = end) {
         const int64_t block = key - (key - first) % size;
-        end = attn_kv_run_end(&r->seq, key, min64(block + size, last));
+        end = attn_kv_run_end(r->p, &r->seq, key, min64(block + size, last));
         pack_run(r, block, key, end, transposed);
     }
 }

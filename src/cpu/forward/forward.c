@@ -34,8 +34,8 @@ static void prefetch_rows(attn_item_run *r, int64_t tiles)
 {
     const int64_t last = min64(r->next.lo + tiles * r->next_rows, r->next.hi);
     if (r->next.lo < last) {
-        attn_prefetch_keys(&r->p->k, &r->seq, r->kv_head, r->next.lo, last);
-        attn_prefetch_keys(&r->p->v, &r->seq, r->kv_head, r->next.lo, last);
+        attn_prefetch_keys(r->p, &r->p->k, &r->seq, r->kv_head, r->next.lo, last);
+        attn_prefetch_keys(r->p, &r->p->v, &r->seq, r->kv_head, r->next.lo, last);
         r->next.lo = last;
     }
 }
@@ -157,7 +157,8 @@ static bool run_block(attn_item_run *r, int strip, attn_interval keys, int64_t b
 static bool is_panel(const attn_item_run *r, const attn_tensor *t, int64_t cols,
                      attn_interval block)
 {
-    return r->uk->rows_are_panels && attn_kv_run_end(&r->seq, block.lo, block.hi) == block.hi &&
+    return r->uk->rows_are_panels &&
+           attn_kv_run_end(r->p, &r->seq, block.lo, block.hi) == block.hi &&
            t->dtype == (r->uk->real_size == 4 ? ATTN_F32 : ATTN_F64) && t->stride[3] == 1 &&
            t->stride[1] == cols && t->shape[3] == cols;
 }
@@ -169,12 +170,12 @@ static void pack_block(attn_item_run *r, attn_interval keys, int64_t block)
     const attn_interval all = {block, keys.hi};
     const bool k_is_panel = is_panel(r, k, r->p->d, all),
                v_is_panel = is_panel(r, v, r->plan->dv_pad, all);
-    r->k = k_is_panel ? attn_kv_at(k, &r->seq, r->kv_head, block, 0) : r->k_space;
-    r->v = v_is_panel ? attn_kv_at(v, &r->seq, r->kv_head, block, 0) : r->v_space;
+    r->k = k_is_panel ? attn_kv_find(r->p, k, &r->seq, r->kv_head, block, 0) : r->k_space;
+    r->v = v_is_panel ? attn_kv_find(r->p, v, &r->seq, r->kv_head, block, 0) : r->v_space;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const attn_rows k_rows = attn_key_rows(k, &r->seq, r->kv_head, key),
-                        v_rows = attn_key_rows(v, &r->seq, r->kv_head, key);
-        end = attn_kv_run_end(&r->seq, key, keys.hi);
+        const attn_rows k_rows = attn_key_rows(r->p, k, &r->seq, r->kv_head, key),
+                        v_rows = attn_key_rows(r->p, v, &r->seq, r->kv_head, key);
+        end = attn_kv_run_end(r->p, &r->seq, key, keys.hi);
         if (!k_is_panel) {
             r->uk->pack_k(r->k_space, key - block, &k_rows, end - key, r->p->d);
         }

@@ -32,7 +32,7 @@ static int64_t longest_sequence(const attn_problem *p)
 
 static int64_t most_segments(const attn_problem *p)
 {
-    int64_t keys = p->varlen ? 0 : p->k.shape[1];
+    int64_t keys = p->varlen ? 0 : p->keys;
     for (int64_t b = 0; p->varlen && b < p->batch; b++) {
         keys = max64(keys, attn_problem_sequence(p, b).nk);
     }
@@ -136,7 +136,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
 {
     const int64_t most = INT64_C(1) << 40;
     int64_t rows;
-    if (p->d > most || p->dv > most || p->k.shape[1] > INT64_MAX / 4 ||
+    if (p->d > most || p->dv > most || p->keys > INT64_MAX / 4 ||
         __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], &rows) ||
         __builtin_mul_overflow(rows, p->heads, &rows) || rows > INT64_MAX / 4) {
         return attn_fail(ATTN_ERR_OVERFLOW,

@@ -70,9 +70,11 @@ static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part)
     transpose16((uint32_t *)(to + HIGH_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, high);
 }
 
+/* Up to the next multiple of 32 keys of the panel, wherever the run begins. */
 static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
 {
-    for (int64_t key = 0; key < n; key += KEY_STEP) {
+    const int64_t end = (at + n + KEY_STEP - 1) / KEY_STEP * KEY_STEP - at;
+    for (int64_t key = 0; key < end; key += KEY_STEP) {
         for (int64_t c = 0; c < dv_pad; c += 32) {
             __m512i row[KEY_STEP][PARTS];
             for (int64_t i = 0; i < KEY_STEP; i++) {
