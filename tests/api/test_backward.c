@@ -127,7 +127,8 @@ static void test_fields_of_the_forward_call(void **state)
     attn_backward_args a = t.grad;
     a.forward = &f;
     memset(&f.row_max, 0xA5, sizeof f.row_max);
-    memset(&f.workspace, 0xA5, sizeof f - offsetof(attn_forward_args, workspace));
+    memset(&f.workspace, 0xA5,
+           offsetof(attn_forward_args, block_table) - offsetof(attn_forward_args, workspace));
     assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
     problem_tensors_free(&t);
 }
