@@ -29,37 +29,38 @@ struct row {
     double floor, ours, naive, ours_most, naive_most;
 };
 
-static void add(double *rmse, double *most, const errors *e)
+static void add(double *rmse, double *most, const error_stats *errors)
 {
-    *rmse += e->rmse * e->rmse;
-    *most = fmax(*most, e->relative);
+    *rmse += errors->rmse * errors->rmse;
+    *most = fmax(*most, errors->relative);
 }
 
-static void measure(const problem *p, struct row *row)
+static void measure(const problem_spec *problem, struct row *row)
 {
     attn_context *context = NULL;
     attn_plan plan = {.struct_size = sizeof plan};
-    problem_tensors t;
-    errors e;
-    attn_status status = problem_context(p, &context);
-    if (status == ATTN_OK && !problem_tensors_create(p, PLACE_PLAIN, &t)) {
+    problem_tensors tensors;
+    error_stats errors;
+    attn_status status = problem_context(problem, &context);
+    if (status == ATTN_OK && !problem_tensors_create(problem, PLACE_PLAIN, &tensors)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
-    status = status == ATTN_OK ? attn_forward_plan(context, &t.args, &plan) : status;
-    status = status == ATTN_OK ? attn_forward(context, &t.args) : status;
+    status = status == ATTN_OK ? attn_forward_plan(context, &tensors.args, &plan) : status;
+    status = status == ATTN_OK ? attn_forward(context, &tensors.args) : status;
     if (status != ATTN_OK) {
         exit(cli_status_error(status));
     }
-    snprintf(row->kernel, sizeof row->kernel, "%s%s", plan.kernel, p->precise ? " precise" : "");
-    errors_measure(&t.args, p->nq * p->hq, &e);
-    add(&row->ours, &row->ours_most, &e);
-    row->floor += e.rmse_once * e.rmse_once;
-    if (!naive_forward(&t.args)) {
+    snprintf(row->kernel, sizeof row->kernel, "%s%s", plan.kernel,
+             problem->precise ? " precise" : "");
+    errors_measure(&tensors.args, problem->nq * problem->hq, &errors);
+    add(&row->ours, &row->ours_most, &errors);
+    row->floor += errors.rmse_once * errors.rmse_once;
+    if (!naive_forward(&tensors.args)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
-    errors_measure(&t.args, p->nq * p->hq, &e);
-    add(&row->naive, &row->naive_most, &e);
-    problem_tensors_free(&t);
+    errors_measure(&tensors.args, problem->nq * problem->hq, &errors);
+    add(&row->naive, &row->naive_most, &errors);
+    problem_tensors_free(&tensors);
     attn_context_destroy(context);
 }
 
@@ -71,15 +72,15 @@ static const char *in_roundings(char text[16], double rmse, double once)
     return text;
 }
 
-static void tell(const problem *p, const char *dtype, const char *kind, const struct row *r,
-                 double seeds)
+static void tell(const problem_spec *problem, const char *dtype, const char *kind,
+                 const struct row *r, double seeds)
 {
     double ours = sqrt(r->ours / seeds), naive = sqrt(r->naive / seeds),
            once = sqrt(r->floor / seeds);
     char of_ours[16], of_naive[16];
     cli_progress(NULL);
     printf("| %-4s | %-7s | %5lld | %3lld | %-16s | %.2e | %6s | %.2e | %7s | %.1e | %.1e |\n",
-           dtype, kind, (long long)p->nk, (long long)p->d, r->kernel, ours,
+           dtype, kind, (long long)problem->nk, (long long)problem->d, r->kernel, ours,
            in_roundings(of_ours, ours, once), naive, in_roundings(of_naive, naive, once),
            r->ours_most, r->naive_most);
     fflush(stdout);
@@ -90,16 +91,16 @@ static void one_row(const char *shape, const char *dtype, const char *kind, cons
 {
     char line[256], error[256];
     struct row row = {0};
-    problem p;
+    problem_spec problem;
     snprintf(line, sizeof line, "hq=1 %s dtype=%s inputs=%s%s", shape, dtype, kind, more);
-    if (!problem_parse(line, &p, error, sizeof error)) {
+    if (!problem_parse(line, &problem, error, sizeof error)) {
         exit(cli_error(CLI_INTERNAL, "%s", error));
     }
-    for (p.seed = 0; (int64_t)p.seed < seeds; p.seed++) {
-        cli_progress("%s seed=%lld", line, (long long)p.seed);
-        measure(&p, &row);
+    for (problem.seed = 0; (int64_t)problem.seed < seeds; problem.seed++) {
+        cli_progress("%s seed=%lld", line, (long long)problem.seed);
+        measure(&problem, &row);
     }
-    tell(&p, dtype, kind, &row, (double)seeds);
+    tell(&problem, dtype, kind, &row, (double)seeds);
 }
 
 int accuracy_table(int64_t seeds)

@@ -92,176 +92,177 @@ static const char doc[] =
     "  grep -v dtype=f bench/results/cpu-amx-2026-11-21-prefill-torch.csv | attn bench --from - "
     "--plot bf16.svg";
 
-typedef struct bench {
+typedef struct bench_state {
     bench_run run;
     const char *names; /* as given with --impl, or NULL */
     bool peers;
     enum bench_format format;
     const char *plot, *from;
-} bench;
+} bench_state;
 
-static void choose_implementations(bench *b)
+static void choose_implementations(bench_state *bench)
 {
     char copy[64], known[64] = "", *rest = copy, *name;
-    for (int i = 0; i < BENCH_IMPLEMENTATIONS && b->run.on->names[i] != NULL; i++) {
-        b->run.use[i] = b->names == NULL && (b->peers || b->run.on->by_default[i]);
+    for (int i = 0; i < BENCH_IMPLEMENTATIONS && bench->run.on->names[i] != NULL; i++) {
+        bench->run.use[i] = bench->names == NULL && (bench->peers || bench->run.on->by_default[i]);
         size_t end = strlen(known);
-        snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ", b->run.on->names[i]);
+        snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ",
+                 bench->run.on->names[i]);
     }
-    snprintf(copy, sizeof copy, "%s", b->names != NULL ? b->names : "");
-    while (b->names != NULL && (name = strsep(&rest, ",")) != NULL) {
-        int i = bench_find(b->run.on, name);
+    snprintf(copy, sizeof copy, "%s", bench->names != NULL ? bench->names : "");
+    while (bench->names != NULL && (name = strsep(&rest, ",")) != NULL) {
+        int i = bench_find(bench->run.on, name);
         if (i < 0) {
             exit(cli_error(CLI_USAGE, "--impl: \"%s\" is not one of %s", name, known));
         }
-        b->run.use[i] = true;
+        bench->run.use[i] = true;
     }
 }
 
-static void choose_plot(bench *b, const char *path)
+static void choose_plot(bench_state *bench, const char *path)
 {
     const char *ending = strrchr(path, '.');
     if (ending == NULL || (strcmp(ending, ".svg") != 0 && strcmp(ending, ".png") != 0)) {
         exit(cli_error(CLI_USAGE, "--plot: \"%s\" ends neither in .svg nor in .png", path));
     }
-    b->plot = path;
+    bench->plot = path;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    bench *b = state->input;
+    bench_state *bench = state->input;
     switch (key) {
     case 's':
         if (strchr(text, '=') != NULL) {
             exit(cli_error(CLI_USAGE, "--suite: \"%s\" is a problem, not a file", text));
         }
-        cli_add_problems(&b->run.list, text);
+        cli_add_problems(&bench->run.list, text);
         return 0;
     case 'j':
-        b->format = BENCH_JSON;
+        bench->format = BENCH_JSON;
         return 0;
     case 'c':
-        b->format = BENCH_CSV;
+        bench->format = BENCH_CSV;
         return 0;
     case 'P':
-        b->peers = true;
+        bench->peers = true;
         return 0;
     case 'd':
-        b->run.device = cli_device(text);
+        bench->run.device = cli_device(text);
         return 0;
     case 'y':
-        b->run.python = text;
+        bench->run.python = text;
         return 0;
     case 'r':
-        b->run.rounds = (int)cli_integer("rounds", text, 1, BENCH_MAX_SAMPLES);
+        bench->run.rounds = (int)cli_integer("rounds", text, 1, BENCH_MAX_SAMPLES);
         return 0;
     case 'i':
-        b->names = text;
+        bench->names = text;
         return 0;
     case 't':
-        b->run.min_time = cli_real("min-time", text, 0, 3600);
+        bench->run.min_time = cli_real("min-time", text, 0, 3600);
         return 0;
     case 'f':
-        b->from = text;
+        bench->from = text;
         return 0;
     case 'p':
-        choose_plot(b, text);
+        choose_plot(bench, text);
         return 0;
     case ARGP_KEY_ARG:
-        cli_add_problems(&b->run.list, text);
+        cli_add_problems(&bench->run.list, text);
         return 0;
     default:
         return cli_parse_other(key, text, state);
     }
 }
 
-static void print_problem(const bench *b, int index)
+static void print_problem(const bench_state *bench, int index)
 {
     bench_result shown[BENCH_IMPLEMENTATIONS];
     int count = 0;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        if (b->run.use[i]) {
-            shown[count++] = b->run.results[index * BENCH_IMPLEMENTATIONS + i];
+        if (bench->run.use[i]) {
+            shown[count++] = bench->run.results[index * BENCH_IMPLEMENTATIONS + i];
         }
     }
-    bench_print(b->format, shown, count);
+    bench_print(bench->format, shown, count);
 }
 
 /* Runs everything, once the command line has been read and checked. */
-static void run(bench *b, const bench_record *record)
+static void run(bench_state *bench, const bench_record *record)
 {
-    int count = b->run.list.count * BENCH_IMPLEMENTATIONS;
+    int count = bench->run.list.count * BENCH_IMPLEMENTATIONS;
     char error[1024];
-    bench_print_record(b->format, record);
-    for (int i = 0; i < b->run.list.count && b->run.status == CLI_OK; i++) {
-        if (b->from == NULL) {
-            bench_measure(&b->run, i);
+    bench_print_record(bench->format, record);
+    for (int i = 0; i < bench->run.list.count && bench->run.status == CLI_OK; i++) {
+        if (bench->from == NULL) {
+            bench_measure(&bench->run, i);
         }
-        if (b->run.status == CLI_OK) {
-            print_problem(b, i);
+        if (bench->run.status == CLI_OK) {
+            print_problem(bench, i);
             /* nobody reads on; main.c reports it */
-            b->run.status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
+            bench->run.status = ferror(stdout) ? CLI_INTERNAL : CLI_OK;
         }
     }
-    if (b->run.status == CLI_OK) {
-        bench_print_summary(b->format, b->run.results, count);
+    if (bench->run.status == CLI_OK) {
+        bench_print_summary(bench->format, bench->run.results, count);
     }
-    if (b->run.status == CLI_OK && b->plot != NULL &&
-        !bench_plot(b->run.results, count, record, b->plot, error, sizeof error)) {
-        b->run.status = cli_error(CLI_INTERNAL, "%s", error);
+    if (bench->run.status == CLI_OK && bench->plot != NULL &&
+        !bench_plot(bench->run.results, count, record, bench->plot, error, sizeof error)) {
+        bench->run.status = cli_error(CLI_INTERNAL, "%s", error);
     }
 }
 
 /* Checks that come before any measurement. */
-static int prepare(bench *b)
+static int prepare(bench_state *bench)
 {
-    if (b->run.list.count == 0) {
+    if (bench->run.list.count == 0) {
         return cli_error(
             CLI_USAGE,
             "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
     }
-    b->run.on = bench_device_of(b->run.device);
-    b->run.min_time = b->run.min_time > 0 ? b->run.min_time : b->run.on->min_time;
-    b->run.rounds = b->run.rounds > 0 ? b->run.rounds : b->run.on->rounds;
-    choose_implementations(b);
-    if (b->run.device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
+    bench->run.on = bench_device_of(bench->run.device);
+    bench->run.min_time = bench->run.min_time > 0 ? bench->run.min_time : bench->run.on->min_time;
+    bench->run.rounds = bench->run.rounds > 0 ? bench->run.rounds : bench->run.on->rounds;
+    choose_implementations(bench);
+    if (bench->run.device == ATTN_DEVICE_CUDA && bench_gpu_open() != ATTN_OK) {
         return cli_error(CLI_USAGE, "unsupported: %s", attn_last_error());
     }
-    b->run.results =
-        calloc((size_t)b->run.list.count * BENCH_IMPLEMENTATIONS, sizeof *b->run.results);
-    return b->run.results == NULL ? cli_error(CLI_INTERNAL, "out of memory") : CLI_OK;
+    bench->run.results =
+        calloc((size_t)bench->run.list.count * BENCH_IMPLEMENTATIONS, sizeof *bench->run.results);
+    return bench->run.results == NULL ? cli_error(CLI_INTERNAL, "out of memory") : CLI_OK;
 }
 
-static int prepare_and_run(bench *b, int argc, char **argv)
+static int prepare_and_run(bench_state *bench, int argc, char **argv)
 {
     static bench_record record;
     char error[1024];
-    if (b->from != NULL && b->run.list.count > 0) {
+    if (bench->from != NULL && bench->run.list.count > 0) {
         return cli_error(CLI_USAGE, "--from shows what was measured: no problems beside it");
     }
-    if (b->plot != NULL && !bench_plot_possible(b->plot, error, sizeof error)) {
+    if (bench->plot != NULL && !bench_plot_possible(bench->plot, error, sizeof error)) {
         return cli_error(CLI_USAGE, "%s", error);
     }
-    if (b->from != NULL) {
-        bench_read(&b->run, b->from, &record);
+    if (bench->from != NULL) {
+        bench_read(&bench->run, bench->from, &record);
     } else {
-        int status = prepare(b);
+        int status = prepare(bench);
         if (status != CLI_OK) {
             return status;
         }
-        bench_record_fill(&record, b->run.device, argc, argv);
+        bench_record_fill(&record, bench->run.device, argc, argv);
     }
-    run(b, &record);
-    return b->run.status;
+    run(bench, &record);
+    return bench->run.status;
 }
 
 int cli_bench(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
-    bench b = {.run = {.python = "python3"}};
-    cli_parse(&argp, argc, argv, &b);
-    int status = prepare_and_run(&b, argc, argv);
-    free(b.run.list.problems);
-    free(b.run.results);
+    bench_state bench = {.run = {.python = "python3"}};
+    cli_parse(&argp, argc, argv, &bench);
+    int status = prepare_and_run(&bench, argc, argv);
+    free(bench.run.list.problems);
+    free(bench.run.results);
     return status;
 }

@@ -92,77 +92,80 @@ static const errors_limits usual = {CHECK_MAX_C, CHECK_MAX_LSE, CHECK_MAX_C};
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 /* Outputs with the bits of an earlier outcome have its errors. */
-static void measure(const problem_tensors *t, const struct outcome *known, struct outcome *out)
+static void measure(const problem_tensors *tensors, const struct outcome *known,
+                    struct outcome *out)
 {
-    struct check_verdict *v = &out->verdict;
+    struct check_verdict *verdict = &out->verdict;
     if (known != NULL && known->hash == out->hash && known->bits == out->bits) {
-        v->errors = known->verdict.errors;
-        v->gradients = known->verdict.gradients;
+        verdict->errors = known->verdict.errors;
+        verdict->gradients = known->verdict.gradients;
     } else {
-        errors_measure(&t->args, 0, &v->errors);
-        v->backward ? grad_errors_measure(&t->grad, &v->gradients) : (void)0;
+        errors_measure(&tensors->args, 0, &verdict->errors);
+        verdict->backward ? grad_errors_measure(&tensors->grad, &verdict->gradients) : (void)0;
     }
-    v->grad_c = 0;
-    for (int n = 0; n < ORACLE_GRADIENTS && v->backward; n++) {
-        double c = v->gradients.c[n];
-        v->grad_c = isnan(c) ? (double)INFINITY : fmax(v->grad_c, c);
+    verdict->grad_c = 0;
+    for (int n = 0; n < ORACLE_GRADIENTS && verdict->backward; n++) {
+        double c = verdict->gradients.c[n];
+        verdict->grad_c = isnan(c) ? (double)INFINITY : fmax(verdict->grad_c, c);
     }
 }
 
 /* known: an outcome of the same problem with another table, or NULL. */
-static void run_one(const problem *p, const struct outcome *known, struct outcome *out)
+static void run_one(const problem_spec *problem, const struct outcome *known, struct outcome *out)
 {
     attn_context *context = NULL;
     attn_plan plan = {.struct_size = sizeof plan};
-    problem_tensors t;
-    attn_status status = problem_context(p, &context);
-    if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+    problem_tensors tensors;
+    attn_status status = problem_context(problem, &context);
+    if (!problem_tensors_create(problem, PLACE_GUARD_AFTER, &tensors)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
-    status = status == ATTN_OK ? attn_forward_plan(context, &t.args, &plan) : status;
-    status = status == ATTN_OK ? attn_forward(context, &t.args) : status;
-    out->verdict = (struct check_verdict){.backward = p->pass != PASS_FORWARD};
+    status = status == ATTN_OK ? attn_forward_plan(context, &tensors.args, &plan) : status;
+    status = status == ATTN_OK ? attn_forward(context, &tensors.args) : status;
+    out->verdict = (struct check_verdict){.backward = problem->pass != PASS_FORWARD};
     if (status == ATTN_OK && out->verdict.backward) {
-        status = attn_backward(context, &t.grad);
+        status = attn_backward(context, &tensors.grad);
     }
     if (status != ATTN_OK) {
         exit(cli_status_error(status));
     }
     out->bits = plan.bits;
     out->allowed = errors_allowed(plan.input_loss, plan.weight_loss);
-    out->hash = check_hash(&t.args);
-    out->hash = out->verdict.backward ? check_hash_gradients(&t.grad, out->hash) : out->hash;
-    out->verdict.intact = problem_tensors_intact(&t);
-    measure(&t, known, out);
-    problem_tensors_free(&t);
+    out->hash = check_hash(&tensors.args);
+    out->hash = out->verdict.backward ? check_hash_gradients(&tensors.grad, out->hash) : out->hash;
+    out->verdict.intact = problem_tensors_intact(&tensors);
+    measure(&tensors, known, out);
+    problem_tensors_free(&tensors);
     attn_context_destroy(context);
 }
 
 /* known: the first outcome whose bits are those of "scalar"; NULL: this one. */
 static void judge(struct check *c, struct outcome *out, const struct outcome *known)
 {
-    struct check_verdict *v = &out->verdict;
-    v->equal = out->bits != 0 || known == NULL || out->hash == known->hash;
-    v->exact = v->errors.c <= out->allowed.c;
-    v->exact_lse = v->errors.lse <= out->allowed.lse;
-    v->exact_grad = v->grad_c <= out->allowed.grad_c;
-    v->ok = v->intact && v->equal && v->exact && v->exact_lse && v->exact_grad;
-    c->worst_c = out->allowed.c > usual.c ? c->worst_c : fmax(c->worst_c, v->errors.c);
-    c->worst_lse = out->allowed.lse > usual.lse ? c->worst_lse : fmax(c->worst_lse, v->errors.lse);
+    struct check_verdict *verdict = &out->verdict;
+    verdict->equal = out->bits != 0 || known == NULL || out->hash == known->hash;
+    verdict->exact = verdict->errors.c <= out->allowed.c;
+    verdict->exact_lse = verdict->errors.lse <= out->allowed.lse;
+    verdict->exact_grad = verdict->grad_c <= out->allowed.grad_c;
+    verdict->ok = verdict->intact && verdict->equal && verdict->exact && verdict->exact_lse &&
+                  verdict->exact_grad;
+    c->worst_c = out->allowed.c > usual.c ? c->worst_c : fmax(c->worst_c, verdict->errors.c);
+    c->worst_lse =
+        out->allowed.lse > usual.lse ? c->worst_lse : fmax(c->worst_lse, verdict->errors.lse);
     c->worst_grad =
-        out->allowed.grad_c > usual.grad_c ? c->worst_grad : fmax(c->worst_grad, v->grad_c);
+        out->allowed.grad_c > usual.grad_c ? c->worst_grad : fmax(c->worst_grad, verdict->grad_c);
     c->calls++;
-    c->status = v->ok ? c->status : CLI_CHECK_FAILED;
+    c->status = verdict->ok ? c->status : CLI_CHECK_FAILED;
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-static void tell_json(const problem *p, const char *line, const struct outcome *out)
+static void tell_json(const problem_spec *problem, const char *line, const struct outcome *out)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "problem", line);
     cJSON_AddStringToObject(o, "table", out->table);
-    check_tell_json(o, p->seed, &out->verdict);
+    check_tell_json(o, problem->seed, &out->verdict);
 }
 
 static void tell_head(const struct check *c)
@@ -181,9 +184,10 @@ static void tell_text(const struct check *c, const char *line, const struct outc
                       int count)
 {
     for (int t = 0; t < count; t++) {
-        const struct check_verdict *v = &worst[t].verdict;
-        printf("%6.2f %5.2f ", v->errors.c, v->errors.lse);
-        v->backward ? printf("%5.2f  ", v->grad_c) : printf(c->backward ? "    -  " : " ");
+        const struct check_verdict *verdict = &worst[t].verdict;
+        printf("%6.2f %5.2f ", verdict->errors.c, verdict->errors.lse);
+        verdict->backward ? printf("%5.2f  ", verdict->grad_c)
+                          : printf(c->backward ? "    -  " : " ");
     }
     printf("%*s%s\n", (c->backward ? 20 : 14) * (c->count - count), "", line);
     for (int t = 0; t < count; t++) {
@@ -191,29 +195,29 @@ static void tell_text(const struct check *c, const char *line, const struct outc
     }
 }
 
-static void check_problem(struct check *c, const problem *given)
+static void check_problem(struct check *c, const problem_spec *given)
 {
     char line[4096];
     struct outcome worst[MAX_TABLES], first;
-    problem p = *given;
+    problem_spec problem = *given;
     bool capped = given->cpu[0] != '\0'; /* this table alone */
-    p.lse = p.row_max = true;
+    problem.lse = problem.row_max = true;
     for (int64_t s = 0; s < c->seeds; s++) {
         const struct outcome *known = NULL;
-        p.seed = given->seed + (uint64_t)s;
+        problem.seed = given->seed + (uint64_t)s;
         for (int t = 0; t < (capped ? 1 : c->count); t++) {
             struct outcome out;
-            snprintf(p.cpu, sizeof p.cpu, "%s", capped ? given->cpu : c->tables[t]);
-            problem_print(&p, line, sizeof line);
+            snprintf(problem.cpu, sizeof problem.cpu, "%s", capped ? given->cpu : c->tables[t]);
+            problem_print(&problem, line, sizeof line);
             cli_progress("%s", line);
-            snprintf(out.table, sizeof out.table, "%s", p.cpu);
-            run_one(&p, known, &out);
+            snprintf(out.table, sizeof out.table, "%s", problem.cpu);
+            run_one(&problem, known, &out);
             judge(c, &out, known);
             if (known == NULL && out.bits == 0) {
                 first = out, known = &first;
             }
             if (c->json) {
-                tell_json(&p, line, &out);
+                tell_json(&problem, line, &out);
             }
             const struct check_verdict *now = &out.verdict, *was = &worst[t].verdict;
             if (s == 0 || !now->ok ||

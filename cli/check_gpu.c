@@ -45,14 +45,14 @@ struct outcome {
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 /* Runs one call on copies of the tensors and brings the outputs back. */
-static attn_status call(const struct check *c, problem_tensors *t, void *stream,
+static attn_status call(const struct check *c, problem_tensors *tensors, void *stream,
                         uint64_t workspace_bytes, bool *intact)
 {
     gpu_copy copies[ARGS_TENSORS];
-    attn_forward_args args = t->args;
-    problem_tensors_poison(t);
+    attn_forward_args args = tensors->args;
+    problem_tensors_poison(tensors);
     for (int i = 0; i < ARGS_TENSORS; i++) {
-        copies[i] = gpu_copy_tensor(args_at(&t->args, i));
+        copies[i] = gpu_copy_tensor(args_at(&tensors->args, i));
         *args_at(&args, i) = copies[i].there;
     }
     args.stream = stream;
@@ -70,7 +70,7 @@ static attn_status call(const struct check *c, problem_tensors *t, void *stream,
         }
         gpu_copy_free(&copies[i]);
     }
-    *intact = *intact && problem_tensors_intact(t);
+    *intact = *intact && problem_tensors_intact(tensors);
     return status;
 }
 
@@ -89,95 +89,98 @@ static attn_status plan(const struct check *c, const attn_forward_args *args, st
 }
 
 /* *e becomes the worse of both in each respect. */
-static void add_errors(errors *e, const errors *other)
+static void add_errors(error_stats *errors, const error_stats *other)
 {
-    e->relative = fmax(e->relative, other->relative);
-    e->c = fmax(e->c, other->c);
-    e->lse = fmax(e->lse, other->lse);
-    e->row_max = fmax(e->row_max, other->row_max);
-    e->rmse = fmax(e->rmse, other->rmse);
+    errors->relative = fmax(errors->relative, other->relative);
+    errors->c = fmax(errors->c, other->c);
+    errors->lse = fmax(errors->lse, other->lse);
+    errors->row_max = fmax(errors->row_max, other->row_max);
+    errors->rmse = fmax(errors->rmse, other->rmse);
 }
 
-static void run(const struct check *c, const problem *p, struct outcome *out)
+static void run(const struct check *c, const problem_spec *problem, struct outcome *out)
 {
-    problem_tensors t;
+    problem_tensors tensors;
     uint64_t hash[2] = {0}, o_alone = 0;
-    errors without = {0};
+    error_stats without = {0};
     bool *intact = &out->verdict.intact;
-    if (!problem_tensors_create(p, PLACE_PLAIN, &t)) {
+    if (!problem_tensors_create(problem, PLACE_PLAIN, &tensors)) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
     *out = (struct outcome){.verdict.intact = true};
-    const attn_forward_args all = t.args;
+    const attn_forward_args all = tensors.args;
     attn_forward_args o_only = all;
     o_only.lse = o_only.row_max = (attn_tensor){0};
     out->status = plan(c, &all, out);
     if (out->status == ATTN_OK && out->workspace_bytes > 0) {
-        out->status = call(c, &t, c->streams[0], 0, intact);
-        errors_measure(&t.args, 0, &without);
+        out->status = call(c, &tensors, c->streams[0], 0, intact);
+        errors_measure(&tensors.args, 0, &without);
     }
     if (out->status == ATTN_OK) {
-        t.args = o_only;
-        out->status = call(c, &t, c->streams[1], out->workspace_bytes, intact);
+        tensors.args = o_only;
+        out->status = call(c, &tensors, c->streams[1], out->workspace_bytes, intact);
         o_alone = check_hash(&o_only);
-        t.args = all;
+        tensors.args = all;
     }
     for (int i = 0; i < 2 && out->status == ATTN_OK; i++) {
-        out->status = call(c, &t, c->streams[i], out->workspace_bytes, intact);
-        hash[i] = check_hash(&t.args);
+        out->status = call(c, &tensors, c->streams[i], out->workspace_bytes, intact);
+        hash[i] = check_hash(&tensors.args);
     }
     if (out->status == ATTN_OK) {
         out->verdict.equal = hash[0] == hash[1] && check_hash(&o_only) == o_alone;
-        errors_measure(&t.args, 0, &out->verdict.errors);
+        errors_measure(&tensors.args, 0, &out->verdict.errors);
         add_errors(&out->verdict.errors, &without);
     } else {
         snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     }
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 /* ---- Judging --------------------------------------------------------------------------------- */
 
 /* RMSE of O over that of rounding once. NaN: too few elements, or O of 32 bits, which is not
  * rounded. */
-static double rmse_ratio(const problem *p, const struct outcome *out)
+static double rmse_ratio(const problem_spec *problem, const struct outcome *out)
 {
-    const errors *e = &out->verdict.errors;
-    bool many = e->rows * p->dv >= MANY;
-    return many && p->o_dtype == p->dtype && e->rmse_once > 0 ? e->rmse / e->rmse_once : NAN;
+    const error_stats *errors = &out->verdict.errors;
+    bool many = errors->rows * problem->dv >= MANY;
+    return many && problem->o_dtype == problem->dtype && errors->rmse_once > 0
+               ? errors->rmse / errors->rmse_once
+               : NAN;
 }
 
-static void judge(struct check *c, const problem *p, struct outcome *out)
+static void judge(struct check *c, const problem_spec *problem, struct outcome *out)
 {
-    struct check_verdict *v = &out->verdict;
-    const errors *e = &v->errors;
-    double roundings = e->relative / (p->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8),
-           ratio = rmse_ratio(p, out);
+    struct check_verdict *verdict = &out->verdict;
+    const error_stats *errors = &verdict->errors;
+    double roundings = errors->relative / (problem->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8),
+           ratio = rmse_ratio(problem, out);
     if (out->rounds) {
-        double of_bound = fmin(roundings / max_roundings, e->c / fast_c);
-        v->exact = of_bound <= 1 && !(ratio > max_rmse);
+        double of_bound = fmin(roundings / max_roundings, errors->c / fast_c);
+        verdict->exact = of_bound <= 1 && !(ratio > max_rmse);
         c->worst_fast = fmax(c->worst_fast, of_bound);
         c->worst_rmse = fmax(c->worst_rmse, ratio);
     } else {
-        v->exact = e->c <= CHECK_MAX_C;
-        c->worst_c = fmax(c->worst_c, e->c);
+        verdict->exact = errors->c <= CHECK_MAX_C;
+        c->worst_c = fmax(c->worst_c, errors->c);
     }
-    c->worst_lse = fmax(c->worst_lse, e->lse);
-    v->exact_lse = e->lse <= CHECK_MAX_LSE;
-    v->ok = out->status == ATTN_OK && v->intact && v->equal && v->exact && v->exact_lse;
+    c->worst_lse = fmax(c->worst_lse, errors->lse);
+    verdict->exact_lse = errors->lse <= CHECK_MAX_LSE;
+    verdict->ok = out->status == ATTN_OK && verdict->intact && verdict->equal && verdict->exact &&
+                  verdict->exact_lse;
     c->problems++;
     c->unsupported += out->status == ATTN_ERR_UNSUPPORTED;
-    c->failed += !v->ok && out->status != ATTN_ERR_UNSUPPORTED;
+    c->failed += !verdict->ok && out->status != ATTN_ERR_UNSUPPORTED;
     c->on_sm90 += out->on_sm90;
     c->on_sm80 += out->on_sm80;
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-static void tell(const struct check *c, const problem *p, const char *line,
+static void tell(const struct check *c, const problem_spec *problem, const char *line,
                  const struct outcome *out)
 {
-    const struct check_verdict *v = &out->verdict;
+    const struct check_verdict *verdict = &out->verdict;
     cli_progress(NULL);
     if (c->json && out->status != ATTN_OK) {
         cJSON *o = cJSON_CreateObject();
@@ -188,19 +191,19 @@ static void tell(const struct check *c, const problem *p, const char *line,
         cJSON *o = cJSON_CreateObject();
         cJSON_AddStringToObject(o, "problem", line);
         cJSON_AddStringToObject(o, "kernel", out->kernel);
-        cJSON_AddNumberToObject(o, "rmse", v->errors.rmse);
-        cJSON_AddNumberToObject(o, "rmse_once", v->errors.rmse_once);
-        check_tell_json(o, p->seed, v);
+        cJSON_AddNumberToObject(o, "rmse", verdict->errors.rmse);
+        cJSON_AddNumberToObject(o, "rmse_once", verdict->errors.rmse_once);
+        check_tell_json(o, problem->seed, verdict);
     } else if (out->status != ATTN_OK) {
         printf("  %s, %s: %s\n", attn_status_string(out->status), out->sentence, line);
     } else {
         char ratio[16] = "-";
-        if (!isnan(rmse_ratio(p, out))) {
-            snprintf(ratio, sizeof ratio, "%.2f", rmse_ratio(p, out));
+        if (!isnan(rmse_ratio(problem, out))) {
+            snprintf(ratio, sizeof ratio, "%.2f", rmse_ratio(problem, out));
         }
-        printf("%9.2f %5.2f %10s  %-31s %s\n", v->errors.c, v->errors.lse, ratio, out->kernel,
-               line);
-        check_tell_failure(out->kernel, v);
+        printf("%9.2f %5.2f %10s  %-31s %s\n", verdict->errors.c, verdict->errors.lse, ratio,
+               out->kernel, line);
+        check_tell_failure(out->kernel, verdict);
     }
 }
 
@@ -232,19 +235,19 @@ int check_gpu(const cli_list *list, int64_t seeds, bool json)
         printf("%9s %5s %10s  %s\n", "c", "LSE", "x rounding", "kernel");
     }
     for (int i = 0; i < list->count; i++) {
-        problem p = list->problems[i];
-        p.lse = p.row_max = true;
+        problem_spec problem = list->problems[i];
+        problem.lse = problem.row_max = true;
         for (int64_t s = 0; s < seeds; s++) {
             struct outcome out;
-            p.seed = list->problems[i].seed + (uint64_t)s;
-            problem_print(&p, line, sizeof line);
+            problem.seed = list->problems[i].seed + (uint64_t)s;
+            problem_print(&problem, line, sizeof line);
             cli_progress("%s", line);
             gpu_task(line);
             cli_watch_start(line);
-            run(&c, &p, &out);
+            run(&c, &problem, &out);
             cli_watch_stop();
-            judge(&c, &p, &out);
-            tell(&c, &p, line, &out);
+            judge(&c, &problem, &out);
+            tell(&c, &problem, line, &out);
         }
     }
     if (!json) {

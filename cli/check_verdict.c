@@ -40,33 +40,33 @@ uint64_t check_hash_gradients(const attn_backward_args *args, uint64_t hash)
     return hash;
 }
 
-void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *v)
+void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *verdict)
 {
     cJSON_AddNumberToObject(o, "seed", (double)seed);
-    cJSON_AddNumberToObject(o, "error_c", v->errors.c);
-    cJSON_AddNumberToObject(o, "error_lse", v->errors.lse);
-    cJSON_AddNumberToObject(o, "max_error", v->errors.relative);
-    cJSON_AddNumberToObject(o, "rows", (double)v->errors.rows);
-    for (int n = 0; n < ORACLE_GRADIENTS && v->backward; n++) {
+    cJSON_AddNumberToObject(o, "error_c", verdict->errors.c);
+    cJSON_AddNumberToObject(o, "error_lse", verdict->errors.lse);
+    cJSON_AddNumberToObject(o, "max_error", verdict->errors.relative);
+    cJSON_AddNumberToObject(o, "rows", (double)verdict->errors.rows);
+    for (int n = 0; n < ORACLE_GRADIENTS && verdict->backward; n++) {
         char name[32];
         snprintf(name, sizeof name, "error_%s", grad_errors_name((enum oracle_gradient)n));
-        cJSON_AddNumberToObject(o, name, v->gradients.c[n]);
+        cJSON_AddNumberToObject(o, name, verdict->gradients.c[n]);
     }
-    cJSON_AddBoolToObject(o, "same_bits", v->equal);
-    cJSON_AddBoolToObject(o, "memory_intact", v->intact);
-    cJSON_AddBoolToObject(o, "ok", v->ok);
+    cJSON_AddBoolToObject(o, "same_bits", verdict->equal);
+    cJSON_AddBoolToObject(o, "memory_intact", verdict->intact);
+    cJSON_AddBoolToObject(o, "ok", verdict->ok);
     cli_print_json(o);
 }
 
-void check_tell_failure(const char *by, const struct check_verdict *v)
+void check_tell_failure(const char *by, const struct check_verdict *verdict)
 {
-    if (!v->ok) {
+    if (!verdict->ok) {
         printf("  ");
         cli_print_verdict(false);
-        printf(" with %s:%s%s%s%s%s\n", by, v->exact ? "" : " O is too far off;",
-               v->exact_lse ? "" : " LSE is too far off;",
-               v->exact_grad || !v->backward ? "" : " gradients are too far off;",
-               v->equal ? "" : " other bits than at first;",
-               v->intact ? "" : " wrote to an input or between the elements of an output;");
+        printf(" with %s:%s%s%s%s%s\n", by, verdict->exact ? "" : " O is too far off;",
+               verdict->exact_lse ? "" : " LSE is too far off;",
+               verdict->exact_grad || !verdict->backward ? "" : " gradients are too far off;",
+               verdict->equal ? "" : " other bits than at first;",
+               verdict->intact ? "" : " wrote to an input or between the elements of an output;");
     }
 }

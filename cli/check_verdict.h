@@ -20,7 +20,7 @@ uint64_t check_hash_gradients(const attn_backward_args *args, uint64_t hash);
 
 /* Adds error_c .. memory_intact, ok and the seed to a problem's object, prints it and frees it. */
 struct check_verdict {
-    errors errors;
+    error_stats errors;
     bool backward;                     /* gradients were computed, too: */
     grad_errors gradients;             /* 0 where there is none */
     double grad_c;                     /* the largest of gradients.c */

@@ -24,20 +24,20 @@ struct choice {
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    struct choice *c = state->input;
+    struct choice *choice = state->input;
     switch (key) {
     case 'j':
-        c->json = true;
+        choice->json = true;
         return 0;
     case 'c':
-        c->config.cpu = text;
+        choice->config.cpu = text;
         return 0;
     case 't':
-        c->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
+        choice->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
         return 0;
     case 'd':
-        c->cuda = cli_device(text) == ATTN_DEVICE_CUDA;
-        c->cpu = !c->cuda;
+        choice->cuda = cli_device(text) == ATTN_DEVICE_CUDA;
+        choice->cpu = !choice->cuda;
         return 0;
     default:
         return cli_parse_other(key, text, state);
@@ -97,14 +97,14 @@ static void add_gpus(cJSON *o, const struct gpus *g)
 {
     cJSON *list = cJSON_AddArrayToObject(o, "gpus");
     for (int i = 0; i < g->count; i++) {
-        gpu_properties p;
+        gpu_properties found;
         cJSON *gpu = cJSON_CreateObject();
-        gpu_describe(i, &p);
-        cJSON_AddStringToObject(gpu, "name", p.name);
-        cJSON_AddNumberToObject(gpu, "capability", 10 * p.major + p.minor);
-        cJSON_AddNumberToObject(gpu, "multiprocessors", p.multiprocessors);
-        cJSON_AddNumberToObject(gpu, "memory_bytes", (double)p.memory_bytes);
-        cJSON_AddNumberToObject(gpu, "l2_bytes", p.l2_bytes);
+        gpu_describe(i, &found);
+        cJSON_AddStringToObject(gpu, "name", found.name);
+        cJSON_AddNumberToObject(gpu, "capability", 10 * found.major + found.minor);
+        cJSON_AddNumberToObject(gpu, "multiprocessors", found.multiprocessors);
+        cJSON_AddNumberToObject(gpu, "memory_bytes", (double)found.memory_bytes);
+        cJSON_AddNumberToObject(gpu, "l2_bytes", found.l2_bytes);
         cJSON_AddItemToArray(list, gpu);
     }
     g->count > 0 ? cJSON_AddNumberToObject(o, "cuda_driver", g->driver) : NULL;
@@ -115,13 +115,14 @@ static void print_gpus(const struct gpus *g)
 {
     for (int i = 0; i < g->count; i++) {
         cli_text memory, l2;
-        gpu_properties p;
-        gpu_describe(i, &p);
+        gpu_properties gpu;
+        gpu_describe(i, &gpu);
         char label[32];
         snprintf(label, sizeof label, "GPU %-10d", i);
-        cli_fact(label, "%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d", p.name,
-                 p.major, p.minor, p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes),
-                 cli_bytes(l2, p.l2_bytes), g->driver / 1000, g->driver % 1000 / 10);
+        cli_fact(label, "%s, sm_%d%d, %d multiprocessors, %s, L2 %s, CUDA driver %d.%d", gpu.name,
+                 gpu.major, gpu.minor, gpu.multiprocessors,
+                 cli_bytes(memory, (double)gpu.memory_bytes), cli_bytes(l2, gpu.l2_bytes),
+                 g->driver / 1000, g->driver % 1000 / 10);
     }
     if (g->refused[0] != '\0') {
         cli_fact("GPU           ", "%s: %s", g->count > 0 ? "not used" : "none", g->refused);
@@ -130,27 +131,27 @@ static void print_gpus(const struct gpus *g)
 
 /* ---- The command line ------------------------------------------------------------------------ */
 
-static void print_json(const struct choice *c, const attn_info *info, const struct gpus *g)
+static void print_json(const struct choice *choice, const attn_info *info, const struct gpus *g)
 {
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "version", info->version);
     cJSON_AddStringToObject(o, "build", info->build);
-    if (!c->cuda) {
+    if (!choice->cuda) {
         add_cpu(o, info);
     }
-    if (!c->cpu) {
+    if (!choice->cpu) {
         add_gpus(o, g);
     }
     cli_print_json(o);
 }
 
-static void print_text(const struct choice *c, const attn_info *info, const struct gpus *g)
+static void print_text(const struct choice *choice, const attn_info *info, const struct gpus *g)
 {
     cli_fact("libattn       ", "%s (%s)", info->version, info->build);
-    if (!c->cuda) {
+    if (!choice->cuda) {
         print_cpu(info);
     }
-    if (!c->cpu) {
+    if (!choice->cpu) {
         print_gpus(g);
     }
 }

@@ -27,123 +27,125 @@ struct choice {
     cli_list list;
 };
 
-static double score_bytes(const problem *p)
+static double score_bytes(const problem_spec *problem)
 {
-    double sum = 0, size = p->dtype == ATTN_F64 ? 8 : 4;
-    for (int64_t b = 0; b < p->b && p->has_lens; b++) {
-        sum += (double)p->lens_q[b] * (double)p->lens_k[b];
+    double sum = 0, size = problem->dtype == ATTN_F64 ? 8 : 4;
+    for (int64_t b = 0; b < problem->b && problem->has_lens; b++) {
+        sum += (double)problem->lens_q[b] * (double)problem->lens_k[b];
     }
-    return size * (double)p->hq *
-           (p->has_lens ? sum : (double)p->b * (double)p->nq * (double)p->nk);
+    return size * (double)problem->hq *
+           (problem->has_lens ? sum
+                              : (double)problem->b * (double)problem->nq * (double)problem->nk);
 }
 
 /* The ceiling of a kernel's products: of multiply-adds, or of so many products of tiles each. */
-static double measure_products(const attn_plan *p)
+static double measure_products(const attn_plan *plan)
 {
-    return p->tile_products > 0 ? peak_amx(p->threads, 0.1) / p->tile_products
-                                : peak_fma(p->vector_bits, p->sum_bits, p->threads, 0.1);
+    return plan->tile_products > 0
+               ? peak_amx(plan->threads, 0.1) / plan->tile_products
+               : peak_fma(plan->vector_bits, plan->sum_bits, plan->threads, 0.1);
 }
 
-static attn_status make_plan(const struct choice *c, const problem *p, const problem_tensors *t,
-                             attn_plan *plan)
+static attn_status make_plan(const struct choice *choice, const problem_spec *problem,
+                             const problem_tensors *tensors, attn_plan *plan)
 {
     attn_context *context = NULL;
-    if (c->gpu != NULL) {
-        return plan_gpu_forward(c->gpu, &t->args, plan);
+    if (choice->gpu != NULL) {
+        return plan_gpu_forward(choice->gpu, &tensors->args, plan);
     }
-    attn_status status =
-        c->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context) : problem_context(p, &context);
+    attn_status status = choice->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context)
+                                                            : problem_context(problem, &context);
     if (status == ATTN_OK) {
-        status = p->pass == PASS_FORWARD ? attn_forward_plan(context, &t->args, plan)
-                                         : attn_backward_plan(context, &t->grad, plan);
+        status = problem->pass == PASS_FORWARD ? attn_forward_plan(context, &tensors->args, plan)
+                                               : attn_backward_plan(context, &tensors->grad, plan);
     }
     attn_context_destroy(context);
     return status;
 }
 
 /* A CPU's ceilings are measured, a GPU's published. */
-static void find_ceilings(const struct choice *c, plan_story *s)
+static void find_ceilings(const struct choice *choice, plan_story *story)
 {
     static char source[64];
-    const plan_gpu *gpu = c->gpu != NULL ? c->gpu : s->gpu ? plan_gpu_here() : NULL;
-    if (s->gpu && gpu != NULL) {
-        s->peak = plan_gpu_peak(gpu, &s->plan);
-        s->read = gpu->read_gbytes;
+    const plan_gpu *gpu = choice->gpu != NULL ? choice->gpu : story->gpu ? plan_gpu_here() : NULL;
+    if (story->gpu && gpu != NULL) {
+        story->peak = plan_gpu_peak(gpu, &story->plan);
+        story->read = gpu->read_gbytes;
         snprintf(source, sizeof source, "as published for the %s", gpu->model);
-    } else if (!s->gpu) {
-        s->peak = measure_products(&s->plan);
-        s->read = peak_read(s->plan.threads, 0.2);
-        snprintf(source, sizeof source, "measured now, %d thread%s", s->plan.threads,
-                 s->plan.threads == 1 ? "" : "s");
+    } else if (!story->gpu) {
+        story->peak = measure_products(&story->plan);
+        story->read = peak_read(story->plan.threads, 0.2);
+        snprintf(source, sizeof source, "measured now, %d thread%s", story->plan.threads,
+                 story->plan.threads == 1 ? "" : "s");
     }
-    s->source = source;
+    story->source = source;
 }
 
 /* pass: forward or backward */
-static int tell_pass(const struct choice *c, const problem *p)
+static int tell_pass(const struct choice *choice, const problem_spec *problem)
 {
-    plan_story s = {.plan = {.struct_size = sizeof s.plan},
-                    .pass = p->pass == PASS_FORWARD ? "forward" : "backward",
-                    .gpu = c->device == ATTN_DEVICE_CUDA,
-                    .scores_bytes = score_bytes(p),
-                    .heads = (double)p->hq * (double)p->b};
+    plan_story story = {.plan = {.struct_size = sizeof story.plan},
+                        .pass = problem->pass == PASS_FORWARD ? "forward" : "backward",
+                        .gpu = choice->device == ATTN_DEVICE_CUDA,
+                        .scores_bytes = score_bytes(problem),
+                        .heads = (double)problem->hq * (double)problem->b};
     problem_tensors tensors;
-    problem_print(p, s.line, sizeof s.line);
-    if (!problem_tensors_create(p, PLACE_NOWHERE, &tensors)) {
+    problem_print(problem, story.line, sizeof story.line);
+    if (!problem_tensors_create(problem, PLACE_NOWHERE, &tensors)) {
         return cli_error(CLI_USAGE, "the tensors of \"%s\" do not fit into the address space",
-                         s.line);
+                         story.line);
     }
-    attn_status status = make_plan(c, p, &tensors, &s.plan);
+    attn_status status = make_plan(choice, problem, &tensors, &story.plan);
     problem_tensors_free(&tensors);
     if (status != ATTN_OK) {
         return cli_status_error(status);
     }
-    const attn_plan *plan = &s.plan;
-    s.counted = !s.gpu || plan->items == 0 ||
-                plan->tiles_full + plan->tiles_partial + plan->tiles_skipped > 0;
-    if (c->measure) {
-        find_ceilings(c, &s);
+    const attn_plan *plan = &story.plan;
+    story.counted = !story.gpu || plan->items == 0 ||
+                    plan->tiles_full + plan->tiles_partial + plan->tiles_skipped > 0;
+    if (choice->measure) {
+        find_ceilings(choice, &story);
     }
-    c->json ? plan_tell_json(&s) : plan_tell_text(&s);
+    choice->json ? plan_tell_json(&story) : plan_tell_text(&story);
     return CLI_OK;
 }
 
 /* Training is a story for each pass. */
-static int tell(const struct choice *c, const problem *p)
+static int tell(const struct choice *choice, const problem_spec *problem)
 {
-    problem one = *p;
+    problem_spec one = *problem;
     int status = CLI_OK;
-    if (p->pass != PASS_FORWARD && c->gpu != NULL) {
+    if (problem->pass != PASS_FORWARD && choice->gpu != NULL) {
         return cli_error(CLI_USAGE, "--device=%s: GPUs have plans of the forward pass only",
-                         c->gpu->name);
+                         choice->gpu->name);
     }
-    if (p->pass != PASS_BACKWARD) {
+    if (problem->pass != PASS_BACKWARD) {
         one.pass = PASS_FORWARD;
-        status = tell_pass(c, &one);
+        status = tell_pass(choice, &one);
     }
-    if (p->pass != PASS_FORWARD && status == CLI_OK) {
+    if (problem->pass != PASS_FORWARD && status == CLI_OK) {
         one.pass = PASS_BACKWARD;
-        status = tell_pass(c, &one);
+        status = tell_pass(choice, &one);
     }
     return status;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    struct choice *c = state->input;
+    struct choice *choice = state->input;
     switch (key) {
     case 'j':
-        c->json = true;
+        choice->json = true;
         return 0;
     case 'n':
-        c->measure = false;
+        choice->measure = false;
         return 0;
     case 'd':
-        c->gpu = plan_gpu_find(text);
-        c->device = c->gpu != NULL ? ATTN_DEVICE_CUDA : cli_device(text);
+        choice->gpu = plan_gpu_find(text);
+        choice->device = choice->gpu != NULL ? ATTN_DEVICE_CUDA : cli_device(text);
         return 0;
     case ARGP_KEY_ARG:
-        cli_add_problems(&c->list, text);
+        cli_add_problems(&choice->list, text);
         return 0;
     default:
         return cli_parse_other(key, text, state);
@@ -168,17 +170,17 @@ int cli_plan(int argc, char **argv)
         "  attn plan --device h200 \"hq=16 nq=4096 d=128 dtype=bf16 causal=1\"\n"
         "  attn plan \"n=131072 window_left=1023 window_right=0 threads=1\"";
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
-    struct choice c = {.measure = true};
+    struct choice choice = {.measure = true};
     int status = CLI_OK;
-    cli_parse(&argp, argc, argv, &c);
-    if (c.list.count == 0) {
+    cli_parse(&argp, argc, argv, &choice);
+    if (choice.list.count == 0) {
         return cli_error(
             CLI_USAGE,
             "no problem given, for example \"hq=16 nq=4096 causal=1\" (see attn plan --help)");
     }
-    for (int i = 0; i < c.list.count && status == CLI_OK; i++) {
-        status = tell(&c, &c.list.problems[i]);
+    for (int i = 0; i < choice.list.count && status == CLI_OK; i++) {
+        status = tell(&choice, &choice.list.problems[i]);
     }
-    free(c.list.problems);
+    free(choice.list.problems);
     return status;
 }

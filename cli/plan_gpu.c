@@ -49,9 +49,9 @@ attn_status plan_gpu_forward(const plan_gpu *gpu, const attn_forward_args *args,
                             .multiprocessors = gpu->multiprocessors,
                             .l2_bytes = gpu->l2_bytes,
                             .shared_bytes = gpu->shared_bytes};
-    attn_problem p;
-    attn_status status = attn_problem_init(&p, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
-    return status == ATTN_OK ? attn_cuda_plan_forward(&cuda, &p, plan) : status;
+    attn_problem problem;
+    attn_status status = attn_problem_init(&problem, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
+    return status == ATTN_OK ? attn_cuda_plan_forward(&cuda, &problem, plan) : status;
 }
 
 double plan_gpu_peak(const plan_gpu *gpu, const attn_plan *plan)

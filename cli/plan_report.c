@@ -10,68 +10,69 @@
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-static void tell_kernel(const plan_story *s)
+static void tell_kernel(const plan_story *story)
 {
-    const attn_plan *p = &s->plan;
-    cli_fact("  kernel      ", "%s: %s", p->kernel, p->why);
-    cli_fact("  tiles       ", "%d query rows x %d keys", p->strip, p->key_block);
+    const attn_plan *plan = &story->plan;
+    cli_fact("  kernel      ", "%s: %s", plan->kernel, plan->why);
+    cli_fact("  tiles       ", "%d query rows x %d keys", plan->strip, plan->key_block);
     char threads[32] = "";
-    if (!s->gpu) {
-        snprintf(threads, sizeof threads, " on %d thread%s", p->threads,
-                 p->threads == 1 ? "" : "s");
+    if (!story->gpu) {
+        snprintf(threads, sizeof threads, " on %d thread%s", plan->threads,
+                 plan->threads == 1 ? "" : "s");
     }
-    cli_fact("  work        ", "%lld items of %lld rows%s", (long long)p->items,
-             (long long)p->rows_per_item, threads);
+    cli_fact("  work        ", "%lld items of %lld rows%s", (long long)plan->items,
+             (long long)plan->rows_per_item, threads);
 }
 
-static void tell_tiles(const plan_story *s)
+static void tell_tiles(const plan_story *story)
 {
-    const attn_plan *p = &s->plan;
-    double all = (double)(p->tiles_full + p->tiles_partial + p->tiles_skipped);
+    const attn_plan *plan = &story->plan;
+    double all = (double)(plan->tiles_full + plan->tiles_partial + plan->tiles_skipped);
     double percent = all > 0 ? 100 / all : 0;
     cli_fact("  visited     ",
              "%lld tiles whole (%.1f %%), %lld partly masked (%.1f %%); %lld skipped "
              "(%.1f %%)",
-             (long long)p->tiles_full, percent * (double)p->tiles_full, (long long)p->tiles_partial,
-             percent * (double)p->tiles_partial, (long long)p->tiles_skipped,
-             percent * (double)p->tiles_skipped);
+             (long long)plan->tiles_full, percent * (double)plan->tiles_full,
+             (long long)plan->tiles_partial, percent * (double)plan->tiles_partial,
+             (long long)plan->tiles_skipped, percent * (double)plan->tiles_skipped);
 }
 
-static void tell_costs(const plan_story *s)
+static void tell_costs(const plan_story *story)
 {
-    const attn_plan *p = &s->plan;
+    const attn_plan *plan = &story->plan;
     cli_text tiled, standard;
-    cli_fact("  FLOPs       ", "%.4g G", p->flops * 1e-9);
+    cli_fact("  FLOPs       ", "%.4g G", plan->flops * 1e-9);
     cli_fact("  memory      ",
              "%s read and written by tiles; standard attention: %s (%.1f times as much)",
-             cli_bytes(tiled, p->bytes_tiled), cli_bytes(standard, p->bytes_standard),
-             p->bytes_tiled > 0 ? p->bytes_standard / p->bytes_tiled : 1);
+             cli_bytes(tiled, plan->bytes_tiled), cli_bytes(standard, plan->bytes_standard),
+             plan->bytes_tiled > 0 ? plan->bytes_standard / plan->bytes_tiled : 1);
 }
 
-static void tell_workspace(const plan_story *s)
+static void tell_workspace(const plan_story *story)
 {
     cli_text workspace, one, all;
     cli_fact("  workspace   ", "%s; the matrix of scores would be %s for one head, %s for all %.0f",
-             cli_bytes(workspace, (double)s->plan.workspace_bytes),
-             cli_bytes(one, s->heads > 0 ? s->scores_bytes / s->heads : 0),
-             cli_bytes(all, s->scores_bytes), s->heads);
+             cli_bytes(workspace, (double)story->plan.workspace_bytes),
+             cli_bytes(one, story->heads > 0 ? story->scores_bytes / story->heads : 0),
+             cli_bytes(all, story->scores_bytes), story->heads);
 }
 
-static void tell_roofline(const plan_story *s)
+static void tell_roofline(const plan_story *story)
 {
-    const attn_plan *p = &s->plan;
-    double tiled = p->flops / p->bytes_tiled, standard = p->flops / p->bytes_standard;
+    const attn_plan *plan = &story->plan;
+    double tiled = plan->flops / plan->bytes_tiled, standard = plan->flops / plan->bytes_standard;
     cli_text time;
-    if (p->bytes_tiled == 0) {
+    if (plan->bytes_tiled == 0) {
         return; /* nothing to do */
     }
     cli_fact("  intensity   ", "%.1f FLOP per byte tiled, %.1f standard", tiled, standard);
-    if (s->peak > 0 && s->read > 0) {
-        double ridge = s->peak / s->read;
-        double least = fmax(p->flops / s->peak, p->bytes_tiled / s->read) * 1e-9;
+    if (story->peak > 0 && story->read > 0) {
+        double ridge = story->peak / story->read;
+        double least = fmax(plan->flops / story->peak, plan->bytes_tiled / story->read) * 1e-9;
         cli_fact("  roofline    ",
-                 "%.1f %s, %.1f GB/s of reads (%s):", s->gpu ? s->peak * 1e-3 : s->peak,
-                 s->gpu ? "TFLOP/s of products" : "GFLOP/s of multiply-adds", s->read, s->source);
+                 "%.1f %s, %.1f GB/s of reads (%s):", story->gpu ? story->peak * 1e-3 : story->peak,
+                 story->gpu ? "TFLOP/s of products" : "GFLOP/s of multiply-adds", story->read,
+                 story->source);
         cli_fact("              ", "compute-bound above %.1f FLOP per byte: tiled %s, standard %s",
                  ridge, tiled > ridge ? "is" : "is not", standard > ridge ? "is" : "is not");
         cli_fact("              ", "no tiled attention can take less than %s here",
@@ -79,54 +80,54 @@ static void tell_roofline(const plan_story *s)
     }
 }
 
-void plan_tell_text(const plan_story *s)
+void plan_tell_text(const plan_story *story)
 {
-    puts(s->line);
-    tell_kernel(s);
-    if (s->counted) {
-        tell_tiles(s);
-        tell_costs(s);
-        tell_workspace(s);
-        tell_roofline(s);
+    puts(story->line);
+    tell_kernel(story);
+    if (story->counted) {
+        tell_tiles(story);
+        tell_costs(story);
+        tell_workspace(story);
+        tell_roofline(story);
     } else {
         cli_fact("  FLOPs       ",
                  "as tiles and bytes depend on lengths or origins in the GPU's memory");
-        tell_workspace(s);
+        tell_workspace(story);
     }
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Numbers that a device lacks or that nobody knows are left out. */
-void plan_tell_json(const plan_story *s)
+void plan_tell_json(const plan_story *story)
 {
-    const attn_plan *p = &s->plan;
-    const bool ceilings = s->peak > 0 && s->read > 0;
+    const attn_plan *plan = &story->plan;
+    const bool ceilings = story->peak > 0 && story->read > 0;
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddStringToObject(o, "problem", s->line);
-    cJSON_AddStringToObject(o, "pass", s->pass);
-    cJSON_AddStringToObject(o, "kernel", p->kernel);
-    cJSON_AddStringToObject(o, "why", p->why);
+    cJSON_AddStringToObject(o, "problem", story->line);
+    cJSON_AddStringToObject(o, "pass", story->pass);
+    cJSON_AddStringToObject(o, "kernel", plan->kernel);
+    cJSON_AddStringToObject(o, "why", plan->why);
     const struct {
         const char *name;
         double value;
         bool there;
     } numbers[] = {
-        {"threads", p->threads, !s->gpu},
-        {"strip", p->strip, true},
-        {"key_block", p->key_block, true},
-        {"rows_per_item", (double)p->rows_per_item, true},
-        {"items", (double)p->items, true},
-        {"tiles_full", (double)p->tiles_full, s->counted},
-        {"tiles_partial", (double)p->tiles_partial, s->counted},
-        {"tiles_skipped", (double)p->tiles_skipped, s->counted},
-        {"flops", p->flops, s->counted},
-        {"bytes_tiled", p->bytes_tiled, s->counted},
-        {"bytes_standard", p->bytes_standard, s->counted},
-        {"workspace_bytes", (double)p->workspace_bytes, true},
-        {"scores_bytes", s->scores_bytes, true},
-        {"peak_gflops", s->peak, ceilings},
-        {"read_gbytes", s->read, ceilings},
+        {"threads", plan->threads, !story->gpu},
+        {"strip", plan->strip, true},
+        {"key_block", plan->key_block, true},
+        {"rows_per_item", (double)plan->rows_per_item, true},
+        {"items", (double)plan->items, true},
+        {"tiles_full", (double)plan->tiles_full, story->counted},
+        {"tiles_partial", (double)plan->tiles_partial, story->counted},
+        {"tiles_skipped", (double)plan->tiles_skipped, story->counted},
+        {"flops", plan->flops, story->counted},
+        {"bytes_tiled", plan->bytes_tiled, story->counted},
+        {"bytes_standard", plan->bytes_standard, story->counted},
+        {"workspace_bytes", (double)plan->workspace_bytes, true},
+        {"scores_bytes", story->scores_bytes, true},
+        {"peak_gflops", story->peak, ceilings},
+        {"read_gbytes", story->read, ceilings},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i].there) {

@@ -58,20 +58,20 @@ bool run_is_bundle(const char *spec)
     return p.safetensors && p.name == NULL;
 }
 
-void run_open(const char *spec, const char *name, array_file *f)
+void run_open(const char *spec, const char *name, array_file *file)
 {
     struct place p = find_place(spec);
     char error[1024];
     if (p.safetensors
-            ? !safetensors_open(p.path, p.name != NULL ? p.name : name, f, error, sizeof error)
-            : !npy_open(p.path, f, error, sizeof error)) {
+            ? !safetensors_open(p.path, p.name != NULL ? p.name : name, file, error, sizeof error)
+            : !npy_open(p.path, file, error, sizeof error)) {
         exit(cli_error(CLI_USAGE, "%s", error));
     }
-    for (int n = 0; n < f->ndim && f->bytes == 0; n++) {
+    for (int n = 0; n < file->ndim && file->bytes == 0; n++) {
         /* no data stands behind this number, and loops would run over it */
-        if (f->shape[n] > max_empty) {
+        if (file->shape[n] > max_empty) {
             exit(cli_error(CLI_USAGE, "\"%s\" has no elements, yet %lld along an axis", spec,
-                           (long long)f->shape[n]));
+                           (long long)file->shape[n]));
         }
     }
 }
@@ -79,70 +79,71 @@ void run_open(const char *spec, const char *name, array_file *f)
 /* ---- Axes ------------------------------------------------------------------------------------ */
 
 /* Axis axes[n] of the tensor is axis n of the array; the others have extent 1. */
-static attn_tensor view(const array_file *f, const int axes[])
+static attn_tensor view(const array_file *file, const int axes[])
 {
-    attn_tensor t = {(void *)(uintptr_t)f->data, {1, 1, 1, 1}, {0}, f->dtype, 0};
-    for (int n = 0; n < f->ndim; n++) {
-        t.shape[axes[n]] = f->shape[n];
-        t.stride[axes[n]] = f->stride[n];
+    attn_tensor t = {(void *)(uintptr_t)file->data, {1, 1, 1, 1}, {0}, file->dtype, 0};
+    for (int n = 0; n < file->ndim; n++) {
+        t.shape[axes[n]] = file->shape[n];
+        t.stride[axes[n]] = file->stride[n];
     }
     return t;
 }
 
-attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name)
+attn_tensor run_sequences(const array_file *file, bool bhsd, const char *name)
 {
     static const int orders[2][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}}, pair[2] = {1, 3};
-    if (f->ndim < 2 || f->ndim > 4) {
-        exit(cli_error(CLI_USAGE, "%s has %d axes; expected %s", name, f->ndim,
+    if (file->ndim < 2 || file->ndim > 4) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected %s", name, file->ndim,
                        bhsd ? "(b, h, s, d), (h, s, d) or (s, d)"
                             : "(b, s, h, d), (s, h, d) or (s, d)"));
     }
-    return view(f, f->ndim == 2 ? pair : orders[bhsd] + (4 - f->ndim));
+    return view(file, file->ndim == 2 ? pair : orders[bhsd] + (4 - file->ndim));
 }
 
-attn_tensor run_rows(const array_file *f, bool bhsd, const char *name)
+attn_tensor run_rows(const array_file *file, bool bhsd, const char *name)
 {
     static const int orders[2][3] = {{0, 1, 2}, {0, 2, 1}}, one[1] = {1};
-    if (f->ndim < 1 || f->ndim > 3) {
+    if (file->ndim < 1 || file->ndim > 3) {
         exit(cli_error(CLI_USAGE, "%s has %d axes; expected those of q without the last", name,
-                       f->ndim));
+                       file->ndim));
     }
-    return view(f, f->ndim == 1 ? one : orders[bhsd] + (3 - f->ndim));
+    return view(file, file->ndim == 1 ? one : orders[bhsd] + (3 - file->ndim));
 }
 
-attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name)
+attn_tensor run_scores(const array_file *file, const attn_tensor *q, const char *name)
 {
     static const int order[4] = {0, 1, 2, 3};
     int64_t batch = q->shape[0], heads = q->shape[2];
-    if (f->ndim > 4) {
-        exit(cli_error(CLI_USAGE, "%s has %d axes; expected at most (b, h, q, k)", name, f->ndim));
+    if (file->ndim > 4) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected at most (b, h, q, k)", name,
+                       file->ndim));
     }
-    if (f->ndim == 3 && batch > 1 && f->shape[0] == batch && (heads == batch || heads == 1)) {
+    if (file->ndim == 3 && batch > 1 && file->shape[0] == batch && (heads == batch || heads == 1)) {
         exit(cli_error(
             CLI_USAGE,
             "%s has 3 axes, and the first, %lld, could be the batch or the heads; give it 4 axes "
             "(b, h, q, k)",
             name, (long long)batch));
     }
-    return view(f, order + (4 - f->ndim));
+    return view(file, order + (4 - file->ndim));
 }
 
-attn_tensor run_heads(const array_file *f, const char *name)
+attn_tensor run_heads(const array_file *file, const char *name)
 {
     static const int order[2] = {0, 1};
-    if (f->ndim != 1 && f->ndim != 2) {
-        exit(cli_error(CLI_USAGE, "%s has %d axes; expected (h) or (b, h)", name, f->ndim));
+    if (file->ndim != 1 && file->ndim != 2) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected (h) or (b, h)", name, file->ndim));
     }
-    return view(f, order + (2 - f->ndim));
+    return view(file, order + (2 - file->ndim));
 }
 
-attn_tensor run_list(const array_file *f, const char *name)
+attn_tensor run_list(const array_file *file, const char *name)
 {
     static const int order[1] = {0};
-    if (f->ndim != 1) {
-        exit(cli_error(CLI_USAGE, "%s has %d axes; expected 1", name, f->ndim));
+    if (file->ndim != 1) {
+        exit(cli_error(CLI_USAGE, "%s has %d axes; expected 1", name, file->ndim));
     }
-    return view(f, order);
+    return view(file, order);
 }
 
 /* ---- Outputs --------------------------------------------------------------------------------- */

@@ -12,27 +12,27 @@
 #include <stdbool.h>
 
 /* Opens an input. name: the part's, used if the spec names no tensor. */
-void run_open(const char *spec, const char *name, array_file *f);
+void run_open(const char *spec, const char *name, array_file *file);
 
 /* True if spec is a .safetensors file without a tensor's name. */
 bool run_is_bundle(const char *spec);
 
 /* The view (batch, sequence, head, dim) of an array (b, s, h, d), (s, h, d) or (s, d); with bhsd,
  * of (b, h, s, d) or (h, s, d). */
-attn_tensor run_sequences(const array_file *f, bool bhsd, const char *name);
+attn_tensor run_sequences(const array_file *file, bool bhsd, const char *name);
 
 /* The view (batch, sequence, head, 1) of an array with the axes of q without the last. */
-attn_tensor run_rows(const array_file *f, bool bhsd, const char *name);
+attn_tensor run_rows(const array_file *file, bool bhsd, const char *name);
 
 /* The view (batch, head, query, key) of a mask or bias. Fewer axes are the last ones, as NumPy
  * broadcasts. Three axes are refused where the first could mean the batch. */
-attn_tensor run_scores(const array_file *f, const attn_tensor *q, const char *name);
+attn_tensor run_scores(const array_file *file, const attn_tensor *q, const char *name);
 
 /* The view (batch, head, 1, 1) of an array (h) or (b, h). */
-attn_tensor run_heads(const array_file *f, const char *name);
+attn_tensor run_heads(const array_file *file, const char *name);
 
 /* The view (count, 1, 1, 1) of an array of lengths. */
-attn_tensor run_list(const array_file *f, const char *name);
+attn_tensor run_list(const array_file *file, const char *name);
 
 /* An output: its memory and its file. */
 typedef struct run_output {

@@ -133,47 +133,47 @@ static bool parse_layout(const char *text)
     return strcmp(text, "bhsd") == 0;
 }
 
-static error_t parse_scores(int key, const char *text, attn_forward_args *a)
+static error_t parse_scores(int key, const char *text, attn_forward_args *args)
 {
     switch (key) {
     case CAUSAL:
-        a->flags |= ATTN_CAUSAL;
+        args->flags |= ATTN_CAUSAL;
         return 0;
     case TOP_LEFT:
-        a->flags |= ATTN_TOP_LEFT;
+        args->flags |= ATTN_TOP_LEFT;
         return 0;
     case WINDOW_LEFT:
-        a->flags |= ATTN_WINDOW;
-        a->window_left = cli_integer("window-left", text, INT64_MIN, INT64_MAX);
+        args->flags |= ATTN_WINDOW;
+        args->window_left = cli_integer("window-left", text, INT64_MIN, INT64_MAX);
         return 0;
     case WINDOW_RIGHT:
-        a->flags |= ATTN_WINDOW;
-        a->window_right = cli_integer("window-right", text, INT64_MIN, INT64_MAX);
+        args->flags |= ATTN_WINDOW;
+        args->window_right = cli_integer("window-right", text, INT64_MIN, INT64_MAX);
         return 0;
     case SCALE:
-        a->flags |= ATTN_SCALE;
-        a->softmax_scale = cli_real("scale", text, -DBL_MAX, DBL_MAX);
+        args->flags |= ATTN_SCALE;
+        args->softmax_scale = cli_real("scale", text, -DBL_MAX, DBL_MAX);
         return 0;
     case SOFTCAP:
-        a->softcap = cli_real("softcap", text, 0, DBL_MAX);
+        args->softcap = cli_real("softcap", text, 0, DBL_MAX);
         return 0;
     case DROPOUT:
-        a->dropout_p = cli_real("dropout", text, 0, 1);
+        args->dropout_p = cli_real("dropout", text, 0, 1);
         return 0;
     case DROPOUT_SEED:
-        a->dropout_seed = (uint64_t)cli_integer("dropout-seed", text, 0, INT64_MAX);
+        args->dropout_seed = (uint64_t)cli_integer("dropout-seed", text, 0, INT64_MAX);
         return 0;
     case DROPOUT_OFFSET:
-        a->dropout_offset = (uint64_t)cli_integer("dropout-offset", text, 0, INT64_MAX);
+        args->dropout_offset = (uint64_t)cli_integer("dropout-offset", text, 0, INT64_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static void parse_file(run_options *o, int tensor, const char *text)
+static void parse_file(run_options *chosen, int tensor, const char *text)
 {
-    const char **spec = run_is_output(tensor) ? &o->output[tensor] : &o->input[tensor];
+    const char **spec = run_is_output(tensor) ? &chosen->output[tensor] : &chosen->input[tensor];
     if (*spec != NULL) {
         exit(cli_error(CLI_USAGE, "two files for %s: \"%s\" and \"%s\"", run_name(tensor), *spec,
                        text));
@@ -183,50 +183,50 @@ static void parse_file(run_options *o, int tensor, const char *text)
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    run_options *o = state->input;
+    run_options *chosen = state->input;
     if (key >= FILE_KEY && key < OTHER) {
-        parse_file(o, key - FILE_KEY, text);
+        parse_file(chosen, key - FILE_KEY, text);
         return 0;
     }
     switch (key) {
     case LAYOUT:
-        o->layout = text;
-        o->bhsd = parse_layout(text);
+        chosen->layout = text;
+        chosen->bhsd = parse_layout(text);
         return 0;
     case DTYPE:
-        o->out_dtype = parse_dtype(text);
+        chosen->out_dtype = parse_dtype(text);
         return 0;
     case THREADS:
-        o->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
+        chosen->config.threads = (int32_t)cli_integer("threads", text, 0, 1 << 20);
         return 0;
     case CPU:
-        o->config.cpu = text;
+        chosen->config.cpu = text;
         return 0;
     case CHECK:
-        o->check = true;
+        chosen->check = true;
         return 0;
     case COMPARE:
-        o->compare = true;
+        chosen->compare = true;
         return 0;
     case JSON:
-        o->json = true;
+        chosen->json = true;
         return 0;
     default:
-        return parse_scores(key, text, &o->args) == 0 ? 0 : cli_parse_other(key, text, state);
+        return parse_scores(key, text, &chosen->args) == 0 ? 0 : cli_parse_other(key, text, state);
     }
 }
 
-void run_parse(int argc, char **argv, run_options *o)
+void run_parse(int argc, char **argv, run_options *chosen)
 {
     static const struct argp argp = {options, parse, NULL, doc, NULL, NULL, NULL};
-    *o = (run_options){.config.struct_size = sizeof o->config};
-    o->args =
-        (attn_forward_args){.struct_size = sizeof o->args, .window_left = -1, .window_right = -1};
-    cli_parse(&argp, argc, argv, o);
-    if (!(o->args.flags & ATTN_WINDOW)) {
-        o->args.window_left = o->args.window_right = 0;
+    *chosen = (run_options){.config.struct_size = sizeof chosen->config};
+    chosen->args = (attn_forward_args){
+        .struct_size = sizeof chosen->args, .window_left = -1, .window_right = -1};
+    cli_parse(&argp, argc, argv, chosen);
+    if (!(chosen->args.flags & ATTN_WINDOW)) {
+        chosen->args.window_left = chosen->args.window_right = 0;
     }
     for (int i = ARGS_TENSORS; i < RUN_TENSORS; i++) {
-        o->backward |= o->output[i] != NULL;
+        chosen->backward |= chosen->output[i] != NULL;
     }
 }

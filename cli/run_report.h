@@ -18,7 +18,7 @@ typedef struct run_result {
     attn_plan grad_plan;
     double grad_seconds;
     bool checked;
-    errors errors;
+    error_stats errors;
     grad_errors grad_errors; /* 0 where there is none */
     errors_limits allowed;
     bool compared;
@@ -26,7 +26,7 @@ typedef struct run_result {
     double standard_seconds, standard_workspace;
 } run_result;
 
-void run_print_text(const run_result *r);
-void run_print_json(const run_result *r);
+void run_print_text(const run_result *result);
+void run_print_json(const run_result *result);
 
 #endif

@@ -11,12 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void array_file_close(array_file *f)
+void array_file_close(array_file *file)
 {
-    if (f->map != NULL) {
-        munmap(f->map, f->map_bytes);
+    if (file->map != NULL) {
+        munmap(file->map, file->map_bytes);
     }
-    memset(f, 0, sizeof *f);
+    memset(file, 0, sizeof *file);
 }
 
 bool array_file_fail(char *error, size_t size, const char *path, const char *format, ...)
@@ -36,10 +36,10 @@ bool array_file_fail(char *error, size_t size, const char *path, const char *for
     return false;
 }
 
-bool array_file_map(const char *path, array_file *f, char *error, size_t size)
+bool array_file_map(const char *path, array_file *file, char *error, size_t size)
 {
     struct stat st;
-    memset(f, 0, sizeof *f);
+    memset(file, 0, sizeof *file);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) != 0) {
         array_file_fail(error, size, path, "%s", strerror(errno));
@@ -52,14 +52,14 @@ bool array_file_map(const char *path, array_file *f, char *error, size_t size)
         if (map == MAP_FAILED) {
             array_file_fail(error, size, path, "cannot be mapped: %s", strerror(errno));
         } else {
-            f->map = map;
-            f->map_bytes = (size_t)st.st_size;
+            file->map = map;
+            file->map_bytes = (size_t)st.st_size;
         }
     }
     if (fd >= 0) {
         close(fd);
     }
-    return f->map != NULL;
+    return file->map != NULL;
 }
 
 bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *bytes)
@@ -77,27 +77,28 @@ bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *byt
     return empty || product % 8 == 0;
 }
 
-bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error,
+bool array_file_place(array_file *file, size_t offset, bool fortran, const char *path, char *error,
                       size_t size)
 {
     int64_t stride = 1;
-    for (int i = 0; i < f->ndim; i++) {
-        int a = fortran ? i : f->ndim - 1 - i;
-        f->stride[a] = stride;
-        stride *= f->shape[a];
+    for (int i = 0; i < file->ndim; i++) {
+        int a = fortran ? i : file->ndim - 1 - i;
+        file->stride[a] = stride;
+        stride *= file->shape[a];
     }
-    f->data = (const char *)f->map + offset;
-    if (f->bytes == 0 || offset % attn_dtype_size(f->dtype) == 0) {
+    file->data = (const char *)file->map + offset;
+    if (file->bytes == 0 || offset % attn_dtype_size(file->dtype) == 0) {
         return true;
     }
-    void *copy = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *copy =
+        mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED) {
-        return array_file_fail(error, size, path, "no memory to align %zu bytes", f->bytes);
+        return array_file_fail(error, size, path, "no memory to align %zu bytes", file->bytes);
     }
-    memcpy(copy, f->data, f->bytes);
-    munmap(f->map, f->map_bytes);
-    f->map = copy;
-    f->map_bytes = f->bytes;
-    f->data = copy;
+    memcpy(copy, file->data, file->bytes);
+    munmap(file->map, file->map_bytes);
+    file->map = copy;
+    file->map_bytes = file->bytes;
+    file->data = copy;
     return true;
 }

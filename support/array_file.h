@@ -30,7 +30,7 @@ typedef struct array_file {
 } array_file;
 
 /* Unmaps. Harmless on a zeroed struct and after a failed open. */
-void array_file_close(array_file *f);
+void array_file_close(array_file *file);
 
 /* ---- For the readers and writers of formats -------------------------------------------------- */
 
@@ -39,7 +39,7 @@ bool array_file_fail(char *error, size_t size, const char *path, const char *for
     __attribute__((format(printf, 4, 5)));
 
 /* Zeroes *f and maps all of the regular file at path, read-only. Never blocks on a FIFO. */
-bool array_file_map(const char *path, array_file *f, char *error, size_t size);
+bool array_file_map(const char *path, array_file *file, char *error, size_t size);
 
 /* Product of the extents times bits per element, in bytes; false if it leaves 63 bits or is not
  * whole. Extents of 0 count as 1 in the check for overflow, so that partial products (strides) fit
@@ -49,7 +49,7 @@ bool array_file_size(int ndim, const int64_t *shape, int64_t bits, uint64_t *byt
 /* Sets data, bytes and strides for the f->bytes bytes at `offset` of the mapping. The caller has
  * checked that they lie inside it and fit shape and dtype. Elements that are not aligned in the
  * file are copied into fresh pages. */
-bool array_file_place(array_file *f, size_t offset, bool fortran, const char *path, char *error,
+bool array_file_place(array_file *file, size_t offset, bool fortran, const char *path, char *error,
                       size_t size);
 
 typedef struct array_file_part {

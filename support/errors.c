@@ -32,34 +32,36 @@ static double score_unit(double max, double abs)
 }
 
 /* Adds row `at` of the flat order (b, i, h) to *e, whose rmse members are sums of squares here. */
-static void compare_row(const attn_forward_args *a, const oracle_result *exact, int64_t at,
-                        errors *e)
+static void compare_row(const attn_forward_args *args, const oracle_result *exact, int64_t at,
+                        error_stats *errors)
 {
-    int64_t heads = a->o.shape[2], rows = a->o.shape[1], dv = a->o.shape[3];
+    int64_t heads = args->o.shape[2], rows = args->o.shape[1], dv = args->o.shape[3];
     int64_t h = at % heads, i = at / heads % rows, b = at / heads / rows;
-    double u = a->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    double u = args->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
-        double error = errors_distance(oracle_element(&a->o, b, i, h, c), o);
-        double half_ulp = oracle_bound(a->q.dtype, a->o.dtype, 0, o, o_abs, 0);
-        e->relative = fmax(e->relative, in_units(error, o_abs));
-        e->c = fmax(e->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
-                                   u * (1 + exact->score_abs[at]) * o_abs));
-        e->rmse += error * error;
-        e->rmse_once += pow(errors_distance(half_rounded(a->o.dtype, o), o), 2);
+        double error = errors_distance(oracle_element(&args->o, b, i, h, c), o);
+        double half_ulp = oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0);
+        errors->relative = fmax(errors->relative, in_units(error, o_abs));
+        errors->c = fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
+                                             u * (1 + exact->score_abs[at]) * o_abs));
+        errors->rmse += error * error;
+        errors->rmse_once += pow(errors_distance(half_rounded(args->o.dtype, o), o), 2);
     }
-    if (a->lse.data != NULL) {
-        double lse = exact->lse[at], roundings = a->q.dtype == ATTN_F64 ? 3 : 1;
-        double error = errors_distance(oracle_element(&a->lse, b, i, h, 0), lse);
-        double half_ulp = isfinite(lse) ? oracle_bound(a->q.dtype, a->lse.dtype, 0, lse, 0, 0) : 0;
+    if (args->lse.data != NULL) {
+        double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;
+        double error = errors_distance(oracle_element(&args->lse, b, i, h, 0), lse);
+        double half_ulp =
+            isfinite(lse) ? oracle_bound(args->q.dtype, args->lse.dtype, 0, lse, 0, 0) : 0;
         error = isinf(error) ? error : fmax(error - roundings * half_ulp, 0);
-        e->lse =
-            fmax(e->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
+        errors->lse = fmax(
+            errors->lse, in_units(error, u * score_unit(exact->score_max[at], exact->lse_abs[at])));
     }
-    if (a->row_max.data != NULL) {
-        double error = errors_distance(oracle_element(&a->row_max, b, i, h, 0), exact->row_max[at]);
-        e->row_max =
-            fmax(e->row_max,
+    if (args->row_max.data != NULL) {
+        double error =
+            errors_distance(oracle_element(&args->row_max, b, i, h, 0), exact->row_max[at]);
+        errors->row_max =
+            fmax(errors->row_max,
                  in_units(error, u * score_unit(exact->score_max[at], exact->row_max_abs[at])));
     }
 }
@@ -72,19 +74,19 @@ static int64_t row_of_sample(int64_t n, int64_t count, int64_t all)
     return n == 0 ? 0 : n == 1 ? all - 1 : (int64_t)(inputs_bits(0, 0, n) % (uint64_t)all);
 }
 
-static int64_t rows_in_a_second(const attn_forward_args *a, int64_t all)
+static int64_t rows_in_a_second(const attn_forward_args *args, int64_t all)
 {
-    const double pages = a->block_table.data ? (double)a->block_table.shape[1] : 1;
-    double row =
-        ((double)a->k.shape[1] * pages + 1) * ((double)(a->k.shape[3] + a->v.shape[3]) + 16);
-    double rows = 2e9 / row / (a->q.dtype == ATTN_F64 ? 8 : 1);
+    const double pages = args->block_table.data ? (double)args->block_table.shape[1] : 1;
+    double row = ((double)args->k.shape[1] * pages + 1) *
+                 ((double)(args->k.shape[3] + args->v.shape[3]) + 16);
+    double rows = 2e9 / row / (args->q.dtype == ATTN_F64 ? 8 : 1);
     return rows < 64 ? 64 : rows < (double)all ? (int64_t)rows : all;
 }
 
-void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
+void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors)
 {
-    int64_t all = a->o.shape[0] * a->o.shape[1] * a->o.shape[2], dv = a->o.shape[3];
-    int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(a, all),
+    int64_t all = args->o.shape[0] * args->o.shape[1] * args->o.shape[2], dv = args->o.shape[3];
+    int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(args, all),
             count = wanted < all ? wanted : all;
     size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
     double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size),
@@ -104,13 +106,13 @@ void errors_measure(const attn_forward_args *a, int64_t max_rows, errors *e)
     for (int64_t n = 0; n < count; n++) {
         rows[n] = row_of_sample(n, count, all);
     }
-    oracle_forward(a, &exact, rows, count);
-    *e = (errors){.rows = count};
+    oracle_forward(args, &exact, rows, count);
+    *errors = (error_stats){.rows = count};
     for (int64_t n = 0; n < count; n++) {
-        compare_row(a, &exact, rows[n], e);
+        compare_row(args, &exact, rows[n], errors);
     }
-    e->rmse = count * dv > 0 ? sqrt(e->rmse / (double)(count * dv)) : 0;
-    e->rmse_once = count * dv > 0 ? sqrt(e->rmse_once / (double)(count * dv)) : 0;
+    errors->rmse = count * dv > 0 ? sqrt(errors->rmse / (double)(count * dv)) : 0;
+    errors->rmse_once = count * dv > 0 ? sqrt(errors->rmse_once / (double)(count * dv)) : 0;
     free(row);
     free(o);
     free(o_abs);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 /* A NaN or an infinity where the oracle has none, or the reverse, counts as an infinite error. */
-typedef struct errors {
+typedef struct error_stats {
     int64_t rows;    /* compared: all, or a sample */
     double relative; /* largest |O - O64| / sum_j p_j |v_j| */
     double c;        /* the smallest c with which A1 (oracle_bound) holds for every element */
@@ -19,11 +19,11 @@ typedef struct errors {
     double row_max;   /* likewise of the row maximum, with row_max_abs */
     double rmse;      /* of O */
     double rmse_once; /* RMSE of rounding the exact O once to its type */
-} errors;
+} error_stats;
 
 /* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a
  * fixed hash. max_rows = 0: as many rows as the oracle does in about a second, at least 64. */
-void errors_measure(const attn_forward_args *args, int64_t max_rows, errors *e);
+void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors);
 
 /* Limits for a kernel with these losses (attn_plan): the c of A1 (4) and the factor of A3 (8), each
  * with the cost of the losses on top. */

@@ -118,17 +118,17 @@ int gpu_count(int *driver)
     return count;
 }
 
-void gpu_describe(int ordinal, gpu_properties *p)
+void gpu_describe(int ordinal, gpu_properties *gpu)
 {
     int device;
     check(cu.device_get(&device, ordinal), "finding it");
-    check(cu.device_name(p->name, sizeof p->name, device), "asking for its name");
-    check(cu.device_memory(&p->memory_bytes, device), "asking for its memory");
-    check(cu.device_attribute(&p->major, CAPABILITY_MAJOR, device), "asking for its capability");
-    check(cu.device_attribute(&p->minor, CAPABILITY_MINOR, device), "asking for its capability");
-    check(cu.device_attribute(&p->multiprocessors, MULTIPROCESSORS, device),
+    check(cu.device_name(gpu->name, sizeof gpu->name, device), "asking for its name");
+    check(cu.device_memory(&gpu->memory_bytes, device), "asking for its memory");
+    check(cu.device_attribute(&gpu->major, CAPABILITY_MAJOR, device), "asking for its capability");
+    check(cu.device_attribute(&gpu->minor, CAPABILITY_MINOR, device), "asking for its capability");
+    check(cu.device_attribute(&gpu->multiprocessors, MULTIPROCESSORS, device),
           "asking for its multiprocessors");
-    check(cu.device_attribute(&p->l2_bytes, L2_BYTES, device), "asking for its L2");
+    check(cu.device_attribute(&gpu->l2_bytes, L2_BYTES, device), "asking for its L2");
 }
 
 const char *gpu_open(void)

@@ -15,7 +15,7 @@ static unsigned char margin[2 * MARGIN];
 
 gpu_copy gpu_copy_tensor(const attn_tensor *t)
 {
-    gpu_copy c = {.here = *t, .there = *t};
+    gpu_copy copy = {.here = *t, .there = *t};
     int64_t below = 0, above = 0, size = (int64_t)attn_dtype_size(t->dtype);
     bool empty = t->data == NULL;
     for (int a = 0; a < 4; a++) {
@@ -24,40 +24,40 @@ gpu_copy gpu_copy_tensor(const attn_tensor *t)
         *(reach < 0 ? &below : &above) += reach < 0 ? -reach : reach;
     }
     if (empty) {
-        return c;
+        return copy;
     }
-    c.bytes = (size_t)((below + above + 1) * size);
-    c.first = (char *)t->data - below * size;
+    copy.bytes = (size_t)((below + above + 1) * size);
+    copy.first = (char *)t->data - below * size;
     /* the copy keeps the original's place within 256 bytes, hence its alignment */
-    size_t before = MARGIN + (uintptr_t)c.first % 256;
-    c.memory = gpu_alloc(before + c.bytes + MARGIN);
+    size_t before = MARGIN + (uintptr_t)copy.first % 256;
+    copy.memory = gpu_alloc(before + copy.bytes + MARGIN);
     memset(margin, 0xFF, sizeof margin);
-    gpu_put(c.memory, margin, before);
-    gpu_put(c.memory + before, c.first, c.bytes);
-    gpu_put(c.memory + before + c.bytes, margin, MARGIN);
-    c.there.data = c.memory + before + below * size;
-    return c;
+    gpu_put(copy.memory, margin, before);
+    gpu_put(copy.memory + before, copy.first, copy.bytes);
+    gpu_put(copy.memory + before + copy.bytes, margin, MARGIN);
+    copy.there.data = copy.memory + before + below * size;
+    return copy;
 }
 
-static const char *start(const gpu_copy *c)
+static const char *start(const gpu_copy *copy)
 {
-    return c->memory + MARGIN + (uintptr_t)c->first % 256;
+    return copy->memory + MARGIN + (uintptr_t)copy->first % 256;
 }
 
-void gpu_copy_back(const gpu_copy *c)
+void gpu_copy_back(const gpu_copy *copy)
 {
-    if (c->memory != NULL) {
-        gpu_get(c->first, start(c), c->bytes);
+    if (copy->memory != NULL) {
+        gpu_get(copy->first, start(copy), copy->bytes);
     }
 }
 
-bool gpu_margins_intact(const gpu_copy *c)
+bool gpu_margins_intact(const gpu_copy *copy)
 {
-    if (c->memory == NULL) {
+    if (copy->memory == NULL) {
         return true;
     }
-    gpu_get(margin, start(c) - MARGIN, MARGIN);
-    gpu_get(margin + MARGIN, start(c) + c->bytes, MARGIN);
+    gpu_get(margin, start(copy) - MARGIN, MARGIN);
+    gpu_get(margin + MARGIN, start(copy) + copy->bytes, MARGIN);
     bool intact = true;
     for (int i = 0; i < 2 * MARGIN; i++) {
         intact &= margin[i] == 0xFF;
@@ -65,9 +65,9 @@ bool gpu_margins_intact(const gpu_copy *c)
     return intact;
 }
 
-void gpu_copy_free(gpu_copy *c)
+void gpu_copy_free(gpu_copy *copy)
 {
-    if (c->memory != NULL) {
-        gpu_free(c->memory);
+    if (copy->memory != NULL) {
+        gpu_free(copy->memory);
     }
 }

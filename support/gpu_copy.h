@@ -21,10 +21,10 @@ typedef struct gpu_copy {
 gpu_copy gpu_copy_tensor(const attn_tensor *t);
 
 /* Copies back to the host. */
-void gpu_copy_back(const gpu_copy *c);
+void gpu_copy_back(const gpu_copy *copy);
 
 /* True if the margins still hold 0xFF. */
-bool gpu_margins_intact(const gpu_copy *c);
-void gpu_copy_free(gpu_copy *c);
+bool gpu_margins_intact(const gpu_copy *copy);
+void gpu_copy_free(gpu_copy *copy);
 
 #endif

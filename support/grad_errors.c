@@ -13,28 +13,29 @@ const char *grad_errors_name(enum oracle_gradient which)
     return names[which];
 }
 
-void grad_errors_tensors(const attn_backward_args *a, const attn_tensor *tensors[ORACLE_GRADIENTS])
+void grad_errors_tensors(const attn_backward_args *args,
+                         const attn_tensor *tensors[ORACLE_GRADIENTS])
 {
-    tensors[ORACLE_DQ] = &a->dq, tensors[ORACLE_DK] = &a->dk, tensors[ORACLE_DV] = &a->dv;
-    tensors[ORACLE_DBIAS] = &a->d_bias, tensors[ORACLE_DSLOPES] = &a->d_alibi_slopes;
-    tensors[ORACLE_DSINKS] = &a->d_sinks;
+    tensors[ORACLE_DQ] = &args->dq, tensors[ORACLE_DK] = &args->dk, tensors[ORACLE_DV] = &args->dv;
+    tensors[ORACLE_DBIAS] = &args->d_bias, tensors[ORACLE_DSLOPES] = &args->d_alibi_slopes;
+    tensors[ORACLE_DSINKS] = &args->d_sinks;
 }
 
 /* The part of an error that half an ulp and u times the size of the terms do not explain. The least
  * probability that counts is 2^-125 (f64: 2^-1021), hence the last term. */
-static double error_in_units(const attn_backward_args *a, const attn_tensor *t, double error,
+static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
                              double exact, double size)
 {
-    bool wide = a->forward->q.dtype == ATTN_F64;
-    double half_ulp = oracle_bound(a->forward->q.dtype, t->dtype, 0, exact, 0, 0),
+    bool wide = args->forward->q.dtype == ATTN_F64;
+    double half_ulp = oracle_bound(args->forward->q.dtype, t->dtype, 0, exact, 0, 0),
            u = wide ? 0x1p-53 : 0x1p-24;
     double excess =
         isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);
     return excess == 0 ? 0 : excess / (u * size);
 }
 
-static void measure(const attn_backward_args *a, const attn_tensor *t,
-                    const oracle_gradients *exact, enum oracle_gradient which, grad_errors *e)
+static void measure(const attn_backward_args *args, const attn_tensor *t,
+                    const oracle_gradients *exact, enum oracle_gradient which, grad_errors *errors)
 {
     int64_t at = 0, count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
@@ -44,28 +45,29 @@ static void measure(const attn_backward_args *a, const attn_tensor *t,
                     double x = (double)exact->of[which][at];
                     double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
                     double once = errors_distance(half_rounded(t->dtype, x), x);
-                    e->c[which] = fmax(e->c[which], error_in_units(a, t, error, x,
-                                                                   (double)exact->size[which][at]));
-                    e->rmse[which] += error * error;
-                    e->rmse_once[which] += once * once;
+                    errors->c[which] =
+                        fmax(errors->c[which],
+                             error_in_units(args, t, error, x, (double)exact->size[which][at]));
+                    errors->rmse[which] += error * error;
+                    errors->rmse_once[which] += once * once;
                 }
             }
         }
     }
-    e->rmse[which] = count > 0 ? sqrt(e->rmse[which] / (double)count) : 0;
-    e->rmse_once[which] = count > 0 ? sqrt(e->rmse_once[which] / (double)count) : 0;
+    errors->rmse[which] = count > 0 ? sqrt(errors->rmse[which] / (double)count) : 0;
+    errors->rmse_once[which] = count > 0 ? sqrt(errors->rmse_once[which] / (double)count) : 0;
 }
 
-void grad_errors_measure(const attn_backward_args *args, grad_errors *e)
+void grad_errors_measure(const attn_backward_args *args, grad_errors *errors)
 {
     const attn_tensor *tensors[ORACLE_GRADIENTS];
     oracle_gradients exact;
-    *e = (grad_errors){{0}, {0}, {0}};
+    *errors = (grad_errors){{0}, {0}, {0}};
     oracle_backward(args, &exact);
     grad_errors_tensors(args, tensors);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (tensors[n]->data != NULL) {
-            measure(args, tensors[n], &exact, (enum oracle_gradient)n, e);
+            measure(args, tensors[n], &exact, (enum oracle_gradient)n, errors);
         }
     }
     oracle_gradients_free(&exact);

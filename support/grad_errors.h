@@ -24,6 +24,6 @@ void grad_errors_tensors(const attn_backward_args *args,
                          const attn_tensor *tensors[ORACLE_GRADIENTS]);
 
 /* Compares every element. */
-void grad_errors_measure(const attn_backward_args *args, grad_errors *e);
+void grad_errors_measure(const attn_backward_args *args, grad_errors *errors);
 
 #endif

@@ -37,70 +37,70 @@ typedef struct header {
     const char *problem; /* reason for the end of parsing */
 } header;
 
-static void skip_blanks(cursor *c)
+static void skip_blanks(cursor *text)
 {
-    while (c->at < c->end &&
-           (*c->at == ' ' || *c->at == '\n' || *c->at == '\t' || *c->at == '\r')) {
-        c->at++;
+    while (text->at < text->end &&
+           (*text->at == ' ' || *text->at == '\n' || *text->at == '\t' || *text->at == '\r')) {
+        text->at++;
     }
 }
 
 /* Takes the word if it comes next, with the blanks before it. */
-static bool take(cursor *c, const char *word)
+static bool take(cursor *text, const char *word)
 {
     size_t n = strlen(word);
-    skip_blanks(c);
-    if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n) != 0) {
+    skip_blanks(text);
+    if ((size_t)(text->end - text->at) < n || memcmp(text->at, word, n) != 0) {
         return false;
     }
-    c->at += n;
+    text->at += n;
     return true;
 }
 
-static bool take_string(cursor *c, char *text, size_t size)
+static bool take_string(cursor *from, char *text, size_t size)
 {
     char quote[2] = "'";
-    if (!take(c, "'")) {
+    if (!take(from, "'")) {
         quote[0] = '"';
-        if (!take(c, "\"")) {
+        if (!take(from, "\"")) {
             return false;
         }
     }
-    const char *close = memchr(c->at, quote[0], (size_t)(c->end - c->at));
-    if (close == NULL || (size_t)(close - c->at) >= size ||
-        memchr(c->at, '\\', (size_t)(close - c->at)) != NULL) {
+    const char *close = memchr(from->at, quote[0], (size_t)(from->end - from->at));
+    if (close == NULL || (size_t)(close - from->at) >= size ||
+        memchr(from->at, '\\', (size_t)(close - from->at)) != NULL) {
         return false;
     }
-    size_t n = (size_t)(close - c->at);
-    memcpy(text, c->at, n);
+    size_t n = (size_t)(close - from->at);
+    memcpy(text, from->at, n);
     text[n] = '\0';
-    c->at = close + 1;
+    from->at = close + 1;
     return true;
 }
 
-static bool take_extent(cursor *c, int64_t *extent)
+static bool take_extent(cursor *text, int64_t *extent)
 {
-    skip_blanks(c);
-    const char *first = c->at;
+    skip_blanks(text);
+    const char *first = text->at;
     *extent = 0;
-    while (c->at < c->end && *c->at >= '0' && *c->at <= '9') {
+    while (text->at < text->end && *text->at >= '0' && *text->at <= '9') {
         if (__builtin_mul_overflow(*extent, 10, extent) ||
-            __builtin_add_overflow(*extent, *c->at - '0', extent)) {
+            __builtin_add_overflow(*extent, *text->at - '0', extent)) {
             return false;
         }
-        c->at++;
+        text->at++;
     }
-    return c->at > first;
+    return text->at > first;
 }
 
 /* "()", "(3,)", "(3, 4)", "(3, 4,)" */
-static bool take_shape(cursor *c, header *h)
+static bool take_shape(cursor *text, header *h)
 {
     bool comma = true;
-    if (!take(c, "(")) {
+    if (!take(text, "(")) {
         return false;
     }
-    while (!take(c, ")")) {
+    while (!take(text, ")")) {
         if (!comma) {
             return false;
         }
@@ -108,63 +108,63 @@ static bool take_shape(cursor *c, header *h)
             h->problem = "more than 8 axes";
             return false;
         }
-        if (!take_extent(c, &h->shape[h->ndim++])) {
+        if (!take_extent(text, &h->shape[h->ndim++])) {
             return false;
         }
-        comma = take(c, ",");
+        comma = take(text, ",");
     }
     return h->ndim != 1 || comma; /* "(3)" is a number, not a tuple */
 }
 
-static bool take_bool(cursor *c, bool *value)
+static bool take_bool(cursor *text, bool *value)
 {
-    *value = take(c, "True");
-    return *value || take(c, "False");
+    *value = take(text, "True");
+    return *value || take(text, "False");
 }
 
 /* One "key: value"; each key once. */
-static bool take_item(cursor *c, header *h)
+static bool take_item(cursor *text, header *h)
 {
     char key[16];
-    if (!take_string(c, key, sizeof key) || !take(c, ":")) {
+    if (!take_string(text, key, sizeof key) || !take(text, ":")) {
         return false;
     }
     if (strcmp(key, "descr") == 0 && !h->has_descr) {
         h->has_descr = true;
-        if (take(c, "[")) {
+        if (take(text, "[")) {
             h->problem = "structured types are not supported";
             return false;
         }
-        return take_string(c, h->descr, sizeof h->descr);
+        return take_string(text, h->descr, sizeof h->descr);
     }
     if (strcmp(key, "fortran_order") == 0 && !h->has_fortran) {
         h->has_fortran = true;
-        return take_bool(c, &h->fortran);
+        return take_bool(text, &h->fortran);
     }
     if (strcmp(key, "shape") == 0 && !h->has_shape) {
         h->has_shape = true;
-        return take_shape(c, h);
+        return take_shape(text, h);
     }
     return false;
 }
 
 static bool parse_header(const char *text, size_t length, header *h)
 {
-    cursor c = {text, text + length};
+    cursor from = {text, text + length};
     bool comma = true;
     memset(h, 0, sizeof *h);
     h->problem = "the header is not a dictionary of descr, fortran_order and shape";
-    if (!take(&c, "{")) {
+    if (!take(&from, "{")) {
         return false;
     }
-    while (!take(&c, "}")) {
-        if (!comma || !take_item(&c, h)) {
+    while (!take(&from, "}")) {
+        if (!comma || !take_item(&from, h)) {
             return false;
         }
-        comma = take(&c, ",");
+        comma = take(&from, ",");
     }
-    skip_blanks(&c);
-    return c.at == c.end && h->has_descr && h->has_fortran && h->has_shape;
+    skip_blanks(&from);
+    return from.at == from.end && h->has_descr && h->has_fortran && h->has_shape;
 }
 
 /* Sets *dtype and returns NULL, or returns the fault of the type. */
@@ -183,11 +183,11 @@ static const char *parse_descr(const char *descr, int32_t *dtype)
 }
 
 /* Finds start and length of the dictionary in the fixed part of the file. */
-static bool header_place(const array_file *f, const char *path, size_t *start, size_t *length,
+static bool header_place(const array_file *file, const char *path, size_t *start, size_t *length,
                          char *error, size_t size)
 {
-    const unsigned char *m = f->map;
-    if (f->map_bytes < 10 || memcmp(m, "\x93NUMPY", MAGIC) != 0) {
+    const unsigned char *m = file->map;
+    if (file->map_bytes < 10 || memcmp(m, "\x93NUMPY", MAGIC) != 0) {
         return array_file_fail(error, size, path, "not a .npy file");
     }
     if (m[6] < 1 || m[6] > 3 || m[7] != 0) {
@@ -197,15 +197,15 @@ static bool header_place(const array_file *f, const char *path, size_t *start, s
     *start = m[6] == 1 ? 10 : 12;
     *length = (size_t)m[8] | (size_t)m[9] << 8;
     if (m[6] > 1) {
-        if (f->map_bytes < 12) {
+        if (file->map_bytes < 12) {
             return array_file_fail(error, size, path, "the file ends inside its header");
         }
         *length |= (size_t)m[10] << 16 | (size_t)m[11] << 24;
     }
-    if (*length > f->map_bytes - *start) {
+    if (*length > file->map_bytes - *start) {
         return array_file_fail(error, size, path,
                                "the header claims %zu bytes, the file has %zu left", *length,
-                               f->map_bytes - *start);
+                               file->map_bytes - *start);
     }
     if (*length > MAX_HEADER) {
         return array_file_fail(error, size, path,
@@ -215,43 +215,43 @@ static bool header_place(const array_file *f, const char *path, size_t *start, s
     return true;
 }
 
-static bool read_array(array_file *f, const char *path, char *error, size_t size)
+static bool read_array(array_file *file, const char *path, char *error, size_t size)
 {
     header h;
     size_t start = 0, length = 0;
     uint64_t bytes;
-    if (!header_place(f, path, &start, &length, error, size)) {
+    if (!header_place(file, path, &start, &length, error, size)) {
         return false;
     }
-    if (!parse_header((const char *)f->map + start, length, &h)) {
+    if (!parse_header((const char *)file->map + start, length, &h)) {
         return array_file_fail(error, size, path, "%s", h.problem);
     }
-    const char *problem = parse_descr(h.descr, &f->dtype);
+    const char *problem = parse_descr(h.descr, &file->dtype);
     if (problem != NULL) {
         return array_file_fail(error, size, path, "descr '%s': %s", h.descr, problem);
     }
-    f->ndim = h.ndim;
-    memcpy(f->shape, h.shape, sizeof h.shape);
-    if (!array_file_size(h.ndim, h.shape, 8 * (int64_t)attn_dtype_size(f->dtype), &bytes)) {
+    file->ndim = h.ndim;
+    memcpy(file->shape, h.shape, sizeof h.shape);
+    if (!array_file_size(h.ndim, h.shape, 8 * (int64_t)attn_dtype_size(file->dtype), &bytes)) {
         return array_file_fail(error, size, path, "the shape has more bytes than fit in 64 bits");
     }
-    size_t have = f->map_bytes - start - length;
+    size_t have = file->map_bytes - start - length;
     if (bytes != have) {
         return array_file_fail(error, size, path,
                                "the shape needs %" PRIu64 " bytes of data, the file has %zu", bytes,
                                have);
     }
-    f->bytes = have;
-    return array_file_place(f, start + length, h.fortran, path, error, size);
+    file->bytes = have;
+    return array_file_place(file, start + length, h.fortran, path, error, size);
 }
 
-bool npy_open(const char *path, array_file *f, char *error, size_t size)
+bool npy_open(const char *path, array_file *file, char *error, size_t size)
 {
-    if (!array_file_map(path, f, error, size)) {
+    if (!array_file_map(path, file, error, size)) {
         return false;
     }
-    if (!read_array(f, path, error, size)) {
-        array_file_close(f);
+    if (!read_array(file, path, error, size)) {
+        array_file_close(file);
         return false;
     }
     return true;

@@ -12,7 +12,7 @@
 #include "array_file.h"
 
 /* Close with array_file_close; on failure nothing is left open. */
-bool npy_open(const char *path, array_file *f, char *error, size_t size);
+bool npy_open(const char *path, array_file *file, char *error, size_t size);
 
 /* data is contiguous in C order. The file appears whole or not at all. */
 bool npy_write(const char *path, int32_t dtype, int ndim, const int64_t *shape, const void *data,

@@ -44,26 +44,27 @@ static void put(double *array, int64_t at, double value)
 
 /* Does the thread's share of the wanted rows of one sequence and KV head: by flat row, so that
  * threads share the heads too where each has few rows. */
-static void run_head(const struct job *job, const struct sequence *q, int64_t hk)
+static void run_head(const struct job *job, const struct sequence *sequence, int64_t hk)
 {
     int64_t heads = job->args->q.shape[2], group = heads / job->args->k.shape[2];
     bool wide = job->args->q.dtype == ATTN_F64;
     void *panel = NULL; /* K, V, and room for the scores and the output of a row */
-    for (int64_t n = 0; n < q->rows * group; n++) {
+    for (int64_t n = 0; n < sequence->rows * group; n++) {
         int64_t i = n / group, h = hk * group + n % group;
-        int64_t at = (q->tensor * job->args->q.shape[1] + q->q_first + i) * heads + h;
+        int64_t at = (sequence->tensor * job->args->q.shape[1] + sequence->q_first + i) * heads + h;
         if (!job->wanted[at] || (int)(at % job->threads) != job->thread) {
             continue;
         }
         if (panel == NULL) {
-            size_t count = (size_t)(q->nk * (q->d + q->dv + 2) + 2 * q->dv + 1);
+            size_t count =
+                (size_t)(sequence->nk * (sequence->d + sequence->dv + 2) + 2 * sequence->dv + 1);
             panel = calloc(count, wide ? sizeof(long double) : sizeof(double));
             if (panel == NULL) {
                 abort(); /* no test can go on without its judge */
             }
-            wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
+            wide ? load_long(sequence, hk, panel) : load_double(sequence, hk, panel);
         }
-        wide ? row_long(q, i, h, at, panel) : row_double(q, i, h, at, panel);
+        wide ? row_long(sequence, i, h, at, panel) : row_double(sequence, i, h, at, panel);
     }
     free(panel);
 }
@@ -72,9 +73,9 @@ static void *run_thread(void *argument)
 {
     const struct job *job = argument;
     for (int64_t b = 0; b < sequences_of(job->args); b++) {
-        struct sequence q = any_sequence_of(job->args, job->result, b);
+        struct sequence sequence = any_sequence_of(job->args, job->result, b);
         for (int64_t hk = 0; hk < job->args->k.shape[2]; hk++) {
-            run_head(job, &q, hk);
+            run_head(job, &sequence, hk);
         }
     }
     return NULL;

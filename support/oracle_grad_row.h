@@ -25,124 +25,142 @@ static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int
     }
 }
 
-static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct sequence *q, int64_t i,
-                                     int64_t h, REAL *panel)
+static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct sequence *sequence,
+                                     int64_t i, int64_t h, REAL *panel)
 {
-    struct NAME(row) r = {.g = g, .q = q, .i = i, .h = h, .k = panel, .v = panel + q->d * q->nk};
-    r.s = panel + (q->d + q->dv) * q->nk, r.terms = r.s + q->nk, r.p = r.terms + q->nk,
-    r.z = r.p + q->nk;
-    r.q_row = r.z + q->nk, r.do_row = r.q_row + q->d;
-    for (int64_t c = 0; c < q->d; c++) {
-        r.q_row[c] = (REAL)oracle_element(&g->forward->q, q->tensor, q->q_first + i, h, c);
+    struct NAME(row) terms = {
+        .g = g, .q = sequence, .i = i, .h = h, .k = panel, .v = panel + sequence->d * sequence->nk};
+    terms.s = panel + (sequence->d + sequence->dv) * sequence->nk,
+    terms.terms = terms.s + sequence->nk, terms.p = terms.terms + sequence->nk,
+    terms.z = terms.p + sequence->nk;
+    terms.q_row = terms.z + sequence->nk, terms.do_row = terms.q_row + sequence->d;
+    for (int64_t c = 0; c < sequence->d; c++) {
+        terms.q_row[c] =
+            (REAL)oracle_element(&g->forward->q, sequence->tensor, sequence->q_first + i, h, c);
     }
-    for (int64_t c = 0; c < q->dv; c++) {
-        r.do_row[c] = (REAL)oracle_element(&g->args->d_o, q->tensor, q->q_first + i, h, c);
+    for (int64_t c = 0; c < sequence->dv; c++) {
+        terms.do_row[c] =
+            (REAL)oracle_element(&g->args->d_o, sequence->tensor, sequence->q_first + i, h, c);
     }
-    return r;
+    return terms;
 }
 
 /* p[j] (0 where the row does not see key j), z[j], and the row's LSE from its scores. */
-static REAL NAME(probabilities)(const struct NAME(row) * r, REAL top)
+static REAL NAME(probabilities)(const struct NAME(row) * terms, REAL top)
 {
-    const struct sequence *q = r->q;
-    REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, r->h, 0, 0);
+    const struct sequence *sequence = terms->q;
+    REAL sink =
+        (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, terms->h, 0, 0);
     REAL base = sink > top ? sink : top, sum = exp(sink - base);
-    for (int64_t j = 0; j < q->nk; j++) {
-        bool seen = j >= first_key(q, r->i) && j < end_key(q, r->i) && r->s[j] != -(REAL)INFINITY;
-        r->p[j] = seen ? exp(r->s[j] - base) : 0;
-        r->z[j] = seen ? (REAL)dropout_factor(q, r->h, r->i, j) : 0;
-        sum = base == -(REAL)INFINITY ? 1 : seen ? sum + r->p[j] : sum;
+    for (int64_t j = 0; j < sequence->nk; j++) {
+        bool seen = j >= first_key(sequence, terms->i) && j < end_key(sequence, terms->i) &&
+                    terms->s[j] != -(REAL)INFINITY;
+        terms->p[j] = seen ? exp(terms->s[j] - base) : 0;
+        terms->z[j] = seen ? (REAL)dropout_factor(sequence, terms->h, terms->i, j) : 0;
+        sum = base == -(REAL)INFINITY ? 1 : seen ? sum + terms->p[j] : sum;
     }
-    for (int64_t j = 0; j < q->nk; j++) {
-        r->p[j] /= sum;
+    for (int64_t j = 0; j < sequence->nk; j++) {
+        terms->p[j] /= sum;
     }
     return base == -(REAL)INFINITY ? base : base + log(sum);
 }
 
 /* d/ds of the softcap at the score of key j: 1 / cosh^2 */
-static REAL NAME(slope_of_cap)(const struct NAME(row) * r, int64_t j)
+static REAL NAME(slope_of_cap)(const struct NAME(row) * terms, int64_t j)
 {
-    REAL dot = 0, cap = (REAL)r->q->args->softcap;
-    for (int64_t c = 0; c < r->q->d && cap > 0; c++) {
-        dot += r->q_row[c] * r->k[c * r->q->nk + j];
+    REAL dot = 0, cap = (REAL)terms->q->args->softcap;
+    for (int64_t c = 0; c < terms->q->d && cap > 0; c++) {
+        dot += terms->q_row[c] * terms->k[c * terms->q->nk + j];
     }
-    REAL x = cap > 0 ? cosh((REAL)r->q->scale * dot / cap) : 1;
+    REAL x = cap > 0 ? cosh((REAL)terms->q->scale * dot / cap) : 1;
     return isinf(x) ? 0 : 1 / x / x;
 }
 
 /* delta, its size, and the error that O in fewer bits may add to it, in units of u. */
-static void NAME(set_delta)(struct NAME(row) * r)
+static void NAME(set_delta)(struct NAME(row) * terms)
 {
-    const struct sequence *q = r->q;
-    const attn_forward_args *a = r->g->forward;
-    const attn_tensor *d_lse_of = &r->g->args->d_lse, *o = a->o_f32.data ? &a->o_f32 : &a->o;
-    REAL d_lse =
-        d_lse_of->data ? (REAL)oracle_element(d_lse_of, q->tensor, q->q_first + r->i, r->h, 0) : 0;
+    const struct sequence *sequence = terms->q;
+    const attn_forward_args *args = terms->g->forward;
+    const attn_tensor *d_lse_of = &terms->g->args->d_lse,
+                      *o = args->o_f32.data ? &args->o_f32 : &args->o;
+    REAL d_lse = d_lse_of->data ? (REAL)oracle_element(d_lse_of, sequence->tensor,
+                                                       sequence->q_first + terms->i, terms->h, 0)
+                                : 0;
     REAL stored = o->dtype == ATTN_BF16 ? 0x1p15 : o->dtype == ATTN_F16 ? 0x1p12 : 0;
-    stored = a->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p28 : stored;
-    r->delta = -d_lse, r->delta_size = fabs(d_lse);
-    for (int64_t c = 0; c < q->dv; c++) {
+    stored = args->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p28 : stored;
+    terms->delta = -d_lse, terms->delta_size = fabs(d_lse);
+    for (int64_t c = 0; c < sequence->dv; c++) {
         REAL sum = 0, size = 0;
-        for (int64_t j = 0; j < q->nk; j++) {
-            if (r->p[j] != 0) {
-                REAL term = r->p[j] * r->z[j] * r->v[j * q->dv + c];
+        for (int64_t j = 0; j < sequence->nk; j++) {
+            if (terms->p[j] != 0) {
+                REAL term = terms->p[j] * terms->z[j] * terms->v[j * sequence->dv + c];
                 sum += term, size += fabs(term);
             }
         }
-        r->delta += r->do_row[c] * sum;
-        r->delta_size += fabs(r->do_row[c]) * (size + stored * fabs(sum));
+        terms->delta += terms->do_row[c] * sum;
+        terms->delta_size += fabs(terms->do_row[c]) * (size + stored * fabs(sum));
     }
 }
 
 /* Adds key j of the row to dV, dQ, dK, dBias and dSlopes. */
-static void NAME(add_key)(const struct NAME(row) * r, int64_t j)
+static void NAME(add_key)(const struct NAME(row) * terms, int64_t j)
 {
-    const struct gradients *g = r->g;
-    const struct sequence *q = r->q;
-    const attn_forward_args *a = g->forward;
-    int64_t hk = r->h / (a->q.shape[2] / a->k.shape[2]);
-    int64_t row = ((q->tensor * a->q.shape[1] + q->q_first + r->i) * a->q.shape[2] + r->h) * q->d;
-    int64_t key = (q->tensor * a->k.shape[1] + q->k_first + j) * a->k.shape[2] + hk;
-    REAL dp = 0, dp_size = 0, weight = r->weight, z = r->z[j] * r->p[j];
-    for (int64_t c = 0; c < q->dv; c++) {
-        REAL x = r->z[j] * r->do_row[c] * r->v[j * q->dv + c];
+    const struct gradients *g = terms->g;
+    const struct sequence *sequence = terms->q;
+    const attn_forward_args *args = g->forward;
+    int64_t hk = terms->h / (args->q.shape[2] / args->k.shape[2]);
+    int64_t row =
+        ((sequence->tensor * args->q.shape[1] + sequence->q_first + terms->i) * args->q.shape[2] +
+         terms->h) *
+        sequence->d;
+    int64_t key =
+        (sequence->tensor * args->k.shape[1] + sequence->k_first + j) * args->k.shape[2] + hk;
+    REAL dp = 0, dp_size = 0, weight = terms->weight, z = terms->z[j] * terms->p[j];
+    for (int64_t c = 0; c < sequence->dv; c++) {
+        REAL x = terms->z[j] * terms->do_row[c] * terms->v[j * sequence->dv + c];
         dp += x, dp_size += fabs(x);
-        NAME(add)(g, ORACLE_DV, key * q->dv + c, z * r->do_row[c], weight * fabs(z * r->do_row[c]));
+        NAME(add)
+        (g, ORACLE_DV, key * sequence->dv + c, z * terms->do_row[c],
+         weight * fabs(z * terms->do_row[c]));
     }
-    REAL ds = r->p[j] * (dp - r->delta), size = r->p[j] * (dp_size + r->delta_size);
-    REAL scale = (REAL)q->scale * NAME(slope_of_cap)(r, j),
-         away = (REAL)llabs(r->i + q->diagonal - j);
-    for (int64_t c = 0; c < q->d; c++) {
-        REAL x = r->q_row[c], y = r->k[c * q->nk + j];
+    REAL ds = terms->p[j] * (dp - terms->delta), size = terms->p[j] * (dp_size + terms->delta_size);
+    REAL scale = (REAL)sequence->scale * NAME(slope_of_cap)(terms, j),
+         away = (REAL)llabs(terms->i + sequence->diagonal - j);
+    for (int64_t c = 0; c < sequence->d; c++) {
+        REAL x = terms->q_row[c], y = terms->k[c * sequence->nk + j];
         NAME(add)(g, ORACLE_DQ, row + c, scale * ds * y, weight * fabs(scale * size * y));
-        NAME(add)(g, ORACLE_DK, key * q->d + c, scale * ds * x, weight * fabs(scale * size * x));
+        NAME(add)
+        (g, ORACLE_DK, key * sequence->d + c, scale * ds * x, weight * fabs(scale * size * x));
     }
-    NAME(add)(g, ORACLE_DBIAS, place(&a->bias, q->index, r->h, r->i, j), ds, weight * size);
     NAME(add)
-    (g, ORACLE_DSLOPES, place(&a->alibi_slopes, q->index, r->h, 0, 0), -away * ds,
+    (g, ORACLE_DBIAS, place(&args->bias, sequence->index, terms->h, terms->i, j), ds,
+     weight * size);
+    NAME(add)
+    (g, ORACLE_DSLOPES, place(&args->alibi_slopes, sequence->index, terms->h, 0, 0), -away * ds,
      weight * away * size);
 }
 
-static void NAME(grad_row)(const struct gradients *g, const struct sequence *q, int64_t i,
+static void NAME(grad_row)(const struct gradients *g, const struct sequence *sequence, int64_t i,
                            int64_t h, REAL *panel)
 {
-    struct NAME(row) r = NAME(row_of)(g, q, i, h, panel);
+    struct NAME(row) terms = NAME(row_of)(g, sequence, i, h, panel);
     REAL top[3];
-    NAME(scores)(q, i, h, panel, r.s, r.terms, top);
-    REAL lse = NAME(probabilities)(&r, top[0]);
-    r.weight = 1 + top[2] * (g->forward->softcap > 0 ? 1 + 2 / (REAL)g->forward->softcap : 1);
-    r.weight += isinf(lse) ? 0 : fabs(lse);
-    NAME(set_delta)(&r);
-    for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-        if (r.s[j] != -(REAL)INFINITY) {
-            NAME(add_key)(&r, j);
+    NAME(scores)(sequence, i, h, panel, terms.s, terms.terms, top);
+    REAL lse = NAME(probabilities)(&terms, top[0]);
+    terms.weight = 1 + top[2] * (g->forward->softcap > 0 ? 1 + 2 / (REAL)g->forward->softcap : 1);
+    terms.weight += isinf(lse) ? 0 : fabs(lse);
+    NAME(set_delta)(&terms);
+    for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
+        if (terms.s[j] != -(REAL)INFINITY) {
+            NAME(add_key)(&terms, j);
         }
     }
-    REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
+    REAL sink =
+        (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, h, 0, 0);
     REAL share = sink == -(REAL)INFINITY ? 0 : exp(sink - lse);
     NAME(add)
-    (g, ORACLE_DSINKS, place(&g->forward->sinks, q->index, h, 0, 0), -share * r.delta,
-     r.weight * share * r.delta_size);
+    (g, ORACLE_DSINKS, place(&g->forward->sinks, sequence->index, h, 0, 0), -share * terms.delta,
+     terms.weight * share * terms.delta_size);
 }
 
 /* The sums of one tensor as they are handed out. */

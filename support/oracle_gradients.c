@@ -49,25 +49,28 @@ static void *zeros(size_t count, bool wide)
     return room;
 }
 
-static void run_head(const struct gradients *g, const struct sequence *q, int64_t hk)
+static void run_head(const struct gradients *g, const struct sequence *sequence, int64_t hk)
 {
     int64_t group = g->forward->q.shape[2] / g->forward->k.shape[2];
-    void *panel = zeros((size_t)(q->nk * (q->d + q->dv + 4) + q->d + q->dv), g->wide);
-    g->wide ? load_long(q, hk, panel) : load_double(q, hk, panel);
-    for (int64_t n = 0; n < q->rows * group; n++) {
+    void *panel = zeros(
+        (size_t)(sequence->nk * (sequence->d + sequence->dv + 4) + sequence->d + sequence->dv),
+        g->wide);
+    g->wide ? load_long(sequence, hk, panel) : load_double(sequence, hk, panel);
+    for (int64_t n = 0; n < sequence->rows * group; n++) {
         int64_t i = n / group, h = hk * group + n % group;
-        g->wide ? grad_row_long(g, q, i, h, panel) : grad_row_double(g, q, i, h, panel);
+        g->wide ? grad_row_long(g, sequence, i, h, panel)
+                : grad_row_double(g, sequence, i, h, panel);
     }
     free(panel);
 }
 
 static void run(const struct gradients *g)
 {
-    const attn_forward_args *a = g->forward;
-    for (int64_t b = 0; b < sequences_of(a); b++) {
-        struct sequence q = any_sequence_of(a, NULL, b);
-        for (int64_t hk = 0; hk < a->k.shape[2]; hk++) {
-            run_head(g, &q, hk);
+    const attn_forward_args *args = g->forward;
+    for (int64_t b = 0; b < sequences_of(args); b++) {
+        struct sequence sequence = any_sequence_of(args, NULL, b);
+        for (int64_t hk = 0; hk < args->k.shape[2]; hk++) {
+            run_head(g, &sequence, hk);
         }
     }
 }
@@ -88,10 +91,11 @@ static long double *widened(void *sums, size_t count, bool wide)
 
 void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
 {
-    const attn_forward_args *f = args->forward;
+    const attn_forward_args *forward = args->forward;
     const attn_tensor *shapes[ORACLE_GRADIENTS] = {
-        &f->q, &f->k, &f->v, &f->bias, &f->alibi_slopes, &f->sinks};
-    struct gradients g = {.args = args, .forward = f, .wide = f->q.dtype == ATTN_F64};
+        &forward->q,    &forward->k, &forward->v, &forward->bias, &forward->alibi_slopes,
+        &forward->sinks};
+    struct gradients g = {.args = args, .forward = forward, .wide = forward->q.dtype == ATTN_F64};
     memset(out, 0, sizeof *out);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (shapes[n]->data != NULL) {

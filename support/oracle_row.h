@@ -4,20 +4,22 @@
  */
 
 /* Both passes, and the results of row i of head h, whose flat index is `at`. */
-static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at, REAL *panel)
+static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int64_t at,
+                      REAL *panel)
 {
-    const oracle_result *out = q->result;
-    REAL *v = panel + q->d * q->nk, *s = v + q->nk * q->dv, *terms = s + q->nk, *o = terms + q->nk,
-         *o_abs = o + q->dv;
+    const oracle_result *out = sequence->result;
+    REAL *v = panel + sequence->d * sequence->nk, *s = v + sequence->nk * sequence->dv,
+         *terms = s + sequence->nk, *o = terms + sequence->nk, *o_abs = o + sequence->dv;
     REAL top[3], lse_abs = 0, row_max_abs = 0,
-                 slack = q->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
-    NAME(scores)(q, i, h, panel, s, terms, top);
-    REAL sink = (REAL)broadcast(&q->args->sinks, -(double)INFINITY, q->index, h, 0, 0);
+                 slack = sequence->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
+    NAME(scores)(sequence, i, h, panel, s, terms, top);
+    REAL sink =
+        (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, h, 0, 0);
     REAL base = sink > top[0] ? sink : top[0]; /* so no exponent is positive */
     bool empty = base == -(REAL)INFINITY;
     REAL sum = empty ? 1 : exp(sink - base);
-    memset(o, 0, 2 * (size_t)q->dv * sizeof *o);
-    for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
+    memset(o, 0, 2 * (size_t)sequence->dv * sizeof *o);
+    for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
         if (s[j] == -(REAL)INFINITY) {
             continue;
         }
@@ -25,15 +27,15 @@ static void NAME(row)(const struct sequence *q, int64_t i, int64_t h, int64_t at
         sum += p;
         lse_abs += p * terms[j];
         row_max_abs = fmax(row_max_abs, terms[j] - (top[0] - s[j]) / slack);
-        p *= (REAL)dropout_factor(q, h, i, j);
-        for (int64_t c = 0; c < q->dv; c++) {
-            o[c] += p * v[j * q->dv + c];
-            o_abs[c] += p * fabs(v[j * q->dv + c]);
+        p *= (REAL)dropout_factor(sequence, h, i, j);
+        for (int64_t c = 0; c < sequence->dv; c++) {
+            o[c] += p * v[j * sequence->dv + c];
+            o_abs[c] += p * fabs(v[j * sequence->dv + c]);
         }
     }
-    for (int64_t c = 0; c < q->dv; c++) {
-        put(out->o, at * q->dv + c, (double)(o[c] / sum));
-        put(out->o_abs, at * q->dv + c, (double)(o_abs[c] / sum));
+    for (int64_t c = 0; c < sequence->dv; c++) {
+        put(out->o, at * sequence->dv + c, (double)(o[c] / sum));
+        put(out->o_abs, at * sequence->dv + c, (double)(o_abs[c] / sum));
     }
     put(out->lse, at, (double)(base + log(sum)));
     put(out->row_max, at, (double)top[0]);

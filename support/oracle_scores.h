@@ -5,42 +5,43 @@
  */
 
 /* The keys and values of one KV head: K transposed, [d][nk], then V, [nk][dv]. */
-static void NAME(load)(const struct sequence *q, int64_t hk, REAL *panel)
+static void NAME(load)(const struct sequence *sequence, int64_t hk, REAL *panel)
 {
-    const attn_forward_args *x = q->args;
-    for (int64_t j = 0; j < q->nk; j++) {
-        for (int64_t c = 0; c < q->d; c++) {
-            panel[c * q->nk + j] = (REAL)key_element(q, &x->k, j, hk, c);
+    const attn_forward_args *args = sequence->args;
+    for (int64_t j = 0; j < sequence->nk; j++) {
+        for (int64_t c = 0; c < sequence->d; c++) {
+            panel[c * sequence->nk + j] = (REAL)key_element(sequence, &args->k, j, hk, c);
         }
-        for (int64_t c = 0; c < q->dv; c++) {
-            panel[q->d * q->nk + j * q->dv + c] = (REAL)key_element(q, &x->v, j, hk, c);
+        for (int64_t c = 0; c < sequence->dv; c++) {
+            panel[sequence->d * sequence->nk + j * sequence->dv + c] =
+                (REAL)key_element(sequence, &args->v, j, hk, c);
         }
     }
 }
 
 /* First pass: s[j] = the score, or -inf if row i does not see key j; terms[j] = a_j of oracle.h.
  * top: the largest s, |s| and a. */
-static void NAME(scores)(const struct sequence *q, int64_t i, int64_t h, const REAL *k, REAL *s,
-                         REAL *terms, REAL top[3])
+static void NAME(scores)(const struct sequence *sequence, int64_t i, int64_t h, const REAL *k,
+                         REAL *s, REAL *terms, REAL top[3])
 {
-    const attn_forward_args *x = q->args;
-    REAL scale = (REAL)q->scale, cap = (REAL)x->softcap,
-         slope = (REAL)broadcast(&x->alibi_slopes, 0, q->index, h, 0, 0);
-    memset(s, 0, (size_t)q->nk * sizeof *s);
-    memset(terms, 0, (size_t)q->nk * sizeof *terms);
-    for (int64_t c = 0; c < q->d; c++) {
-        REAL qc = (REAL)oracle_element(&x->q, q->tensor, q->q_first + i, h, c);
-        for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-            s[j] += qc * k[c * q->nk + j];
-            terms[j] += fabs(qc * k[c * q->nk + j]);
+    const attn_forward_args *args = sequence->args;
+    REAL scale = (REAL)sequence->scale, cap = (REAL)args->softcap,
+         slope = (REAL)broadcast(&args->alibi_slopes, 0, sequence->index, h, 0, 0);
+    memset(s, 0, (size_t)sequence->nk * sizeof *s);
+    memset(terms, 0, (size_t)sequence->nk * sizeof *terms);
+    for (int64_t c = 0; c < sequence->d; c++) {
+        REAL qc = (REAL)oracle_element(&args->q, sequence->tensor, sequence->q_first + i, h, c);
+        for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
+            s[j] += qc * k[c * sequence->nk + j];
+            terms[j] += fabs(qc * k[c * sequence->nk + j]);
         }
     }
     top[0] = -INFINITY, top[1] = top[2] = 0;
-    for (int64_t j = first_key(q, i); j < end_key(q, i); j++) {
-        REAL bias = (REAL)broadcast(&x->bias, 0, q->index, h, i, j),
-             alibi = slope * (REAL)llabs(i + q->diagonal - j);
+    for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
+        REAL bias = (REAL)broadcast(&args->bias, 0, sequence->index, h, i, j),
+             alibi = slope * (REAL)llabs(i + sequence->diagonal - j);
         s[j] = (cap > 0 ? cap * tanh(scale * s[j] / cap) : scale * s[j]) + bias - alibi;
-        if (broadcast(&x->mask, 1, q->index, h, i, j) == 0 || bias == -(REAL)INFINITY) {
+        if (broadcast(&args->mask, 1, sequence->index, h, i, j) == 0 || bias == -(REAL)INFINITY) {
             s[j] = -INFINITY;
             continue;
         }

@@ -32,22 +32,23 @@ static double broadcast(const attn_tensor *t, double absent, int64_t b, int64_t 
 }
 
 /* Row i sees keys first_key .. end_key-1 by causality, window and lengths (C3). */
-static int64_t first_key(const struct sequence *q, int64_t i)
+static int64_t first_key(const struct sequence *sequence, int64_t i)
 {
-    int64_t left = q->args->flags & ATTN_WINDOW ? q->args->window_left : -1;
-    return left >= 0 && left < i + q->diagonal ? i + q->diagonal - left : 0;
+    int64_t left = sequence->args->flags & ATTN_WINDOW ? sequence->args->window_left : -1;
+    return left >= 0 && left < i + sequence->diagonal ? i + sequence->diagonal - left : 0;
 }
 
-static int64_t end_key(const struct sequence *q, int64_t i)
+static int64_t end_key(const struct sequence *sequence, int64_t i)
 {
-    int64_t right = q->args->flags & ATTN_WINDOW ? q->args->window_right : -1, end = q->nk;
-    if (right >= 0 && right < end - 1 - i - q->diagonal) {
-        end = i + q->diagonal + right + 1;
+    int64_t right = sequence->args->flags & ATTN_WINDOW ? sequence->args->window_right : -1,
+            end = sequence->nk;
+    if (right >= 0 && right < end - 1 - i - sequence->diagonal) {
+        end = i + sequence->diagonal + right + 1;
     }
-    if ((q->args->flags & ATTN_CAUSAL) && i + q->diagonal + 1 < end) {
-        end = i + q->diagonal + 1;
+    if ((sequence->args->flags & ATTN_CAUSAL) && i + sequence->diagonal + 1 < end) {
+        end = i + sequence->diagonal + 1;
     }
-    return i < q->nq ? end : 0;
+    return i < sequence->nq ? end : 0;
 }
 
 static int64_t count_at(const attn_tensor *t, int64_t i, int64_t absent)
@@ -62,71 +63,78 @@ static int64_t position_at(const attn_tensor *t, int64_t b)
 }
 
 /* Element of K or V of a sequence. */
-static double key_element(const struct sequence *q, const attn_tensor *t, int64_t key, int64_t head,
-                          int64_t column)
+static double key_element(const struct sequence *sequence, const attn_tensor *t, int64_t key,
+                          int64_t head, int64_t column)
 {
-    const attn_tensor *table = &q->args->block_table;
-    const int64_t row = q->k_first + key, size = t->shape[1];
+    const attn_tensor *table = &sequence->args->block_table;
+    const int64_t row = sequence->k_first + key, size = t->shape[1];
     if (table->data == NULL) {
-        return oracle_element(t, q->tensor, row, head, column);
+        return oracle_element(t, sequence->tensor, row, head, column);
     }
-    const int64_t page = (int64_t)oracle_element(table, q->index, row / size, 0, 0);
+    const int64_t page = (int64_t)oracle_element(table, sequence->index, row / size, 0, 0);
     return oracle_element(t, page, row % size, head, column);
 }
 
-static struct sequence sequence_of(const attn_forward_args *x, const oracle_result *result,
+static struct sequence sequence_of(const attn_forward_args *args, const oracle_result *result,
                                    int64_t b)
 {
-    struct sequence q = {
-        .args = x, .result = result, .index = b, .tensor = x->cu_seqlens_q.data ? 0 : b};
-    q.q_first = count_at(&x->cu_seqlens_q, b, 0), q.k_first = count_at(&x->cu_seqlens_k, b, 0);
-    q.rows = count_at(&x->cu_seqlens_q, b + 1, x->q.shape[1]) - q.q_first;
-    q.nq = count_at(&x->seqused_q, b, q.rows);
-    const int64_t pages = x->block_table.data ? x->block_table.shape[1] : 1;
-    q.nk = count_at(&x->cu_seqlens_k, b + 1, x->k.shape[1] * pages) - q.k_first;
-    const int64_t padding = count_at(&x->leftpad_k, b, 0);
-    q.nk = count_at(&x->seqused_k, b, q.nk) - padding, q.k_first += padding;
-    q.diagonal = x->flags & ATTN_TOP_LEFT ? 0 : q.nk - q.nq;
-    q.q_position = position_at(&x->q_origin, b), q.k_position = position_at(&x->k_origin, b);
-    if (x->q_origin.data != NULL || x->k_origin.data != NULL) {
-        q.diagonal = q.q_position - q.k_position;
+    struct sequence sequence = {
+        .args = args, .result = result, .index = b, .tensor = args->cu_seqlens_q.data ? 0 : b};
+    sequence.q_first = count_at(&args->cu_seqlens_q, b, 0),
+    sequence.k_first = count_at(&args->cu_seqlens_k, b, 0);
+    sequence.rows = count_at(&args->cu_seqlens_q, b + 1, args->q.shape[1]) - sequence.q_first;
+    sequence.nq = count_at(&args->seqused_q, b, sequence.rows);
+    const int64_t pages = args->block_table.data ? args->block_table.shape[1] : 1;
+    sequence.nk = count_at(&args->cu_seqlens_k, b + 1, args->k.shape[1] * pages) - sequence.k_first;
+    const int64_t padding = count_at(&args->leftpad_k, b, 0);
+    sequence.nk = count_at(&args->seqused_k, b, sequence.nk) - padding, sequence.k_first += padding;
+    sequence.diagonal = args->flags & ATTN_TOP_LEFT ? 0 : sequence.nk - sequence.nq;
+    sequence.q_position = position_at(&args->q_origin, b),
+    sequence.k_position = position_at(&args->k_origin, b);
+    if (args->q_origin.data != NULL || args->k_origin.data != NULL) {
+        sequence.diagonal = sequence.q_position - sequence.k_position;
     }
-    q.d = x->q.shape[3], q.dv = x->v.shape[3];
-    q.scale = x->flags & ATTN_SCALE ? x->softmax_scale : q.d > 0 ? 1 / sqrt((double)q.d) : 1;
-    return q;
+    sequence.d = args->q.shape[3], sequence.dv = args->v.shape[3];
+    sequence.scale = args->flags & ATTN_SCALE ? args->softmax_scale
+                     : sequence.d > 0         ? 1 / sqrt((double)sequence.d)
+                                              : 1;
+    return sequence;
 }
 
 /* Sequences, and for a varlen call with a sink that is the same for all of them two more: the rows
  * before the first one and after the last one (attn.h, cu_seqlens). */
-static int64_t sequences_of(const attn_forward_args *x)
+static int64_t sequences_of(const attn_forward_args *args)
 {
-    int64_t batch = x->cu_seqlens_q.data ? x->cu_seqlens_q.shape[0] - 1 : x->q.shape[0];
-    bool outside = x->cu_seqlens_q.data && x->sinks.data && x->sinks.shape[0] == 1;
+    int64_t batch = args->cu_seqlens_q.data ? args->cu_seqlens_q.shape[0] - 1 : args->q.shape[0];
+    bool outside = args->cu_seqlens_q.data && args->sinks.data && args->sinks.shape[0] == 1;
     return outside ? batch + 2 : batch;
 }
 
 /* Sequence b of them. */
-static struct sequence any_sequence_of(const attn_forward_args *x, const oracle_result *result,
+static struct sequence any_sequence_of(const attn_forward_args *args, const oracle_result *result,
                                        int64_t b)
 {
-    int64_t batch = x->cu_seqlens_q.data ? x->cu_seqlens_q.shape[0] - 1 : x->q.shape[0];
+    int64_t batch = args->cu_seqlens_q.data ? args->cu_seqlens_q.shape[0] - 1 : args->q.shape[0];
     if (b < batch) {
-        return sequence_of(x, result, b);
+        return sequence_of(args, result, b);
     }
-    struct sequence q = {.args = x, .result = result, .d = x->q.shape[3], .dv = x->v.shape[3]};
-    q.q_first = b == batch ? 0 : count_at(&x->cu_seqlens_q, batch, 0);
-    q.rows = (b == batch ? count_at(&x->cu_seqlens_q, 0, 0) : x->q.shape[1]) - q.q_first;
-    return q;
+    struct sequence sequence = {
+        .args = args, .result = result, .d = args->q.shape[3], .dv = args->v.shape[3]};
+    sequence.q_first = b == batch ? 0 : count_at(&args->cu_seqlens_q, batch, 0);
+    sequence.rows =
+        (b == batch ? count_at(&args->cu_seqlens_q, 0, 0) : args->q.shape[1]) - sequence.q_first;
+    return sequence;
 }
 
 /* Z of C11 for row i and key j. */
-static double dropout_factor(const struct sequence *q, int64_t h, int64_t i, int64_t j)
+static double dropout_factor(const struct sequence *sequence, int64_t h, int64_t i, int64_t j)
 {
-    const attn_forward_args *x = q->args;
-    bool keep = x->dropout_p == 0 ||
-                oracle_keeps(x->dropout_p, x->dropout_seed, x->dropout_offset, q->index,
-                             x->q.shape[2], h, i + q->q_position, j + q->k_position);
-    return !keep ? 0 : x->dropout_p == 0 ? 1 : 1 / (1 - x->dropout_p);
+    const attn_forward_args *args = sequence->args;
+    bool keep =
+        args->dropout_p == 0 ||
+        oracle_keeps(args->dropout_p, args->dropout_seed, args->dropout_offset, sequence->index,
+                     args->q.shape[2], h, i + sequence->q_position, j + sequence->k_position);
+    return !keep ? 0 : args->dropout_p == 0 ? 1 : 1 / (1 - args->dropout_p);
 }
 
 #endif

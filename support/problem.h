@@ -39,7 +39,7 @@
 
 enum { PROBLEM_MAX_SEQS = 256 };
 
-typedef struct problem {
+typedef struct problem_spec {
     int64_t b, hq, hkv, nq, nk, d, dv;
     int32_t dtype, o_dtype, index_dtype, mask_dtype, bias_dtype;
     int32_t layout, inputs;                 /* enum problem_layout, problem_inputs */
@@ -65,7 +65,7 @@ typedef struct problem {
     uint64_t seed;
     int32_t threads;
     char cpu[16];
-} problem;
+} problem_spec;
 
 enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_STRIDED };
 enum problem_pass { PASS_FORWARD, PASS_BACKWARD, PASS_TRAINING };
@@ -82,7 +82,7 @@ enum problem_inputs {
 
 /* Reads one line. On error returns false and writes one sentence that names the word into
  * error[size]. */
-bool problem_parse(const char *line, problem *p, char *error, size_t size);
+bool problem_parse(const char *line, problem_spec *problem, char *error, size_t size);
 
 /* The key that the one of "key=value" or "key" is, or is a near miss of (near.h); NULL: none. */
 const char *problem_near_word(const char *text);
@@ -90,18 +90,18 @@ const char *problem_near_word(const char *text);
 /* Writes the line that parses back to the same problem: b hq nq d dtype (or hq d dtype after
  * lens_q), and the other words where they differ from their default. Returns its length as snprintf
  * does. */
-int problem_print(const problem *p, char *line, size_t size);
+int problem_print(const problem_spec *problem, char *line, size_t size);
 
 /* Calls visit for each problem of a line: {a,b,c} or {1..9} means one problem for each alternative
  * (the cartesian product if there are several). Stops and returns false on the first error or when
  * visit returns false. */
-bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user,
-                  char *error, size_t size);
+bool problem_line(const char *line, bool (*visit)(void *user, const problem_spec *problem),
+                  void *user, char *error, size_t size);
 
 /* problem_line for each line of a suite file. '#' starts a comment, blank lines are skipped. Errors
  * begin with the place, file:line. */
-bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user,
-                   char *error, size_t size);
+bool problem_suite(const char *path, bool (*visit)(void *user, const problem_spec *problem),
+                   void *user, char *error, size_t size);
 
 /* Place of each tensor's memory: anywhere; right before an inaccessible page; right after one; or
  * nowhere, at addresses that trap, for calls of any size that read shapes and lengths only (lengths
@@ -120,25 +120,26 @@ typedef struct problem_tensors {
 
 /* False if memory does not suffice. Free with problem_tensors_free. Equal problems give equal
  * bits. */
-bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t);
-void problem_tensors_free(problem_tensors *t);
+bool problem_tensors_create(const problem_spec *problem, enum placement placement,
+                            problem_tensors *tensors);
+void problem_tensors_free(problem_tensors *tensors);
 
 /* Bytes of all tensors, gaps included. */
-double problem_tensors_bytes(const problem_tensors *t);
+double problem_tensors_bytes(const problem_tensors *tensors);
 
 /* Writes 0xFF into o, lse and row_max, gaps included. */
-void problem_tensors_poison(problem_tensors *t);
+void problem_tensors_poison(problem_tensors *tensors);
 
 /* True if the gaps between the elements of the outputs still hold the poison and no input byte
  * changed. */
-bool problem_tensors_intact(const problem_tensors *t);
+bool problem_tensors_intact(const problem_tensors *tensors);
 
 /* Creates the context that the problem asks for (threads, cpu). */
-attn_status problem_context(const problem *p, attn_context **context);
+attn_status problem_context(const problem_spec *problem, attn_context **context);
 
 /* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), the sum of
  * both for pass=training. Causal counts half, as the field does; with a window, or causal with
  * origins, the scores inside are counted one by one. */
-double problem_flops(const problem *p);
+double problem_flops(const problem_spec *problem);
 
 #endif

@@ -27,11 +27,11 @@ __attribute__((format(printf, 2, 3))) static void append(struct line *l, const c
 }
 
 /* Number of items of a list word. */
-static int64_t list_count(const struct word *w, const problem *p)
+static int64_t list_count(const struct word *word, const problem_spec *problem)
 {
-    return w->at == offsetof(problem, q_origin)   ? p->q_origins
-           : w->at == offsetof(problem, k_origin) ? p->k_origins
-                                                  : p->b;
+    return word->at == offsetof(problem_spec, q_origin)   ? problem->q_origins
+           : word->at == offsetof(problem_spec, k_origin) ? problem->k_origins
+                                                          : problem->b;
 }
 
 static size_t value_size(enum word_kind kind)
@@ -42,25 +42,27 @@ static size_t value_size(enum word_kind kind)
 }
 
 /* Prints the words b hq nq d dtype always, the others where they differ from their default. */
-static bool is_wanted(const struct word *w, const problem *p, const problem *standard)
+static bool is_wanted(const struct word *word, const problem_spec *problem,
+                      const problem_spec *standard)
 {
-    const char *value = (const char *)p + w->at;
-    if (w->at == offsetof(problem, b) || w->at == offsetof(problem, nq) ||
-        w->at == offsetof(problem, nk)) {
-        return !p->has_lens && (w->at != offsetof(problem, nk) || p->nk != p->nq);
+    const char *value = (const char *)problem + word->at;
+    if (word->at == offsetof(problem_spec, b) || word->at == offsetof(problem_spec, nq) ||
+        word->at == offsetof(problem_spec, nk)) {
+        return !problem->has_lens &&
+               (word->at != offsetof(problem_spec, nk) || problem->nk != problem->nq);
     }
-    if (w->has != 0) {
-        return *((const bool *)p + w->has);
+    if (word->has != 0) {
+        return *((const bool *)problem + word->has);
     }
-    if (w->kind == LIST) {
-        return list_count(w, p) > 0;
+    if (word->kind == LIST) {
+        return list_count(word, problem) > 0;
     }
-    if (w->kind == AXES || w->kind == TYPED_AXES || w->kind == CPU) {
+    if (word->kind == AXES || word->kind == TYPED_AXES || word->kind == CPU) {
         return *value != '\0';
     }
-    return w->at == offsetof(problem, hq) || w->at == offsetof(problem, d) ||
-           w->at == offsetof(problem, dtype) ||
-           memcmp(value, (const char *)standard + w->at, value_size(w->kind)) != 0;
+    return word->at == offsetof(problem_spec, hq) || word->at == offsetof(problem_spec, d) ||
+           word->at == offsetof(problem_spec, dtype) ||
+           memcmp(value, (const char *)standard + word->at, value_size(word->kind)) != 0;
 }
 
 static void append_real(struct line *l, double x)
@@ -83,25 +85,25 @@ static const char *name_of(const struct name *names, int32_t value)
     return names->name != NULL ? names->name : "?";
 }
 
-static void append_typed_axes(struct line *l, const struct word *w, const problem *p)
+static void append_typed_axes(struct line *l, const struct word *word, const problem_spec *problem)
 {
     int32_t usual, type;
-    memcpy(&type, (const char *)p + word_type(w, &usual), sizeof type);
-    append(l, "%s%s%s", type == usual ? "" : name_of(w->names, type), type == usual ? "" : ":",
-           (const char *)p + w->at);
+    memcpy(&type, (const char *)problem + word_type(word, &usual), sizeof type);
+    append(l, "%s%s%s", type == usual ? "" : name_of(word->names, type), type == usual ? "" : ":",
+           (const char *)problem + word->at);
 }
 
-static void append_value(struct line *l, const struct word *w, const problem *p)
+static void append_value(struct line *l, const struct word *word, const problem_spec *problem)
 {
-    const char *at = (const char *)p + w->at;
+    const char *at = (const char *)problem + word->at;
     const int64_t *integers = (const int64_t *)(const void *)at;
-    switch (w->kind) {
+    switch (word->kind) {
     case SIZE:
     case INTEGER:
         append(l, "%" PRId64, *integers);
         break;
     case THREADS:
-        append(l, "%" PRId32, p->threads);
+        append(l, "%" PRId32, problem->threads);
         break;
     case SEED:
         append(l, "%" PRIu64, *(const uint64_t *)(const void *)at);
@@ -113,13 +115,13 @@ static void append_value(struct line *l, const struct word *w, const problem *p)
         append(l, "%d", *(const bool *)at);
         break;
     case NAME:
-        append(l, "%s", name_of(w->names, *(const int32_t *)(const void *)at));
+        append(l, "%s", name_of(word->names, *(const int32_t *)(const void *)at));
         break;
     case TYPED_AXES:
-        append_typed_axes(l, w, p);
+        append_typed_axes(l, word, problem);
         break;
     case LIST:
-        for (int64_t i = 0; i < list_count(w, p); i++) {
+        for (int64_t i = 0; i < list_count(word, problem); i++) {
             append(l, "%s%" PRId64, i == 0 ? "" : ",", integers[i]);
         }
         break;
@@ -128,18 +130,19 @@ static void append_value(struct line *l, const struct word *w, const problem *p)
     }
 }
 
-int problem_print(const problem *p, char *line, size_t size)
+int problem_print(const problem_spec *problem, char *line, size_t size)
 {
     struct line l = {line, size, 0};
-    problem standard;
+    problem_spec standard;
     problem_defaults(&standard);
-    standard.hkv = p->hq, standard.dv = p->d, standard.o_dtype = standard.grad_dtype = p->dtype;
-    standard.lse = p->pass != PASS_FORWARD;
+    standard.hkv = problem->hq, standard.dv = problem->d,
+    standard.o_dtype = standard.grad_dtype = problem->dtype;
+    standard.lse = problem->pass != PASS_FORWARD;
     append(&l, "%s", "");
     for (int i = 0; i < problem_words_count; i++) {
-        if (is_wanted(&problem_words[i], p, &standard)) {
+        if (is_wanted(&problem_words[i], problem, &standard)) {
             append(&l, "%s%s=", l.length == 0 ? "" : " ", problem_words[i].name);
-            append_value(&l, &problem_words[i], p);
+            append_value(&l, &problem_words[i], problem);
         }
     }
     return l.length;

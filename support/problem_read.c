@@ -80,18 +80,19 @@ static const char *parse_axes(const char *text, const char *letters, char *axes)
     return NULL;
 }
 
-static const char *parse_typed_axes(const char *text, const struct word *w, problem *p)
+static const char *parse_typed_axes(const char *text, const struct word *word,
+                                    problem_spec *problem)
 {
     const char *colon = strchr(text, ':'), *wrong = NULL;
-    int32_t usual, *type = (int32_t *)(void *)((char *)p + word_type(w, &usual));
+    int32_t usual, *type = (int32_t *)(void *)((char *)problem + word_type(word, &usual));
     *type = usual;
     if (colon != NULL) {
         char dtype[8];
         snprintf(dtype, sizeof dtype, "%.*s", (int)(colon - text), text);
-        wrong = parse_name(dtype, w->names, type);
+        wrong = parse_name(dtype, word->names, type);
         text = colon + 1;
     }
-    return wrong != NULL ? wrong : parse_axes(text, w->axes, (char *)p + w->at);
+    return wrong != NULL ? wrong : parse_axes(text, word->axes, (char *)problem + word->at);
 }
 
 /* values[PROBLEM_MAX_SEQS], their number in *count */
@@ -131,28 +132,29 @@ struct counts {
 /* The count of the list word at offset `at`. */
 static int *count_of(size_t at, struct counts *n)
 {
-    return at == offsetof(problem, lens_q)     ? &n->lens_q
-           : at == offsetof(problem, lens_k)   ? &n->lens_k
-           : at == offsetof(problem, used_q)   ? &n->used_q
-           : at == offsetof(problem, used_k)   ? &n->used_k
-           : at == offsetof(problem, q_origin) ? &n->q_origin
-           : at == offsetof(problem, k_origin) ? &n->k_origin
-                                               : &n->leftpad_k;
+    return at == offsetof(problem_spec, lens_q)     ? &n->lens_q
+           : at == offsetof(problem_spec, lens_k)   ? &n->lens_k
+           : at == offsetof(problem_spec, used_q)   ? &n->used_q
+           : at == offsetof(problem_spec, used_k)   ? &n->used_k
+           : at == offsetof(problem_spec, q_origin) ? &n->q_origin
+           : at == offsetof(problem_spec, k_origin) ? &n->k_origin
+                                                    : &n->leftpad_k;
 }
 
-static const char *parse_value(const struct word *w, const char *text, problem *p, struct counts *n)
+static const char *parse_value(const struct word *word, const char *text, problem_spec *problem,
+                               struct counts *n)
 {
-    char *at = (char *)p + w->at;
+    char *at = (char *)problem + word->at;
     int64_t integer = 0;
     const char *wrong = NULL;
-    switch (w->kind) {
+    switch (word->kind) {
     case SIZE:
         return parse_integer(text, 0, max_size, (int64_t *)(void *)at);
     case INTEGER:
         return parse_integer(text, INT64_MIN, INT64_MAX, (int64_t *)(void *)at);
     case THREADS:
         wrong = parse_integer(text, 0, 1 << 20, &integer);
-        p->threads = (int32_t)integer;
+        problem->threads = (int32_t)integer;
         return wrong;
     case SEED:
         return parse_seed(text, (uint64_t *)(void *)at);
@@ -163,20 +165,21 @@ static const char *parse_value(const struct word *w, const char *text, problem *
         *(bool *)at = integer != 0;
         return wrong == NULL ? NULL : "is neither 0 nor 1";
     case NAME:
-        return parse_name(text, w->names, (int32_t *)(void *)at);
+        return parse_name(text, word->names, (int32_t *)(void *)at);
     case AXES:
-        return parse_axes(text, w->axes, at);
+        return parse_axes(text, word->axes, at);
     case TYPED_AXES:
-        return parse_typed_axes(text, w, p);
+        return parse_typed_axes(text, word, problem);
     case CPU:
-        return parse_cpu(text, p->cpu, sizeof p->cpu);
+        return parse_cpu(text, problem->cpu, sizeof problem->cpu);
     default: /* LIST */
-        return parse_list(text, (int64_t *)(void *)at, count_of(w->at, n));
+        return parse_list(text, (int64_t *)(void *)at, count_of(word->at, n));
     }
 }
 
 /* *known = the word's line in the table, NULL if it has none. */
-static const char *parse_word(char *text, problem *p, struct counts *n, const struct word **known)
+static const char *parse_word(char *text, problem_spec *problem, struct counts *n,
+                              const struct word **known)
 {
     char *value = strchr(text, '=');
     *known = NULL;
@@ -187,17 +190,17 @@ static const char *parse_word(char *text, problem *p, struct counts *n, const st
     const char *wrong = "has a key that is unknown", *key = text;
     bool both_n = strcmp(key, "n") == 0, both_h = strcmp(key, "h") == 0;
     for (int i = 0; i < problem_words_count; i++) {
-        const struct word *w = &problem_words[i];
-        if (strcmp(w->name, both_n ? "nq" : both_h ? "hq" : key) == 0) {
-            *known = w;
-            wrong = parse_value(w, value + 1, p, n);
-            if (w->has != 0) {
-                *((bool *)p + w->has) = true;
+        const struct word *word = &problem_words[i];
+        if (strcmp(word->name, both_n ? "nq" : both_h ? "hq" : key) == 0) {
+            *known = word;
+            wrong = parse_value(word, value + 1, problem, n);
+            if (word->has != 0) {
+                *((bool *)problem + word->has) = true;
             }
         }
     }
-    p->nk = both_n ? p->nq : p->nk;
-    p->hkv = both_h ? p->hq : p->hkv;
+    problem->nk = both_n ? problem->nq : problem->nk;
+    problem->hkv = both_h ? problem->hq : problem->hkv;
     *value = '=';
     return wrong;
 }
@@ -228,14 +231,15 @@ static void add_advice(const char *text, const struct word *known, char *error, 
     }
 }
 
-void problem_defaults(problem *p)
+void problem_defaults(problem_spec *problem)
 {
-    memset(p, 0, sizeof *p);
-    p->hq = 8, p->d = 64;
-    p->b = p->hkv = p->nq = p->nk = p->dv = -1; /* not given */
-    p->dtype = ATTN_F32, p->o_dtype = 0, p->index_dtype = ATTN_I32, p->bias_dtype = ATTN_F32;
-    p->mask_dtype = ATTN_BOOL;
-    p->window_left = p->window_right = -1;
+    memset(problem, 0, sizeof *problem);
+    problem->hq = 8, problem->d = 64;
+    problem->b = problem->hkv = problem->nq = problem->nk = problem->dv = -1; /* not given */
+    problem->dtype = ATTN_F32, problem->o_dtype = 0, problem->index_dtype = ATTN_I32,
+    problem->bias_dtype = ATTN_F32;
+    problem->mask_dtype = ATTN_BOOL;
+    problem->window_left = problem->window_right = -1;
 }
 
 static bool settle(int64_t *member, int64_t value)
@@ -246,75 +250,80 @@ static bool settle(int64_t *member, int64_t value)
 }
 
 /* Origins must be numbers that the index type has. */
-static bool origins_fit(const problem *p, const int64_t *origin, int32_t count)
+static bool origins_fit(const problem_spec *problem, const int64_t *origin, int32_t count)
 {
     bool fit = true;
     for (int32_t i = 0; i < count; i++) {
-        fit = fit && (p->index_dtype == ATTN_I64 || origin[i] <= INT32_MAX);
+        fit = fit && (problem->index_dtype == ATTN_I64 || origin[i] <= INT32_MAX);
     }
     return fit;
 }
 
 /* Fills in words that were not given from those that were. Returns NULL or the contradiction. */
-static const char *fill_in(problem *p, const struct counts *n)
+static const char *fill_in(problem_spec *problem, const struct counts *n)
 {
-    if (p->has_lens) {
+    if (problem->has_lens) {
         if (n->lens_q == 0 || (n->lens_k != 0 && n->lens_k != n->lens_q)) {
             return n->lens_q == 0 ? "lens_k needs lens_q" : "lens_q and lens_k differ in length";
         }
         if (n->lens_k == 0) {
-            memcpy(p->lens_k, p->lens_q, sizeof p->lens_k);
+            memcpy(problem->lens_k, problem->lens_q, sizeof problem->lens_k);
         }
-        int64_t total_q = 2 * p->outside, total_k = 2 * p->outside;
+        int64_t total_q = 2 * problem->outside, total_k = 2 * problem->outside;
         for (int i = 0; i < n->lens_q; i++) {
-            total_q += p->lens_q[i], total_k += p->lens_k[i];
+            total_q += problem->lens_q[i], total_k += problem->lens_k[i];
         }
-        if (!settle(&p->b, n->lens_q) || !settle(&p->nq, total_q) || !settle(&p->nk, total_k)) {
+        if (!settle(&problem->b, n->lens_q) || !settle(&problem->nq, total_q) ||
+            !settle(&problem->nk, total_k)) {
             return "b, nq or nk contradicts lens_q and lens_k";
         }
     }
-    if (p->outside > 0 && !p->has_lens) {
+    if (problem->outside > 0 && !problem->has_lens) {
         return "outside needs lens_q";
     }
-    if ((p->has_used_q && !settle(&p->b, n->used_q)) ||
-        (p->has_used_k && !settle(&p->b, n->used_k)) ||
-        (p->has_leftpad && !settle(&p->b, n->leftpad_k))) {
+    if ((problem->has_used_q && !settle(&problem->b, n->used_q)) ||
+        (problem->has_used_k && !settle(&problem->b, n->used_k)) ||
+        (problem->has_leftpad && !settle(&problem->b, n->leftpad_k))) {
         return "used_q, used_k or leftpad_k has not as many items as there are sequences";
     }
-    p->q_origins = n->q_origin, p->k_origins = n->k_origin;
-    if ((p->q_origins > 1 && !settle(&p->b, p->q_origins)) ||
-        (p->k_origins > 1 && !settle(&p->b, p->k_origins))) {
+    problem->q_origins = n->q_origin, problem->k_origins = n->k_origin;
+    if ((problem->q_origins > 1 && !settle(&problem->b, problem->q_origins)) ||
+        (problem->k_origins > 1 && !settle(&problem->b, problem->k_origins))) {
         return "q_origin or k_origin has neither one item nor as many as there are sequences";
     }
-    p->b = p->b == -1 ? 1 : p->b;
-    p->hkv = p->hkv == -1 ? p->hq : p->hkv;
-    p->nq = p->nq == -1 ? 1024 : p->nq;
-    p->nk = p->nk == -1 ? p->nq : p->nk;
-    p->dv = p->dv == -1 ? p->d : p->dv;
-    p->o_dtype = p->o_dtype == 0 ? p->dtype : p->o_dtype;
-    p->grad_dtype = p->grad_dtype == 0 ? p->dtype : p->grad_dtype;
-    p->lse |= p->pass != PASS_FORWARD;
-    if (!origins_fit(p, p->q_origin, p->q_origins) || !origins_fit(p, p->k_origin, p->k_origins)) {
+    problem->b = problem->b == -1 ? 1 : problem->b;
+    problem->hkv = problem->hkv == -1 ? problem->hq : problem->hkv;
+    problem->nq = problem->nq == -1 ? 1024 : problem->nq;
+    problem->nk = problem->nk == -1 ? problem->nq : problem->nk;
+    problem->dv = problem->dv == -1 ? problem->d : problem->dv;
+    problem->o_dtype = problem->o_dtype == 0 ? problem->dtype : problem->o_dtype;
+    problem->grad_dtype = problem->grad_dtype == 0 ? problem->dtype : problem->grad_dtype;
+    problem->lse |= problem->pass != PASS_FORWARD;
+    if (!origins_fit(problem, problem->q_origin, problem->q_origins) ||
+        !origins_fit(problem, problem->k_origin, problem->k_origins)) {
         return "an origin beyond 2^31 needs index=i64";
     }
-    if (p->layout == LAYOUT_QKV && (p->hq != p->hkv || p->nq != p->nk || p->d != p->dv)) {
+    if (problem->layout == LAYOUT_QKV &&
+        (problem->hq != problem->hkv || problem->nq != problem->nk || problem->d != problem->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
     }
-    if ((p->page > 0 || p->has_leftpad) && (p->has_lens || p->layout == LAYOUT_QKV)) {
+    if ((problem->page > 0 || problem->has_leftpad) &&
+        (problem->has_lens || problem->layout == LAYOUT_QKV)) {
         return "page and leftpad_k are not for lens_q and layout=qkv";
     }
-    if ((p->d_bias_dtype != 0 && p->bias[0] == '\0') || (p->d_alibi && p->alibi[0] == '\0') ||
-        (p->d_sinks && p->sinks[0] == '\0')) {
+    if ((problem->d_bias_dtype != 0 && problem->bias[0] == '\0') ||
+        (problem->d_alibi && problem->alibi[0] == '\0') ||
+        (problem->d_sinks && problem->sinks[0] == '\0')) {
         return "d_bias, d_alibi and d_sinks need bias, alibi and sinks";
     }
     return NULL;
 }
 
-bool problem_parse(const char *line, problem *p, char *error, size_t size)
+bool problem_parse(const char *line, problem_spec *problem, char *error, size_t size)
 {
     char copy[PROBLEM_MAX_LINE], *rest = copy, *text;
     struct counts n = {0};
-    problem_defaults(p);
+    problem_defaults(problem);
     if (strlen(line) >= sizeof copy) {
         snprintf(error, size, "the problem line is longer than %d characters",
                  PROBLEM_MAX_LINE - 1);
@@ -323,14 +332,14 @@ bool problem_parse(const char *line, problem *p, char *error, size_t size)
     strcpy(copy, line);
     while ((text = strtok_r(rest, " \t\r\n", &rest)) != NULL) {
         const struct word *known;
-        const char *wrong = parse_word(text, p, &n, &known);
+        const char *wrong = parse_word(text, problem, &n, &known);
         if (wrong != NULL) {
             snprintf(error, size, "problem word \"%s\" %s", text, wrong);
             add_advice(text, known, error, size);
             return false;
         }
     }
-    const char *wrong = fill_in(p, &n);
+    const char *wrong = fill_in(problem, &n);
     if (wrong != NULL) {
         snprintf(error, size, "problem \"%s\": %s", line, wrong);
     }

@@ -6,19 +6,19 @@
 
 #include "problem.h"
 
-typedef struct region {
+typedef struct guarded_region {
     void *map; /* NULL: from malloc */
     size_t map_bytes;
     unsigned char *first; /* never NULL; inaccessible if bytes is 0 and there are guard pages */
     size_t bytes;
-} region;
+} guarded_region;
 
 /* Places bytes of 0xFF; false without memory. Plain memory comes from malloc, so that ASan watches
  * its exact end. */
-bool region_create(region *r, size_t bytes, enum placement placement);
-void region_free(region *r);
+bool region_create(guarded_region *region, size_t bytes, enum placement placement);
+void region_free(guarded_region *region);
 
 /* A hash of the bytes. */
-uint64_t region_hash(const region *r);
+uint64_t region_hash(const guarded_region *region);
 
 #endif

@@ -39,13 +39,13 @@ typedef struct entry {
 } entry;
 
 /* A file with its checked header. */
-typedef struct container {
+typedef struct tensor_container {
     array_file file; /* only the mapping */
     cJSON *json;
     entry *entries; /* by begin */
     int count;
     size_t data; /* offset of the first byte after the header */
-} container;
+} tensor_container;
 
 /* A non-negative whole number below 2^53, where doubles are exact. */
 static bool get_integer(const cJSON *item, int64_t *value)
@@ -124,20 +124,21 @@ static int by_place(const void *a, const void *b)
 
 /* Checks that names are unique and byte ranges tile [0, bytes) exactly. Leaves the entries sorted
  * by place. */
-static bool check_entries(container *c, uint64_t bytes, const char *path, char *error, size_t size)
+static bool check_entries(tensor_container *container, uint64_t bytes, const char *path,
+                          char *error, size_t size)
 {
-    size_t n = (size_t)c->count;
-    qsort(c->entries, n, sizeof *c->entries, by_name);
+    size_t n = (size_t)container->count;
+    qsort(container->entries, n, sizeof *container->entries, by_name);
     for (size_t i = 1; i < n; i++) {
-        if (strcmp(c->entries[i - 1].name, c->entries[i].name) == 0) {
+        if (strcmp(container->entries[i - 1].name, container->entries[i].name) == 0) {
             return array_file_fail(error, size, path, "two tensors are named '%.64s'",
-                                   c->entries[i].name);
+                                   container->entries[i].name);
         }
     }
-    qsort(c->entries, n, sizeof *c->entries, by_place);
+    qsort(container->entries, n, sizeof *container->entries, by_place);
     uint64_t reached = 0;
     for (size_t i = 0; i < n; i++) {
-        const entry *e = &c->entries[i];
+        const entry *e = &container->entries[i];
         if (e->begin != reached) {
             return array_file_fail(error, size, path,
                                    "tensor '%.64s' begins at byte %" PRIu64 ", expected %" PRIu64,
@@ -176,15 +177,16 @@ static bool is_shallow(const char *text, size_t length)
     return true;
 }
 
-static bool parse_json(container *c, size_t length, const char *path, char *error, size_t size)
+static bool parse_json(tensor_container *container, size_t length, const char *path, char *error,
+                       size_t size)
 {
-    const char *text = (const char *)c->file.map + LENGTH, *end = NULL;
+    const char *text = (const char *)container->file.map + LENGTH, *end = NULL;
     if (!is_shallow(text, length)) {
         return array_file_fail(error, size, path, "the header nests deeper than %d levels",
                                MAX_DEPTH);
     }
-    c->json = cJSON_ParseWithLengthOpts(text, length, &end, false);
-    if (!cJSON_IsObject(c->json)) {
+    container->json = cJSON_ParseWithLengthOpts(text, length, &end, false);
+    if (!cJSON_IsObject(container->json)) {
         return array_file_fail(error, size, path, "the header is not a JSON object");
     }
     for (; end < text + length; end++) {
@@ -195,115 +197,117 @@ static bool parse_json(container *c, size_t length, const char *path, char *erro
     return true;
 }
 
-static bool read_header(container *c, const char *path, char *error, size_t size)
+static bool read_header(tensor_container *container, const char *path, char *error, size_t size)
 {
     uint64_t length = 0;
     const cJSON *item;
     bool metadata = false;
-    if (c->file.map_bytes < LENGTH) {
+    if (container->file.map_bytes < LENGTH) {
         return array_file_fail(error, size, path, "not a .safetensors file: shorter than 8 bytes");
     }
-    memcpy(&length, c->file.map, LENGTH);
-    if (length > MAX_HEADER || length > c->file.map_bytes - LENGTH) {
+    memcpy(&length, container->file.map, LENGTH);
+    if (length > MAX_HEADER || length > container->file.map_bytes - LENGTH) {
         return array_file_fail(error, size, path,
                                "the header claims %" PRIu64 " bytes, the file has %zu left", length,
-                               c->file.map_bytes - LENGTH);
+                               container->file.map_bytes - LENGTH);
     }
-    c->data = LENGTH + (size_t)length;
-    if (!parse_json(c, (size_t)length, path, error, size)) {
+    container->data = LENGTH + (size_t)length;
+    if (!parse_json(container, (size_t)length, path, error, size)) {
         return false;
     }
-    c->entries = calloc((size_t)cJSON_GetArraySize(c->json) + 1, sizeof *c->entries);
-    if (c->entries == NULL) {
+    container->entries =
+        calloc((size_t)cJSON_GetArraySize(container->json) + 1, sizeof *container->entries);
+    if (container->entries == NULL) {
         return array_file_fail(error, size, path, "no memory for the header");
     }
-    cJSON_ArrayForEach(item, c->json)
+    cJSON_ArrayForEach(item, container->json)
     {
         if (strcmp(item->string, "__metadata__") == 0 && cJSON_IsObject(item) && !metadata) {
             metadata = true;
             continue;
         }
-        const char *problem = read_entry(item, &c->entries[c->count++]);
+        const char *problem = read_entry(item, &container->entries[container->count++]);
         if (problem != NULL) {
             return array_file_fail(error, size, path, "tensor '%.64s' %s", item->string, problem);
         }
     }
-    return check_entries(c, c->file.map_bytes - c->data, path, error, size);
+    return check_entries(container, container->file.map_bytes - container->data, path, error, size);
 }
 
-static void container_close(container *c)
+static void container_close(tensor_container *container)
 {
-    array_file_close(&c->file);
-    cJSON_Delete(c->json);
-    free(c->entries);
+    array_file_close(&container->file);
+    cJSON_Delete(container->json);
+    free(container->entries);
 }
 
-static bool container_open(const char *path, container *c, char *error, size_t size)
+static bool container_open(const char *path, tensor_container *container, char *error, size_t size)
 {
-    memset(c, 0, sizeof *c);
-    if (!array_file_map(path, &c->file, error, size)) {
+    memset(container, 0, sizeof *container);
+    if (!array_file_map(path, &container->file, error, size)) {
         return false;
     }
-    if (!read_header(c, path, error, size)) {
-        container_close(c);
+    if (!read_header(container, path, error, size)) {
+        container_close(container);
         return false;
     }
     return true;
 }
 
-static bool give_tensor(container *c, const entry *e, array_file *f, const char *path, char *error,
-                        size_t size)
+static bool give_tensor(tensor_container *container, const entry *e, array_file *file,
+                        const char *path, char *error, size_t size)
 {
     if (types[e->type].dtype == 0) {
         return array_file_fail(error, size, path,
                                "tensor '%.64s' has dtype %s, which is not supported", e->name,
                                types[e->type].name);
     }
-    *f = c->file;
-    memset(&c->file, 0, sizeof c->file); /* the caller owns the mapping now */
-    f->dtype = types[e->type].dtype;
-    f->ndim = e->ndim;
-    memcpy(f->shape, e->shape, sizeof e->shape);
-    f->bytes = (size_t)(e->end - e->begin);
-    if (!array_file_place(f, c->data + (size_t)e->begin, false, path, error, size)) {
-        array_file_close(f);
+    *file = container->file;
+    memset(&container->file, 0, sizeof container->file); /* the caller owns the mapping now */
+    file->dtype = types[e->type].dtype;
+    file->ndim = e->ndim;
+    memcpy(file->shape, e->shape, sizeof e->shape);
+    file->bytes = (size_t)(e->end - e->begin);
+    if (!array_file_place(file, container->data + (size_t)e->begin, false, path, error, size)) {
+        array_file_close(file);
         return false;
     }
     return true;
 }
 
-bool safetensors_open(const char *path, const char *name, array_file *f, char *error, size_t size)
+bool safetensors_open(const char *path, const char *name, array_file *file, char *error,
+                      size_t size)
 {
-    container c;
+    tensor_container container;
     bool ok = false, found = false;
-    memset(f, 0, sizeof *f);
-    if (!container_open(path, &c, error, size)) {
+    memset(file, 0, sizeof *file);
+    if (!container_open(path, &container, error, size)) {
         return false;
     }
-    for (int i = 0; i < c.count && !found; i++) {
-        if (strcmp(c.entries[i].name, name) == 0) {
+    for (int i = 0; i < container.count && !found; i++) {
+        if (strcmp(container.entries[i].name, name) == 0) {
             found = true;
-            ok = give_tensor(&c, &c.entries[i], f, path, error, size);
+            ok = give_tensor(&container, &container.entries[i], file, path, error, size);
         }
     }
     if (!found) {
         array_file_fail(error, size, path, "has no tensor named '%.64s'", name);
     }
-    container_close(&c);
+    container_close(&container);
     return ok;
 }
 
 bool safetensors_names(const char *path, void (*visit)(void *user, const char *name), void *user,
                        char *error, size_t size)
 {
-    container c;
-    if (!container_open(path, &c, error, size)) {
+    tensor_container container;
+    if (!container_open(path, &container, error, size)) {
         return false;
     }
-    for (int i = 0; i < c.count; i++) {
-        visit(user, c.entries[i].name);
+    for (int i = 0; i < container.count; i++) {
+        visit(user, container.entries[i].name);
     }
-    container_close(&c);
+    container_close(&container);
     return true;
 }
 

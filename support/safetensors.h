@@ -13,7 +13,8 @@
 #include "array_file.h"
 
 /* Opens the tensor of that name. Close with array_file_close; on failure nothing is left open. */
-bool safetensors_open(const char *path, const char *name, array_file *f, char *error, size_t size);
+bool safetensors_open(const char *path, const char *name, array_file *file, char *error,
+                      size_t size);
 
 /* Calls visit for each name, in the order of their bytes. */
 bool safetensors_names(const char *path, void (*visit)(void *user, const char *name), void *user,

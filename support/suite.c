@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct suite {
-    bool (*visit)(void *user, const problem *p);
+    bool (*visit)(void *user, const problem_spec *p);
     void *user;
     char *error;
     size_t size;
@@ -39,12 +39,12 @@ static bool expand(const struct suite *s, const char *line)
     int first, last, end = 0;
     const char *open = strchr(line, '{'), *close = open == NULL ? NULL : strchr(open, '}');
     if (open == NULL) {
-        problem p;
-        if (!problem_parse(line, &p, s->error, s->size)) {
+        problem_spec problem;
+        if (!problem_parse(line, &problem, s->error, s->size)) {
             return false;
         }
         s->error[0] = '\0';
-        return s->visit(s->user, &p);
+        return s->visit(s->user, &problem);
     }
     if (close == NULL) {
         snprintf(s->error, s->size, "a { without a }");
@@ -64,16 +64,16 @@ static bool expand(const struct suite *s, const char *line)
     return ok;
 }
 
-bool problem_line(const char *line, bool (*visit)(void *user, const problem *p), void *user,
-                  char *error, size_t size)
+bool problem_line(const char *line, bool (*visit)(void *user, const problem_spec *problem),
+                  void *user, char *error, size_t size)
 {
     struct suite suite = {visit, user, error, size};
     error[0] = '\0';
     return expand(&suite, line);
 }
 
-bool problem_suite(const char *path, bool (*visit)(void *user, const problem *p), void *user,
-                   char *error, size_t size)
+bool problem_suite(const char *path, bool (*visit)(void *user, const problem_spec *problem),
+                   void *user, char *error, size_t size)
 {
     char line[PROBLEM_MAX_LINE], reason[PROBLEM_MAX_LINE] = "";
     struct suite suite = {visit, user, reason, sizeof reason};

@@ -14,7 +14,7 @@ enum { MAX_TENSORS = 24 };
 
 /* One allocation: of one tensor, or of Q, K and V together if packed. */
 struct piece {
-    region region;
+    guarded_region region;
     attn_tensor output; /* data == NULL: an input */
     uint64_t hash;      /* hash of an input, once filled */
 };
@@ -26,7 +26,7 @@ struct tensor_memory {
 
 /* State shared by the functions below while they make a problem's tensors. */
 struct maker {
-    const problem *p;
+    const problem_spec *spec;
     enum placement placement;
     struct tensor_memory *memory;
     bool failed;
@@ -40,12 +40,12 @@ static struct piece *place(struct maker *m, attn_tensor *t, enum placement place
     int64_t below, span = layout_span(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
     struct piece *piece = &m->memory->piece[m->memory->count];
     if (m->failed ||
-        !region_create(&piece->region, (size_t)((m->p->offset + span) * size), placement)) {
+        !region_create(&piece->region, (size_t)((m->spec->offset + span) * size), placement)) {
         m->failed = true;
         return NULL;
     }
     m->memory->count++;
-    t->data = piece->region.first + (m->p->offset + below) * size;
+    t->data = piece->region.first + (m->spec->offset + below) * size;
     return piece;
 }
 
@@ -57,7 +57,7 @@ static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum
         m->failed = true;
         return;
     }
-    layout_apply(&shape, m->p->layout, role);
+    layout_apply(&shape, m->spec->layout, role);
     struct piece *piece = place(m, &shape, m->placement);
     if (piece != NULL) {
         piece->output = *t = shape;
@@ -67,7 +67,7 @@ static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum
 static void fill(struct maker *m, struct piece *piece, const attn_tensor *t, int which)
 {
     if (piece != NULL && m->placement != PLACE_NOWHERE) {
-        inputs_fill(t, m->p->inputs, m->p->seed, which);
+        inputs_fill(t, m->spec->inputs, m->spec->seed, which);
         piece->hash = region_hash(&piece->region);
     }
 }
@@ -79,16 +79,16 @@ static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum 
         m->failed = true;
         return;
     }
-    layout_apply(&shape, m->p->layout, role);
+    layout_apply(&shape, m->spec->layout, role);
     struct piece *piece = place(m, &shape, m->placement);
     *t = shape;
     fill(m, piece, t, which);
 }
 
 /* Packs Q, K and V of one row and head one after the other: [batch][row][q, k, v][head][dim]. */
-static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape)
+static void make_packed(struct maker *m, attn_forward_args *args, attn_tensor shape)
 {
-    attn_tensor all = shape, *part[3] = {&a->q, &a->k, &a->v};
+    attn_tensor all = shape, *part[3] = {&args->q, &args->k, &args->v};
     all.shape[2] *= 3;
     if (!layout_fits(&all)) {
         m->failed = true;
@@ -108,8 +108,8 @@ static void make_packed(struct maker *m, attn_forward_args *a, attn_tensor shape
 /* Makes a tensor of numbers that calls read before they run: always in real memory. */
 static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, int64_t count)
 {
-    *t = layout_shaped(count, 1, 1, 1, m->p->index_dtype);
-    layout_apply(t, m->p->layout, ROLE_LIST);
+    *t = layout_shaped(count, 1, 1, 1, m->spec->index_dtype);
+    layout_apply(t, m->spec->layout, ROLE_LIST);
     struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
         inputs_store(t, i, 0, 0, 0, (double)values[i]);
@@ -122,130 +122,137 @@ static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, in
 /* Makes a tensor of running sums of lengths, from the rows outside on. */
 static void make_sums(struct maker *m, attn_tensor *t, const int64_t *lens)
 {
-    int64_t sums[PROBLEM_MAX_SEQS + 1] = {m->p->outside};
-    for (int64_t i = 0; i < m->p->b; i++) {
+    int64_t sums[PROBLEM_MAX_SEQS + 1] = {m->spec->outside};
+    for (int64_t i = 0; i < m->spec->b; i++) {
         sums[i + 1] = sums[i] + lens[i];
     }
-    make_list(m, t, sums, m->p->b + 1);
+    make_list(m, t, sums, m->spec->b + 1);
 }
 
-static int64_t pages_of(const problem *p)
+static int64_t pages_of(const problem_spec *spec)
 {
-    return p->nk / p->page + (p->nk % p->page != 0);
+    return spec->nk / spec->page + (spec->nk % spec->page != 0);
 }
 
 /* One page that no sequence has, and an odd number of them, for the steps of make_table. */
-static int64_t pool_pages(const problem *p)
+static int64_t pool_pages(const problem_spec *spec)
 {
-    return p->b * pages_of(p) / 2 * 2 + 3;
+    return spec->b * pages_of(spec) / 2 * 2 + 3;
 }
 
 /* Makes the table of all sequences' pages: every second one of the pool, round and round. */
 static void make_table(struct maker *m, attn_tensor *t)
 {
-    const int64_t pages = pages_of(m->p), count = m->p->b * pages;
-    *t = layout_shaped(m->p->b, pages, 1, 1, m->p->index_dtype);
+    const int64_t pages = pages_of(m->spec), count = m->spec->b * pages;
+    *t = layout_shaped(m->spec->b, pages, 1, 1, m->spec->index_dtype);
     if (!layout_fits(t)) {
         m->failed = true;
         return;
     }
-    layout_apply(t, m->p->layout, ROLE_LIST);
+    layout_apply(t, m->spec->layout, ROLE_LIST);
     struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
-        inputs_store(t, i / pages, i % pages, 0, 0, (double)(2 * (i + 1) % pool_pages(m->p)));
+        inputs_store(t, i / pages, i % pages, 0, 0, (double)(2 * (i + 1) % pool_pages(m->spec)));
     }
     if (piece != NULL) {
         piece->hash = region_hash(&piece->region);
     }
 }
 
-static int64_t longest(const problem *p, const int64_t *lens, int64_t dense)
+static int64_t longest(const problem_spec *spec, const int64_t *lens, int64_t dense)
 {
     int64_t most = 0;
-    for (int64_t i = 0; i < p->b && p->has_lens; i++) {
+    for (int64_t i = 0; i < spec->b && spec->has_lens; i++) {
         most = lens[i] > most ? lens[i] : most;
     }
-    return p->has_lens ? most : dense;
+    return spec->has_lens ? most : dense;
 }
 
 /* A tensor of axes (batch, head, query, key), 1 where the letter is missing. */
-static attn_tensor by_axes(const problem *p, const char *axes, int32_t dtype)
+static attn_tensor by_axes(const problem_spec *spec, const char *axes, int32_t dtype)
 {
-    return layout_shaped(strchr(axes, 'b') ? p->b : 1, strchr(axes, 'h') ? p->hq : 1,
-                         strchr(axes, 'q') ? longest(p, p->lens_q, p->nq) : 1,
-                         strchr(axes, 'k') ? longest(p, p->lens_k, p->nk) : 1, dtype);
+    return layout_shaped(strchr(axes, 'b') ? spec->b : 1, strchr(axes, 'h') ? spec->hq : 1,
+                         strchr(axes, 'q') ? longest(spec, spec->lens_q, spec->nq) : 1,
+                         strchr(axes, 'k') ? longest(spec, spec->lens_k, spec->nk) : 1, dtype);
 }
 
 /* ---- The problem ----------------------------------------------------------------------------- */
 
-static void set_options(const problem *p, attn_forward_args *a)
+static void set_options(const problem_spec *spec, attn_forward_args *args)
 {
-    a->struct_size = sizeof *a;
-    a->flags = (p->causal ? ATTN_CAUSAL : 0u) | (p->top_left ? ATTN_TOP_LEFT : 0u) |
-               (p->has_window ? ATTN_WINDOW : 0u) | (p->has_scale ? ATTN_SCALE : 0u) |
-               (p->precise ? ATTN_PRECISE : 0u) | (p->bf16x3 ? ATTN_BF16X3 : 0u);
-    a->window_left = p->has_window ? p->window_left : 0;
-    a->window_right = p->has_window ? p->window_right : 0;
-    a->softmax_scale = p->has_scale ? p->scale : 0;
-    a->softcap = p->softcap;
-    a->dropout_p = p->dropout;
-    a->dropout_seed = p->dropout_seed;
-    a->dropout_offset = p->dropout_offset;
+    args->struct_size = sizeof *args;
+    args->flags = (spec->causal ? ATTN_CAUSAL : 0u) | (spec->top_left ? ATTN_TOP_LEFT : 0u) |
+                  (spec->has_window ? ATTN_WINDOW : 0u) | (spec->has_scale ? ATTN_SCALE : 0u) |
+                  (spec->precise ? ATTN_PRECISE : 0u) | (spec->bf16x3 ? ATTN_BF16X3 : 0u);
+    args->window_left = spec->has_window ? spec->window_left : 0;
+    args->window_right = spec->has_window ? spec->window_right : 0;
+    args->softmax_scale = spec->has_scale ? spec->scale : 0;
+    args->softcap = spec->softcap;
+    args->dropout_p = spec->dropout;
+    args->dropout_seed = spec->dropout_seed;
+    args->dropout_offset = spec->dropout_offset;
 }
 
-static void make_tensors(struct maker *m, attn_forward_args *a)
+static void make_tensors(struct maker *m, attn_forward_args *args)
 {
-    const problem *p = m->p;
-    int64_t b = p->has_lens ? 1 : p->b;
-    int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    if (p->layout == LAYOUT_QKV) {
-        make_packed(m, a, layout_shaped(b, p->nq, p->hq, p->d, p->dtype));
+    const problem_spec *spec = m->spec;
+    int64_t b = spec->has_lens ? 1 : spec->b;
+    int32_t real = spec->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    if (spec->layout == LAYOUT_QKV) {
+        make_packed(m, args, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype));
     } else {
-        make_input(m, &a->q, layout_shaped(b, p->nq, p->hq, p->d, p->dtype), ROLE_Q, INPUTS_Q);
-        const int64_t rows = p->page > 0 ? p->page : p->nk, count = p->page > 0 ? pool_pages(p) : b;
-        make_input(m, &a->k, layout_shaped(count, rows, p->hkv, p->d, p->dtype), ROLE_K, INPUTS_K);
-        make_input(m, &a->v, layout_shaped(count, rows, p->hkv, p->dv, p->dtype), ROLE_V, INPUTS_V);
+        make_input(m, &args->q, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype), ROLE_Q,
+                   INPUTS_Q);
+        const int64_t rows = spec->page > 0 ? spec->page : spec->nk,
+                      count = spec->page > 0 ? pool_pages(spec) : b;
+        make_input(m, &args->k, layout_shaped(count, rows, spec->hkv, spec->d, spec->dtype), ROLE_K,
+                   INPUTS_K);
+        make_input(m, &args->v, layout_shaped(count, rows, spec->hkv, spec->dv, spec->dtype),
+                   ROLE_V, INPUTS_V);
     }
-    make_output(m, &a->o, layout_shaped(b, p->nq, p->hq, p->dv, p->o_dtype), ROLE_O);
-    if (p->lse) {
-        make_output(m, &a->lse, layout_shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+    make_output(m, &args->o, layout_shaped(b, spec->nq, spec->hq, spec->dv, spec->o_dtype), ROLE_O);
+    if (spec->lse) {
+        make_output(m, &args->lse, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
     }
-    if (p->row_max) {
-        make_output(m, &a->row_max, layout_shaped(b, p->nq, p->hq, 1, real), ROLE_ROW);
+    if (spec->row_max) {
+        make_output(m, &args->row_max, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
     }
-    if (p->mask[0] != '\0') {
-        make_input(m, &a->mask, by_axes(p, p->mask, p->mask_dtype), ROLE_SCORES, INPUTS_MASK);
+    if (spec->mask[0] != '\0') {
+        make_input(m, &args->mask, by_axes(spec, spec->mask, spec->mask_dtype), ROLE_SCORES,
+                   INPUTS_MASK);
     }
-    if (p->bias[0] != '\0') {
-        make_input(m, &a->bias, by_axes(p, p->bias, p->bias_dtype), ROLE_SCORES, INPUTS_BIAS);
+    if (spec->bias[0] != '\0') {
+        make_input(m, &args->bias, by_axes(spec, spec->bias, spec->bias_dtype), ROLE_SCORES,
+                   INPUTS_BIAS);
     }
-    if (p->alibi[0] != '\0') {
-        make_input(m, &a->alibi_slopes, by_axes(p, p->alibi, real), ROLE_LIST, INPUTS_SLOPES);
+    if (spec->alibi[0] != '\0') {
+        make_input(m, &args->alibi_slopes, by_axes(spec, spec->alibi, real), ROLE_LIST,
+                   INPUTS_SLOPES);
     }
-    if (p->sinks[0] != '\0') {
-        make_input(m, &a->sinks, by_axes(p, p->sinks, real), ROLE_LIST, INPUTS_SINKS);
+    if (spec->sinks[0] != '\0') {
+        make_input(m, &args->sinks, by_axes(spec, spec->sinks, real), ROLE_LIST, INPUTS_SINKS);
     }
-    if (p->has_lens) {
-        make_sums(m, &a->cu_seqlens_q, p->lens_q);
-        make_sums(m, &a->cu_seqlens_k, p->lens_k);
+    if (spec->has_lens) {
+        make_sums(m, &args->cu_seqlens_q, spec->lens_q);
+        make_sums(m, &args->cu_seqlens_k, spec->lens_k);
     }
-    if (p->has_used_q) {
-        make_list(m, &a->seqused_q, p->used_q, p->b);
+    if (spec->has_used_q) {
+        make_list(m, &args->seqused_q, spec->used_q, spec->b);
     }
-    if (p->has_used_k) {
-        make_list(m, &a->seqused_k, p->used_k, p->b);
+    if (spec->has_used_k) {
+        make_list(m, &args->seqused_k, spec->used_k, spec->b);
     }
-    if (p->page > 0) {
-        make_table(m, &a->block_table);
+    if (spec->page > 0) {
+        make_table(m, &args->block_table);
     }
-    if (p->has_leftpad) {
-        make_list(m, &a->leftpad_k, p->leftpad_k, p->b);
+    if (spec->has_leftpad) {
+        make_list(m, &args->leftpad_k, spec->leftpad_k, spec->b);
     }
-    if (p->q_origins > 0) {
-        make_list(m, &a->q_origin, p->q_origin, p->q_origins);
+    if (spec->q_origins > 0) {
+        make_list(m, &args->q_origin, spec->q_origin, spec->q_origins);
     }
-    if (p->k_origins > 0) {
-        make_list(m, &a->k_origin, p->k_origin, p->k_origins);
+    if (spec->k_origins > 0) {
+        make_list(m, &args->k_origin, spec->k_origin, spec->k_origins);
     }
 }
 
@@ -254,71 +261,73 @@ static attn_tensor like(const attn_tensor *t, int32_t dtype)
     return layout_shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
 }
 
-static void make_gradients(struct maker *m, const attn_forward_args *a, attn_backward_args *g)
+static void make_gradients(struct maker *m, const attn_forward_args *args,
+                           attn_backward_args *backward)
 {
-    const problem *p = m->p;
-    int32_t real = p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    g->struct_size = sizeof *g;
-    g->forward = a;
-    make_input(m, &g->d_o, like(&a->o, p->dtype), ROLE_O, INPUTS_GRAD_O);
-    if (p->d_lse) {
-        make_input(m, &g->d_lse, like(&a->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);
+    const problem_spec *spec = m->spec;
+    int32_t real = spec->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    backward->struct_size = sizeof *backward;
+    backward->forward = args;
+    make_input(m, &backward->d_o, like(&args->o, spec->dtype), ROLE_O, INPUTS_GRAD_O);
+    if (spec->d_lse) {
+        make_input(m, &backward->d_lse, like(&args->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);
     }
-    make_output(m, &g->dq, like(&a->q, p->grad_dtype), ROLE_O);
-    make_output(m, &g->dk, like(&a->k, p->grad_dtype), ROLE_O);
-    make_output(m, &g->dv, like(&a->v, p->grad_dtype), ROLE_O);
-    if (p->d_bias_dtype != 0) {
-        make_output(m, &g->d_bias, like(&a->bias, p->d_bias_dtype), ROLE_SCORES);
+    make_output(m, &backward->dq, like(&args->q, spec->grad_dtype), ROLE_O);
+    make_output(m, &backward->dk, like(&args->k, spec->grad_dtype), ROLE_O);
+    make_output(m, &backward->dv, like(&args->v, spec->grad_dtype), ROLE_O);
+    if (spec->d_bias_dtype != 0) {
+        make_output(m, &backward->d_bias, like(&args->bias, spec->d_bias_dtype), ROLE_SCORES);
     }
-    if (p->d_alibi) {
-        make_output(m, &g->d_alibi_slopes, like(&a->alibi_slopes, real), ROLE_LIST);
+    if (spec->d_alibi) {
+        make_output(m, &backward->d_alibi_slopes, like(&args->alibi_slopes, real), ROLE_LIST);
     }
-    if (p->d_sinks) {
-        make_output(m, &g->d_sinks, like(&a->sinks, real), ROLE_LIST);
+    if (spec->d_sinks) {
+        make_output(m, &backward->d_sinks, like(&args->sinks, real), ROLE_LIST);
     }
 }
 
-bool problem_tensors_create(const problem *p, enum placement placement, problem_tensors *t)
+bool problem_tensors_create(const problem_spec *spec, enum placement placement,
+                            problem_tensors *tensors)
 {
-    memset(t, 0, sizeof *t);
-    t->memory = calloc(1, sizeof *t->memory);
-    if (t->memory == NULL) {
+    memset(tensors, 0, sizeof *tensors);
+    tensors->memory = calloc(1, sizeof *tensors->memory);
+    if (tensors->memory == NULL) {
         return false;
     }
-    struct maker m = {p, placement, t->memory, false};
-    set_options(p, &t->args);
-    make_tensors(&m, &t->args);
-    if (p->pass != PASS_FORWARD) {
-        make_gradients(&m, &t->args, &t->grad);
+    struct maker m = {spec, placement, tensors->memory, false};
+    set_options(spec, &tensors->args);
+    make_tensors(&m, &tensors->args);
+    if (spec->pass != PASS_FORWARD) {
+        make_gradients(&m, &tensors->args, &tensors->grad);
     }
     if (m.failed) {
-        problem_tensors_free(t);
+        problem_tensors_free(tensors);
     }
     return !m.failed;
 }
 
-void problem_tensors_free(problem_tensors *t)
+void problem_tensors_free(problem_tensors *tensors)
 {
-    for (int i = 0; t->memory != NULL && i < t->memory->count; i++) {
-        region_free(&t->memory->piece[i].region);
+    for (int i = 0; tensors->memory != NULL && i < tensors->memory->count; i++) {
+        region_free(&tensors->memory->piece[i].region);
     }
-    free(t->memory);
-    memset(t, 0, sizeof *t);
+    free(tensors->memory);
+    memset(tensors, 0, sizeof *tensors);
 }
 
-double problem_tensors_bytes(const problem_tensors *t)
+double problem_tensors_bytes(const problem_tensors *tensors)
 {
     double sum = 0;
-    for (int i = 0; i < t->memory->count; i++) {
-        sum += (double)t->memory->piece[i].region.bytes;
+    for (int i = 0; i < tensors->memory->count; i++) {
+        sum += (double)tensors->memory->piece[i].region.bytes;
     }
     return sum;
 }
 
-void problem_tensors_poison(problem_tensors *t)
+void problem_tensors_poison(problem_tensors *tensors)
 {
-    for (int i = 0; i < t->memory->count; i++) {
-        struct piece *piece = &t->memory->piece[i];
+    for (int i = 0; i < tensors->memory->count; i++) {
+        struct piece *piece = &tensors->memory->piece[i];
         if (piece->output.data != NULL) {
             memset(piece->region.first, 0xFF, piece->region.bytes);
         }
@@ -356,10 +365,10 @@ static bool gaps_intact(const struct piece *piece)
     return intact;
 }
 
-bool problem_tensors_intact(const problem_tensors *t)
+bool problem_tensors_intact(const problem_tensors *tensors)
 {
-    for (int i = 0; i < t->memory->count; i++) {
-        const struct piece *piece = &t->memory->piece[i];
+    for (int i = 0; i < tensors->memory->count; i++) {
+        const struct piece *piece = &tensors->memory->piece[i];
         if (piece->output.data != NULL ? !gaps_intact(piece)
                                        : piece->hash != region_hash(&piece->region)) {
             return false;

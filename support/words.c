@@ -21,7 +21,7 @@ static const struct name generators[] = {
 static const struct name passes[] = {
     {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};
 
-#define AT(member) offsetof(problem, member)
+#define AT(member) offsetof(problem_spec, member)
 const struct word problem_words[] = {
     {"b", SIZE, AT(b), 0, NULL, NULL},
     {"hq", SIZE, AT(hq), 0, NULL, NULL},
@@ -73,9 +73,9 @@ const struct word problem_words[] = {
     {"cpu", CPU, AT(cpu), 0, NULL, NULL},
 };
 
-size_t word_type(const struct word *w, int32_t *usual)
+size_t word_type(const struct word *word, int32_t *usual)
 {
-    const bool mask = w->at == offsetof(problem, mask);
+    const bool mask = word->at == offsetof(problem_spec, mask);
     *usual = mask ? ATTN_BOOL : ATTN_F32;
     return mask ? AT(mask_dtype) : AT(bias_dtype);
 }

@@ -22,7 +22,7 @@ struct name {
 struct word {
     const char *name;
     enum word_kind kind;
-    size_t at;                /* the member of struct problem */
+    size_t at;                /* the member of struct problem_spec */
     size_t has;               /* the member that says whether the word was given; 0 = none */
     const struct name *names; /* NAME: the alternatives, up to a NULL; TYPED_AXES: the types */
     const char *axes;         /* AXES, TYPED_AXES: the letters */
@@ -33,10 +33,10 @@ extern const int problem_words_count;
 extern const struct name problem_floats[];
 
 /* TYPED_AXES: the member that has the type; *usual = the type that goes without saying. */
-size_t word_type(const struct word *w, int32_t *usual);
+size_t word_type(const struct word *word, int32_t *usual);
 
 /* Sets the meaning of a line without words. -1 in b, hkv, nq, nk, dv and 0 in o_dtype: follows from
  * other words. */
-void problem_defaults(problem *p);
+void problem_defaults(problem_spec *problem);
 
 #endif

@@ -13,11 +13,12 @@ typedef struct bench_device {
     bool by_default[BENCH_IMPLEMENTATIONS];
     double min_time; /* defaults: seconds of a sample, number of samples */
     int rounds;
-    bool (*start)(worker *w, const char *implementation, const char *python, const problem *p);
-    bool (*sample)(worker *w, int64_t repeats, worker_times *times);
-    void (*peak)(worker *w, const char *python, worker_peaks *peaks);
-    bool (*finish)(worker *w, worker_report *report);
-    void (*stop)(worker *w);
+    bool (*start)(bench_worker *w, const char *implementation, const char *python,
+                  const problem_spec *p);
+    bool (*sample)(bench_worker *w, int64_t repeats, worker_times *times);
+    void (*peak)(bench_worker *w, const char *python, worker_peaks *peaks);
+    bool (*finish)(bench_worker *w, worker_report *report);
+    void (*stop)(bench_worker *w);
 } bench_device;
 
 #endif

@@ -33,7 +33,7 @@ enum { GRAPH_CALLS = 20, ERROR_ROWS = 64 };
 
 /* The problem at work, and the implementation that works on it. */
 static struct {
-    const problem *problem;
+    const problem_spec *problem;
     int rounds; /* so far */
     problem_tensors tensors;
     attn_context *context;
@@ -47,20 +47,20 @@ static struct {
     int64_t graph_calls;
 
     /* the others' */
-    peer python;
+    bench_peer python;
     bool tried, there; /* Python was started; it has PyTorch and a GPU */
     attn_forward_args shared;
-    const problem *shared_problem; /* the problem whose tensors are there */
+    const problem_spec *shared_problem; /* the problem whose tensors are there */
 } gpu;
 
-__attribute__((format(printf, 3, 4))) static bool fail(worker *w, enum worker_failure failure,
-                                                       const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool
+fail(bench_worker *worker, enum worker_failure failure, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(w->why, sizeof w->why, format, list);
+    vsnprintf(worker->why, sizeof worker->why, format, list);
     va_end(list);
-    w->failure = failure;
+    worker->failure = failure;
     return false;
 }
 
@@ -96,38 +96,39 @@ static void close_problem(void)
     gpu.scratch = gpu.graph = NULL, gpu.problem = NULL;
 }
 
-static bool open_problem(worker *w, const problem *p)
+static bool open_problem(bench_worker *worker, const problem_spec *problem)
 {
-    if (gpu.problem == p) {
+    if (gpu.problem == problem) {
         return true;
     }
     close_problem();
-    if (p->pass != PASS_FORWARD) {
-        return fail(w, WORKER_BAD_PROBLEM, "GPUs have no backward pass yet");
+    if (problem->pass != PASS_FORWARD) {
+        return fail(worker, WORKER_BAD_PROBLEM, "GPUs have no backward pass yet");
     }
-    if (!problem_tensors_create(p, PLACE_PLAIN, &gpu.tensors)) {
-        return fail(w, WORKER_BAD_PROBLEM, "its tensors do not fit into this machine's memory");
+    if (!problem_tensors_create(problem, PLACE_PLAIN, &gpu.tensors)) {
+        return fail(worker, WORKER_BAD_PROBLEM,
+                    "its tensors do not fit into this machine's memory");
     }
-    gpu.problem = p;
+    gpu.problem = problem;
     gpu.rounds = 0;
     return true;
 }
 
 /* ---- libattn --------------------------------------------------------------------------------- */
 
-static bool call_own(worker *w)
+static bool call_own(bench_worker *worker)
 {
     return attn_forward(gpu.context, &gpu.args) == ATTN_OK ||
-           fail(w, WORKER_FAILED, "%s", attn_last_error());
+           fail(worker, WORKER_FAILED, "%s", attn_last_error());
 }
 
-static bool start_own(worker *w)
+static bool start_own(bench_worker *worker)
 {
     gpu.plan.struct_size = sizeof gpu.plan;
     attn_status status = attn_forward_plan(gpu.context, &gpu.tensors.args, &gpu.plan);
     if (status != ATTN_OK) {
-        return fail(w, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM, "%s",
-                    attn_last_error());
+        return fail(worker, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM,
+                    "%s", attn_last_error());
     }
     gpu.args = gpu.tensors.args;
     for (int i = 0; i < ARGS_TENSORS; i++) {
@@ -137,13 +138,13 @@ static bool start_own(worker *w)
     gpu.args.stream = gpu.stream;
     gpu.args.workspace = gpu.scratch = gpu_alloc(gpu.plan.workspace_bytes);
     gpu.args.workspace_bytes = gpu.plan.workspace_bytes;
-    bool ok = call_own(w);
+    bool ok = call_own(worker);
     gpu_wait();
     return ok;
 }
 
 /* Makes a graph of as many calls as asked for, GRAPH_CALLS at most. */
-static bool capture_own(worker *w, int64_t calls)
+static bool capture_own(bench_worker *worker, int64_t calls)
 {
     calls = calls < GRAPH_CALLS ? calls : GRAPH_CALLS;
     if (gpu.graph != NULL && gpu.graph_calls == calls) {
@@ -155,19 +156,19 @@ static bool capture_own(worker *w, int64_t calls)
     bool ok = true;
     gpu_capture(gpu.stream);
     for (int64_t i = 0; i < calls && ok; i++) {
-        ok = call_own(w);
+        ok = call_own(worker);
     }
     gpu.graph = gpu_captured(gpu.stream);
     gpu.graph_calls = calls;
     return ok;
 }
 
-static bool sample_own(worker *w, int64_t calls, worker_times *times)
+static bool sample_own(bench_worker *worker, int64_t calls, worker_times *times)
 {
-    bool ok = capture_own(w, calls) && call_own(w);
+    bool ok = capture_own(worker, calls) && call_own(worker);
     gpu_record(gpu.start, gpu.stream);
     for (int64_t i = 0; i < calls && ok; i++) {
-        ok = call_own(w);
+        ok = call_own(worker);
     }
     gpu_record(gpu.end, gpu.stream);
     times->one_by_one = gpu_seconds(gpu.start, gpu.end) / (double)calls;
@@ -209,11 +210,11 @@ static bool has_python(const char *python)
     return gpu.there;
 }
 
-static bool start_peer(worker *w, const char *python)
+static bool start_peer(bench_worker *worker, const char *python)
 {
     const char *refuses = peer_refuses(&gpu.tensors.args);
     if (refuses != NULL) {
-        return fail(w, WORKER_REFUSED, "%s", refuses);
+        return fail(worker, WORKER_REFUSED, "%s", refuses);
     }
     bool ok = has_python(python);
     if (ok && gpu.shared_problem != gpu.problem) {
@@ -222,47 +223,49 @@ static bool start_peer(worker *w, const char *python)
              agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;
     }
-    ok = ok && agrees(peer_ask(&gpu.python, question("start", w->implementation)));
-    return ok || fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+    ok = ok && agrees(peer_ask(&gpu.python, question("start", worker->implementation)));
+    return ok || fail(worker, WORKER_REFUSED, "%s", gpu.python.why);
 }
 
-static bool sample_peer(worker *w, int64_t calls, worker_times *times)
+static bool sample_peer(bench_worker *worker, int64_t calls, worker_times *times)
 {
-    cJSON *q = question("sample", w->implementation);
+    cJSON *q = question("sample", worker->implementation);
     cJSON_AddNumberToObject(q, "calls", (double)calls);
     cJSON *answer = peer_ask(&gpu.python, q);
     times->seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "seconds"));
     times->one_by_one = cJSON_GetNumberValue(cJSON_GetObjectItem(answer, "one_by_one"));
-    return agrees(answer) || fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+    return agrees(answer) || fail(worker, WORKER_REFUSED, "%s", gpu.python.why);
 }
 
 /* ---- As bench.c sees them -------------------------------------------------------------------- */
 
-static bool is_own(const worker *w)
+static bool is_own(const bench_worker *worker)
 {
-    return strcmp(w->implementation, "libattn") == 0;
+    return strcmp(worker->implementation, "libattn") == 0;
 }
 
-static bool start(worker *w, const char *implementation, const char *python, const problem *p)
+static bool start(bench_worker *worker, const char *implementation, const char *python,
+                  const problem_spec *problem)
 {
-    *w = (worker){.implementation = implementation};
-    return open_problem(w, p) && (is_own(w) ? start_own(w) : start_peer(w, python));
+    *worker = (bench_worker){.implementation = implementation};
+    return open_problem(worker, problem) &&
+           (is_own(worker) ? start_own(worker) : start_peer(worker, python));
 }
 
-static bool sample(worker *w, int64_t calls, worker_times *times)
+static bool sample(bench_worker *worker, int64_t calls, worker_times *times)
 {
     times->waited = 0;
-    return is_own(w) ? sample_own(w, calls, times) : sample_peer(w, calls, times);
+    return is_own(worker) ? sample_own(worker, calls, times) : sample_peer(worker, calls, times);
 }
 
 /* Peak: a product of matrices of the problem's type, by PyTorch. In every fifth round only: the
  * heat of so large a product lowers everyone's clock. */
-static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
+static void measure_peak(bench_worker *worker, const char *python, worker_peaks *peaks)
 {
     static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
     static double last;
     static bool told;
-    (void)w;
+    (void)worker;
     if (gpu.rounds++ % 5 == 0) {
         cJSON *answer = NULL;
         if (has_python(python)) {
@@ -281,29 +284,29 @@ static void measure_peak(worker *w, const char *python, worker_peaks *peaks)
     *peaks = (worker_peaks){last, NAN};
 }
 
-static bool finish(worker *w, worker_report *report)
+static bool finish(bench_worker *worker, worker_report *report)
 {
-    bool own = is_own(w);
-    errors e;
+    bool own = is_own(worker);
+    error_stats errors;
     if (own) {
         gpu_copy_back(&gpu.copies[ARGS_O]);
         gpu_copy_back(&gpu.copies[ARGS_LSE]);
-    } else if (!agrees(peer_ask(&gpu.python, question("finish", w->implementation)))) {
-        return fail(w, WORKER_REFUSED, "%s", gpu.python.why);
+    } else if (!agrees(peer_ask(&gpu.python, question("finish", worker->implementation)))) {
+        return fail(worker, WORKER_REFUSED, "%s", gpu.python.why);
     }
-    errors_measure(own ? &gpu.tensors.args : &gpu.shared, ERROR_ROWS, &e);
+    errors_measure(own ? &gpu.tensors.args : &gpu.shared, ERROR_ROWS, &errors);
     *report = (worker_report){.workspace_bytes = own ? (double)gpu.plan.workspace_bytes : 0,
-                              .max_error = e.relative,
-                              .c = e.c,
-                              .rows = e.rows};
+                              .max_error = errors.relative,
+                              .c = errors.c,
+                              .rows = errors.rows};
     snprintf(report->kernel, sizeof report->kernel, "%s",
              own ? gpu.plan.kernel : gpu.python.kernel);
     return true;
 }
 
-static void stop(worker *w)
+static void stop(bench_worker *worker)
 {
-    (void)w; /* the tensors stay for the next implementation */
+    (void)worker; /* the tensors stay for the next implementation */
 }
 
 const bench_device bench_gpu = {

@@ -18,68 +18,69 @@ struct round {
 };
 
 /* The given number of rounds, or fewer: those that ten seconds hold. */
-static int rounds_for(const bench_run *b, double seconds)
+static int rounds_for(const bench_run *bench, double seconds)
 {
     int most = seconds <= 1 ? BENCH_MAX_SAMPLES : seconds >= 10 ? 1 : seconds >= 5 ? 2 : 3;
-    return b->rounds < most ? b->rounds : most;
+    return bench->rounds < most ? bench->rounds : most;
 }
 
 /* A refusal is part of the results; any other failure ends the program after this problem. */
-static void give_up(bench_run *b, bench_result *r, const worker *w)
+static void give_up(bench_run *bench, bench_result *result, const bench_worker *worker)
 {
-    r->measured = false;
-    snprintf(r->why, sizeof r->why, "%.1000s", w->why);
-    if (w->failure != WORKER_REFUSED) {
-        b->status =
-            cli_error(w->failure == WORKER_BAD_PROBLEM ? CLI_USAGE : CLI_INTERNAL, "%s", w->why);
+    result->measured = false;
+    snprintf(result->why, sizeof result->why, "%.1000s", worker->why);
+    if (worker->failure != WORKER_REFUSED) {
+        bench->status = cli_error(worker->failure == WORKER_BAD_PROBLEM ? CLI_USAGE : CLI_INTERNAL,
+                                  "%s", worker->why);
     }
 }
 
 /* Chooses the calls of a sample by the first timed call, and the number of rounds by the slowest
  * implementation. */
-static int calibrate(bench_run *b, worker *w, bench_result *r, int64_t *repeats)
+static int calibrate(bench_run *bench, bench_worker *worker, bench_result *result, int64_t *repeats)
 {
     worker_times times;
     double slowest = 0;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        if (!r[i].measured || b->status != CLI_OK) {
+        if (!result[i].measured || bench->status != CLI_OK) {
             continue;
         }
-        if (!b->on->sample(&w[i], 1, &times)) {
-            give_up(b, &r[i], &w[i]);
+        if (!bench->on->sample(&worker[i], 1, &times)) {
+            give_up(bench, &result[i], &worker[i]);
             continue;
         }
         slowest = fmax(slowest, times.seconds);
-        repeats[i] =
-            times.seconds >= b->min_time ? 1 : (int64_t)(b->min_time / (times.seconds + 1e-9)) + 1;
+        repeats[i] = times.seconds >= bench->min_time
+                         ? 1
+                         : (int64_t)(bench->min_time / (times.seconds + 1e-9)) + 1;
     }
-    return rounds_for(b, slowest);
+    return rounds_for(bench, slowest);
 }
 
 /* Every second round goes backwards, and the ceiling follows another implementation each time. So
  * each follows different others, whose traces (heat, caches) differ. */
-static struct round measure_round(bench_run *b, worker *w, bench_result *r, const int64_t *repeats,
-                                  int number)
+static struct round measure_round(bench_run *bench, bench_worker *worker, bench_result *result,
+                                  const int64_t *repeats, int number)
 {
     struct round round = {.peaks = {NAN, NAN}};
     int order[BENCH_IMPLEMENTATIONS], count = 0;
     for (int n = 0; n < BENCH_IMPLEMENTATIONS; n++) {
         int i = number % 2 == 0 ? n : BENCH_IMPLEMENTATIONS - 1 - n;
-        if (r[i].measured) {
+        if (result[i].measured) {
             order[count++] = i;
         }
     }
-    for (int n = 0; n < count && b->status == CLI_OK; n++) {
+    for (int n = 0; n < count && bench->status == CLI_OK; n++) {
         int i = order[n];
         worker_times times;
-        if (!b->on->sample(&w[i], repeats[i], &times)) {
-            give_up(b, &r[i], &w[i]);
+        if (!bench->on->sample(&worker[i], repeats[i], &times)) {
+            give_up(bench, &result[i], &worker[i]);
             continue;
         }
         round.seconds[i] = times.seconds, round.one_by_one[i] = times.one_by_one;
         round.waited = fmax(round.waited, times.waited / times.seconds);
         if (n == number % count) {
-            b->on->peak(&w[i], b->python, &round.peaks);
+            bench->on->peak(&worker[i], bench->python, &round.peaks);
         }
     }
     return round;
@@ -87,13 +88,14 @@ static struct round measure_round(bench_run *b, worker *w, bench_result *r, cons
 
 /* Measures rounds again in which other programs kept a core busy, up to as many again; the quietest
  * rounds count. */
-static int measure_rounds(bench_run *b, worker *w, bench_result *r, struct round *rounds)
+static int measure_rounds(bench_run *bench, bench_worker *worker, bench_result *result,
+                          struct round *rounds)
 {
     int64_t repeats[BENCH_IMPLEMENTATIONS] = {0};
-    int count = calibrate(b, w, r, repeats);
-    for (int n = 0, worst = 0; n < 2 * count && b->status == CLI_OK; n++) {
+    int count = calibrate(bench, worker, result, repeats);
+    for (int n = 0, worst = 0; n < 2 * count && bench->status == CLI_OK; n++) {
         cli_progress("round %d", n + 1);
-        struct round round = measure_round(b, w, r, repeats, n);
+        struct round round = measure_round(bench, worker, result, repeats, n);
         int at = n < count ? n : worst;
         if (n < count || round.waited < rounds[worst].waited) {
             rounds[at] = round;
@@ -128,75 +130,77 @@ static double one_by_one(const struct round *rounds, int count, int i, int base)
     return stats_of(x, count).median;
 }
 
-static void conclude_one(bench_result *r, const struct round *rounds, int count, int i)
+static void conclude_one(bench_result *result, const struct round *rounds, int count, int i)
 {
     double peak[BENCH_MAX_SAMPLES], amx_peak[BENCH_MAX_SAMPLES];
     for (int n = 0; n < count; n++) {
         peak[n] = rounds[n].peaks.gflops, amx_peak[n] = rounds[n].peaks.tiles;
-        r->waited = fmax(r->waited, rounds[n].waited);
+        result->waited = fmax(result->waited, rounds[n].waited);
     }
-    r->samples = count;
-    r->seconds = over_rounds(rounds, count, i, -1);
-    r->one_by_one = one_by_one(rounds, count, i, -1);
-    r->gflops = problem_flops(r->problem) / r->seconds.median * 1e-9;
-    r->peak_gflops = stats_of(peak, count).median;
+    result->samples = count;
+    result->seconds = over_rounds(rounds, count, i, -1);
+    result->one_by_one = one_by_one(rounds, count, i, -1);
+    result->gflops = problem_flops(result->problem) / result->seconds.median * 1e-9;
+    result->peak_gflops = stats_of(peak, count).median;
     /* the cap is libattn's; other implementations ignore it */
-    bool capped = i > 0 && r->problem->cpu[0] != '\0';
-    r->share = capped || !(r->peak_gflops > 0) ? NAN : r->gflops / r->peak_gflops;
-    r->amx_peak_gflops = stats_of(amx_peak, count).median;
-    r->amx_share = r->gflops / r->amx_peak_gflops;
+    bool capped = i > 0 && result->problem->cpu[0] != '\0';
+    result->share =
+        capped || !(result->peak_gflops > 0) ? NAN : result->gflops / result->peak_gflops;
+    result->amx_peak_gflops = stats_of(amx_peak, count).median;
+    result->amx_share = result->gflops / result->amx_peak_gflops;
 }
 
 /* Ratios are taken round by round, so a slow phase of the machine cancels out. A wrong result has
  * no speed. */
-static void conclude(bench_run *b, worker *w, bench_result *r, const struct round *rounds,
-                     int count)
+static void conclude(bench_run *bench, bench_worker *worker, bench_result *result,
+                     const struct round *rounds, int count)
 {
-    r[0].ratio = r[0].one_by_one_ratio = NAN;
+    result[0].ratio = result[0].one_by_one_ratio = NAN;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        if (r[i].measured && b->status == CLI_OK) {
-            cli_progress("error of %s against float64", r[i].implementation);
-            if (!b->on->finish(&w[i], &r[i].report)) {
-                give_up(b, &r[i], &w[i]);
+        if (result[i].measured && bench->status == CLI_OK) {
+            cli_progress("error of %s against float64", result[i].implementation);
+            if (!bench->on->finish(&worker[i], &result[i].report)) {
+                give_up(bench, &result[i], &worker[i]);
             }
         }
-        if (r[i].measured) {
-            conclude_one(&r[i], rounds, count, i);
+        if (result[i].measured) {
+            conclude_one(&result[i], rounds, count, i);
         }
         if (i > 0) {
-            bool both =
-                r[0].measured && !bench_is_wrong(&r[0]) && r[i].measured && !bench_is_wrong(&r[i]);
-            r[i].ratio = both ? over_rounds(rounds, count, i, 0).median : NAN;
-            r[i].one_by_one_ratio = both ? one_by_one(rounds, count, i, 0) : NAN;
-            r[0].ratio = fmin(r[0].ratio, r[i].ratio);
-            r[0].one_by_one_ratio = fmin(r[0].one_by_one_ratio, r[i].one_by_one_ratio);
+            bool both = result[0].measured && !bench_is_wrong(&result[0]) && result[i].measured &&
+                        !bench_is_wrong(&result[i]);
+            result[i].ratio = both ? over_rounds(rounds, count, i, 0).median : NAN;
+            result[i].one_by_one_ratio = both ? one_by_one(rounds, count, i, 0) : NAN;
+            result[0].ratio = fmin(result[0].ratio, result[i].ratio);
+            result[0].one_by_one_ratio =
+                fmin(result[0].one_by_one_ratio, result[i].one_by_one_ratio);
         }
     }
     cli_progress(NULL);
 }
 
-void bench_measure(bench_run *b, int index)
+void bench_measure(bench_run *bench, int index)
 {
-    bench_result *r = &b->results[index * BENCH_IMPLEMENTATIONS];
-    worker w[BENCH_IMPLEMENTATIONS] = {{0}};
+    bench_result *result = &bench->results[index * BENCH_IMPLEMENTATIONS];
+    bench_worker w[BENCH_IMPLEMENTATIONS] = {{0}};
     struct round rounds[BENCH_MAX_SAMPLES];
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        const char *name = b->on->names[i];
-        r[i].implementation = name;
-        r[i].problem = &b->list.problems[index];
-        r[i].device = b->device;
-        if (b->use[i] && b->status == CLI_OK) {
-            cli_progress("problem %d of %d: inputs and first call of %s", index + 1, b->list.count,
-                         name);
-            r[i].measured = b->on->start(&w[i], name, b->python, r[i].problem);
-            if (!r[i].measured) {
-                give_up(b, &r[i], &w[i]);
+        const char *name = bench->on->names[i];
+        result[i].implementation = name;
+        result[i].problem = &bench->list.problems[index];
+        result[i].device = bench->device;
+        if (bench->use[i] && bench->status == CLI_OK) {
+            cli_progress("problem %d of %d: inputs and first call of %s", index + 1,
+                         bench->list.count, name);
+            result[i].measured = bench->on->start(&w[i], name, bench->python, result[i].problem);
+            if (!result[i].measured) {
+                give_up(bench, &result[i], &w[i]);
             }
         }
     }
-    int measured = measure_rounds(b, w, r, rounds);
-    conclude(b, w, r, rounds, measured);
+    int measured = measure_rounds(bench, w, result, rounds);
+    conclude(bench, w, result, rounds, measured);
     for (int i = 0; i < BENCH_IMPLEMENTATIONS; i++) {
-        b->on->stop(&w[i]);
+        bench->on->stop(&w[i]);
     }
 }

@@ -12,13 +12,13 @@
 static int describe_gpu(char *text, size_t size)
 {
     cli_text memory;
-    gpu_properties p;
+    gpu_properties gpu;
     int driver;
     (void)gpu_count(&driver);
-    gpu_describe(0, &p);
-    return snprintf(text, size, "%s, sm_%d%d, %d multiprocessors, %s, CUDA driver %d.%d; ", p.name,
-                    p.major, p.minor, p.multiprocessors, cli_bytes(memory, (double)p.memory_bytes),
-                    driver / 1000, driver % 1000 / 10);
+    gpu_describe(0, &gpu);
+    return snprintf(text, size, "%s, sm_%d%d, %d multiprocessors, %s, CUDA driver %d.%d; ",
+                    gpu.name, gpu.major, gpu.minor, gpu.multiprocessors,
+                    cli_bytes(memory, (double)gpu.memory_bytes), driver / 1000, driver % 1000 / 10);
 }
 
 /* "AMD EPYC, 2 cores, avx2, L2 512 KiB" */

@@ -9,54 +9,57 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_faster(const bench_result *r)
+static void print_faster(const bench_result *result)
 {
-    if (bench_is_wrong(r)) {
+    if (bench_is_wrong(result)) {
         printf("  %sWRONG%s\n", cli_colour(CLI_BAD), cli_colour(CLI_PLAIN));
         return;
     }
-    if (r->report.not_compared[0] != '\0') {
-        printf("  O not compared: %s", r->report.not_compared);
+    if (result->report.not_compared[0] != '\0') {
+        printf("  O not compared: %s", result->report.not_compared);
     }
-    if (isfinite(r->ratio) && strcmp(r->implementation, "libattn") != 0) {
-        printf("  libattn is %.2f x as fast\n", r->ratio);
+    if (isfinite(result->ratio) && strcmp(result->implementation, "libattn") != 0) {
+        printf("  libattn is %.2f x as fast\n", result->ratio);
     } else {
         putchar('\n');
     }
 }
 
-static void print_on_gpu(const bench_result *r)
+static void print_on_gpu(const bench_result *result)
 {
     cli_text median, q1, q3, one_by_one;
     char share[16] = "-";
-    if (isfinite(r->share)) {
-        snprintf(share, sizeof share, "%.1f %%", 100 * r->share);
+    if (isfinite(result->share)) {
+        snprintf(share, sizeof share, "%.1f %%", 100 * result->share);
     }
-    printf("  %-11s %-31s %10s %9s .. %-9s %10s %9.1f %9s %9.1e", r->implementation,
-           r->report.kernel, cli_seconds(median, r->seconds.median), cli_seconds(q1, r->seconds.q1),
-           cli_seconds(q3, r->seconds.q3), cli_seconds(one_by_one, r->one_by_one), r->gflops * 1e-3,
-           share, r->report.max_error);
-    print_faster(r);
+    printf("  %-11s %-31s %10s %9s .. %-9s %10s %9.1f %9s %9.1e", result->implementation,
+           result->report.kernel, cli_seconds(median, result->seconds.median),
+           cli_seconds(q1, result->seconds.q1), cli_seconds(q3, result->seconds.q3),
+           cli_seconds(one_by_one, result->one_by_one), result->gflops * 1e-3, share,
+           result->report.max_error);
+    print_faster(result);
 }
 
-static void print_on_cpu(const bench_result *r)
+static void print_on_cpu(const bench_result *result)
 {
     cli_text median, q1, q3, workspace, rss;
     char share[32] = "-", error[16] = "-";
-    bool tiles = isfinite(r->amx_share) && r->report.tile_products > 0;
-    if (isfinite(r->share)) {
+    bool tiles = isfinite(result->amx_share) && result->report.tile_products > 0;
+    if (isfinite(result->share)) {
         snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%",
-                 100 * r->share, 100 * r->amx_share);
+                 100 * result->share, 100 * result->amx_share);
     }
-    if (isfinite(r->report.max_error)) {
-        snprintf(error, sizeof error, "%.1e", r->report.max_error);
+    if (isfinite(result->report.max_error)) {
+        snprintf(error, sizeof error, "%.1e", result->report.max_error);
     }
-    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9s", r->implementation,
-           r->report.kernel, r->report.threads, cli_seconds(median, r->seconds.median),
-           cli_seconds(q1, r->seconds.q1), cli_seconds(q3, r->seconds.q3), r->gflops, share,
-           r->report.workspace_bytes > 0 ? cli_bytes(workspace, r->report.workspace_bytes) : "-",
-           cli_bytes(rss, r->report.peak_rss_bytes), error);
-    print_faster(r);
+    printf("  %-11s %-30s %3d %10s %9s .. %-9s %9.2f %8s %10s %10s %9s", result->implementation,
+           result->report.kernel, result->report.threads,
+           cli_seconds(median, result->seconds.median), cli_seconds(q1, result->seconds.q1),
+           cli_seconds(q3, result->seconds.q3), result->gflops, share,
+           result->report.workspace_bytes > 0 ? cli_bytes(workspace, result->report.workspace_bytes)
+                                              : "-",
+           cli_bytes(rss, result->report.peak_rss_bytes), error);
+    print_faster(result);
 }
 
 static void print_head(bool gpu)
@@ -95,16 +98,16 @@ static void add(cJSON *object, const char *name, double value)
                     : cJSON_AddNullToObject(object, name);
 }
 
-static void add_measured(cJSON *object, const bench_result *r)
+static void add_measured(cJSON *object, const bench_result *result)
 {
     const char *name;
-    cJSON_AddStringToObject(object, "kernel", r->report.kernel);
-    for (int n = 0; (name = bench_column(n, r->device)) != NULL; n++) {
+    cJSON_AddStringToObject(object, "kernel", result->report.kernel);
+    for (int n = 0; (name = bench_column(n, result->device)) != NULL; n++) {
         if (name[0] != '\0') {
-            add(object, name, bench_get(r, n));
+            add(object, name, bench_get(result, n));
         }
     }
-    cJSON_AddStringToObject(object, "not_compared", r->report.not_compared);
+    cJSON_AddStringToObject(object, "not_compared", result->report.not_compared);
 }
 
 /* Names once, then values; a problem of blanks and commas in quotes. */

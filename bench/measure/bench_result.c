@@ -48,9 +48,9 @@ const char *bench_column(int n, int32_t device)
     return n >= COLUMNS ? NULL : (device == ATTN_DEVICE_CUDA ? c->gpu : c->cpu) ? c->name : "";
 }
 
-double bench_get(const bench_result *r, int n)
+double bench_get(const bench_result *result, int n)
 {
-    const void *field = (const char *)r + columns[n].offset;
+    const void *field = (const char *)result + columns[n].offset;
     switch (columns[n].kind) {
     case INT:
         return *(const int *)field;
@@ -63,9 +63,9 @@ double bench_get(const bench_result *r, int n)
     }
 }
 
-void bench_set(bench_result *r, int n, double value)
+void bench_set(bench_result *result, int n, double value)
 {
-    void *field = (char *)r + columns[n].offset;
+    void *field = (char *)result + columns[n].offset;
     double count = isfinite(value) && fabs(value) < 1e9 ? value : 0;
     switch (columns[n].kind) {
     case INT:
@@ -82,7 +82,8 @@ void bench_set(bench_result *r, int n, double value)
     }
 }
 
-bool bench_is_wrong(const bench_result *r)
+bool bench_is_wrong(const bench_result *result)
 {
-    return r->measured && r->report.not_compared[0] == '\0' && !(r->report.max_error < 0x1p-6);
+    return result->measured && result->report.not_compared[0] == '\0' &&
+           !(result->report.max_error < 0x1p-6);
 }

@@ -12,7 +12,7 @@ enum { BENCH_MAX_SAMPLES = 32, BENCH_MAX_LINE = 16384 };
 
 typedef struct bench_result {
     const char *implementation;
-    const problem *problem;
+    const problem_spec *problem;
     int32_t device; /* attn_device */
     bool measured;
     char why[1024]; /* if not measured */
@@ -33,7 +33,7 @@ bool bench_is_wrong(const bench_result *result);
 /* The numbers of a result under their names in JSON and CSV: the n-th name, "" if the device lacks
  * that number, NULL beyond the last. */
 const char *bench_column(int n, int32_t device);
-double bench_get(const bench_result *r, int n);
-void bench_set(bench_result *r, int n, double value);
+double bench_get(const bench_result *result, int n);
+void bench_set(bench_result *result, int n, double value);
 
 #endif

@@ -13,20 +13,21 @@
 struct mean {
     int cells;
     double logarithms, least;
-    const problem *worst;
+    const problem_spec *worst;
 };
 
 /* against NULL: the fastest in each problem, which is libattn's own ratio */
-static struct mean mean_of(const bench_result *r, int count, int32_t dtype, const char *against)
+static struct mean mean_of(const bench_result *result, int count, int32_t dtype,
+                           const char *against)
 {
     struct mean mean = {0, 0, INFINITY, NULL};
     for (int i = 0; i < count; i++) {
-        if (r[i].measured && r[i].problem->dtype == dtype && isfinite(r[i].ratio) &&
-            strcmp(r[i].implementation, against != NULL ? against : "libattn") == 0) {
+        if (result[i].measured && result[i].problem->dtype == dtype && isfinite(result[i].ratio) &&
+            strcmp(result[i].implementation, against != NULL ? against : "libattn") == 0) {
             mean.cells++;
-            mean.logarithms += log(r[i].ratio);
-            mean.worst = r[i].ratio < mean.least ? r[i].problem : mean.worst;
-            mean.least = fmin(mean.least, r[i].ratio);
+            mean.logarithms += log(result[i].ratio);
+            mean.worst = result[i].ratio < mean.least ? result[i].problem : mean.worst;
+            mean.least = fmin(mean.least, result[i].ratio);
         }
     }
     return mean;

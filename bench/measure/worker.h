@@ -13,13 +13,13 @@
 /* A refusal is no error: this implementation cannot do the problem, another may. */
 enum worker_failure { WORKER_FINE, WORKER_REFUSED, WORKER_BAD_PROBLEM, WORKER_FAILED };
 
-typedef struct worker {
+typedef struct bench_worker {
     const char *implementation; /* "libattn", "standard", or a peer of bench/peers/peers.py */
     pid_t pid;                  /* 0: not running */
     int to, from;
     enum worker_failure failure;
     char why[1024]; /* one sentence, after a function returned false */
-} worker;
+} bench_worker;
 
 /* Times of a call, means of several calls. */
 typedef struct worker_times {
@@ -50,18 +50,19 @@ typedef struct worker_report {
 
 /* Starts the process, makes the tensors and calls the implementation once. python is the
  * interpreter for peers. False: see why. */
-bool worker_start(worker *w, const char *implementation, const char *python, const problem *p);
+bool worker_start(bench_worker *worker, const char *implementation, const char *python,
+                  const problem_spec *problem);
 
 /* Times `repeats` calls in a row. */
-bool worker_sample(worker *w, int64_t repeats, worker_times *times);
+bool worker_sample(bench_worker *worker, int64_t repeats, worker_times *times);
 
 /* Measures the peaks with the threads and the vectors of libattn on this problem, in 20 ms. */
-void worker_peak(worker *w, const char *python, worker_peaks *peaks);
+void worker_peak(bench_worker *worker, const char *python, worker_peaks *peaks);
 
 /* Measures the error and ends the process. */
-bool worker_finish(worker *w, worker_report *report);
+bool worker_finish(bench_worker *worker, worker_report *report);
 
 /* Ends the process at once; harmless if it has ended. */
-void worker_stop(worker *w);
+void worker_stop(bench_worker *worker);
 
 #endif

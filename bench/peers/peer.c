@@ -23,14 +23,14 @@
 SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peers.py"));
 SCRIPT(peer_script_cuda, TEXT("peers_cuda.py"));
 
-const char *peer_refuses(const attn_forward_args *a)
+const char *peer_refuses(const attn_forward_args *args)
 {
     for (int n = 0; n < 4; n++) {
-        if (a->q.stride[n] < 0 || a->k.stride[n] < 0 || a->v.stride[n] < 0) {
+        if (args->q.stride[n] < 0 || args->k.stride[n] < 0 || args->v.stride[n] < 0) {
             return "peers take no negative strides";
         }
     }
-    return standard_not_plain(a);
+    return standard_not_plain(args);
 }
 
 /* ---- Shared memory --------------------------------------------------------------------------- */
@@ -45,19 +45,19 @@ static size_t bytes_of(const attn_tensor *t)
 }
 
 /* Makes room for the tensors, one after the other. */
-static bool make_room(peer *p, size_t bytes)
+static bool make_room(bench_peer *peer, size_t bytes)
 {
-    if (p->shared != NULL) {
-        munmap(p->shared, p->shared_bytes);
-        p->shared = NULL;
+    if (peer->shared != NULL) {
+        munmap(peer->shared, peer->shared_bytes);
+        peer->shared = NULL;
     }
-    if (ftruncate(p->file, (off_t)bytes) != 0) {
+    if (ftruncate(peer->file, (off_t)bytes) != 0) {
         return false;
     }
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->file, 0);
-    p->shared = map == MAP_FAILED ? NULL : map;
-    p->shared_bytes = bytes;
-    return p->shared != NULL;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, peer->file, 0);
+    peer->shared = map == MAP_FAILED ? NULL : map;
+    peer->shared_bytes = bytes;
+    return peer->shared != NULL;
 }
 
 static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
@@ -74,7 +74,8 @@ static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, 
     cJSON_AddStringToObject(place, "dtype", type[t->dtype]);
 }
 
-bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question)
+bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_args *own,
+                cJSON *question)
 {
     enum { TENSORS = 5 };
     static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias"};
@@ -85,14 +86,15 @@ bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, 
     for (int i = 0; i < tensors; i++) { /* each from a page of its own on */
         offset[i + 1] = (offset[i] + bytes_of(tensor[i]) + 4095) / 4096 * 4096;
     }
-    if (!make_room(p, offset[tensors])) {
-        snprintf(p->why, sizeof p->why, "no shared memory for the tensors: %s", strerror(errno));
+    if (!make_room(peer, offset[tensors])) {
+        snprintf(peer->why, sizeof peer->why, "no shared memory for the tensors: %s",
+                 strerror(errno));
         return false;
     }
     for (int i = 0; i < tensors; i++) {
         attn_tensor *t = tensor[i];
-        memcpy((char *)p->shared + offset[i], t->data, bytes_of(t));
-        t->data = (char *)p->shared + offset[i];
+        memcpy((char *)peer->shared + offset[i], t->data, bytes_of(t));
+        t->data = (char *)peer->shared + offset[i];
         add_tensor(question, name[i], t, offset[i]);
     }
     cJSON_AddBoolToObject(question, "causal", (args->flags & ATTN_CAUSAL) != 0);
@@ -100,19 +102,19 @@ bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, 
     args->flags &ATTN_SCALE ? cJSON_AddNumberToObject(question, "scale", args->softmax_scale)
                             : cJSON_AddNullToObject(question, "scale");
     cJSON_AddNumberToObject(question, "dropout", args->dropout_p);
-    cJSON_AddNumberToObject(question, "file", p->file);
+    cJSON_AddNumberToObject(question, "file", peer->file);
     cJSON_AddNumberToObject(question, "bytes", (double)offset[tensors]);
     return true;
 }
 
 /* ---- Python ---------------------------------------------------------------------------------- */
 
-bool peer_open(peer *p, const char *python, const char *script)
+bool peer_open(bench_peer *peer, const char *python, const char *script)
 {
     int down[2] = {-1, -1}, up[2] = {-1, -1};
-    *p = (peer){.file = memfd_create("attn bench", 0)};
-    if (p->file < 0 || pipe(down) != 0 || pipe(up) != 0) {
-        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+    *peer = (bench_peer){.file = memfd_create("attn bench", 0)};
+    if (peer->file < 0 || pipe(down) != 0 || pipe(up) != 0) {
+        snprintf(peer->why, sizeof peer->why, "cannot start %s: %s", python, strerror(errno));
         return false;
     }
     pid_t pid = fork();
@@ -127,43 +129,43 @@ bool peer_open(peer *p, const char *python, const char *script)
     }
     close(down[0]);
     close(up[1]);
-    p->to = fdopen(down[1], "w"), p->from = fdopen(up[0], "r");
-    if (pid < 0 || p->to == NULL || p->from == NULL) {
-        snprintf(p->why, sizeof p->why, "cannot start %s: %s", python, strerror(errno));
+    peer->to = fdopen(down[1], "w"), peer->from = fdopen(up[0], "r");
+    if (pid < 0 || peer->to == NULL || peer->from == NULL) {
+        snprintf(peer->why, sizeof peer->why, "cannot start %s: %s", python, strerror(errno));
         return false;
     }
     return true;
 }
 
-cJSON *peer_ask(peer *p, cJSON *question)
+cJSON *peer_ask(bench_peer *peer, cJSON *question)
 {
     char *text = cJSON_PrintUnformatted(question), answer[2048] = "";
     cJSON_Delete(question);
     if (text != NULL) {
-        fprintf(p->to, "%s\n", text);
-        fflush(p->to);
+        fprintf(peer->to, "%s\n", text);
+        fflush(peer->to);
         free(text);
     }
-    cJSON *reply = fgets(answer, sizeof answer, p->from) == NULL ? NULL : cJSON_Parse(answer);
+    cJSON *reply = fgets(answer, sizeof answer, peer->from) == NULL ? NULL : cJSON_Parse(answer);
     const char *refused = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "refused"));
-    p->rss = reply == NULL ? p->rss : cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "rss"));
+    peer->rss = reply == NULL ? peer->rss : cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "rss"));
     if (reply == NULL || refused != NULL) {
-        snprintf(p->why, sizeof p->why, "%s",
+        snprintf(peer->why, sizeof peer->why, "%s",
                  refused != NULL ? refused : "the Python process ended before its time");
         cJSON_Delete(reply);
         return NULL;
     }
     const char *kernel = cJSON_GetStringValue(cJSON_GetObjectItem(reply, "kernel"));
     if (kernel != NULL) {
-        snprintf(p->kernel, sizeof p->kernel, "%s", kernel);
+        snprintf(peer->kernel, sizeof peer->kernel, "%s", kernel);
     }
     return reply;
 }
 
 /* ---- bench/peers/peers.py -------------------------------------------------------------------- */
 
-bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
-                attn_forward_args *own)
+bool peer_start(bench_peer *peer, const char *python, const peer_task *task,
+                const attn_forward_args *args, attn_forward_args *own)
 {
     cJSON *job = cJSON_CreateObject();
     cJSON_AddStringToObject(job, "peer", task->library);
@@ -173,20 +175,20 @@ bool peer_start(peer *p, const char *python, const peer_task *task, const attn_f
                             task->pass == PASS_FORWARD    ? "forward"
                             : task->pass == PASS_BACKWARD ? "backward"
                                                           : "training");
-    if (!peer_open(p, python, peer_script_cpu) || !peer_share(p, args, own, job)) {
+    if (!peer_open(peer, python, peer_script_cpu) || !peer_share(peer, args, own, job)) {
         cJSON_Delete(job);
         return false;
     }
-    cJSON *reply = peer_ask(p, job);
+    cJSON *reply = peer_ask(peer, job);
     cJSON_Delete(reply);
     return reply != NULL;
 }
 
-bool peer_sample(peer *p, int64_t repeats, double *seconds, double *waited)
+bool peer_sample(bench_peer *peer, int64_t repeats, double *seconds, double *waited)
 {
     cJSON *question = cJSON_CreateObject();
     cJSON_AddNumberToObject(question, "repeats", (double)repeats);
-    cJSON *reply = peer_ask(p, question);
+    cJSON *reply = peer_ask(peer, question);
     *seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "seconds"));
     *waited = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "waited"));
     cJSON_Delete(reply);

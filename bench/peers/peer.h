@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef struct peer {
+typedef struct bench_peer {
     FILE *to, *from;
     int file; /* of the shared memory, which has no name; Python inherits the descriptor */
     void *shared;
@@ -21,7 +21,7 @@ typedef struct peer {
     char kernel[48]; /* "torch 2.13.0" */
     double rss;      /* bytes: the most that the Python process has held */
     char why[512];   /* one sentence, after a function returned false or NULL */
-} peer;
+} bench_peer;
 
 /* NULL, or the reason why no peer is asked about such a call: it is not plain attention. A script
  * may know further reasons. Static string. */
@@ -32,15 +32,16 @@ const char *peer_refuses(const attn_forward_args *args);
 extern const char peer_script_cpu[], peer_script_cuda[];
 
 /* Starts the interpreter `python` with a script. */
-bool peer_open(peer *p, const char *python, const char *script);
+bool peer_open(bench_peer *peer, const char *python, const char *script);
 
 /* Adds a problem to a question: the call and its tensors, which replace those in the shared memory;
  * *own = args with them. */
-bool peer_share(peer *p, const attn_forward_args *args, attn_forward_args *own, cJSON *question);
+bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_args *own,
+                cJSON *question);
 
 /* Sends one line, returns the reply, frees the question. NULL: refused, or the process has
  * ended. */
-cJSON *peer_ask(peer *p, cJSON *question);
+cJSON *peer_ask(bench_peer *peer, cJSON *question);
 
 /* ---- bench/peers/peers.py -------------------------------------------------------------------- */
 
@@ -53,11 +54,11 @@ typedef struct peer_task {
 
 /* Starts the interpreter with a library and lets it call once. *own = args with the tensors in
  * shared memory. False is a refusal: the library is absent or cannot do the call. */
-bool peer_start(peer *p, const char *python, const peer_task *task, const attn_forward_args *args,
-                attn_forward_args *own);
+bool peer_start(bench_peer *peer, const char *python, const peer_task *task,
+                const attn_forward_args *args, attn_forward_args *own);
 
 /* Seconds of `repeats` calls in a row, and of its threads' waiting for a core meanwhile. own->o
  * then holds O of the last call. */
-bool peer_sample(peer *p, int64_t repeats, double *seconds, double *waited);
+bool peer_sample(bench_peer *peer, int64_t repeats, double *seconds, double *waited);
 
 #endif

@@ -139,42 +139,43 @@ static int64_t padded(int64_t nk)
     return (nk + LANES - 1) / LANES * LANES;
 }
 
-const char *standard_not_plain(const attn_forward_args *a)
+const char *standard_not_plain(const attn_forward_args *args)
 {
-    if (a->flags & ATTN_WINDOW) {
+    if (args->flags & ATTN_WINDOW) {
         return "the others here have no window";
     }
-    if (a->mask.data || a->bias.data || a->alibi_slopes.data || a->sinks.data || a->softcap != 0) {
+    if (args->mask.data || args->bias.data || args->alibi_slopes.data || args->sinks.data ||
+        args->softcap != 0) {
         return "the others here have no mask, bias, ALiBi, sinks or softcap";
     }
-    if (a->cu_seqlens_q.data || a->seqused_q.data || a->seqused_k.data) {
+    if (args->cu_seqlens_q.data || args->seqused_q.data || args->seqused_k.data) {
         return "the others here have one length for all sequences";
     }
-    if (a->q_origin.data || a->k_origin.data) {
+    if (args->q_origin.data || args->k_origin.data) {
         return "the others here have no origins";
     }
-    if (a->dropout_p > 0) {
+    if (args->dropout_p > 0) {
         return "the others here drop other positions";
     }
-    if (a->lse.data || a->row_max.data) {
+    if (args->lse.data || args->row_max.data) {
         return "the others here give neither LSE nor row maxima";
     }
     for (int n = 0; n < 4; n++) {
-        if (a->q.shape[n] == 0 || a->k.shape[n] == 0 || a->v.shape[n] == 0) {
+        if (args->q.shape[n] == 0 || args->k.shape[n] == 0 || args->v.shape[n] == 0) {
             return "the others here take no empty tensors";
         }
     }
-    return a->q.dtype == ATTN_F64 ? "the others here compute in f32 or less" : NULL;
+    return args->q.dtype == ATTN_F64 ? "the others here compute in f32 or less" : NULL;
 }
 
-const char *standard_refuses(const attn_forward_args *a)
+const char *standard_refuses(const attn_forward_args *args)
 {
-    const char *refuses = standard_not_plain(a);
+    const char *refuses = standard_not_plain(args);
     if (refuses != NULL) {
         return refuses;
     }
     for (int n = 0; n < 4; n++) {
-        if (a->k.shape[n] > INT32_MAX - LANES || a->q.shape[n] > INT32_MAX) {
+        if (args->k.shape[n] > INT32_MAX - LANES || args->q.shape[n] > INT32_MAX) {
             return "OpenBLAS takes no very long matrices";
         }
     }
@@ -205,29 +206,30 @@ static void widen(const attn_tensor *t, attn_tensor *copy, float *to)
     }
 }
 
-bool standard_adopt(const attn_forward_args *a, attn_forward_args *own, void **memory)
+bool standard_adopt(const attn_forward_args *args, attn_forward_args *own, void **memory)
 {
-    *own = *a;
+    *own = *args;
     *memory = NULL;
-    if (fits_blas(&a->q) && fits_blas(&a->k) && fits_blas(&a->v) && fits_blas(&a->o)) {
+    if (fits_blas(&args->q) && fits_blas(&args->k) && fits_blas(&args->v) && fits_blas(&args->o)) {
         return true;
     }
-    int64_t q = elements(&a->q), k = elements(&a->k), v = elements(&a->v), o = elements(&a->o);
+    int64_t q = elements(&args->q), k = elements(&args->k), v = elements(&args->v),
+            o = elements(&args->o);
     float *f = malloc((size_t)(q + k + v + o) * sizeof *f);
     if (f != NULL) {
-        widen(&a->q, &own->q, f);
-        widen(&a->k, &own->k, f + q);
-        widen(&a->v, &own->v, f + q + k);
-        own->o = attn_tensor_bshd(f + q + k + v, ATTN_F32, a->o.shape[0], a->o.shape[1],
-                                  a->o.shape[2], a->o.shape[3]);
+        widen(&args->q, &own->q, f);
+        widen(&args->k, &own->k, f + q);
+        widen(&args->v, &own->v, f + q + k);
+        own->o = attn_tensor_bshd(f + q + k + v, ATTN_F32, args->o.shape[0], args->o.shape[1],
+                                  args->o.shape[2], args->o.shape[3]);
         *memory = f;
     }
     return f != NULL;
 }
 
-double standard_workspace(const attn_forward_args *a)
+double standard_workspace(const attn_forward_args *args)
 {
-    return (double)a->q.shape[1] * (double)padded(a->k.shape[1]) * sizeof(float);
+    return (double)args->q.shape[1] * (double)padded(args->k.shape[1]) * sizeof(float);
 }
 
 static float *rows_of(const attn_tensor *t, int64_t b, int64_t h)
@@ -235,26 +237,26 @@ static float *rows_of(const attn_tensor *t, int64_t b, int64_t h)
     return (float *)t->data + b * t->stride[0] + h * t->stride[2];
 }
 
-void standard_forward(const attn_forward_args *a, int threads, float *scores)
+void standard_forward(const attn_forward_args *args, int threads, float *scores)
 {
-    int64_t nq = a->q.shape[1], nk = a->k.shape[1], heads = a->q.shape[2],
-            group = heads / a->k.shape[2];
-    int d = (int)a->q.shape[3], dv = (int)a->v.shape[3], stride = (int)padded(nk);
-    float scale = (float)(a->flags & ATTN_SCALE ? a->softmax_scale : 1 / sqrt((double)d));
-    int64_t diagonal = !(a->flags & ATTN_CAUSAL)  ? INT64_MAX / 2
-                       : a->flags & ATTN_TOP_LEFT ? 0
-                                                  : nk - nq;
+    int64_t nq = args->q.shape[1], nk = args->k.shape[1], heads = args->q.shape[2],
+            group = heads / args->k.shape[2];
+    int d = (int)args->q.shape[3], dv = (int)args->v.shape[3], stride = (int)padded(nk);
+    float scale = (float)(args->flags & ATTN_SCALE ? args->softmax_scale : 1 / sqrt((double)d));
+    int64_t diagonal = !(args->flags & ATTN_CAUSAL)  ? INT64_MAX / 2
+                       : args->flags & ATTN_TOP_LEFT ? 0
+                                                     : nk - nq;
     threads = threads > MAX_THREADS ? MAX_THREADS : threads;
     struct rows rows = {scores, 0, nq, nk, stride, diagonal, best_softmax()};
     blas.set_num_threads(threads);
-    for (int64_t n = 0; n < a->q.shape[0] * heads; n++) {
+    for (int64_t n = 0; n < args->q.shape[0] * heads; n++) {
         int64_t b = n / heads, h = n % heads;
         blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, (int)nq, (int)nk, d, scale,
-                   rows_of(&a->q, b, h), (int)a->q.stride[1], rows_of(&a->k, b, h / group),
-                   (int)a->k.stride[1], 0.0f, scores, stride);
+                   rows_of(&args->q, b, h), (int)args->q.stride[1], rows_of(&args->k, b, h / group),
+                   (int)args->k.stride[1], 0.0f, scores, stride);
         softmax_threaded(&rows, nq < threads ? 1 : threads);
         blas.sgemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, (int)nq, dv, (int)nk, 1.0f, scores,
-                   stride, rows_of(&a->v, b, h / group), (int)a->v.stride[1], 0.0f,
-                   rows_of(&a->o, b, h), (int)a->o.stride[1]);
+                   stride, rows_of(&args->v, b, h / group), (int)args->v.stride[1], 0.0f,
+                   rows_of(&args->o, b, h), (int)args->o.stride[1]);
     }
 }

@@ -15,13 +15,13 @@ struct curve {
     char rest[384];
 };
 
-static void name_curve(const bench_result *r, struct curve *c)
+static void name_curve(const bench_result *result, struct curve *c)
 {
     static const char kept_from[] = " d=";
     char line[BENCH_MAX_LINE];
-    problem p = *r->problem;
-    p.nq = p.nk = 0;
-    problem_print(&p, line, sizeof line);
+    problem_spec problem = *result->problem;
+    problem.nq = problem.nk = 0;
+    problem_print(&problem, line, sizeof line);
     char *length = strstr(line, "nq=0");
     if (length != NULL) { /* "b=1 hq=8 nq=0 d=64 ..": cut the length out */
         char *after = strstr(length, kept_from);
@@ -29,17 +29,17 @@ static void name_curve(const bench_result *r, struct curve *c)
                 strlen(after == NULL ? length + 4 : after + 1) + 1);
     }
     snprintf(c->rest, sizeof c->rest, "%.380s", line);
-    c->implementation = r->implementation;
-    snprintf(c->title, sizeof c->title, "%s", r->implementation);
+    c->implementation = result->implementation;
+    snprintf(c->title, sizeof c->title, "%s", result->implementation);
 }
 
-static bool is_on(const bench_result *r, const struct curve *c)
+static bool is_on(const bench_result *result, const struct curve *c)
 {
     struct curve own;
-    if (!r->measured) {
+    if (!result->measured) {
         return false;
     }
-    name_curve(r, &own);
+    name_curve(result, &own);
     return strcmp(own.implementation, c->implementation) == 0 && strcmp(own.rest, c->rest) == 0;
 }
 
@@ -72,10 +72,11 @@ static void send_data(FILE *gnuplot, const bench_result *results, int count,
     for (int n = 0; n < found; n++) {
         fprintf(gnuplot, "$curve%d << EOD\n", n);
         for (int i = 0; i < count; i++) {
-            const bench_result *r = &results[i];
-            if (is_on(r, &curves[n])) {
-                fprintf(gnuplot, "%lld %.9g %.9g %.9g\n", (long long)r->problem->nk,
-                        r->seconds.median, r->report.peak_rss_bytes, r->report.workspace_bytes);
+            const bench_result *result = &results[i];
+            if (is_on(result, &curves[n])) {
+                fprintf(gnuplot, "%lld %.9g %.9g %.9g\n", (long long)result->problem->nk,
+                        result->seconds.median, result->report.peak_rss_bytes,
+                        result->report.workspace_bytes);
             }
         }
         fputs("EOD\n", gnuplot);

@@ -39,35 +39,35 @@ struct rule {
     real clip, unbias1, unbias2, rate;
 };
 
-static void update(adamw *o, model *m, const struct rule *rule, real keep, int64_t first,
+static void update(adamw *o, gpt_model *model, const struct rule *rule, real keep, int64_t first,
                    int64_t end)
 {
     const real b1 = (real)MEAN_DECAY, b2 = (real)SQUARE_DECAY;
     for (int64_t i = first; i < end; i++) {
-        real g = m->gradients[i] * rule->clip;
+        real g = model->gradients[i] * rule->clip;
         o->mean[i] = b1 * o->mean[i] + (1 - b1) * g;
         o->square[i] = b2 * o->square[i] + (1 - b2) * g * g;
         real step =
             o->mean[i] * rule->unbias1 / (sqrt(o->square[i] * rule->unbias2) + (real)EPSILON);
-        m->parameters[i] = keep * m->parameters[i] - rule->rate * step;
+        model->parameters[i] = keep * model->parameters[i] - rule->rate * step;
     }
 }
 
-double adamw_step(adamw *o, model *m, int64_t step, double rate)
+double adamw_step(adamw *o, gpt_model *model, int64_t step, double rate)
 {
-    double norm = norm_of(m->gradients, m->count);
+    double norm = norm_of(model->gradients, model->count);
     const struct rule rule = {
         .clip = (real)(norm > CLIP ? CLIP / norm : 1),
         .unbias1 = (real)(1 / (1 - pow(MEAN_DECAY, (double)step))),
         .unbias2 = (real)(1 / (1 - pow(SQUARE_DECAY, (double)step))),
         .rate = (real)rate,
     };
-    for (const tensor *t = m->tensor; t < m->tensor + m->tensors; t++) {
+    for (const tensor *t = model->tensor; t < model->tensor + model->tensors; t++) {
         const real keep = (real)(t->decays ? 1 - rate * WEIGHT_DECAY : 1);
         const int64_t end = t->at + t->count;
 #pragma omp parallel for
         for (int64_t first = t->at; first < end; first += CHUNK) {
-            update(o, m, &rule, keep, first, first + CHUNK < end ? first + CHUNK : end);
+            update(o, model, &rule, keep, first, first + CHUNK < end ? first + CHUNK : end);
         }
     }
     return norm;

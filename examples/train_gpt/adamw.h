@@ -16,7 +16,7 @@ adamw adamw_new(int64_t count);
 void adamw_free(adamw *o);
 
 /* Takes step number `step`, from 1. Returns the gradient's norm before clipping. */
-double adamw_step(adamw *o, model *m, int64_t step, double rate);
+double adamw_step(adamw *o, gpt_model *model, int64_t step, double rate);
 
 /* Warm-up over a twentieth of all steps, then half a cosine from `highest` down to a tenth of it.
  * step from 1. */

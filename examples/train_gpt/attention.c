@@ -13,46 +13,48 @@
 
 const char *const attention_kind_name[2] = {"libattn", "standard"};
 
-static uint64_t kept_bytes(enum attention_kind kind, attention_shape s)
+static uint64_t kept_bytes(enum attention_kind kind, attention_shape shape)
 {
-    uint64_t rows = (uint64_t)s.batch * (uint64_t)s.heads * (uint64_t)s.length;
-    return rows * sizeof(real) * (kind == ATTENTION_LIBATTN ? 1 : (uint64_t)s.length);
+    uint64_t rows = (uint64_t)shape.batch * (uint64_t)shape.heads * (uint64_t)shape.length;
+    return rows * sizeof(real) * (kind == ATTENTION_LIBATTN ? 1 : (uint64_t)shape.length);
 }
 
-attention *attention_new(enum attention_kind kind, int layers, attention_shape most)
+gpt_attention *attention_new(enum attention_kind kind, int layers, attention_shape most)
 {
-    attention *a = allocate(1, sizeof *a);
-    *a = (attention){.kind = kind, .most = most, .layers = layers, .context = threads_context()};
-    a->kept = allocate((size_t)layers, sizeof *a->kept);
+    gpt_attention *attention = allocate(1, sizeof *attention);
+    *attention =
+        (gpt_attention){.kind = kind, .most = most, .layers = layers, .context = threads_context()};
+    attention->kept = allocate((size_t)layers, sizeof *attention->kept);
     for (int i = 0; i < layers; i++) {
-        a->kept[i] = allocate(1, kept_bytes(kind, most));
+        attention->kept[i] = allocate(1, kept_bytes(kind, most));
     }
-    return a;
+    return attention;
 }
 
-void attention_delete(attention *a)
+void attention_delete(gpt_attention *attention)
 {
-    for (int i = 0; i < a->layers; i++) {
-        free(a->kept[i]);
+    for (int i = 0; i < attention->layers; i++) {
+        free(attention->kept[i]);
     }
-    free(a->kept);
-    free(a->scratch);
-    attn_context_destroy(a->context);
-    free(a);
+    free(attention->kept);
+    free(attention->scratch);
+    attn_context_destroy(attention->context);
+    free(attention);
 }
 
-uint64_t attention_bytes(const attention *a)
+uint64_t attention_bytes(const gpt_attention *attention)
 {
-    return (uint64_t)a->layers * kept_bytes(a->kind, a->most) + a->scratch_bytes;
+    return (uint64_t)attention->layers * kept_bytes(attention->kind, attention->most) +
+           attention->scratch_bytes;
 }
 
 /* Makes room; old contents are lost. */
-static void reserve(attention *a, uint64_t bytes)
+static void reserve(gpt_attention *attention, uint64_t bytes)
 {
-    if (bytes > a->scratch_bytes) {
-        free(a->scratch);
-        a->scratch = allocate(1, bytes);
-        a->scratch_bytes = bytes;
+    if (bytes > attention->scratch_bytes) {
+        free(attention->scratch);
+        attention->scratch = allocate(1, bytes);
+        attention->scratch_bytes = bytes;
     }
 }
 
@@ -66,17 +68,17 @@ static double now(void)
 /* ---- libattn --------------------------------------------------------------------------------- */
 
 /* part 0, 1, 2: q, k, v. */
-static attn_tensor part_of(attention_shape s, const real *qkv, int part)
+static attn_tensor part_of(attention_shape shape, const real *qkv, int part)
 {
-    attn_tensor t = attn_tensor_bshd(qkv + part * s.heads * s.dim, REAL_DTYPE, s.batch, s.length,
-                                     s.heads, s.dim);
+    attn_tensor t = attn_tensor_bshd(qkv + part * shape.heads * shape.dim, REAL_DTYPE, shape.batch,
+                                     shape.length, shape.heads, shape.dim);
     t.stride[0] *= 3, t.stride[1] *= 3;
     return t;
 }
 
-static attn_tensor rows_of(attention_shape s, const real *rows, int dim)
+static attn_tensor rows_of(attention_shape shape, const real *rows, int dim)
 {
-    return attn_tensor_bshd(rows, REAL_DTYPE, s.batch, s.length, s.heads, dim);
+    return attn_tensor_bshd(rows, REAL_DTYPE, shape.batch, shape.length, shape.heads, dim);
 }
 
 static void check(attn_status status, const char *call)
@@ -87,16 +89,16 @@ static void check(attn_status status, const char *call)
 }
 
 /* Arguments of the forward pass, for both passes. */
-static attn_forward_args forward_args(attention_shape s, attention_dropout dropout, const real *qkv,
-                                      const real *o, const real *lse)
+static attn_forward_args forward_args(attention_shape shape, attention_dropout dropout,
+                                      const real *qkv, const real *o, const real *lse)
 {
     return (attn_forward_args){
         .struct_size = sizeof(attn_forward_args),
-        .q = part_of(s, qkv, 0),
-        .k = part_of(s, qkv, 1),
-        .v = part_of(s, qkv, 2),
-        .o = rows_of(s, o, s.dim),
-        .lse = rows_of(s, lse, 1),
+        .q = part_of(shape, qkv, 0),
+        .k = part_of(shape, qkv, 1),
+        .v = part_of(shape, qkv, 2),
+        .o = rows_of(shape, o, shape.dim),
+        .lse = rows_of(shape, lse, 1),
         .flags = ATTN_CAUSAL,
         .dropout_p = dropout.p,
         .dropout_seed = dropout.seed,
@@ -104,49 +106,51 @@ static attn_forward_args forward_args(attention_shape s, attention_dropout dropo
     };
 }
 
-static void libattn_forward(attention *a, real *lse, attention_shape s, attention_dropout dropout,
-                            const real *qkv, real *o)
+static void libattn_forward(gpt_attention *attention, real *lse, attention_shape shape,
+                            attention_dropout dropout, const real *qkv, real *o)
 {
-    attn_forward_args args = forward_args(s, dropout, qkv, o, lse);
+    attn_forward_args args = forward_args(shape, dropout, qkv, o, lse);
     uint64_t bytes;
-    check(attn_forward_workspace(a->context, &args, &bytes), "attn_forward_workspace");
-    reserve(a, bytes);
-    args.workspace = a->scratch, args.workspace_bytes = a->scratch_bytes;
-    check(attn_forward(a->context, &args), "attn_forward");
+    check(attn_forward_workspace(attention->context, &args, &bytes), "attn_forward_workspace");
+    reserve(attention, bytes);
+    args.workspace = attention->scratch, args.workspace_bytes = attention->scratch_bytes;
+    check(attn_forward(attention->context, &args), "attn_forward");
 }
 
-static void libattn_backward(attention *a, const real *lse, attention_shape s,
+static void libattn_backward(gpt_attention *attention, const real *lse, attention_shape shape,
                              attention_dropout dropout, const real *qkv, const real *o,
                              const real *d_o, real *d_qkv)
 {
-    const attn_forward_args forward = forward_args(s, dropout, qkv, o, lse);
+    const attn_forward_args forward = forward_args(shape, dropout, qkv, o, lse);
     attn_backward_args args = {
         .struct_size = sizeof args,
         .forward = &forward,
-        .d_o = rows_of(s, d_o, s.dim),
-        .dq = part_of(s, d_qkv, 0),
-        .dk = part_of(s, d_qkv, 1),
-        .dv = part_of(s, d_qkv, 2),
+        .d_o = rows_of(shape, d_o, shape.dim),
+        .dq = part_of(shape, d_qkv, 0),
+        .dk = part_of(shape, d_qkv, 1),
+        .dv = part_of(shape, d_qkv, 2),
     };
     uint64_t bytes;
-    check(attn_backward_workspace(a->context, &args, &bytes), "attn_backward_workspace");
-    reserve(a, bytes);
-    args.workspace = a->scratch, args.workspace_bytes = a->scratch_bytes;
-    check(attn_backward(a->context, &args), "attn_backward");
+    check(attn_backward_workspace(attention->context, &args, &bytes), "attn_backward_workspace");
+    reserve(attention, bytes);
+    args.workspace = attention->scratch, args.workspace_bytes = attention->scratch_bytes;
+    check(attn_backward(attention->context, &args), "attn_backward");
 }
 
 /* ---- Standard -------------------------------------------------------------------------------- */
 
 /* Head n of batch * heads. */
-static standard_head head_of(const attention *a, const real *probabilities, attention_shape s,
-                             attention_dropout dropout, const real *qkv, int n)
+static standard_head head_of(const gpt_attention *attention, const real *probabilities,
+                             attention_shape shape, attention_dropout dropout, const real *qkv,
+                             int n)
 {
-    int64_t width = (int64_t)s.heads * s.dim, square = (int64_t)s.length * s.length;
-    const real *q = qkv + n / s.heads * s.length * 3 * width + (int64_t)(n % s.heads) * s.dim;
+    int64_t width = (int64_t)shape.heads * shape.dim, square = (int64_t)shape.length * shape.length;
+    const real *q =
+        qkv + n / shape.heads * shape.length * 3 * width + (int64_t)(n % shape.heads) * shape.dim;
     return (standard_head){
-        .context = a->context,
-        .length = s.length,
-        .dim = s.dim,
+        .context = attention->context,
+        .length = shape.length,
+        .dim = shape.dim,
         .q = q,
         .k = q + width,
         .v = q + 2 * width,
@@ -154,63 +158,66 @@ static standard_head head_of(const attention *a, const real *probabilities, atte
         .out_row = width,
         .dropout = {dropout.p, dropout.seed, dropout.offset + (uint64_t)n},
         .probabilities = (real *)probabilities + n * square,
-        .scratch = (char *)a->scratch +
-                   (uint64_t)threads_self() * standard_scratch_bytes(s.length, dropout.p),
+        .scratch = (char *)attention->scratch +
+                   (uint64_t)threads_self() * standard_scratch_bytes(shape.length, dropout.p),
     };
 }
 
 /* The place of head n in rows of o. */
-static int64_t out_at(attention_shape s, int n)
+static int64_t out_at(attention_shape shape, int n)
 {
-    return ((int64_t)(n / s.heads) * s.length * s.heads + n % s.heads) * s.dim;
+    return ((int64_t)(n / shape.heads) * shape.length * shape.heads + n % shape.heads) * shape.dim;
 }
 
-static void all_standard_forward(attention *a, real *probabilities, attention_shape s,
-                                 attention_dropout dropout, const real *qkv, real *o)
+static void all_standard_forward(gpt_attention *attention, real *probabilities,
+                                 attention_shape shape, attention_dropout dropout, const real *qkv,
+                                 real *o)
 {
-    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
+    reserve(attention, (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
-    for (int n = 0; n < s.batch * s.heads; n++) {
-        standard_head head = head_of(a, probabilities, s, dropout, qkv, n);
-        standard_forward(&head, o + out_at(s, n));
+    for (int n = 0; n < shape.batch * shape.heads; n++) {
+        standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);
+        standard_forward(&head, o + out_at(shape, n));
     }
 }
 
-static void all_standard_backward(attention *a, const real *probabilities, attention_shape s,
-                                  attention_dropout dropout, const real *qkv, const real *d_o,
-                                  real *d_qkv)
+static void all_standard_backward(gpt_attention *attention, const real *probabilities,
+                                  attention_shape shape, attention_dropout dropout, const real *qkv,
+                                  const real *d_o, real *d_qkv)
 {
-    reserve(a, (uint64_t)threads_count() * standard_scratch_bytes(s.length, dropout.p));
+    reserve(attention, (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
-    for (int n = 0; n < s.batch * s.heads; n++) {
-        standard_head head = head_of(a, probabilities, s, dropout, qkv, n);
+    for (int n = 0; n < shape.batch * shape.heads; n++) {
+        standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);
         real *dq = d_qkv + (head.q - qkv);
-        standard_backward(&head, d_o + out_at(s, n), dq, dq + head.out_row, dq + 2 * head.out_row);
+        standard_backward(&head, d_o + out_at(shape, n), dq, dq + head.out_row,
+                          dq + 2 * head.out_row);
     }
 }
 
 /* ---- Either ---------------------------------------------------------------------------------- */
 
-void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
-                       const real *qkv, real *o)
+void attention_forward(gpt_attention *attention, int layer, attention_shape shape,
+                       attention_dropout dropout, const real *qkv, real *o)
 {
     double start = now();
-    if (a->kind == ATTENTION_LIBATTN) {
-        libattn_forward(a, a->kept[layer], shape, dropout, qkv, o);
+    if (attention->kind == ATTENTION_LIBATTN) {
+        libattn_forward(attention, attention->kept[layer], shape, dropout, qkv, o);
     } else {
-        all_standard_forward(a, a->kept[layer], shape, dropout, qkv, o);
+        all_standard_forward(attention, attention->kept[layer], shape, dropout, qkv, o);
     }
-    a->seconds += now() - start;
+    attention->seconds += now() - start;
 }
 
-void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
-                        const real *qkv, const real *o, const real *d_o, real *d_qkv)
+void attention_backward(gpt_attention *attention, int layer, attention_shape shape,
+                        attention_dropout dropout, const real *qkv, const real *o, const real *d_o,
+                        real *d_qkv)
 {
     double start = now();
-    if (a->kind == ATTENTION_LIBATTN) {
-        libattn_backward(a, a->kept[layer], shape, dropout, qkv, o, d_o, d_qkv);
+    if (attention->kind == ATTENTION_LIBATTN) {
+        libattn_backward(attention, attention->kept[layer], shape, dropout, qkv, o, d_o, d_qkv);
     } else {
-        all_standard_backward(a, a->kept[layer], shape, dropout, qkv, d_o, d_qkv);
+        all_standard_backward(attention, attention->kept[layer], shape, dropout, qkv, d_o, d_qkv);
     }
-    a->seconds += now() - start;
+    attention->seconds += now() - start;
 }

@@ -26,7 +26,7 @@ typedef struct attention_dropout {
     uint64_t seed, offset;
 } attention_dropout;
 
-typedef struct attention {
+typedef struct gpt_attention {
     enum attention_kind kind;
     attention_shape most;  /* what the buffers are for */
     attn_context *context; /* on the threads of this program */
@@ -35,22 +35,23 @@ typedef struct attention {
     void *scratch;
     uint64_t scratch_bytes;
     double seconds; /* seconds of both passes so far */
-} attention;
+} gpt_attention;
 
 /* Ends the program without memory. */
-attention *attention_new(enum attention_kind kind, int layers, attention_shape most);
-void attention_delete(attention *a);
+gpt_attention *attention_new(enum attention_kind kind, int layers, attention_shape most);
+void attention_delete(gpt_attention *attention);
 
 /* All bytes that attention has allocated. */
-uint64_t attention_bytes(const attention *a);
+uint64_t attention_bytes(const gpt_attention *attention);
 
 /* Forward pass. o: [batch][length][heads][dim]. layer: whose `kept` to fill; the backward pass uses
  * it. */
-void attention_forward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
-                       const real *qkv, real *o);
+void attention_forward(gpt_attention *attention, int layer, attention_shape shape,
+                       attention_dropout dropout, const real *qkv, real *o);
 
 /* Backward pass. d_qkv has the layout of qkv; all of it is written. */
-void attention_backward(attention *a, int layer, attention_shape shape, attention_dropout dropout,
-                        const real *qkv, const real *o, const real *d_o, real *d_qkv);
+void attention_backward(gpt_attention *attention, int layer, attention_shape shape,
+                        attention_dropout dropout, const real *qkv, const real *o, const real *d_o,
+                        real *d_qkv);
 
 #endif

@@ -34,14 +34,14 @@ typedef struct piece {
 } piece;
 
 /* The part behind the header, of a run that has done `step` steps. */
-static void pieces_of(const trainer *t, int64_t step, piece pieces[PIECES])
+static void pieces_of(const gpt_trainer *trainer, int64_t step, piece pieces[PIECES])
 {
-    size_t reals = (size_t)t->model->count * sizeof(real), steps = (size_t)step;
-    pieces[0] = (piece){t->model->parameters, reals};
-    pieces[1] = (piece){t->adamw.mean, reals};
-    pieces[2] = (piece){t->adamw.square, reals};
-    pieces[3] = (piece){t->losses, steps * sizeof *t->losses};
-    pieces[4] = (piece){t->valid, (steps + 1) * sizeof *t->valid};
+    size_t reals = (size_t)trainer->model->count * sizeof(real), steps = (size_t)step;
+    pieces[0] = (piece){trainer->model->parameters, reals};
+    pieces[1] = (piece){trainer->adamw.mean, reals};
+    pieces[2] = (piece){trainer->adamw.square, reals};
+    pieces[3] = (piece){trainer->losses, steps * sizeof *trainer->losses};
+    pieces[4] = (piece){trainer->valid, (steps + 1) * sizeof *trainer->valid};
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -51,20 +51,20 @@ static void write_failed(const char *path)
     fail(EXIT_INTERNAL, "cannot write \"%s\": %s", path, strerror(errno));
 }
 
-static void write_all(FILE *file, const trainer *t)
+static void write_all(FILE *file, const gpt_trainer *trainer)
 {
     header h;
     piece pieces[PIECES];
     memset(&h, 0, sizeof h); /* padding too */
     memcpy(h.magic, MAGIC, sizeof MAGIC);
     h.real_bytes = sizeof(real);
-    h.config = t->config;
-    h.text_hash = t->text->hash;
-    h.step = t->step;
-    h.random = t->random;
+    h.config = trainer->config;
+    h.text_hash = trainer->text->hash;
+    h.step = trainer->step;
+    h.random = trainer->random;
     uint64_t hash = hash_bytes(HASH_START, &h, sizeof h);
     fwrite(&h, sizeof h, 1, file);
-    pieces_of(t, t->step, pieces);
+    pieces_of(trainer, trainer->step, pieces);
     for (int i = 0; i < PIECES; i++) {
         hash = hash_bytes(hash, pieces[i].data, pieces[i].bytes);
         fwrite(pieces[i].data, 1, pieces[i].bytes, file);
@@ -85,7 +85,7 @@ static void sync_directory(const char *path)
     free(directory);
 }
 
-void checkpoint_save(const char *path, const trainer *t)
+void checkpoint_save(const char *path, const gpt_trainer *trainer)
 {
     char temporary[4096];
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.new", path) >= sizeof temporary) {
@@ -95,7 +95,7 @@ void checkpoint_save(const char *path, const trainer *t)
     if (file == NULL) {
         write_failed(temporary);
     }
-    write_all(file, t);
+    write_all(file, trainer);
     if (fflush(file) != 0 || ferror(file) || fsync(fileno(file)) != 0 || fclose(file) != 0 ||
         rename(temporary, path) != 0) {
         write_failed(temporary);
@@ -119,20 +119,20 @@ static uint8_t *read_all(FILE *file, const char *path, size_t *bytes)
 }
 
 /* Ends the program unless the file is a whole checkpoint of t's run. */
-static void check_header(const char *path, const trainer *t, const header *h)
+static void check_header(const char *path, const gpt_trainer *trainer, const header *h)
 {
     char option[64];
     if (h->real_bytes != sizeof(real)) {
         fail(EXIT_INPUT, "\"%s\" holds numbers of %d bytes, not %zu", path, (int)h->real_bytes,
              sizeof(real));
     }
-    if (config_difference(&h->config, &t->config, option) != NULL) {
+    if (config_difference(&h->config, &trainer->config, option) != NULL) {
         fail(EXIT_INPUT,
              "\"%s\" is of a run with %s: say that again, or --fresh to start anew, or another "
              "--out",
              path, option);
     }
-    if (h->text_hash != t->text->hash) {
+    if (h->text_hash != trainer->text->hash) {
         fail(EXIT_INPUT, "\"%s\" is of a run on another text: --fresh starts anew", path);
     }
 }
@@ -147,7 +147,7 @@ static bool is_whole(const uint8_t *all, size_t bytes)
     return hash == hash_bytes(HASH_START, all, bytes - sizeof hash);
 }
 
-bool checkpoint_load(const char *path, trainer *t)
+bool checkpoint_load(const char *path, gpt_trainer *trainer)
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL && errno == ENOENT) {
@@ -163,15 +163,15 @@ bool checkpoint_load(const char *path, trainer *t)
     }
     header h;
     memcpy(&h, all, sizeof h);
-    check_header(path, t, &h);
+    check_header(path, trainer, &h);
     piece pieces[PIECES];
-    pieces_of(t, h.step, pieces);
+    pieces_of(trainer, h.step, pieces);
     for (int i = 0; i < PIECES; i++) {
         memcpy(pieces[i].data, all + at, pieces[i].bytes);
         at += pieces[i].bytes;
     }
-    t->step = h.step;
-    t->random = h.random;
+    trainer->step = h.step;
+    trainer->random = h.random;
     free(all);
     return true;
 }

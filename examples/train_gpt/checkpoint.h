@@ -9,10 +9,10 @@
 #include "train.h"
 
 /* Writes the file. Ends the program on failure. */
-void checkpoint_save(const char *path, const trainer *t);
+void checkpoint_save(const char *path, const gpt_trainer *trainer);
 
 /* Reads the file. False: there is none. Ends the program with a sentence if it is damaged, or of
  * another configuration or text than t, which is then unchanged. */
-bool checkpoint_load(const char *path, trainer *t);
+bool checkpoint_load(const char *path, gpt_trainer *trainer);
 
 #endif

@@ -14,7 +14,7 @@
 enum { RUNS = 3, LIBATTN = 0, STANDARD = 1, NUDGED = 2, LINES = 20 };
 
 struct runs {
-    trainer *run[RUNS];
+    gpt_trainer *run[RUNS];
     double seconds[RUNS]; /* of all steps */
 };
 
@@ -26,9 +26,9 @@ static struct runs start_runs(const options *o, const text *from)
         c.attention = i == LIBATTN ? ATTENTION_LIBATTN : ATTENTION_STANDARD;
         r.run[i] = trainer_new(&c, from);
     }
-    model *m = r.run[NUDGED]->model;
-    for (int64_t i = 0; i < m->count; i++) {
-        m->parameters[i] = nextafter(m->parameters[i], (real)8);
+    gpt_model *model = r.run[NUDGED]->model;
+    for (int64_t i = 0; i < model->count; i++) {
+        model->parameters[i] = nextafter(model->parameters[i], (real)8);
     }
     return r;
 }
@@ -74,13 +74,13 @@ static void print_summary(const struct runs *r, FILE *out)
     fprintf(out, "largest over all steps      %7.1e   %7.1e\n", largest(r, LIBATTN, STANDARD),
             largest(r, NUDGED, STANDARD));
     for (int i = LIBATTN; i <= STANDARD; i++) {
-        const attention *a = r->run[i]->model->attention;
+        const gpt_attention *attention = r->run[i]->model->attention;
         double steps = (double)r->run[i]->step;
         fprintf(
             out,
             "%-8s  %6.1f ms a step, of which attention %5.1f ms; attention's memory %6.2f MiB\n",
-            attention_kind_name[a->kind], r->seconds[i] / steps * 1e3, a->seconds / steps * 1e3,
-            (double)attention_bytes(a) / (1 << 20));
+            attention_kind_name[attention->kind], r->seconds[i] / steps * 1e3,
+            attention->seconds / steps * 1e3, (double)attention_bytes(attention) / (1 << 20));
     }
 }
 
@@ -91,13 +91,14 @@ static cJSON *runs_json(const struct runs *r)
     static const char *const names[RUNS] = {"libattn", "standard", "standard_nudged"};
     cJSON *all = cJSON_CreateObject();
     for (int i = 0; i < RUNS; i++) {
-        const trainer *t = r->run[i];
+        const gpt_trainer *trainer = r->run[i];
         cJSON *one = cJSON_AddObjectToObject(all, names[i]);
-        cJSON_AddItemToObject(one, "losses", cJSON_CreateDoubleArray(t->losses, (int)t->step));
+        cJSON_AddItemToObject(one, "losses",
+                              cJSON_CreateDoubleArray(trainer->losses, (int)trainer->step));
         cJSON_AddNumberToObject(one, "seconds", r->seconds[i]);
-        cJSON_AddNumberToObject(one, "attention_seconds", t->model->attention->seconds);
+        cJSON_AddNumberToObject(one, "attention_seconds", trainer->model->attention->seconds);
         cJSON_AddNumberToObject(one, "attention_bytes",
-                                (double)attention_bytes(t->model->attention));
+                                (double)attention_bytes(trainer->model->attention));
     }
     cJSON_AddNumberToObject(all, "largest_difference", largest(r, LIBATTN, STANDARD));
     cJSON_AddNumberToObject(all, "largest_difference_nudged", largest(r, NUDGED, STANDARD));

@@ -29,28 +29,28 @@ static real *normal_numbers(size_t count, uint64_t seed)
     return x;
 }
 
-static double time_both_passes(attention *a, const struct rows *r)
+static double time_both_passes(gpt_attention *attention, const struct rows *r)
 {
     const attention_dropout none = {0};
     double start = seconds_now();
-    attention_forward(a, 0, a->most, none, r->qkv, r->o);
-    attention_backward(a, 0, a->most, none, r->qkv, r->o, r->d_o, r->d_qkv);
+    attention_forward(attention, 0, attention->most, none, r->qkv, r->o);
+    attention_backward(attention, 0, attention->most, none, r->qkv, r->o, r->d_o, r->d_qkv);
     return seconds_now() - start;
 }
 
 /* Bytes that standard attention needs for all heads, and one scratch for each thread. */
-static bool has_memory_for(attention_shape s)
+static bool has_memory_for(attention_shape shape)
 {
-    double square = (double)s.length * s.length * sizeof(real);
-    double wanted = square * (s.heads + 2 * threads_count());
+    double square = (double)shape.length * shape.length * sizeof(real);
+    double wanted = square * (shape.heads + 2 * threads_count());
     return wanted < 0.7 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-static void measure(attention_shape s, const struct rows *r, context_row *row)
+static void measure(attention_shape shape, const struct rows *r, context_row *row)
 {
-    attention *a[2] = {attention_new(ATTENTION_LIBATTN, 1, s), NULL};
-    if (has_memory_for(s)) {
-        a[1] = attention_new(ATTENTION_STANDARD, 1, s);
+    gpt_attention *a[2] = {attention_new(ATTENTION_LIBATTN, 1, shape), NULL};
+    if (has_memory_for(shape)) {
+        a[1] = attention_new(ATTENTION_STANDARD, 1, shape);
     }
     double start = seconds_now();
     for (int n = 0; n < MOST_ROUNDS && (n == 0 || seconds_now() - start < ENOUGH_SECONDS); n++) {
@@ -93,13 +93,13 @@ int compare_contexts(const options *o, context_row rows[MAX_CONTEXTS], FILE *out
         (long long)o->config.heads, (long long)(o->config.width / o->config.heads),
         threads_count());
     for (int length = FIRST; length <= LAST; length *= 2) {
-        const attention_shape s = {1, length, (int)o->config.heads,
-                                   (int)(o->config.width / o->config.heads)};
+        const attention_shape shape = {1, length, (int)o->config.heads,
+                                       (int)(o->config.width / o->config.heads)};
         size_t numbers = (size_t)length * (size_t)o->config.width;
         struct rows r = {normal_numbers(3 * numbers, 1), allocate(numbers, sizeof(real)),
                          normal_numbers(numbers, 2), allocate(3 * numbers, sizeof(real))};
         rows[count] = (context_row){.length = length};
-        measure(s, &r, &rows[count]);
+        measure(shape, &r, &rows[count]);
         print_row(&rows[count++], out);
         free(r.qkv);
         free(r.o);

@@ -29,14 +29,16 @@ static int sample(const real *logits, double temperature, uint64_t *random)
     return VOCABULARY - 1;
 }
 
-void generate(model *m, uint8_t *text, int filled, int end, double temperature, uint64_t seed)
+void generate(gpt_model *model, uint8_t *text, int filled, int end, double temperature,
+              uint64_t seed)
 {
     uint64_t random = seed;
     for (; filled < end; filled++) {
-        int length = filled < m->context ? filled : m->context;
-        model_forward(m, (tokens){1, length, text + filled - length, NULL}, (attention_dropout){0});
-        text[filled] =
-            (uint8_t)sample(m->logits + (int64_t)(length - 1) * VOCABULARY, temperature, &random);
+        int length = filled < model->context ? filled : model->context;
+        model_forward(model, (tokens){1, length, text + filled - length, NULL},
+                      (attention_dropout){0});
+        text[filled] = (uint8_t)sample(model->logits + (int64_t)(length - 1) * VOCABULARY,
+                                       temperature, &random);
     }
 }
 

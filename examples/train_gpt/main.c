@@ -18,12 +18,13 @@
 static const double TEMPERATURE = 0.8;
 
 /* --prompt and --sample more bytes, as a string. */
-static char *make_sample(const options *o, model *m)
+static char *make_sample(const options *o, gpt_model *model)
 {
     size_t given = strlen(o->prompt);
     uint8_t *sample = allocate(given + (size_t)o->sample + 1, 1);
     memcpy(sample, o->prompt, given);
-    generate(m, sample, (int)given, (int)given + o->sample, TEMPERATURE, (uint64_t)o->config.seed);
+    generate(model, sample, (int)given, (int)given + o->sample, TEMPERATURE,
+             (uint64_t)o->config.seed);
     make_printable(sample, (int)given + o->sample);
     return (char *)sample;
 }
@@ -43,21 +44,21 @@ static void train(const options *o, const text *from, FILE *out)
     if (mkdir(o->out, 0777) != 0 && errno != EEXIST) {
         fail(EXIT_INPUT, "--out=%s: cannot make that folder: %s", o->out, strerror(errno));
     }
-    trainer *t = trainer_new(&o->config, from);
-    report_start(t, out);
-    if (!o->fresh && checkpoint_load(checkpoint, t)) {
+    gpt_trainer *trainer = trainer_new(&o->config, from);
+    report_start(trainer, out);
+    if (!o->fresh && checkpoint_load(checkpoint, trainer)) {
         fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint,
-                (long long)t->step, (long long)t->config.steps);
+                (long long)trainer->step, (long long)trainer->config.steps);
     }
-    trainer_run(t, out, checkpoint, o->save_seconds);
-    char *sample = make_sample(o, t->model);
-    report_end(t, sample, out);
-    const char *why = plot_losses(t, picture);
+    trainer_run(trainer, out, checkpoint, o->save_seconds);
+    char *sample = make_sample(o, trainer->model);
+    report_end(trainer, sample, out);
+    const char *why = plot_losses(trainer, picture);
     fprintf(out, why == NULL ? "loss curve: %s\n" : "no loss curve %s: %s\n", picture, why);
     if (o->json) {
-        report_json(t, sample);
+        report_json(trainer, sample);
     }
-    trainer_delete(t);
+    trainer_delete(trainer);
     free(sample);
     free(picture);
     free(checkpoint);

@@ -13,54 +13,55 @@
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
 
-static void add_tensor(model *m, int64_t count, double deviation, double start, bool decays)
+static void add_tensor(gpt_model *model, int64_t count, double deviation, double start, bool decays)
 {
-    m->tensor[m->tensors++] = (tensor){m->count, count, deviation, start, decays};
-    m->count += count;
+    model->tensor[model->tensors++] = (tensor){model->count, count, deviation, start, decays};
+    model->count += count;
 }
 
 /* Products keep about the size of their inputs; less where 2 * layers of them add up in the
  * residual stream. */
-static void lay_out_parameters(model *m)
+static void lay_out_parameters(gpt_model *model)
 {
-    int64_t width = m->width;
-    double deviation = 1 / sqrt(2.0 * m->width), summed = deviation / sqrt(2.0 * m->layers);
-    m->tensor = allocate((size_t)(BLOCK_TENSORS + PER_BLOCK * m->layers), sizeof *m->tensor);
-    add_tensor(m, VOCABULARY * width, deviation, 0, true);
-    add_tensor(m, m->context * width, deviation, 0, true);
-    add_tensor(m, width, 0, 1, false);
-    add_tensor(m, width, 0, 0, false);
-    for (int l = 0; l < m->layers; l++) {
-        add_tensor(m, width, 0, 1, false);
-        add_tensor(m, width, 0, 0, false);
-        add_tensor(m, width * 3 * width, deviation, 0, true);
-        add_tensor(m, width * width, summed, 0, true);
-        add_tensor(m, width, 0, 1, false);
-        add_tensor(m, width, 0, 0, false);
-        add_tensor(m, width * 4 * width, deviation, 0, true);
-        add_tensor(m, 4 * width * width, summed, 0, true);
+    int64_t width = model->width;
+    double deviation = 1 / sqrt(2.0 * model->width), summed = deviation / sqrt(2.0 * model->layers);
+    model->tensor =
+        allocate((size_t)(BLOCK_TENSORS + PER_BLOCK * model->layers), sizeof *model->tensor);
+    add_tensor(model, VOCABULARY * width, deviation, 0, true);
+    add_tensor(model, model->context * width, deviation, 0, true);
+    add_tensor(model, width, 0, 1, false);
+    add_tensor(model, width, 0, 0, false);
+    for (int l = 0; l < model->layers; l++) {
+        add_tensor(model, width, 0, 1, false);
+        add_tensor(model, width, 0, 0, false);
+        add_tensor(model, width * 3 * width, deviation, 0, true);
+        add_tensor(model, width * width, summed, 0, true);
+        add_tensor(model, width, 0, 1, false);
+        add_tensor(model, width, 0, 0, false);
+        add_tensor(model, width * 4 * width, deviation, 0, true);
+        add_tensor(model, 4 * width * width, summed, 0, true);
     }
 }
 
-static void draw_parameters(model *m, uint64_t seed)
+static void draw_parameters(gpt_model *model, uint64_t seed)
 {
     uint64_t state = seed;
-    for (const tensor *t = m->tensor; t < m->tensor + m->tensors; t++) {
+    for (const tensor *t = model->tensor; t < model->tensor + model->tensors; t++) {
         for (int64_t i = t->at; i < t->at + t->count; i++) {
-            m->parameters[i] =
+            model->parameters[i] =
                 (real)(t->deviation > 0 ? t->deviation * random_normal(&state) : t->start);
         }
     }
 }
 
-static real *part(const model *m, real *of, int which)
+static real *part(const gpt_model *model, real *of, int which)
 {
-    return of + m->tensor[which].at;
+    return of + model->tensor[which].at;
 }
 
-static real *block_part(const model *m, real *of, int layer, int which)
+static real *block_part(const gpt_model *model, real *of, int layer, int which)
 {
-    return part(m, of, BLOCK_TENSORS + PER_BLOCK * layer + which);
+    return part(model, of, BLOCK_TENSORS + PER_BLOCK * layer + which);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -73,176 +74,185 @@ static real *take(real *memory, int64_t *used, int64_t count)
     return taken;
 }
 
-static int64_t lay_out_activations(model *m, real *memory)
+static int64_t lay_out_activations(gpt_model *model, real *memory)
 {
-    int64_t used = 0, rows = (int64_t)m->batch * m->context, stream = rows * m->width;
-    for (block_state *b = m->blocks; b < m->blocks + m->layers; b++) {
-        b->in = take(memory, &used, stream);
-        b->normed1 = take(memory, &used, stream);
-        b->stats1 = (real(*)[2])take(memory, &used, 2 * rows);
-        b->qkv = take(memory, &used, 3 * stream);
-        b->mixed = take(memory, &used, stream);
-        b->middle = take(memory, &used, stream);
-        b->normed2 = take(memory, &used, stream);
-        b->stats2 = (real(*)[2])take(memory, &used, 2 * rows);
-        b->hidden = take(memory, &used, 4 * stream);
-        b->active = take(memory, &used, 4 * stream);
+    int64_t used = 0, rows = (int64_t)model->batch * model->context, stream = rows * model->width;
+    for (block_state *state = model->blocks; state < model->blocks + model->layers; state++) {
+        state->in = take(memory, &used, stream);
+        state->normed1 = take(memory, &used, stream);
+        state->stats1 = (real(*)[2])take(memory, &used, 2 * rows);
+        state->qkv = take(memory, &used, 3 * stream);
+        state->mixed = take(memory, &used, stream);
+        state->middle = take(memory, &used, stream);
+        state->normed2 = take(memory, &used, stream);
+        state->stats2 = (real(*)[2])take(memory, &used, 2 * rows);
+        state->hidden = take(memory, &used, 4 * stream);
+        state->active = take(memory, &used, 4 * stream);
     }
-    m->out = take(memory, &used, stream);
-    m->normed = take(memory, &used, stream);
-    m->stats = (real(*)[2])take(memory, &used, 2 * rows);
-    m->logits = take(memory, &used, rows * VOCABULARY);
-    m->d_stream = take(memory, &used, stream);
-    m->d_narrow = take(memory, &used, stream);
-    m->d_wide = take(memory, &used, 4 * stream);
+    model->out = take(memory, &used, stream);
+    model->normed = take(memory, &used, stream);
+    model->stats = (real(*)[2])take(memory, &used, 2 * rows);
+    model->logits = take(memory, &used, rows * VOCABULARY);
+    model->d_stream = take(memory, &used, stream);
+    model->d_narrow = take(memory, &used, stream);
+    model->d_wide = take(memory, &used, 4 * stream);
     return used;
 }
 
-model *model_new(const config *c)
+gpt_model *model_new(const config *c)
 {
-    model *m = allocate(1, sizeof *m);
-    *m = (model){.layers = (int)c->layers,
-                 .width = (int)c->width,
-                 .heads = (int)c->heads,
-                 .context = (int)c->context,
-                 .batch = (int)c->batch};
-    lay_out_parameters(m);
-    m->parameters = allocate((size_t)m->count, sizeof(real));
-    m->gradients = allocate((size_t)m->count, sizeof(real));
-    draw_parameters(m, (uint64_t)c->seed);
-    m->blocks = allocate((size_t)m->layers, sizeof *m->blocks);
-    m->memory = allocate((size_t)lay_out_activations(m, NULL), sizeof(real));
-    lay_out_activations(m, m->memory);
-    m->losses = allocate((size_t)m->batch * (size_t)m->context, sizeof *m->losses);
-    m->attention =
-        attention_new((enum attention_kind)c->attention, m->layers,
-                      (attention_shape){m->batch, m->context, m->heads, m->width / m->heads});
-    return m;
+    gpt_model *model = allocate(1, sizeof *model);
+    *model = (gpt_model){.layers = (int)c->layers,
+                         .width = (int)c->width,
+                         .heads = (int)c->heads,
+                         .context = (int)c->context,
+                         .batch = (int)c->batch};
+    lay_out_parameters(model);
+    model->parameters = allocate((size_t)model->count, sizeof(real));
+    model->gradients = allocate((size_t)model->count, sizeof(real));
+    draw_parameters(model, (uint64_t)c->seed);
+    model->blocks = allocate((size_t)model->layers, sizeof *model->blocks);
+    model->memory = allocate((size_t)lay_out_activations(model, NULL), sizeof(real));
+    lay_out_activations(model, model->memory);
+    model->losses = allocate((size_t)model->batch * (size_t)model->context, sizeof *model->losses);
+    model->attention = attention_new(
+        (enum attention_kind)c->attention, model->layers,
+        (attention_shape){model->batch, model->context, model->heads, model->width / model->heads});
+    return model;
 }
 
-void model_delete(model *m)
+void model_delete(gpt_model *model)
 {
-    attention_delete(m->attention);
-    free(m->losses);
-    free(m->memory);
-    free(m->blocks);
-    free(m->gradients);
-    free(m->parameters);
-    free(m->tensor);
-    free(m);
+    attention_delete(model->attention);
+    free(model->losses);
+    free(model->memory);
+    free(model->blocks);
+    free(model->gradients);
+    free(model->parameters);
+    free(model->tensor);
+    free(model);
 }
 
 /* ---- Passes ---------------------------------------------------------------------------------- */
 
-uint64_t model_dropout_stride(const model *m)
+uint64_t model_dropout_stride(const gpt_model *model)
 {
-    return (uint64_t)m->layers * (uint64_t)m->batch * (uint64_t)m->heads;
+    return (uint64_t)model->layers * (uint64_t)model->batch * (uint64_t)model->heads;
 }
 
-static attention_dropout layer_dropout(const model *m, attention_dropout d, int layer)
+static attention_dropout layer_dropout(const gpt_model *model, attention_dropout d, int layer)
 {
-    d.offset += (uint64_t)layer * (uint64_t)m->batch * (uint64_t)m->heads;
+    d.offset += (uint64_t)layer * (uint64_t)model->batch * (uint64_t)model->heads;
     return d;
 }
 
-static void block_forward(model *m, int layer, attention_shape shape, attention_dropout dropout,
-                          real *out)
+static void block_forward(gpt_model *model, int layer, attention_shape shape,
+                          attention_dropout dropout, real *out)
 {
-    block_state *b = &m->blocks[layer];
-    real *p = m->parameters;
-    int rows = shape.batch * shape.length, width = m->width;
+    block_state *state = &model->blocks[layer];
+    real *p = model->parameters;
+    int rows = shape.batch * shape.length, width = model->width;
     size_t bytes = (size_t)rows * (size_t)width * sizeof(real);
-    norm_forward(rows, width, b->in, block_part(m, p, layer, GAIN_1),
-                 block_part(m, p, layer, BIAS_1), b->normed1, b->stats1);
-    linear_forward(rows, width, 3 * width, b->normed1, block_part(m, p, layer, QKV), b->qkv);
-    attention_forward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv,
-                      b->mixed);
-    memcpy(b->middle, b->in, bytes);
-    linear_forward_add(rows, width, width, b->mixed, block_part(m, p, layer, PROJECT), b->middle);
-    norm_forward(rows, width, b->middle, block_part(m, p, layer, GAIN_2),
-                 block_part(m, p, layer, BIAS_2), b->normed2, b->stats2);
-    linear_forward(rows, width, 4 * width, b->normed2, block_part(m, p, layer, UP), b->hidden);
-    gelu_forward((int64_t)rows * 4 * width, b->hidden, b->active);
-    memcpy(out, b->middle, bytes);
-    linear_forward_add(rows, 4 * width, width, b->active, block_part(m, p, layer, DOWN), out);
+    norm_forward(rows, width, state->in, block_part(model, p, layer, GAIN_1),
+                 block_part(model, p, layer, BIAS_1), state->normed1, state->stats1);
+    linear_forward(rows, width, 3 * width, state->normed1, block_part(model, p, layer, QKV),
+                   state->qkv);
+    attention_forward(model->attention, layer, shape, layer_dropout(model, dropout, layer),
+                      state->qkv, state->mixed);
+    memcpy(state->middle, state->in, bytes);
+    linear_forward_add(rows, width, width, state->mixed, block_part(model, p, layer, PROJECT),
+                       state->middle);
+    norm_forward(rows, width, state->middle, block_part(model, p, layer, GAIN_2),
+                 block_part(model, p, layer, BIAS_2), state->normed2, state->stats2);
+    linear_forward(rows, width, 4 * width, state->normed2, block_part(model, p, layer, UP),
+                   state->hidden);
+    gelu_forward((int64_t)rows * 4 * width, state->hidden, state->active);
+    memcpy(out, state->middle, bytes);
+    linear_forward_add(rows, 4 * width, width, state->active, block_part(model, p, layer, DOWN),
+                       out);
 }
 
-static attention_shape shape_of(const model *m, tokens t)
+static attention_shape shape_of(const gpt_model *model, tokens t)
 {
-    return (attention_shape){t.batch, t.length, m->heads, m->width / m->heads};
+    return (attention_shape){t.batch, t.length, model->heads, model->width / model->heads};
 }
 
-void model_forward(model *m, tokens t, attention_dropout dropout)
+void model_forward(gpt_model *model, tokens t, attention_dropout dropout)
 {
-    real *p = m->parameters;
+    real *p = model->parameters;
     int rows = t.batch * t.length;
-    embed_forward(rows, t.length, m->width, t.input, part(m, p, TOKEN), part(m, p, POSITION),
-                  m->blocks[0].in);
-    for (int l = 0; l < m->layers; l++) {
-        block_forward(m, l, shape_of(m, t), dropout,
-                      l + 1 < m->layers ? m->blocks[l + 1].in : m->out);
+    embed_forward(rows, t.length, model->width, t.input, part(model, p, TOKEN),
+                  part(model, p, POSITION), model->blocks[0].in);
+    for (int l = 0; l < model->layers; l++) {
+        block_forward(model, l, shape_of(model, t), dropout,
+                      l + 1 < model->layers ? model->blocks[l + 1].in : model->out);
     }
-    norm_forward(rows, m->width, m->out, part(m, p, LAST_GAIN), part(m, p, LAST_BIAS), m->normed,
-                 m->stats);
-    matmul(rows, VOCABULARY, m->width, matrix_rows(m->normed, m->width),
-           transposed(matrix_rows(part(m, p, TOKEN), m->width)), matrix_rows(m->logits, VOCABULARY),
-           false);
+    norm_forward(rows, model->width, model->out, part(model, p, LAST_GAIN),
+                 part(model, p, LAST_BIAS), model->normed, model->stats);
+    matmul(rows, VOCABULARY, model->width, matrix_rows(model->normed, model->width),
+           transposed(matrix_rows(part(model, p, TOKEN), model->width)),
+           matrix_rows(model->logits, VOCABULARY), false);
 }
 
 /* d_stream: from the gradient by the block's output to the gradient by its input. */
-static void block_backward(model *m, int layer, attention_shape shape, attention_dropout dropout)
+static void block_backward(gpt_model *model, int layer, attention_shape shape,
+                           attention_dropout dropout)
 {
-    block_state *b = &m->blocks[layer];
-    real *p = m->parameters, *g = m->gradients;
-    int rows = shape.batch * shape.length, width = m->width;
-    linear_backward(rows, 4 * width, width, b->active, block_part(m, p, layer, DOWN), m->d_stream,
-                    m->d_wide, block_part(m, g, layer, DOWN));
-    gelu_backward((int64_t)rows * 4 * width, b->hidden, m->d_wide);
-    linear_backward(rows, width, 4 * width, b->normed2, block_part(m, p, layer, UP), m->d_wide,
-                    m->d_narrow, block_part(m, g, layer, UP));
-    norm_backward(rows, width, b->middle, block_part(m, p, layer, GAIN_2), b->stats2, m->d_narrow,
-                  m->d_stream, block_part(m, g, layer, GAIN_2), block_part(m, g, layer, BIAS_2));
-    linear_backward(rows, width, width, b->mixed, block_part(m, p, layer, PROJECT), m->d_stream,
-                    m->d_narrow, block_part(m, g, layer, PROJECT));
-    attention_backward(m->attention, layer, shape, layer_dropout(m, dropout, layer), b->qkv,
-                       b->mixed, m->d_narrow, m->d_wide);
-    linear_backward(rows, width, 3 * width, b->normed1, block_part(m, p, layer, QKV), m->d_wide,
-                    m->d_narrow, block_part(m, g, layer, QKV));
-    norm_backward(rows, width, b->in, block_part(m, p, layer, GAIN_1), b->stats1, m->d_narrow,
-                  m->d_stream, block_part(m, g, layer, GAIN_1), block_part(m, g, layer, BIAS_1));
+    block_state *state = &model->blocks[layer];
+    real *p = model->parameters, *g = model->gradients;
+    int rows = shape.batch * shape.length, width = model->width;
+    linear_backward(rows, 4 * width, width, state->active, block_part(model, p, layer, DOWN),
+                    model->d_stream, model->d_wide, block_part(model, g, layer, DOWN));
+    gelu_backward((int64_t)rows * 4 * width, state->hidden, model->d_wide);
+    linear_backward(rows, width, 4 * width, state->normed2, block_part(model, p, layer, UP),
+                    model->d_wide, model->d_narrow, block_part(model, g, layer, UP));
+    norm_backward(rows, width, state->middle, block_part(model, p, layer, GAIN_2), state->stats2,
+                  model->d_narrow, model->d_stream, block_part(model, g, layer, GAIN_2),
+                  block_part(model, g, layer, BIAS_2));
+    linear_backward(rows, width, width, state->mixed, block_part(model, p, layer, PROJECT),
+                    model->d_stream, model->d_narrow, block_part(model, g, layer, PROJECT));
+    attention_backward(model->attention, layer, shape, layer_dropout(model, dropout, layer),
+                       state->qkv, state->mixed, model->d_narrow, model->d_wide);
+    linear_backward(rows, width, 3 * width, state->normed1, block_part(model, p, layer, QKV),
+                    model->d_wide, model->d_narrow, block_part(model, g, layer, QKV));
+    norm_backward(rows, width, state->in, block_part(model, p, layer, GAIN_1), state->stats1,
+                  model->d_narrow, model->d_stream, block_part(model, g, layer, GAIN_1),
+                  block_part(model, g, layer, BIAS_1));
 }
 
 /* logits = normed token^T */
-static void head_backward(model *m, int rows)
+static void head_backward(gpt_model *model, int rows)
 {
-    int width = m->width;
-    real *token = part(m, m->parameters, TOKEN), *d_token = part(m, m->gradients, TOKEN);
-    matrix d_logits = matrix_rows(m->logits, VOCABULARY);
+    int width = model->width;
+    real *token = part(model, model->parameters, TOKEN),
+         *d_token = part(model, model->gradients, TOKEN);
+    matrix d_logits = matrix_rows(model->logits, VOCABULARY);
     matmul(rows, width, VOCABULARY, d_logits, matrix_rows(token, width),
-           matrix_rows(m->d_narrow, width), false);
-    matmul(VOCABULARY, width, rows, transposed(d_logits), matrix_rows(m->normed, width),
+           matrix_rows(model->d_narrow, width), false);
+    matmul(VOCABULARY, width, rows, transposed(d_logits), matrix_rows(model->normed, width),
            matrix_rows(d_token, width), true);
-    memset(m->d_stream, 0, (size_t)rows * (size_t)width * sizeof(real));
-    norm_backward(rows, width, m->out, part(m, m->parameters, LAST_GAIN), m->stats, m->d_narrow,
-                  m->d_stream, part(m, m->gradients, LAST_GAIN), part(m, m->gradients, LAST_BIAS));
+    memset(model->d_stream, 0, (size_t)rows * (size_t)width * sizeof(real));
+    norm_backward(rows, width, model->out, part(model, model->parameters, LAST_GAIN), model->stats,
+                  model->d_narrow, model->d_stream, part(model, model->gradients, LAST_GAIN),
+                  part(model, model->gradients, LAST_BIAS));
 }
 
-double model_backward(model *m, tokens t, attention_dropout dropout)
+double model_backward(gpt_model *model, tokens t, attention_dropout dropout)
 {
     int rows = t.batch * t.length;
-    memset(m->gradients, 0, (size_t)m->count * sizeof(real));
-    double loss = cross_entropy(rows, t.target, m->logits, m->losses);
-    head_backward(m, rows);
-    for (int l = m->layers - 1; l >= 0; l--) {
-        block_backward(m, l, shape_of(m, t), dropout);
+    memset(model->gradients, 0, (size_t)model->count * sizeof(real));
+    double loss = cross_entropy(rows, t.target, model->logits, model->losses);
+    head_backward(model, rows);
+    for (int l = model->layers - 1; l >= 0; l--) {
+        block_backward(model, l, shape_of(model, t), dropout);
     }
-    embed_backward(rows, t.length, m->width, t.input, m->d_stream, part(m, m->gradients, TOKEN),
-                   part(m, m->gradients, POSITION));
+    embed_backward(rows, t.length, model->width, t.input, model->d_stream,
+                   part(model, model->gradients, TOKEN), part(model, model->gradients, POSITION));
     return loss;
 }
 
-double model_loss(model *m, tokens t)
+double model_loss(gpt_model *model, tokens t)
 {
-    model_forward(m, t, (attention_dropout){0});
-    return cross_entropy(t.batch * t.length, t.target, m->logits, m->losses);
+    model_forward(model, t, (attention_dropout){0});
+    return cross_entropy(t.batch * t.length, t.target, model->logits, model->losses);
 }

@@ -37,13 +37,13 @@ typedef struct block_state {
     real *hidden, *active; /* before and after GELU */
 } block_state;
 
-typedef struct model {
+typedef struct gpt_model {
     int layers, width, heads, context, batch;
     int tensors;
     tensor *tensor;
     int64_t count; /* of parameters */
     real *parameters, *gradients;
-    attention *attention;
+    gpt_attention *attention;
     block_state *blocks;
     real *out, *normed; /* the residual stream after the last block, and its norm */
     real (*stats)[2];
@@ -52,11 +52,11 @@ typedef struct model {
     /* scratch of the backward pass: rows of width, width, 4 width */
     real *d_stream, *d_narrow, *d_wide;
     real *memory; /* the memory of all these */
-} model;
+} gpt_model;
 
 /* Ends the program without memory. Weights are drawn from c->seed. */
-model *model_new(const config *c);
-void model_delete(model *m);
+gpt_model *model_new(const config *c);
+void model_delete(gpt_model *model);
 
 /* Sequences of tokens: `batch` of `length`, next to each other. */
 typedef struct tokens {
@@ -66,16 +66,16 @@ typedef struct tokens {
 } tokens;
 
 /* Computes m->logits. */
-void model_forward(model *m, tokens t, attention_dropout dropout);
+void model_forward(gpt_model *model, tokens t, attention_dropout dropout);
 
 /* After model_forward: returns the mean loss in nats, and writes its gradients by all parameters
  * into m->gradients. */
-double model_backward(model *m, tokens t, attention_dropout dropout);
+double model_backward(gpt_model *model, tokens t, attention_dropout dropout);
 
 /* Forward pass without dropout: the mean loss, no gradients. */
-double model_loss(model *m, tokens t);
+double model_loss(gpt_model *model, tokens t);
 
 /* Distance of dropout offsets from one step to the next: each layer has an offset of its own. */
-uint64_t model_dropout_stride(const model *m);
+uint64_t model_dropout_stride(const gpt_model *model);
 
 #endif

@@ -6,16 +6,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void send_data(FILE *gnuplot, const trainer *t)
+static void send_data(FILE *gnuplot, const gpt_trainer *trainer)
 {
     fputs("$train << EOD\n", gnuplot);
-    for (int64_t i = 0; i < t->step; i++) {
-        fprintf(gnuplot, "%lld %.6g\n", (long long)i, t->losses[i]);
+    for (int64_t i = 0; i < trainer->step; i++) {
+        fprintf(gnuplot, "%lld %.6g\n", (long long)i, trainer->losses[i]);
     }
     fputs("EOD\n$valid << EOD\n", gnuplot);
-    for (int64_t i = 0; i <= t->step; i++) {
-        if (!isnan(t->valid[i])) {
-            fprintf(gnuplot, "%lld %.6g\n", (long long)i, t->valid[i]);
+    for (int64_t i = 0; i <= trainer->step; i++) {
+        if (!isnan(trainer->valid[i])) {
+            fprintf(gnuplot, "%lld %.6g\n", (long long)i, trainer->valid[i]);
         }
     }
     fputs("EOD\n", gnuplot);
@@ -31,7 +31,7 @@ static void send_name(FILE *gnuplot, const char *path)
     fputs("'\n", gnuplot);
 }
 
-const char *plot_losses(const trainer *t, const char *path)
+const char *plot_losses(const gpt_trainer *trainer, const char *path)
 {
     if (system("command -v gnuplot > /dev/null 2>&1") != 0) {
         return "gnuplot is not installed (Debian: gnuplot-nox)";
@@ -43,7 +43,7 @@ const char *plot_losses(const trainer *t, const char *path)
     fputs("set terminal pngcairo noenhanced size 1400,800 font 'Sans,15' background rgb 'white'\n",
           gnuplot);
     send_name(gnuplot, path);
-    send_data(gnuplot, t);
+    send_data(gnuplot, trainer);
     fprintf(gnuplot,
             "set border 3\nset tics nomirror\nset grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\nset "
             "yrange [0:*]\n"
@@ -53,7 +53,7 @@ const char *plot_losses(const trainer *t, const char *path)
             "$valid with linespoints lw 2.5 pt 7 ps 0.9 lc rgb '#0b6e99' title 'validation', "
             "%.6f with lines lw 2 dt 2 lc rgb '#c2410c' title 'entropy of bytes by "
             "themselves'\nunset output\n",
-            (long long)t->model->count, (long long)t->config.context,
-            attention_kind_name[t->config.attention], t->text->entropy);
+            (long long)trainer->model->count, (long long)trainer->config.context,
+            attention_kind_name[trainer->config.attention], trainer->text->entropy);
     return pclose(gnuplot) == 0 ? NULL : "gnuplot could not draw it";
 }

@@ -8,6 +8,6 @@
 
 /* Draws training loss, validation loss and the entropy of single bytes against steps, as PNG.
  * Returns NULL, or the reason why not. */
-const char *plot_losses(const trainer *t, const char *path);
+const char *plot_losses(const gpt_trainer *trainer, const char *path);
 
 #endif

@@ -10,11 +10,11 @@
 #include "train.h"
 
 /* Printed before training: the text, the model, the threads. */
-void report_start(const trainer *t, FILE *out);
+void report_start(const gpt_trainer *trainer, FILE *out);
 
 /* Printed after it; sample is a string. */
-void report_end(const trainer *t, const char *sample, FILE *out);
-void report_json(const trainer *t, const char *sample);
+void report_end(const gpt_trainer *trainer, const char *sample, FILE *out);
+void report_json(const gpt_trainer *trainer, const char *sample);
 
 /* Prints the object on one line of stdout and deletes it. */
 void report_print_json(cJSON *object);

@@ -24,7 +24,7 @@ typedef struct standard_head {
 
 uint64_t standard_scratch_bytes(int length, double dropout_p);
 
-void standard_forward(const standard_head *h, real *o);
-void standard_backward(const standard_head *h, const real *d_o, real *dq, real *dk, real *dv);
+void standard_forward(const standard_head *head, real *o);
+void standard_backward(const standard_head *head, const real *d_o, real *dq, real *dk, real *dv);
 
 #endif

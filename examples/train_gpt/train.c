@@ -15,31 +15,32 @@
 
 enum { VALIDATIONS = 20, VALID_WINDOWS = 32 };
 
-trainer *trainer_new(const config *c, const text *from)
+gpt_trainer *trainer_new(const config *c, const text *from)
 {
-    trainer *t = allocate(1, sizeof *t);
+    gpt_trainer *trainer = allocate(1, sizeof *trainer);
     size_t rows = (size_t)c->batch * (size_t)c->context;
-    *t = (trainer){.config = *c, .text = from, .model = model_new(c), .random = (uint64_t)c->seed};
-    t->adamw = adamw_new(t->model->count);
-    t->losses = allocate((size_t)c->steps, sizeof *t->losses);
-    t->valid = allocate((size_t)c->steps + 1, sizeof *t->valid);
+    *trainer = (gpt_trainer){
+        .config = *c, .text = from, .model = model_new(c), .random = (uint64_t)c->seed};
+    trainer->adamw = adamw_new(trainer->model->count);
+    trainer->losses = allocate((size_t)c->steps, sizeof *trainer->losses);
+    trainer->valid = allocate((size_t)c->steps + 1, sizeof *trainer->valid);
     for (int64_t i = 0; i <= c->steps; i++) {
-        t->valid[i] = NAN;
+        trainer->valid[i] = NAN;
     }
-    t->input = allocate(rows, 1);
-    t->target = allocate(rows, 1);
-    return t;
+    trainer->input = allocate(rows, 1);
+    trainer->target = allocate(rows, 1);
+    return trainer;
 }
 
-void trainer_delete(trainer *t)
+void trainer_delete(gpt_trainer *trainer)
 {
-    model_delete(t->model);
-    adamw_free(&t->adamw);
-    free(t->losses);
-    free(t->valid);
-    free(t->input);
-    free(t->target);
-    free(t);
+    model_delete(trainer->model);
+    adamw_free(&trainer->adamw);
+    free(trainer->losses);
+    free(trainer->valid);
+    free(trainer->input);
+    free(trainer->target);
+    free(trainer);
 }
 
 double seconds_now(void)
@@ -50,72 +51,78 @@ double seconds_now(void)
 }
 
 /* Sequence n of the batch: the bytes at `from`, and each one's successor. */
-static void put_sequence(trainer *t, int n, const uint8_t *from)
+static void put_sequence(gpt_trainer *trainer, int n, const uint8_t *from)
 {
-    size_t length = (size_t)t->config.context;
-    memcpy(t->input + (size_t)n * length, from, length);
-    memcpy(t->target + (size_t)n * length, from + 1, length);
+    size_t length = (size_t)trainer->config.context;
+    memcpy(trainer->input + (size_t)n * length, from, length);
+    memcpy(trainer->target + (size_t)n * length, from + 1, length);
 }
 
-static tokens batch_of(const trainer *t, int sequences)
+static tokens batch_of(const gpt_trainer *trainer, int sequences)
 {
-    return (tokens){sequences, t->model->context, t->input, t->target};
+    return (tokens){sequences, trainer->model->context, trainer->input, trainer->target};
 }
 
-double trainer_step(trainer *t)
+double trainer_step(gpt_trainer *trainer)
 {
-    const attention_dropout dropout = {t->config.dropout, (uint64_t)t->config.seed,
-                                       (uint64_t)t->step * model_dropout_stride(t->model)};
-    uint64_t starts = (uint64_t)(t->text->train_bytes - t->config.context);
-    for (int n = 0; n < t->model->batch; n++) {
-        put_sequence(t, n, t->text->train + random_word(&t->random) % starts);
+    const attention_dropout dropout = {trainer->config.dropout, (uint64_t)trainer->config.seed,
+                                       (uint64_t)trainer->step *
+                                           model_dropout_stride(trainer->model)};
+    uint64_t starts = (uint64_t)(trainer->text->train_bytes - trainer->config.context);
+    for (int n = 0; n < trainer->model->batch; n++) {
+        put_sequence(trainer, n, trainer->text->train + random_word(&trainer->random) % starts);
     }
-    tokens batch = batch_of(t, t->model->batch);
-    model_forward(t->model, batch, dropout);
-    double loss = model_backward(t->model, batch, dropout);
+    tokens batch = batch_of(trainer, trainer->model->batch);
+    model_forward(trainer->model, batch, dropout);
+    double loss = model_backward(trainer->model, batch, dropout);
     if (!isfinite(loss)) {
         fail(EXIT_INTERNAL, "the loss of step %lld is not finite: a lower --rate may help",
-             (long long)t->step + 1);
+             (long long)trainer->step + 1);
     }
-    t->losses[t->step++] = loss;
-    adamw_step(&t->adamw, t->model, t->step, adamw_rate(t->config.rate, t->step, t->config.steps));
+    trainer->losses[trainer->step++] = loss;
+    adamw_step(&trainer->adamw, trainer->model, trainer->step,
+               adamw_rate(trainer->config.rate, trainer->step, trainer->config.steps));
     return loss;
 }
 
-double trainer_validate(trainer *t)
+double trainer_validate(gpt_trainer *trainer)
 {
-    int64_t room = (t->text->valid_bytes - 1) / t->config.context,
+    int64_t room = (trainer->text->valid_bytes - 1) / trainer->config.context,
             windows = room < VALID_WINDOWS ? room : VALID_WINDOWS;
     double sum = 0;
-    for (int64_t first = 0; first < windows; first += t->config.batch) {
-        int count = (int)(windows - first < t->config.batch ? windows - first : t->config.batch);
+    for (int64_t first = 0; first < windows; first += trainer->config.batch) {
+        int count = (int)(windows - first < trainer->config.batch ? windows - first
+                                                                  : trainer->config.batch);
         for (int n = 0; n < count; n++) {
-            put_sequence(t, n, t->text->valid + (first + n) * room / windows * t->config.context);
+            put_sequence(trainer, n,
+                         trainer->text->valid +
+                             (first + n) * room / windows * trainer->config.context);
         }
-        sum += count * model_loss(t->model, batch_of(t, count));
+        sum += count * model_loss(trainer->model, batch_of(trainer, count));
     }
     return sum / (double)windows;
 }
 
 /* ---- The loop -------------------------------------------------------------------------------- */
 
-static bool validates_at(const trainer *t)
+static bool validates_at(const gpt_trainer *trainer)
 {
-    int64_t interval = t->config.steps < VALIDATIONS ? 1 : t->config.steps / VALIDATIONS;
-    return t->step % interval == 0 || t->step == t->config.steps;
+    int64_t interval =
+        trainer->config.steps < VALIDATIONS ? 1 : trainer->config.steps / VALIDATIONS;
+    return trainer->step % interval == 0 || trainer->step == trainer->config.steps;
 }
 
 /* The common part of the last validation's line and of the line that is overwritten. */
-static void print_state(FILE *out, const trainer *t, double speed)
+static void print_state(FILE *out, const gpt_trainer *trainer, double speed)
 {
-    double left =
-        (double)(t->config.steps - t->step) * (double)(t->config.batch * t->config.context) / speed;
-    fprintf(out, "step %4lld/%lld", (long long)t->step, (long long)t->config.steps);
-    if (t->step > 0) {
-        fprintf(out, "  loss %.3f", t->losses[t->step - 1]);
+    double left = (double)(trainer->config.steps - trainer->step) *
+                  (double)(trainer->config.batch * trainer->config.context) / speed;
+    fprintf(out, "step %4lld/%lld", (long long)trainer->step, (long long)trainer->config.steps);
+    if (trainer->step > 0) {
+        fprintf(out, "  loss %.3f", trainer->losses[trainer->step - 1]);
     }
-    if (!isnan(t->valid[t->step])) {
-        fprintf(out, "  validation %.3f", t->valid[t->step]);
+    if (!isnan(trainer->valid[trainer->step])) {
+        fprintf(out, "  validation %.3f", trainer->valid[trainer->step]);
     }
     if (speed > 0) {
         fprintf(out, "  %.1fk tokens/s  %d:%02d to go", speed / 1e3, (int)left / 60,
@@ -123,49 +130,50 @@ static void print_state(FILE *out, const trainer *t, double speed)
     }
 }
 
-static void show_progress(const trainer *t, double speed)
+static void show_progress(const gpt_trainer *trainer, double speed)
 {
     if (isatty(STDERR_FILENO)) {
         fputs("\r\033[K", stderr);
-        print_state(stderr, t, speed);
+        print_state(stderr, trainer, speed);
         fflush(stderr);
     }
 }
 
-static void show_validation(const trainer *t, FILE *out, double speed)
+static void show_validation(const gpt_trainer *trainer, FILE *out, double speed)
 {
     if (isatty(STDERR_FILENO)) {
         fputs("\r\033[K", stderr);
     }
-    print_state(out, t, speed);
+    print_state(out, trainer, speed);
     fputc('\n', out);
     fflush(out);
 }
 
-void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval)
+void trainer_run(gpt_trainer *trainer, FILE *out, const char *checkpoint, double interval)
 {
     double start = seconds_now(), saved = start;
-    int64_t first = t->step;
-    if (t->step == 0) {
-        t->valid[0] = trainer_validate(t);
-        show_validation(t, out, 0);
+    int64_t first = trainer->step;
+    if (trainer->step == 0) {
+        trainer->valid[0] = trainer_validate(trainer);
+        show_validation(trainer, out, 0);
     }
-    while (t->step < t->config.steps) {
-        trainer_step(t);
-        bool validates = validates_at(t);
-        double speed = (double)((t->step - first) * t->config.batch * t->config.context) /
-                       (seconds_now() - start);
+    while (trainer->step < trainer->config.steps) {
+        trainer_step(trainer);
+        bool validates = validates_at(trainer);
+        double speed =
+            (double)((trainer->step - first) * trainer->config.batch * trainer->config.context) /
+            (seconds_now() - start);
         if (validates) {
-            t->valid[t->step] = trainer_validate(t);
-            show_validation(t, out, speed);
+            trainer->valid[trainer->step] = trainer_validate(trainer);
+            show_validation(trainer, out, speed);
         } else {
-            show_progress(t, speed);
+            show_progress(trainer, speed);
         }
         if (checkpoint != NULL &&
-            (t->step == t->config.steps || seconds_now() - saved >= interval)) {
-            checkpoint_save(checkpoint, t);
+            (trainer->step == trainer->config.steps || seconds_now() - saved >= interval)) {
+            checkpoint_save(checkpoint, trainer);
             saved = seconds_now();
         }
     }
-    t->seconds = seconds_now() - start;
+    trainer->seconds = seconds_now() - start;
 }

@@ -14,10 +14,10 @@
 
 /* Everything that a checkpoint keeps: config, parameters, moments, step, random state and
  * losses. */
-typedef struct trainer {
+typedef struct gpt_trainer {
     config config;
     const text *text;
-    model *model;
+    gpt_model *model;
     adamw adamw;
     uint64_t random; /* draws the batches */
     int64_t step;    /* done so far */
@@ -26,20 +26,20 @@ typedef struct trainer {
     double *valid;
     uint8_t *input, *target;
     double seconds; /* of trainer_run */
-} trainer;
+} gpt_trainer;
 
-trainer *trainer_new(const config *c, const text *t);
-void trainer_delete(trainer *t);
+gpt_trainer *trainer_new(const config *c, const text *t);
+void trainer_delete(gpt_trainer *trainer);
 
 /* Takes one step and returns its loss. Ends the program if that is not finite. */
-double trainer_step(trainer *t);
+double trainer_step(gpt_trainer *trainer);
 
 /* The mean loss over at most 32 windows, evenly spread over the validation part. */
-double trainer_validate(trainer *t);
+double trainer_validate(gpt_trainer *trainer);
 
 /* Trains to the last step, with a line on `out` for each validation. Writes the state to the file
  * `checkpoint` every `interval` seconds and at the end; NULL: nowhere. */
-void trainer_run(trainer *t, FILE *out, const char *checkpoint, double interval);
+void trainer_run(gpt_trainer *trainer, FILE *out, const char *checkpoint, double interval);
 
 /* Seconds of a clock that only goes forward. */
 double seconds_now(void);

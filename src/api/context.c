@@ -24,117 +24,121 @@ static void default_free(void *user, void *ptr, size_t size)
 
 static const size_t CONTEXT_BYTES = (sizeof(attn_context) + 63) / 64 * 64;
 
-static attn_status check_config(const attn_context_config *c)
+static attn_status check_config(const attn_context_config *config)
 {
-    if (c->device != ATTN_DEVICE_CPU && c->device != ATTN_DEVICE_CUDA) {
+    if (config->device != ATTN_DEVICE_CPU && config->device != ATTN_DEVICE_CUDA) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "config.device = %d is neither the CPU nor a GPU",
-                         c->device);
+                         config->device);
     }
-    if (c->threads < 0) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.threads = %d is negative", c->threads);
+    if (config->threads < 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.threads = %d is negative",
+                         config->threads);
     }
-    if ((c->device == ATTN_DEVICE_CPU && c->device_ordinal != 0) || c->reserved != 0) {
+    if ((config->device == ATTN_DEVICE_CPU && config->device_ordinal != 0) ||
+        config->reserved != 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "config.device_ordinal = %d and config.reserved = %d must be 0",
-                         c->device_ordinal, c->reserved);
+                         config->device_ordinal, config->reserved);
     }
-    if ((c->allocator.alloc == NULL) != (c->allocator.free == NULL)) {
+    if ((config->allocator.alloc == NULL) != (config->allocator.free == NULL)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "config.allocator needs both alloc and free");
     }
-    if ((c->executor.num_threads == NULL) != (c->executor.parallel_for == NULL)) {
+    if ((config->executor.num_threads == NULL) != (config->executor.parallel_for == NULL)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "config.executor needs both num_threads and parallel_for");
     }
     return ATTN_OK;
 }
 
-static void list_tables(attn_context *x)
+static void list_tables(attn_context *context)
 {
     int count;
     const attn_isa *isas = attn_isas(&count);
     for (int i = count - 1; i >= 0; i--) {
-        if ((isas[i].needs & ~x->cpu.features) == 0) {
-            strncat(x->tables, x->tables[0] ? " " : "", sizeof x->tables - strlen(x->tables) - 1);
-            strncat(x->tables, isas[i].name, sizeof x->tables - strlen(x->tables) - 1);
+        if ((isas[i].needs & ~context->cpu.features) == 0) {
+            strncat(context->tables, context->tables[0] ? " " : "",
+                    sizeof context->tables - strlen(context->tables) - 1);
+            strncat(context->tables, isas[i].name,
+                    sizeof context->tables - strlen(context->tables) - 1);
         }
     }
 }
 
-static attn_status select_table(attn_context *x, const char *cpu)
+static attn_status select_table(attn_context *context, const char *cpu)
 {
     const char *cap = cpu ? cpu : getenv("ATTN_CPU");
-    x->cpu.features = attn_cpu_features();
-    x->cpu.machine.isa = attn_select(x->cpu.features, cap);
-    list_tables(x);
-    if (x->cpu.machine.isa == NULL) {
+    context->cpu.features = attn_cpu_features();
+    context->cpu.machine.isa = attn_select(context->cpu.features, cap);
+    list_tables(context);
+    if (context->cpu.machine.isa == NULL) {
         return attn_fail(ATTN_ERR_UNSUPPORTED,
                          "%s = \"%.40s\" is none of this machine's tables: %s",
-                         cpu ? "config.cpu" : "ATTN_CPU", cap, x->tables);
+                         cpu ? "config.cpu" : "ATTN_CPU", cap, context->tables);
     }
     return ATTN_OK;
 }
 
-static attn_status fill_context(attn_context *x, const attn_context_config *config)
+static attn_status fill_context(attn_context *context, const attn_context_config *config)
 {
-    TRY(select_table(x, config->cpu));
-    attn_machine *machine = &x->cpu.machine;
+    TRY(select_table(context, config->cpu));
+    attn_machine *machine = &context->cpu.machine;
     machine->caches = attn_cpu_caches();
     /* a GPU's context needs no pool */
     int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1;
     machine->threads = config->threads > 0 ? config->threads : most;
-    x->cpu.allocator = x->allocator;
-    x->cpu.executor = config->executor;
-    if (x->cpu.executor.parallel_for == NULL) {
-        x->pool = attn_pool_create(machine->threads, &x->allocator);
-        if (x->pool == NULL) {
+    context->cpu.allocator = context->allocator;
+    context->cpu.executor = config->executor;
+    if (context->cpu.executor.parallel_for == NULL) {
+        context->pool = attn_pool_create(machine->threads, &context->allocator);
+        if (context->pool == NULL) {
             return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a pool of %d threads",
                              machine->threads);
         }
-        x->cpu.executor = (attn_executor){x->pool, attn_pool_threads, attn_pool_for};
-        x->cpu.own_pool = true;
+        context->cpu.executor = (attn_executor){context->pool, attn_pool_threads, attn_pool_for};
+        context->cpu.own_pool = true;
     }
-    x->backend = &attn_cpu_backend;
-    x->device = &x->cpu;
+    context->backend = &attn_cpu_backend;
+    context->device = &context->cpu;
     return ATTN_OK;
 }
 
-static attn_status fill_gpu(attn_context *x, const attn_context_config *config)
+static attn_status fill_gpu(attn_context *context, const attn_context_config *config)
 {
-    TRY(attn_cuda_create(&x->cuda, config->device_ordinal, &x->allocator));
-    x->backend = &attn_cuda_backend;
-    x->device = x->cuda;
+    TRY(attn_cuda_create(&context->cuda, config->device_ordinal, &context->allocator));
+    context->backend = &attn_cuda_backend;
+    context->device = context->cuda;
     return ATTN_OK;
 }
 
 attn_status attn_context_create(const attn_context_config *config, attn_context **context)
 {
-    attn_context_config c = {.struct_size = sizeof c};
+    attn_context_config checked = {.struct_size = sizeof checked};
     if (context == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "context is NULL");
     }
     *context = NULL;
     if (config) {
-        TRY(attn_copy_args(&c, sizeof c, config, "attn_context_config"));
+        TRY(attn_copy_args(&checked, sizeof checked, config, "attn_context_config"));
     }
-    TRY(check_config(&c));
-    if (c.allocator.alloc == NULL) {
-        c.allocator = (attn_allocator){NULL, default_alloc, default_free};
+    TRY(check_config(&checked));
+    if (checked.allocator.alloc == NULL) {
+        checked.allocator = (attn_allocator){NULL, default_alloc, default_free};
     }
-    attn_context *x = c.allocator.alloc(c.allocator.user, CONTEXT_BYTES, 64);
-    if (x == NULL) {
+    attn_context *made = checked.allocator.alloc(checked.allocator.user, CONTEXT_BYTES, 64);
+    if (made == NULL) {
         return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %zu bytes",
                          CONTEXT_BYTES);
     }
-    *x = (attn_context){.allocator = c.allocator};
-    attn_status status = fill_context(x, &c);
-    if (status == ATTN_OK && c.device == ATTN_DEVICE_CUDA) {
-        status = fill_gpu(x, &c);
+    *made = (attn_context){.allocator = checked.allocator};
+    attn_status status = fill_context(made, &checked);
+    if (status == ATTN_OK && checked.device == ATTN_DEVICE_CUDA) {
+        status = fill_gpu(made, &checked);
     }
     if (status != ATTN_OK) {
-        attn_context_destroy(x);
+        attn_context_destroy(made);
         return status;
     }
-    *context = x;
+    *context = made;
     return ATTN_OK;
 }
 

@@ -18,15 +18,15 @@ static bool same_rows(const attn_tensor *a, const attn_tensor *b)
 }
 
 /* The parts of a result whose o is `like`. */
-static attn_status check_parts(const attn_merge_args *a, const attn_tensor *like)
+static attn_status check_parts(const attn_merge_args *args, const attn_tensor *like)
 {
-    if (a->parts < 1 || !a->part_o || !a->part_lse) {
+    if (args->parts < 1 || !args->part_o || !args->part_lse) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "parts = %lld needs part_o and part_lse of at least one part",
-                         (long long)a->parts);
+                         (long long)args->parts);
     }
-    for (int64_t i = 0; i < a->parts; i++) {
-        const attn_tensor *o = &a->part_o[i], *lse = &a->part_lse[i];
+    for (int64_t i = 0; i < args->parts; i++) {
+        const attn_tensor *o = &args->part_o[i], *lse = &args->part_lse[i];
         TRY(attn_check_tensor("part_o", o, ATTN_FLOAT_TYPES, false));
         TRY(attn_check_tensor("part_lse", lse, ATTN_WIDE_TYPES, false));
         if (!same_rows(o, like) || o->shape[3] != like->shape[3]) {
@@ -69,22 +69,22 @@ static bool meets(const attn_tensor *output, const attn_tensor *part, bool may_b
     return output->data && !same && attn_tensors_overlap(output, part);
 }
 
-static attn_status check_overlaps(const attn_merge_args *a)
+static attn_status check_overlaps(const attn_merge_args *args)
 {
     static const char sentence[] =
         "%s and %s[%lld] overlap: what is written must have memory of its own or be that part";
-    if (meets(&a->o, &a->lse, false)) {
+    if (meets(&args->o, &args->lse, false)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "o and lse overlap");
     }
-    for (int64_t i = 0; i < a->parts; i++) {
-        const attn_tensor *o = &a->part_o[i], *lse = &a->part_lse[i];
-        if (meets(&a->o, o, true) || meets(&a->lse, o, false)) {
+    for (int64_t i = 0; i < args->parts; i++) {
+        const attn_tensor *o = &args->part_o[i], *lse = &args->part_lse[i];
+        if (meets(&args->o, o, true) || meets(&args->lse, o, false)) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, sentence,
-                             meets(&a->o, o, true) ? "o" : "lse", "part_o", (long long)i);
+                             meets(&args->o, o, true) ? "o" : "lse", "part_o", (long long)i);
         }
-        if (meets(&a->o, lse, false) || meets(&a->lse, lse, true)) {
+        if (meets(&args->o, lse, false) || meets(&args->lse, lse, true)) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, sentence,
-                             meets(&a->o, lse, false) ? "o" : "lse", "part_lse", (long long)i);
+                             meets(&args->o, lse, false) ? "o" : "lse", "part_lse", (long long)i);
         }
     }
     return ATTN_OK;
@@ -92,59 +92,59 @@ static attn_status check_overlaps(const attn_merge_args *a)
 
 attn_status attn_merge(attn_context *context, const attn_merge_args *args)
 {
-    attn_merge_args a;
-    TRY(attn_copy_args(&a, sizeof a, args, "attn_merge_args"));
+    attn_merge_args copy;
+    TRY(attn_copy_args(&copy, sizeof copy, args, "attn_merge_args"));
     TRY(attn_context_get(context, &context));
     if (context->backend->merge == NULL) {
         return attn_context_lacks(context, "attn_merge");
     }
-    TRY(attn_check_tensor("o", &a.o, ATTN_FLOAT_TYPES, true));
-    TRY(check_lse("lse", &a.lse, true, &a.o));
-    TRY(check_parts(&a, &a.o));
-    if (a.o.shape[2] == 0 || (a.o.shape[3] == 0 && !a.lse.data)) {
+    TRY(attn_check_tensor("o", &copy.o, ATTN_FLOAT_TYPES, true));
+    TRY(check_lse("lse", &copy.lse, true, &copy.o));
+    TRY(check_parts(&copy, &copy.o));
+    if (copy.o.shape[2] == 0 || (copy.o.shape[3] == 0 && !copy.lse.data)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
-    TRY(check_overlaps(&a));
-    TRY(check_rows(&a.o));
-    context->backend->merge(context->device, &a);
+    TRY(check_overlaps(&copy));
+    TRY(check_rows(&copy.o));
+    context->backend->merge(context->device, &copy);
     return ATTN_OK;
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* An output of part i, which is optional, beside what it must not overlap. */
-static attn_status check_gradient(const attn_merge_backward_args *a, const char *name, int64_t i,
-                                  const attn_tensor *t, const attn_tensor *like, int types)
+static attn_status check_gradient(const attn_merge_backward_args *args, const char *name, int64_t i,
+                                  const attn_tensor *tensor, const attn_tensor *like, int types)
 {
-    const attn_tensor *const others[] = {&a->d_o, &a->d_lse, &a->forward->part_o[i],
-                                         &a->forward->part_lse[i]};
-    if (!attn_tensor_present(t)) {
+    const attn_tensor *const others[] = {&args->d_o, &args->d_lse, &args->forward->part_o[i],
+                                         &args->forward->part_lse[i]};
+    if (!attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor(name, t, types, true));
-    if (!same_rows(t, like) || t->shape[3] != like->shape[3]) {
+    TRY(attn_check_tensor(name, tensor, types, true));
+    if (!same_rows(tensor, like) || tensor->shape[3] != like->shape[3]) {
         return bad_part(name, i, "must have the shape of the part");
     }
     for (int n = 0; n < 4; n++) {
-        if (meets(t, others[n], false)) {
+        if (meets(tensor, others[n], false)) {
             return bad_part(name, i, "overlaps d_o, d_lse or the part");
         }
     }
     return ATTN_OK;
 }
 
-static attn_status check_gradients(const attn_merge_backward_args *a)
+static attn_status check_gradients(const attn_merge_backward_args *args)
 {
-    const attn_merge_args *f = a->forward;
+    const attn_merge_args *f = args->forward;
     const attn_tensor *last = NULL; /* the output before */
     for (int64_t i = 0; i < f->parts; i++) {
-        const attn_tensor *d_o = a->part_d_o ? &a->part_d_o[i] : NULL,
-                          *d_lse = a->part_d_lse ? &a->part_d_lse[i] : NULL;
+        const attn_tensor *d_o = args->part_d_o ? &args->part_d_o[i] : NULL,
+                          *d_lse = args->part_d_lse ? &args->part_d_lse[i] : NULL;
         if (d_o) {
-            TRY(check_gradient(a, "part_d_o", i, d_o, &f->part_o[i], ATTN_FLOAT_TYPES));
+            TRY(check_gradient(args, "part_d_o", i, d_o, &f->part_o[i], ATTN_FLOAT_TYPES));
         }
         if (d_lse) {
-            TRY(check_gradient(a, "part_d_lse", i, d_lse, &f->part_lse[i], ATTN_WIDE_TYPES));
+            TRY(check_gradient(args, "part_d_lse", i, d_lse, &f->part_lse[i], ATTN_WIDE_TYPES));
         }
         if ((d_o && last && meets(d_o, last, false)) ||
             (d_o && d_lse && meets(d_o, d_lse, false))) {
@@ -157,26 +157,26 @@ static attn_status check_gradients(const attn_merge_backward_args *a)
 
 attn_status attn_merge_backward(attn_context *context, const attn_merge_backward_args *args)
 {
-    attn_merge_backward_args a;
+    attn_merge_backward_args copy;
     attn_merge_args forward;
-    TRY(attn_copy_args(&a, sizeof a, args, "attn_merge_backward_args"));
-    if (a.forward == NULL) {
+    TRY(attn_copy_args(&copy, sizeof copy, args, "attn_merge_backward_args"));
+    if (copy.forward == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "attn_merge_backward_args.forward is NULL");
     }
-    TRY(attn_copy_args(&forward, sizeof forward, a.forward, "attn_merge_args"));
-    a.forward = &forward;
+    TRY(attn_copy_args(&forward, sizeof forward, copy.forward, "attn_merge_args"));
+    copy.forward = &forward;
     TRY(attn_context_get(context, &context));
     if (context->backend->merge_backward == NULL) {
         return attn_context_lacks(context, "attn_merge_backward");
     }
-    TRY(attn_check_tensor("d_o", &a.d_o, ATTN_FLOAT_TYPES, false));
-    TRY(check_lse("d_lse", &a.d_lse, false, &a.d_o));
-    TRY(check_parts(&forward, &a.d_o));
-    TRY(check_gradients(&a));
-    if (a.d_o.shape[2] == 0 || (a.d_o.shape[3] == 0 && !a.part_d_lse)) {
+    TRY(attn_check_tensor("d_o", &copy.d_o, ATTN_FLOAT_TYPES, false));
+    TRY(check_lse("d_lse", &copy.d_lse, false, &copy.d_o));
+    TRY(check_parts(&forward, &copy.d_o));
+    TRY(check_gradients(&copy));
+    if (copy.d_o.shape[2] == 0 || (copy.d_o.shape[3] == 0 && !copy.part_d_lse)) {
         return ATTN_OK; /* nothing to write, however many rows */
     }
-    TRY(check_rows(&a.d_o));
-    context->backend->merge_backward(context->device, &a);
+    TRY(check_rows(&copy.d_o));
+    context->backend->merge_backward(context->device, &copy);
     return ATTN_OK;
 }

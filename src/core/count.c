@@ -8,14 +8,14 @@
 
 /* Visited tiles meet the hull. Full tiles lie within the common keys, as far as the hull
  * reaches. */
-static attn_tile_count count_row(const attn_rows_mask *m, int64_t nk, int64_t tile)
+static attn_tile_count count_row(const attn_rows_mask *mask, int64_t nk, int64_t tile)
 {
     int64_t all = nk / tile + (nk % tile != 0), visited = 0, full = 0;
-    if (m->hull.lo < m->hull.hi) {
-        int64_t first = m->hull.lo / tile, last = (m->hull.hi - 1) / tile;
+    if (mask->hull.lo < mask->hull.hi) {
+        int64_t first = mask->hull.lo / tile, last = (mask->hull.hi - 1) / tile;
         visited = last - first + 1;
-        first = m->hull.lo >= m->common.lo ? first : (m->common.lo + tile - 1) / tile;
-        last = m->hull.hi <= m->common.hi ? last : m->common.hi / tile - 1;
+        first = mask->hull.lo >= mask->common.lo ? first : (mask->common.lo + tile - 1) / tile;
+        last = mask->hull.hi <= mask->common.hi ? last : mask->common.hi / tile - 1;
         full = last >= first ? last - first + 1 : 0;
     }
     return (attn_tile_count){full, visited - full, all - visited, 0};
@@ -31,19 +31,21 @@ static double sum_below(double x, double most)
 
 /* The sum over a sequence's used rows i of i + from, cut to 0 .. nk: of one side of their
  * intervals. */
-static double sum_of_bounds(const attn_sequence *s, double from)
+static double sum_of_bounds(const attn_sequence *sequence, double from)
 {
-    return sum_below((double)s->nq_used + from, (double)s->nk) - sum_below(from, (double)s->nk);
+    return sum_below((double)sequence->nq_used + from, (double)sequence->nk) -
+           sum_below(from, (double)sequence->nk);
 }
 
-static double count_scores(const attn_problem *p, const attn_sequence *s)
+static double count_scores(const attn_problem *problem, const attn_sequence *sequence)
 {
-    double scores = (double)s->nq_used * (double)s->nk, diagonal = (double)s->diagonal;
-    if (p->window_right != ATTN_UNBOUNDED) {
-        scores = sum_of_bounds(s, diagonal + (double)p->window_right + 1);
+    double scores = (double)sequence->nq_used * (double)sequence->nk,
+           diagonal = (double)sequence->diagonal;
+    if (problem->window_right != ATTN_UNBOUNDED) {
+        scores = sum_of_bounds(sequence, diagonal + (double)problem->window_right + 1);
     }
-    if (p->window_left != ATTN_UNBOUNDED) {
-        scores -= sum_of_bounds(s, diagonal - (double)p->window_left);
+    if (problem->window_left != ATTN_UNBOUNDED) {
+        scores -= sum_of_bounds(sequence, diagonal - (double)problem->window_left);
     }
     return scores;
 }
@@ -51,37 +53,44 @@ static double count_scores(const attn_problem *p, const attn_sequence *s)
 /* ---- Rows of tiles --------------------------------------------------------------------------- */
 
 typedef struct attn_count_place {
-    const attn_problem *p;
+    const attn_problem *problem;
     const attn_sequence *s;
     const attn_tiling *tiling;
     int64_t rows;
 } attn_count_place;
 
-static attn_tile_count count_at(const attn_count_place *c, int64_t index)
+static attn_tile_count count_at(const attn_count_place *place, int64_t index)
 {
-    const int64_t row = index * c->tiling->rows, end = row + c->tiling->rows;
-    const int64_t last = (end < c->rows ? end : c->rows) - 1;
-    const int64_t end_query = last / c->tiling->fold + 1;
-    attn_rows_mask m = attn_mask_range(c->p, c->s, row / c->tiling->fold, end_query);
-    if (end_query > c->s->nq_used) {
-        m.common.hi = 0; /* rows that are not in use see nothing */
+    const int64_t row = index * place->tiling->rows, end = row + place->tiling->rows;
+    const int64_t last = (end < place->rows ? end : place->rows) - 1;
+    const int64_t end_query = last / place->tiling->fold + 1;
+    attn_rows_mask mask =
+        attn_mask_range(place->problem, place->s, row / place->tiling->fold, end_query);
+    if (end_query > place->s->nq_used) {
+        mask.common.hi = 0; /* rows that are not in use see nothing */
     }
-    return count_row(&m, c->s->nk, c->tiling->keys);
+    return count_row(&mask, place->s->nk, place->tiling->keys);
 }
 
 /* Rows of tiles from `index` on before the next query where a bound of the keys begins or ceases to
  * move with the queries; 0 beside such a query. */
-static int64_t even_rows(const attn_count_place *c, int64_t index)
+static int64_t even_rows(const attn_count_place *place, int64_t index)
 {
-    const attn_problem *p = c->p;
-    const attn_sequence *s = c->s;
-    const int64_t left = p->window_left != ATTN_UNBOUNDED ? p->window_left - s->diagonal : 0,
-                  right = p->window_right != ATTN_UNBOUNDED ? -p->window_right - s->diagonal : 0;
-    const int64_t turns[] = {s->nq, s->nq_used, left, left + s->nk, right, right + s->nk};
-    int64_t even = c->rows;
+    const attn_problem *problem = place->problem;
+    const attn_sequence *sequence = place->s;
+    const int64_t left = problem->window_left != ATTN_UNBOUNDED
+                             ? problem->window_left - sequence->diagonal
+                             : 0,
+                  right = problem->window_right != ATTN_UNBOUNDED
+                              ? -problem->window_right - sequence->diagonal
+                              : 0;
+    const int64_t turns[] = {sequence->nq, sequence->nq_used,   left, left + sequence->nk,
+                             right,        right + sequence->nk};
+    int64_t even = place->rows;
     for (int i = 0; i < 6; i++) {
         /* in units of rows of tiles, and off by less than two of them */
-        int64_t turn = attn_clamp(turns[i], 0, s->nq) * c->tiling->fold / c->tiling->rows;
+        int64_t turn =
+            attn_clamp(turns[i], 0, sequence->nq) * place->tiling->fold / place->tiling->rows;
         if (turn + 2 > index) {
             even = attn_clamp(turn - 2 - index, 0, even);
         }
@@ -115,11 +124,11 @@ static void add_series(int64_t *sum, int64_t first, int64_t growth, int64_t peri
     }
 }
 
-static attn_tile_count count_period(const attn_count_place *c, int64_t index, int64_t period)
+static attn_tile_count count_period(const attn_count_place *place, int64_t index, int64_t period)
 {
     attn_tile_count sum = {0};
     for (int64_t i = index; i < index + period; i++) {
-        attn_tile_count one = count_at(c, i);
+        attn_tile_count one = count_at(place, i);
         add_series(&sum.full, one.full, 0, 1, 1);
         add_series(&sum.partial, one.partial, 0, 1, 1);
         add_series(&sum.skipped, one.skipped, 0, 1, 1);
@@ -127,22 +136,22 @@ static attn_tile_count count_period(const attn_count_place *c, int64_t index, in
     return sum;
 }
 
-void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
-                      const attn_tiling *tiling, int64_t times)
+void attn_count_tiles(attn_tile_count *count, const attn_problem *problem,
+                      const attn_sequence *sequence, const attn_tiling *tiling, int64_t times)
 {
-    attn_count_place c = {p, s, tiling, 0};
-    if (__builtin_mul_overflow(s->nq, tiling->fold, &c.rows)) {
-        c.rows = 0; /* beyond any plan */
+    attn_count_place place = {problem, sequence, tiling, 0};
+    if (__builtin_mul_overflow(sequence->nq, tiling->fold, &place.rows)) {
+        place.rows = 0; /* beyond any plan */
     }
-    const int64_t all = c.rows / tiling->rows + (c.rows % tiling->rows != 0),
+    const int64_t all = place.rows / tiling->rows + (place.rows % tiling->rows != 0),
                   period = period_of(tiling);
     for (int64_t index = 0; index < all;) {
-        int64_t periods = even_rows(&c, index) / period;
+        int64_t periods = even_rows(&place, index) / period;
         const bool many = periods > 2;
         const int64_t span = many ? period : 1;
-        attn_tile_count one = count_period(&c, index, span), next = one;
+        attn_tile_count one = count_period(&place, index, span), next = one;
         if (many) {
-            next = count_period(&c, index + span, span);
+            next = count_period(&place, index + span, span);
         }
         periods = many ? periods : 1;
         add_series(&count->full, one.full, next.full - one.full, periods, times);
@@ -150,34 +159,35 @@ void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_
         add_series(&count->skipped, one.skipped, next.skipped - one.skipped, periods, times);
         index += span * periods;
     }
-    count->scores += count_scores(p, s) * (double)tiling->fold * (double)times;
+    count->scores += count_scores(problem, sequence) * (double)tiling->fold * (double)times;
 }
 
 /* ---- Costs ----------------------------------------------------------------------------------- */
 
-double attn_count_bytes(const attn_tensor *t)
+double attn_count_bytes(const attn_tensor *tensor)
 {
-    double elements =
-        (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3];
-    return elements * (double)attn_dtype_size(t->dtype);
+    double elements = (double)tensor->shape[0] * (double)tensor->shape[1] *
+                      (double)tensor->shape[2] * (double)tensor->shape[3];
+    return elements * (double)attn_dtype_size(tensor->dtype);
 }
 
-void attn_count_costs(const attn_tile_count *count, const attn_problem *p, double kv_passes,
+void attn_count_costs(const attn_tile_count *count, const attn_problem *problem, double kv_passes,
                       double real_size, attn_plan *plan)
 {
-    const double pages = p->paged ? (double)p->table.shape[0] * (double)p->table.shape[1] /
-                                        fmax((double)p->k.shape[0], 1)
-                                  : 1;
-    double kv = (attn_count_bytes(&p->k) + attn_count_bytes(&p->v)) * pages;
-    double once = attn_count_bytes(&p->q) + attn_count_bytes(&p->o) +
-                  (p->mask.data ? attn_count_bytes(&p->mask) : 0) +
-                  (p->bias.data ? attn_count_bytes(&p->bias) : 0);
-    double scores =
-        (double)p->heads * (double)p->q.shape[0] * (double)p->q.shape[1] * (double)p->keys;
+    const double pages = problem->paged
+                             ? (double)problem->table.shape[0] * (double)problem->table.shape[1] /
+                                   fmax((double)problem->k.shape[0], 1)
+                             : 1;
+    double kv = (attn_count_bytes(&problem->k) + attn_count_bytes(&problem->v)) * pages;
+    double once = attn_count_bytes(&problem->q) + attn_count_bytes(&problem->o) +
+                  (problem->mask.data ? attn_count_bytes(&problem->mask) : 0) +
+                  (problem->bias.data ? attn_count_bytes(&problem->bias) : 0);
+    double scores = (double)problem->heads * (double)problem->q.shape[0] *
+                    (double)problem->q.shape[1] * (double)problem->keys;
     plan->tiles_full = count->full;
     plan->tiles_partial = count->partial;
     plan->tiles_skipped = count->skipped;
-    plan->flops = 2.0 * (double)(p->d + p->dv) * count->scores;
+    plan->flops = 2.0 * (double)(problem->d + problem->dv) * count->scores;
     plan->bytes_tiled = once + kv * fmax(kv_passes, 1);
     plan->bytes_standard = once + kv + 4 * scores * real_size;
 }

@@ -19,15 +19,15 @@ typedef struct attn_tiling {
 
 /* Adds the tiles of one sequence, `times` over, in time that does not grow with its lengths. Beyond
  * 63 bits counts are INT64_MAX. */
-void attn_count_tiles(attn_tile_count *count, const attn_problem *p, const attn_sequence *s,
-                      const attn_tiling *tiling, int64_t times);
+void attn_count_tiles(attn_tile_count *count, const attn_problem *problem,
+                      const attn_sequence *sequence, const attn_tiling *tiling, int64_t times);
 
 /* Of all elements, without gaps; 0 for an absent tensor. */
-double attn_count_bytes(const attn_tensor *t);
+double attn_count_bytes(const attn_tensor *tensor);
 
 /* Sets tiles, flops, bytes_tiled and bytes_standard of the plan. kv_passes: how often K and V come
  * from memory; real_size: bytes of a score in standard attention. */
-void attn_count_costs(const attn_tile_count *count, const attn_problem *p, double kv_passes,
+void attn_count_costs(const attn_tile_count *count, const attn_problem *problem, double kv_passes,
                       double real_size, attn_plan *plan);
 
 #endif

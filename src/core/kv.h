@@ -10,16 +10,16 @@
 
 /* The row of key `key` in tensor index 1, of keys that are not paged; else its number among the
  * rows of the sequence's pages. */
-ATTN_CORE int64_t attn_kv_row(const attn_sequence *s, int64_t key)
+ATTN_CORE int64_t attn_kv_row(const attn_sequence *sequence, int64_t key)
 {
-    return s->k_first + key;
+    return sequence->k_first + key;
 }
 
 /* Element `column` of a key's row in K, V or a tensor of their shape, not paged. */
-ATTN_CORE char *attn_kv_at(const attn_tensor *t, const attn_sequence *s, int64_t kv_head,
-                           int64_t key, int64_t column)
+ATTN_CORE char *attn_kv_at(const attn_tensor *tensor, const attn_sequence *sequence,
+                           int64_t kv_head, int64_t key, int64_t column)
 {
-    return attn_at(t, s->tensor, attn_kv_row(s, key), kv_head, column);
+    return attn_at(tensor, sequence->tensor, attn_kv_row(sequence, key), kv_head, column);
 }
 
 /* Entry `page` of sequence b in the table, whatever it says. */
@@ -32,25 +32,27 @@ ATTN_CORE int64_t attn_kv_entry(const attn_tensor *table, int64_t b, int64_t pag
 
 /* attn_kv_at, paged or not. A page that the table names wrongly, which only a GPU's table can, is
  * cut to those there are. */
-ATTN_CORE char *attn_kv_find(const attn_problem *p, const attn_tensor *t, const attn_sequence *s,
-                             int64_t kv_head, int64_t key, int64_t column)
+ATTN_CORE char *attn_kv_find(const attn_problem *problem, const attn_tensor *tensor,
+                             const attn_sequence *sequence, int64_t kv_head, int64_t key,
+                             int64_t column)
 {
-    if (!p->paged) {
-        return attn_kv_at(t, s, kv_head, key, column);
+    if (!problem->paged) {
+        return attn_kv_at(tensor, sequence, kv_head, key, column);
     }
-    const int64_t row = attn_kv_row(s, key), size = t->shape[1], page = row / size;
-    const int64_t entry = attn_kv_entry(&p->table, s->index, page);
-    return attn_at(t, attn_clamp(entry, 0, t->shape[0] - 1), row - page * size, kv_head, column);
+    const int64_t row = attn_kv_row(sequence, key), size = tensor->shape[1], page = row / size;
+    const int64_t entry = attn_kv_entry(&problem->table, sequence->index, page);
+    return attn_at(tensor, attn_clamp(entry, 0, tensor->shape[0] - 1), row - page * size, kv_head,
+                   column);
 }
 
 /* The end of the run that key first is in, at most last. */
-ATTN_CORE int64_t attn_kv_run_end(const attn_problem *p, const attn_sequence *s, int64_t first,
-                                  int64_t last)
+ATTN_CORE int64_t attn_kv_run_end(const attn_problem *problem, const attn_sequence *sequence,
+                                  int64_t first, int64_t last)
 {
-    if (!p->paged) {
+    if (!problem->paged) {
         return last;
     }
-    const int64_t size = p->k.shape[1], row = attn_kv_row(s, first);
+    const int64_t size = problem->k.shape[1], row = attn_kv_row(sequence, first);
     const int64_t end = first + size - row % size;
     return end < last ? end : last;
 }

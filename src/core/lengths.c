@@ -8,24 +8,25 @@
 
 enum { INDEX_TYPES = 1 << ATTN_I32 | 1 << ATTN_I64 };
 
-static attn_status check_index(const char *name, const attn_tensor *t, int64_t count)
+static attn_status check_index(const char *name, const attn_tensor *tensor, int64_t count)
 {
-    TRY(attn_check_tensor(name, t, INDEX_TYPES, false));
-    if (t->shape[0] != count || t->shape[1] != 1 || t->shape[2] != 1 || t->shape[3] != 1) {
+    TRY(attn_check_tensor(name, tensor, INDEX_TYPES, false));
+    if (tensor->shape[0] != count || tensor->shape[1] != 1 || tensor->shape[2] != 1 ||
+        tensor->shape[3] != 1) {
         char want[64];
         (void)snprintf(want, sizeof want, "(%lld, 1, 1, 1)", (long long)count);
-        return attn_refuse_shape(name, t, want);
+        return attn_refuse_shape(name, tensor, want);
     }
     return ATTN_OK;
 }
 
-static attn_status check_cu_seqlens(const char *name, const attn_problem *p, const attn_tensor *t,
-                                    int64_t total)
+static attn_status check_cu_seqlens(const char *name, const attn_problem *problem,
+                                    const attn_tensor *tensor, int64_t total)
 {
-    TRY(check_index(name, t, p->batch + 1));
+    TRY(check_index(name, tensor, problem->batch + 1));
     int64_t before = 0;
-    for (int64_t b = 0; b <= p->batch && !p->device; b++) {
-        int64_t at = attn_index_at(t, b);
+    for (int64_t b = 0; b <= problem->batch && !problem->device; b++) {
+        int64_t at = attn_index_at(tensor, b);
         if (at < before || at > total) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld, must be in [%lld, %lld]",
                              name, (long long)b, (long long)at, (long long)before,
@@ -36,31 +37,34 @@ static attn_status check_cu_seqlens(const char *name, const attn_problem *p, con
     return ATTN_OK;
 }
 
-static attn_status check_varlen(attn_problem *p)
+static attn_status check_varlen(attn_problem *problem)
 {
-    if (p->paged && attn_tensor_present(&p->cu_k)) {
+    if (problem->paged && attn_tensor_present(&problem->cu_k)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "block_table and cu_seqlens_k are given: both say where keys lie");
     }
-    if (!p->paged && attn_tensor_present(&p->cu_q) != attn_tensor_present(&p->cu_k)) {
+    if (!problem->paged &&
+        attn_tensor_present(&problem->cu_q) != attn_tensor_present(&problem->cu_k)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "cu_seqlens_q and cu_seqlens_k must be given together");
     }
-    p->varlen = attn_tensor_present(&p->cu_q);
-    if (!p->varlen) {
+    problem->varlen = attn_tensor_present(&problem->cu_q);
+    if (!problem->varlen) {
         return ATTN_OK;
     }
-    if (p->q.shape[0] != 1) {
+    if (problem->q.shape[0] != 1) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "q.shape[0] = %lld, must be 1 with cu_seqlens_q",
-                         (long long)p->q.shape[0]);
+                         (long long)problem->q.shape[0]);
     }
-    if (p->cu_q.shape[0] < 1) {
-        return attn_refuse_shape("cu_seqlens_q", &p->cu_q, "(B + 1, 1, 1, 1)");
+    if (problem->cu_q.shape[0] < 1) {
+        return attn_refuse_shape("cu_seqlens_q", &problem->cu_q, "(B + 1, 1, 1, 1)");
     }
-    p->batch = p->cu_q.shape[0] - 1;
-    TRY(check_cu_seqlens("cu_seqlens_q", p, &p->cu_q, p->q.shape[1]));
-    return p->paged ? ATTN_OK : check_cu_seqlens("cu_seqlens_k", p, &p->cu_k, p->k.shape[1]);
+    problem->batch = problem->cu_q.shape[0] - 1;
+    TRY(check_cu_seqlens("cu_seqlens_q", problem, &problem->cu_q, problem->q.shape[1]));
+    return problem->paged
+               ? ATTN_OK
+               : check_cu_seqlens("cu_seqlens_k", problem, &problem->cu_k, problem->k.shape[1]);
 }
 
 static attn_status check_length(const char *name, int64_t b, int64_t n, int64_t most)
@@ -71,68 +75,68 @@ static attn_status check_length(const char *name, int64_t b, int64_t n, int64_t 
                            (long long)b, (long long)n, (long long)most);
 }
 
-static attn_status check_seqused(const attn_problem *p)
+static attn_status check_seqused(const attn_problem *problem)
 {
-    if (attn_tensor_present(&p->used_q)) {
-        TRY(check_index("seqused_q", &p->used_q, p->batch));
-        for (int64_t b = 0; b < p->batch && !p->device; b++) {
-            TRY(check_length("seqused_q", b, attn_index_at(&p->used_q, b),
-                             attn_declared_length(&p->cu_q, &p->q, b)));
+    if (attn_tensor_present(&problem->used_q)) {
+        TRY(check_index("seqused_q", &problem->used_q, problem->batch));
+        for (int64_t b = 0; b < problem->batch && !problem->device; b++) {
+            TRY(check_length("seqused_q", b, attn_index_at(&problem->used_q, b),
+                             attn_declared_length(&problem->cu_q, &problem->q, b)));
         }
     }
-    if (attn_tensor_present(&p->used_k)) {
-        TRY(check_index("seqused_k", &p->used_k, p->batch));
-        for (int64_t b = 0; b < p->batch && !p->device; b++) {
-            TRY(check_length("seqused_k", b, attn_index_at(&p->used_k, b),
-                             attn_declared_keys(p, b)));
+    if (attn_tensor_present(&problem->used_k)) {
+        TRY(check_index("seqused_k", &problem->used_k, problem->batch));
+        for (int64_t b = 0; b < problem->batch && !problem->device; b++) {
+            TRY(check_length("seqused_k", b, attn_index_at(&problem->used_k, b),
+                             attn_declared_keys(problem, b)));
         }
     }
     return ATTN_OK;
 }
 
 /* Counts the rows of the pages. */
-static attn_status check_pages(attn_problem *p)
+static attn_status check_pages(attn_problem *problem)
 {
-    p->keys = p->k.shape[1];
-    if (!p->paged) {
+    problem->keys = problem->k.shape[1];
+    if (!problem->paged) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor("block_table", &p->table, INDEX_TYPES, false));
-    if (p->table.shape[2] != 1 || p->table.shape[3] != 1) {
-        return attn_refuse_shape("block_table", &p->table, "(B, pages, 1, 1)");
+    TRY(attn_check_tensor("block_table", &problem->table, INDEX_TYPES, false));
+    if (problem->table.shape[2] != 1 || problem->table.shape[3] != 1) {
+        return attn_refuse_shape("block_table", &problem->table, "(B, pages, 1, 1)");
     }
-    if (p->k.shape[1] < 1) {
+    if (problem->k.shape[1] < 1) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "k.shape[1] = %lld, must be a page of at least 1 row with block_table",
-                         (long long)p->k.shape[1]);
+                         (long long)problem->k.shape[1]);
     }
-    if (__builtin_mul_overflow(p->table.shape[1], p->k.shape[1], &p->keys)) {
+    if (__builtin_mul_overflow(problem->table.shape[1], problem->k.shape[1], &problem->keys)) {
         return attn_fail(ATTN_ERR_OVERFLOW,
                          "block_table.shape[1] = %lld pages of k.shape[1] = %lld rows",
-                         (long long)p->table.shape[1], (long long)p->k.shape[1]);
+                         (long long)problem->table.shape[1], (long long)problem->k.shape[1]);
     }
     return ATTN_OK;
 }
 
-static attn_status check_table(const attn_problem *p)
+static attn_status check_table(const attn_problem *problem)
 {
-    if (p->paged && p->table.shape[0] != p->batch) {
+    if (problem->paged && problem->table.shape[0] != problem->batch) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "block_table.shape[0] = %lld, must be the %lld sequences",
-                         (long long)p->table.shape[0], (long long)p->batch);
+                         (long long)problem->table.shape[0], (long long)problem->batch);
     }
     return ATTN_OK;
 }
 
 /* The entries of pages in use. */
-static attn_status check_entries(const attn_problem *p)
+static attn_status check_entries(const attn_problem *problem)
 {
-    const int64_t size = p->k.shape[1], most = p->k.shape[0] - 1;
-    for (int64_t b = 0; p->paged && b < p->batch; b++) {
-        const attn_sequence s = attn_problem_lengths(p, b);
-        const int64_t end = s.nk > 0 ? (s.k_first + s.nk - 1) / size + 1 : 0;
-        for (int64_t page = s.k_first / size; page < end; page++) {
-            const int64_t entry = attn_kv_entry(&p->table, b, page);
+    const int64_t size = problem->k.shape[1], most = problem->k.shape[0] - 1;
+    for (int64_t b = 0; problem->paged && b < problem->batch; b++) {
+        const attn_sequence sequence = attn_problem_lengths(problem, b);
+        const int64_t end = sequence.nk > 0 ? (sequence.k_first + sequence.nk - 1) / size + 1 : 0;
+        for (int64_t page = sequence.k_first / size; page < end; page++) {
+            const int64_t entry = attn_kv_entry(&problem->table, b, page);
             if (entry < 0 || entry > most) {
                 return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                                  "block_table[%lld][%lld] = %lld, must be in [0, %lld]",
@@ -143,33 +147,33 @@ static attn_status check_entries(const attn_problem *p)
     return ATTN_OK;
 }
 
-static attn_status check_left_padding(const attn_problem *p)
+static attn_status check_left_padding(const attn_problem *problem)
 {
-    if (!attn_tensor_present(&p->pad_k)) {
+    if (!attn_tensor_present(&problem->pad_k)) {
         return ATTN_OK;
     }
-    if (attn_tensor_present(&p->cu_k)) {
+    if (attn_tensor_present(&problem->cu_k)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "leftpad_k and cu_seqlens_k are given: both say where sequences begin");
     }
-    TRY(check_index("leftpad_k", &p->pad_k, p->batch));
-    for (int64_t b = 0; b < p->batch && !p->device; b++) {
-        TRY(check_length("leftpad_k", b, attn_index_at(&p->pad_k, b),
-                         attn_used_length(&p->used_k, attn_declared_keys(p, b), b)));
+    TRY(check_index("leftpad_k", &problem->pad_k, problem->batch));
+    for (int64_t b = 0; b < problem->batch && !problem->device; b++) {
+        TRY(check_length("leftpad_k", b, attn_index_at(&problem->pad_k, b),
+                         attn_used_length(&problem->used_k, attn_declared_keys(problem, b), b)));
     }
     return ATTN_OK;
 }
 
-attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
-                              bool device, int64_t *end)
+attn_status attn_check_origin(const char *name, const attn_tensor *tensor, int64_t batch,
+                              int64_t rows, bool device, int64_t *end)
 {
     *end = rows;
-    if (!attn_tensor_present(t)) {
+    if (!attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    TRY(check_index(name, t, t->shape[0] == 1 ? 1 : batch));
-    for (int64_t b = 0; b < t->shape[0] && !device; b++) {
-        int64_t at = attn_index_at(t, b);
+    TRY(check_index(name, tensor, tensor->shape[0] == 1 ? 1 : batch));
+    for (int64_t b = 0; b < tensor->shape[0] && !device; b++) {
+        int64_t at = attn_index_at(tensor, b);
         if (at < 0) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s[%lld] = %lld is negative", name,
                              (long long)b, (long long)at);
@@ -185,29 +189,31 @@ attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t ba
 }
 
 /* Origins, and whether dropout can count the positions. */
-static attn_status check_positions(const attn_problem *p)
+static attn_status check_positions(const attn_problem *problem)
 {
     int64_t q_end = 0, k_end = 0;
-    TRY(attn_check_origin("q_origin", &p->q_origin, p->batch, p->q.shape[1], p->device, &q_end));
-    TRY(attn_check_origin("k_origin", &p->k_origin, p->batch, p->keys, p->device, &k_end));
-    const bool q_placed = attn_tensor_present(&p->q_origin);
-    if (p->top_left && (q_placed || attn_tensor_present(&p->k_origin))) {
+    TRY(attn_check_origin("q_origin", &problem->q_origin, problem->batch, problem->q.shape[1],
+                          problem->device, &q_end));
+    TRY(attn_check_origin("k_origin", &problem->k_origin, problem->batch, problem->keys,
+                          problem->device, &k_end));
+    const bool q_placed = attn_tensor_present(&problem->q_origin);
+    if (problem->top_left && (q_placed || attn_tensor_present(&problem->k_origin))) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "flags has ATTN_TOP_LEFT and %s is given: both say where the diagonal is",
                          q_placed ? "q_origin" : "k_origin");
     }
-    return attn_dropout_fits(&p->dropout, "q", q_end, "k", k_end);
+    return attn_dropout_fits(&problem->dropout, "q", q_end, "k", k_end);
 }
 
-attn_status attn_check_lengths(attn_problem *p, int meaning)
+attn_status attn_check_lengths(attn_problem *problem, int meaning)
 {
-    TRY(check_pages(p));
-    TRY(check_varlen(p));
-    TRY(check_table(p));
-    TRY(check_seqused(p));
-    TRY(check_left_padding(p));
+    TRY(check_pages(problem));
+    TRY(check_varlen(problem));
+    TRY(check_table(problem));
+    TRY(check_seqused(problem));
+    TRY(check_left_padding(problem));
     if (!(meaning & ATTN_OF_SHAPES)) {
-        TRY(check_entries(p));
+        TRY(check_entries(problem));
     }
-    return check_positions(p);
+    return check_positions(problem);
 }

@@ -20,30 +20,36 @@ typedef struct attn_interval {
 } attn_interval;
 
 /* The first key of row i, and the end of its keys, before they are cut to the existing ones. */
-ATTN_CORE int64_t attn_mask_first(const attn_problem *p, const attn_sequence *s, int64_t i)
+ATTN_CORE int64_t attn_mask_first(const attn_problem *problem, const attn_sequence *sequence,
+                                  int64_t i)
 {
-    return p->window_left == ATTN_UNBOUNDED ? -ATTN_FAR : i + s->diagonal - p->window_left;
+    return problem->window_left == ATTN_UNBOUNDED ? -ATTN_FAR
+                                                  : i + sequence->diagonal - problem->window_left;
 }
 
-ATTN_CORE int64_t attn_mask_end(const attn_problem *p, const attn_sequence *s, int64_t i)
+ATTN_CORE int64_t attn_mask_end(const attn_problem *problem, const attn_sequence *sequence,
+                                int64_t i)
 {
-    return p->window_right == ATTN_UNBOUNDED ? ATTN_FAR : i + s->diagonal + p->window_right + 1;
+    return problem->window_right == ATTN_UNBOUNDED
+               ? ATTN_FAR
+               : i + sequence->diagonal + problem->window_right + 1;
 }
 
-ATTN_CORE attn_interval attn_mask_row(const attn_problem *p, const attn_sequence *s, int64_t i)
+ATTN_CORE attn_interval attn_mask_row(const attn_problem *problem, const attn_sequence *sequence,
+                                      int64_t i)
 {
-    attn_interval v = {attn_clamp(attn_mask_first(p, s, i), 0, s->nk),
-                       attn_clamp(attn_mask_end(p, s, i), 0, s->nk)};
-    if (i >= s->nq_used || v.hi <= v.lo) {
+    attn_interval v = {attn_clamp(attn_mask_first(problem, sequence, i), 0, sequence->nk),
+                       attn_clamp(attn_mask_end(problem, sequence, i), 0, sequence->nk)};
+    if (i >= sequence->nq_used || v.hi <= v.lo) {
         v.lo = v.hi = 0;
     }
     return v;
 }
 
 /* Not all of the sequence's used rows see the same keys. */
-ATTN_CORE bool attn_mask_differs(const attn_problem *p)
+ATTN_CORE bool attn_mask_differs(const attn_problem *problem)
 {
-    return p->window_left != ATTN_UNBOUNDED || p->window_right != ATTN_UNBOUNDED;
+    return problem->window_left != ATTN_UNBOUNDED || problem->window_right != ATTN_UNBOUNDED;
 }
 
 /* The intervals of a set of rows at once: their hull, and the keys that all of them see. */
@@ -56,38 +62,40 @@ ATTN_CORE attn_rows_mask attn_mask_none(void)
     return (attn_rows_mask){{INT64_MAX, 0}, {0, INT64_MAX}};
 }
 
-ATTN_CORE void attn_mask_add(attn_rows_mask *m, attn_interval row)
+ATTN_CORE void attn_mask_add(attn_rows_mask *mask, attn_interval row)
 {
     if (row.lo < row.hi) {
-        m->hull.lo = row.lo < m->hull.lo ? row.lo : m->hull.lo;
-        m->hull.hi = row.hi > m->hull.hi ? row.hi : m->hull.hi;
+        mask->hull.lo = row.lo < mask->hull.lo ? row.lo : mask->hull.lo;
+        mask->hull.hi = row.hi > mask->hull.hi ? row.hi : mask->hull.hi;
     }
-    m->common.lo = row.lo > m->common.lo ? row.lo : m->common.lo;
-    m->common.hi = row.hi < m->common.hi ? row.hi : m->common.hi;
+    mask->common.lo = row.lo > mask->common.lo ? row.lo : mask->common.lo;
+    mask->common.hi = row.hi < mask->common.hi ? row.hi : mask->common.hi;
 }
 
 /* Rows first .. last-1 of one sequence at once: both bounds grow with the row. */
-ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *p, const attn_sequence *s,
+ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *problem, const attn_sequence *sequence,
                                          int64_t first, int64_t last)
 {
-    attn_rows_mask m;
-    last = last < s->nq_used ? last : s->nq_used;
+    attn_rows_mask mask;
+    last = last < sequence->nq_used ? last : sequence->nq_used;
     if (first >= last) {
         return attn_mask_none();
     }
-    m.hull.lo = attn_clamp(attn_mask_first(p, s, first), 0, s->nk);
-    m.common.lo = attn_clamp(attn_mask_first(p, s, last - 1), 0, s->nk);
-    m.hull.hi = attn_clamp(attn_mask_end(p, s, last - 1), 0, s->nk);
-    m.common.hi = attn_clamp(attn_mask_end(p, s, first), 0, s->nk);
-    return m;
+    mask.hull.lo = attn_clamp(attn_mask_first(problem, sequence, first), 0, sequence->nk);
+    mask.common.lo = attn_clamp(attn_mask_first(problem, sequence, last - 1), 0, sequence->nk);
+    mask.hull.hi = attn_clamp(attn_mask_end(problem, sequence, last - 1), 0, sequence->nk);
+    mask.common.hi = attn_clamp(attn_mask_end(problem, sequence, first), 0, sequence->nk);
+    return mask;
 }
 
 /* The queries that see some of keys first .. last-1, all below nk. */
-ATTN_CORE attn_interval attn_mask_queries(const attn_problem *p, const attn_sequence *s,
-                                          int64_t first, int64_t last)
+ATTN_CORE attn_interval attn_mask_queries(const attn_problem *problem,
+                                          const attn_sequence *sequence, int64_t first,
+                                          int64_t last)
 {
-    return (attn_interval){attn_clamp(first - attn_mask_end(p, s, 0) + 1, 0, s->nq_used),
-                           attn_clamp(last - attn_mask_first(p, s, 0), 0, s->nq_used)};
+    return (attn_interval){
+        attn_clamp(first - attn_mask_end(problem, sequence, 0) + 1, 0, sequence->nq_used),
+        attn_clamp(last - attn_mask_first(problem, sequence, 0), 0, sequence->nq_used)};
 }
 
 /* A sequence's intervals in 32 bits, for GPUs and lengths below 2^30: of the keys there are, row i
@@ -96,12 +104,13 @@ typedef struct attn_band {
     int32_t from, to, rows, keys;
 } attn_band;
 
-ATTN_CORE attn_band attn_mask_band(const attn_problem *p, const attn_sequence *s)
+ATTN_CORE attn_band attn_mask_band(const attn_problem *problem, const attn_sequence *sequence)
 {
     const int64_t most = INT64_C(1) << 30; /* so far from row 0 a bound is beyond all keys */
-    return (attn_band){(int32_t)attn_clamp(attn_mask_first(p, s, 0), -most, most),
-                       (int32_t)attn_clamp(attn_mask_end(p, s, 0), -most, s->nk),
-                       (int32_t)s->nq_used, (int32_t)s->nk};
+    return (attn_band){
+        (int32_t)attn_clamp(attn_mask_first(problem, sequence, 0), -most, most),
+        (int32_t)attn_clamp(attn_mask_end(problem, sequence, 0), -most, sequence->nk),
+        (int32_t)sequence->nq_used, (int32_t)sequence->nk};
 }
 
 /* attn_mask_row. */
@@ -118,16 +127,16 @@ ATTN_CORE void attn_band_row(const attn_band *b, int32_t i, int32_t *lo, int32_t
 typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
 
 /* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */
-ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *m, int64_t first, int64_t last,
+ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *mask, int64_t first, int64_t last,
                                    attn_interval *keys)
 {
-    keys->lo = first > m->hull.lo ? first : m->hull.lo;
-    keys->hi = last < m->hull.hi ? last : m->hull.hi;
+    keys->lo = first > mask->hull.lo ? first : mask->hull.lo;
+    keys->hi = last < mask->hull.hi ? last : mask->hull.hi;
     if (keys->lo >= keys->hi) {
         return ATTN_TILE_SKIP;
     }
-    return keys->lo >= m->common.lo && keys->hi <= m->common.hi ? ATTN_TILE_FULL
-                                                                : ATTN_TILE_PARTIAL;
+    return keys->lo >= mask->common.lo && keys->hi <= mask->common.hi ? ATTN_TILE_FULL
+                                                                      : ATTN_TILE_PARTIAL;
 }
 
 #endif

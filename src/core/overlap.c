@@ -12,35 +12,35 @@ typedef struct span {
 } span;
 
 /* False for a tensor that is absent or has no elements. */
-static bool find_span(span *s, const char *name, const attn_tensor *t)
+static bool find_span(span *s, const char *name, const attn_tensor *tensor)
 {
-    const int64_t size = (int64_t)attn_dtype_size(t->dtype);
+    const int64_t size = (int64_t)attn_dtype_size(tensor->dtype);
     int64_t below = 0, above = 1;
-    bool empty = t->data == NULL;
+    bool empty = tensor->data == NULL;
     for (int a = 0; a < 4 && !empty; a++) {
-        const int64_t reach = (t->shape[a] - 1) * t->stride[a];
-        empty = t->shape[a] == 0;
+        const int64_t reach = (tensor->shape[a] - 1) * tensor->stride[a];
+        empty = tensor->shape[a] == 0;
         *(reach < 0 ? &below : &above) += reach;
     }
-    const uintptr_t first = (uintptr_t)t->data;
-    *s = (span){name, t, first + (uintptr_t)(below * size), first + (uintptr_t)(above * size)};
+    const uintptr_t first = (uintptr_t)tensor->data;
+    *s = (span){name, tensor, first + (uintptr_t)(below * size), first + (uintptr_t)(above * size)};
     return !empty;
 }
 
-static int64_t distance(const attn_tensor *t, int axis)
+static int64_t distance(const attn_tensor *tensor, int axis)
 {
-    return t->stride[axis] < 0 ? -t->stride[axis] : t->stride[axis];
+    return tensor->stride[axis] < 0 ? -tensor->stride[axis] : tensor->stride[axis];
 }
 
 /* True if surely every byte of the span belongs to an element. */
-static bool has_no_gaps(const attn_tensor *t)
+static bool has_no_gaps(const attn_tensor *tensor)
 {
     int64_t together = 1; /* elements side by side, by the axes that are done */
     int done = 0;
     for (int round = 0; round < 4 && done != 15; round++) {
         for (int a = 0; a < 4; a++) {
-            if (!(done >> a & 1) && (t->shape[a] == 1 || distance(t, a) <= together)) {
-                together += (t->shape[a] - 1) * distance(t, a);
+            if (!(done >> a & 1) && (tensor->shape[a] == 1 || distance(tensor, a) <= together)) {
+                together += (tensor->shape[a] - 1) * distance(tensor, a);
                 done |= 1 << a;
             }
         }
@@ -71,20 +71,20 @@ bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b)
     return find_span(&x, "", a) && find_span(&y, "", b) && overlap(&x, &y);
 }
 
-bool attn_elements_may_meet(const attn_tensor *t)
+bool attn_elements_may_meet(const attn_tensor *tensor)
 {
     int64_t reach = 0; /* of the axes that are done */
     for (int done = 0; done != 15;) {
         int next = -1;
         for (int a = 0; a < 4; a++) {
-            if (!(done >> a & 1) && (next < 0 || distance(t, a) < distance(t, next))) {
+            if (!(done >> a & 1) && (next < 0 || distance(tensor, a) < distance(tensor, next))) {
                 next = a;
             }
         }
-        if (t->shape[next] > 1 && distance(t, next) <= reach) {
+        if (tensor->shape[next] > 1 && distance(tensor, next) <= reach) {
             return true;
         }
-        reach += (t->shape[next] - 1) * distance(t, next);
+        reach += (tensor->shape[next] - 1) * distance(tensor, next);
         done |= 1 << next;
     }
     return false;
@@ -125,63 +125,63 @@ static attn_tensor room(void *workspace, uint64_t bytes)
     return attn_tensor_bshd(workspace, ATTN_BOOL, 1, 1, 1, length);
 }
 
-attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes)
+attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, uint64_t bytes)
 {
     const attn_tensor scratch = room(workspace, bytes);
     const named_tensor tensors[] = {
         {"workspace", &scratch},
-        {"o", &p->o},
-        {"o_f32", &p->o_f32},
-        {"lse", &p->lse},
-        {"row_max", &p->row_max},
-        {"q", &p->q},
-        {"k", &p->k},
-        {"v", &p->v},
-        {"mask", &p->mask},
-        {"bias", &p->bias},
-        {"alibi_slopes", &p->alibi},
-        {"sinks", &p->sinks},
-        {"cu_seqlens_q", &p->cu_q},
-        {"cu_seqlens_k", &p->cu_k},
-        {"seqused_q", &p->used_q},
-        {"seqused_k", &p->used_k},
-        {"q_origin", &p->q_origin},
-        {"k_origin", &p->k_origin},
-        {"block_table", &p->table},
-        {"leftpad_k", &p->pad_k},
+        {"o", &problem->o},
+        {"o_f32", &problem->o_f32},
+        {"lse", &problem->lse},
+        {"row_max", &problem->row_max},
+        {"q", &problem->q},
+        {"k", &problem->k},
+        {"v", &problem->v},
+        {"mask", &problem->mask},
+        {"bias", &problem->bias},
+        {"alibi_slopes", &problem->alibi},
+        {"sinks", &problem->sinks},
+        {"cu_seqlens_q", &problem->cu_q},
+        {"cu_seqlens_k", &problem->cu_k},
+        {"seqused_q", &problem->used_q},
+        {"seqused_k", &problem->used_k},
+        {"q_origin", &problem->q_origin},
+        {"k_origin", &problem->k_origin},
+        {"block_table", &problem->table},
+        {"leftpad_k", &problem->pad_k},
     };
     return check(tensors, 5, sizeof tensors / sizeof tensors[0]);
 }
 
-attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, uint64_t bytes)
+attn_status attn_gradients_overlaps(const attn_gradients *grads, void *workspace, uint64_t bytes)
 {
-    const attn_problem *p = &g->p;
+    const attn_problem *problem = &grads->problem;
     const attn_tensor scratch = room(workspace, bytes);
     const named_tensor tensors[] = {
         {"workspace", &scratch},
-        {"dq", &g->dq},
-        {"dk", &g->dk},
-        {"dv", &g->dv},
-        {"d_bias", &g->d_bias},
-        {"d_alibi_slopes", &g->d_alibi},
-        {"d_sinks", &g->d_sinks},
-        {"q", &p->q},
-        {"k", &p->k},
-        {"v", &p->v},
-        {"o", &p->o},
-        {"lse", &p->lse},
-        {"d_o", &g->d_o},
-        {"d_lse", &g->d_lse},
-        {"mask", &p->mask},
-        {"bias", &p->bias},
-        {"alibi_slopes", &p->alibi},
-        {"sinks", &p->sinks},
-        {"cu_seqlens_q", &p->cu_q},
-        {"cu_seqlens_k", &p->cu_k},
-        {"seqused_q", &p->used_q},
-        {"seqused_k", &p->used_k},
-        {"q_origin", &p->q_origin},
-        {"k_origin", &p->k_origin},
+        {"dq", &grads->dq},
+        {"dk", &grads->dk},
+        {"dv", &grads->dv},
+        {"d_bias", &grads->d_bias},
+        {"d_alibi_slopes", &grads->d_alibi},
+        {"d_sinks", &grads->d_sinks},
+        {"q", &problem->q},
+        {"k", &problem->k},
+        {"v", &problem->v},
+        {"o", &problem->o},
+        {"lse", &problem->lse},
+        {"d_o", &grads->d_o},
+        {"d_lse", &grads->d_lse},
+        {"mask", &problem->mask},
+        {"bias", &problem->bias},
+        {"alibi_slopes", &problem->alibi},
+        {"sinks", &problem->sinks},
+        {"cu_seqlens_q", &problem->cu_q},
+        {"cu_seqlens_k", &problem->cu_k},
+        {"seqused_q", &problem->used_q},
+        {"seqused_k", &problem->used_k},
+        {"q_origin", &problem->q_origin},
+        {"k_origin", &problem->k_origin},
     };
     return check(tensors, 7, sizeof tensors / sizeof tensors[0]);
 }

@@ -14,13 +14,13 @@ bool attn_tensors_overlap(const attn_tensor *a, const attn_tensor *b);
 
 /* True if elements of one normalised tensor may share memory. False if surely none do, since each
  * axis leads out of the memory of the axes with smaller strides. */
-bool attn_elements_may_meet(const attn_tensor *t);
+bool attn_elements_may_meet(const attn_tensor *tensor);
 
 /* Refuses outputs of the forward pass that overlap inputs, each other or the first `bytes` bytes of
  * the workspace, and inputs that overlap the workspace. workspace may be NULL. */
-attn_status attn_problem_overlaps(const attn_problem *p, void *workspace, uint64_t bytes);
+attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, uint64_t bytes);
 
 /* Refuses overlapping outputs of the backward pass. */
-attn_status attn_gradients_overlaps(const attn_gradients *g, void *workspace, uint64_t bytes);
+attn_status attn_gradients_overlaps(const attn_gradients *grads, void *workspace, uint64_t bytes);
 
 #endif

@@ -20,100 +20,104 @@ static attn_status check_equal(const char *a_name, const attn_tensor *a, int axi
     return ATTN_OK;
 }
 
-static attn_status check_qkvo(const attn_problem *p)
+static attn_status check_qkvo(const attn_problem *problem)
 {
-    TRY(attn_check_tensor("q", &p->q, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("k", &p->k, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("v", &p->v, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("o", &p->o, ATTN_FLOAT_TYPES, !p->backward));
-    if (p->k.dtype != p->q.dtype || p->v.dtype != p->q.dtype) {
+    TRY(attn_check_tensor("q", &problem->q, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("k", &problem->k, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("v", &problem->v, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("o", &problem->o, ATTN_FLOAT_TYPES, !problem->backward));
+    if (problem->k.dtype != problem->q.dtype || problem->v.dtype != problem->q.dtype) {
         return attn_fail(
             ATTN_ERR_INVALID_ARGUMENT,
             "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same",
-            (int)p->q.dtype, attn_type_name(p->q.dtype), (int)p->k.dtype,
-            attn_type_name(p->k.dtype), (int)p->v.dtype, attn_type_name(p->v.dtype));
+            (int)problem->q.dtype, attn_type_name(problem->q.dtype), (int)problem->k.dtype,
+            attn_type_name(problem->k.dtype), (int)problem->v.dtype,
+            attn_type_name(problem->v.dtype));
     }
-    if (p->o.dtype != p->q.dtype && p->o.dtype != ATTN_F32) {
+    if (problem->o.dtype != problem->q.dtype && problem->o.dtype != ATTN_F32) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32", (int)p->o.dtype,
-                         attn_type_name(p->o.dtype), (int)p->q.dtype, attn_type_name(p->q.dtype));
+                         "o.dtype = %d (%s) must be q.dtype = %d (%s) or f32",
+                         (int)problem->o.dtype, attn_type_name(problem->o.dtype),
+                         (int)problem->q.dtype, attn_type_name(problem->q.dtype));
     }
-    if (!p->paged) {
-        TRY(check_equal("k", &p->k, 0, "q", &p->q, 0));
+    if (!problem->paged) {
+        TRY(check_equal("k", &problem->k, 0, "q", &problem->q, 0));
     }
-    TRY(check_equal("v", &p->v, 0, "k", &p->k, 0));
-    TRY(check_equal("v", &p->v, 1, "k", &p->k, 1));
-    TRY(check_equal("v", &p->v, 2, "k", &p->k, 2));
-    TRY(check_equal("k", &p->k, 3, "q", &p->q, 3));
-    TRY(check_equal("o", &p->o, 0, "q", &p->q, 0));
-    TRY(check_equal("o", &p->o, 1, "q", &p->q, 1));
-    TRY(check_equal("o", &p->o, 2, "q", &p->q, 2));
-    TRY(check_equal("o", &p->o, 3, "v", &p->v, 3));
-    if (p->heads > 0 && (p->kv_heads == 0 || p->heads % p->kv_heads != 0)) {
+    TRY(check_equal("v", &problem->v, 0, "k", &problem->k, 0));
+    TRY(check_equal("v", &problem->v, 1, "k", &problem->k, 1));
+    TRY(check_equal("v", &problem->v, 2, "k", &problem->k, 2));
+    TRY(check_equal("k", &problem->k, 3, "q", &problem->q, 3));
+    TRY(check_equal("o", &problem->o, 0, "q", &problem->q, 0));
+    TRY(check_equal("o", &problem->o, 1, "q", &problem->q, 1));
+    TRY(check_equal("o", &problem->o, 2, "q", &problem->q, 2));
+    TRY(check_equal("o", &problem->o, 3, "v", &problem->v, 3));
+    if (problem->heads > 0 && (problem->kv_heads == 0 || problem->heads % problem->kv_heads != 0)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "k.shape[2] = %lld does not divide q.shape[2] = %lld",
-                         (long long)p->kv_heads, (long long)p->heads);
+                         (long long)problem->kv_heads, (long long)problem->heads);
     }
     return ATTN_OK;
 }
 
-static attn_status check_rows(const char *name, const attn_tensor *t, const attn_problem *p,
-                              bool required)
+static attn_status check_rows(const char *name, const attn_tensor *tensor,
+                              const attn_problem *problem, bool required)
 {
-    if (!required && !attn_tensor_present(t)) {
+    if (!required && !attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor(name, t, ATTN_WIDE_TYPES, !p->backward));
+    TRY(attn_check_tensor(name, tensor, ATTN_WIDE_TYPES, !problem->backward));
     for (int a = 0; a < 3; a++) {
-        TRY(check_equal(name, t, a, "q", &p->q, a));
+        TRY(check_equal(name, tensor, a, "q", &problem->q, a));
     }
-    return t->shape[3] == 1 ? ATTN_OK : attn_refuse_shape(name, t, "a last axis of 1");
+    return tensor->shape[3] == 1 ? ATTN_OK : attn_refuse_shape(name, tensor, "a last axis of 1");
 }
 
 /* ---- what changes scores --------------------------------------------------------------------- */
 
 /* The most rows of Q, and of K, that a mask has to know. */
-static void find_longest(const attn_problem *p, int64_t *rows, int64_t *keys)
+static void find_longest(const attn_problem *problem, int64_t *rows, int64_t *keys)
 {
-    *rows = p->varlen ? 0 : p->q.shape[1];
-    *keys = p->varlen || p->paged ? 0 : p->keys;
-    for (int64_t b = 0; b < p->batch && !p->device && (p->varlen || p->paged); b++) {
-        const attn_sequence s = attn_problem_lengths(p, b);
-        const int64_t n = p->paged ? s.nk : s.k_rows;
-        *rows = s.nq > *rows ? s.nq : *rows;
+    *rows = problem->varlen ? 0 : problem->q.shape[1];
+    *keys = problem->varlen || problem->paged ? 0 : problem->keys;
+    for (int64_t b = 0;
+         b < problem->batch && !problem->device && (problem->varlen || problem->paged); b++) {
+        const attn_sequence sequence = attn_problem_lengths(problem, b);
+        const int64_t n = problem->paged ? sequence.nk : sequence.k_rows;
+        *rows = sequence.nq > *rows ? sequence.nq : *rows;
         *keys = n > *keys ? n : *keys;
     }
 }
 
 /* Axes (batch, head, query, key); each extent 1 or the full one. In varlen the last two may be
  * longer. */
-static attn_status check_broadcast(const char *name, const attn_tensor *t, const attn_problem *p,
-                                   int types, int64_t nq, int64_t nk)
+static attn_status check_broadcast(const char *name, const attn_tensor *tensor,
+                                   const attn_problem *problem, int types, int64_t nq, int64_t nk)
 {
-    if (!attn_tensor_present(t)) {
+    if (!attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor(name, t, types, false));
-    const int64_t full[4] = {p->batch, p->heads, nq, nk};
+    TRY(attn_check_tensor(name, tensor, types, false));
+    const int64_t full[4] = {problem->batch, problem->heads, nq, nk};
     for (int a = 0; a < 4; a++) {
-        bool longer = (p->varlen ? a >= 2 : p->paged && a == 3) && t->shape[a] > full[a];
-        if (t->shape[a] != 1 && t->shape[a] != full[a] && !longer) {
+        bool longer =
+            (problem->varlen ? a >= 2 : problem->paged && a == 3) && tensor->shape[a] > full[a];
+        if (tensor->shape[a] != 1 && tensor->shape[a] != full[a] && !longer) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld",
-                             name, a, (long long)t->shape[a], (long long)full[a]);
+                             name, a, (long long)tensor->shape[a], (long long)full[a]);
         }
     }
     return ATTN_OK;
 }
 
-static attn_status check_score_tensors(const attn_problem *p)
+static attn_status check_score_tensors(const attn_problem *problem)
 {
     int64_t nq, nk;
-    find_longest(p, &nq, &nk);
-    int mask_types = p->device ? ATTN_BYTE_MASK_TYPES : ATTN_MASK_TYPES;
-    TRY(check_broadcast("mask", &p->mask, p, mask_types, nq, nk));
-    TRY(check_broadcast("bias", &p->bias, p, ATTN_FLOAT_TYPES, nq, nk));
-    TRY(check_broadcast("alibi_slopes", &p->alibi, p, ATTN_WIDE_TYPES, 1, 1));
-    return check_broadcast("sinks", &p->sinks, p, ATTN_WIDE_TYPES, 1, 1);
+    find_longest(problem, &nq, &nk);
+    int mask_types = problem->device ? ATTN_BYTE_MASK_TYPES : ATTN_MASK_TYPES;
+    TRY(check_broadcast("mask", &problem->mask, problem, mask_types, nq, nk));
+    TRY(check_broadcast("bias", &problem->bias, problem, ATTN_FLOAT_TYPES, nq, nk));
+    TRY(check_broadcast("alibi_slopes", &problem->alibi, problem, ATTN_WIDE_TYPES, 1, 1));
+    return check_broadcast("sinks", &problem->sinks, problem, ATTN_WIDE_TYPES, 1, 1);
 }
 
 /* Beyond any length, so that a position plus a bound cannot overflow, is the same as unbounded. */
@@ -140,7 +144,7 @@ static attn_status check_flags_of_values(const attn_forward_args *args)
     return ATTN_OK;
 }
 
-static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
+static attn_status check_scalars(attn_problem *problem, const attn_forward_args *args)
 {
     const uint64_t known =
         ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE | ATTN_BF16X3;
@@ -149,47 +153,47 @@ static attn_status check_scalars(attn_problem *p, const attn_forward_args *args)
                          (unsigned long long)args->flags);
     }
     TRY(check_flags_of_values(args));
-    p->precise = (args->flags & ATTN_PRECISE) != 0;
-    p->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
-    p->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
+    problem->precise = (args->flags & ATTN_PRECISE) != 0;
+    problem->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
+    problem->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
     bool window = (args->flags & ATTN_WINDOW) != 0;
-    p->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;
-    p->window_right = window ? window_bound(args->window_right) : ATTN_UNBOUNDED;
+    problem->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;
+    problem->window_right = window ? window_bound(args->window_right) : ATTN_UNBOUNDED;
     if (args->flags & ATTN_CAUSAL) {
-        p->window_right = 0;
+        problem->window_right = 0;
     }
-    p->scale = args->flags & ATTN_SCALE ? args->softmax_scale
-               : p->d == 0              ? 1.0
-                                        : 1.0 / sqrt((double)p->d);
-    if (!(fabs(p->scale) <= 1e38)) { /* times log2(e) it must be a finite f32 */
+    problem->scale = args->flags & ATTN_SCALE ? args->softmax_scale
+                     : problem->d == 0        ? 1.0
+                                              : 1.0 / sqrt((double)problem->d);
+    if (!(fabs(problem->scale) <= 1e38)) { /* times log2(e) it must be a finite f32 */
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "softmax_scale = %g must be finite and at most 1e38", p->scale);
+                         "softmax_scale = %g must be finite and at most 1e38", problem->scale);
     }
-    p->softcap = args->softcap;
-    if (!(p->softcap >= 0.0 && p->softcap <= (double)FLT_MAX) ||
-        (p->softcap > 0.0 && p->softcap < (double)FLT_MIN)) {
+    problem->softcap = args->softcap;
+    if (!(problem->softcap >= 0.0 && problem->softcap <= (double)FLT_MAX) ||
+        (problem->softcap > 0.0 && problem->softcap < (double)FLT_MIN)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "softcap = %g must be 0 or a positive normal f32", p->softcap);
+                         "softcap = %g must be 0 or a positive normal f32", problem->softcap);
     }
     return ATTN_OK;
 }
 
-static attn_status check_o_f32(const attn_problem *p)
+static attn_status check_o_f32(const attn_problem *problem)
 {
-    if (!attn_tensor_present(&p->o_f32)) {
+    if (!attn_tensor_present(&problem->o_f32)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor("o_f32", &p->o_f32, 1 << ATTN_F32, !p->backward));
+    TRY(attn_check_tensor("o_f32", &problem->o_f32, 1 << ATTN_F32, !problem->backward));
     for (int a = 0; a < 4; a++) {
-        TRY(check_equal("o_f32", &p->o_f32, a, "o", &p->o, a));
+        TRY(check_equal("o_f32", &problem->o_f32, a, "o", &problem->o, a));
     }
     return ATTN_OK;
 }
 
-attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, int meaning)
+attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *args, int meaning)
 {
     const bool device = meaning & ATTN_OF_DEVICE, backward = meaning & ATTN_OF_BACKWARD;
-    *p = (attn_problem){
+    *problem = (attn_problem){
         .q = args->q,
         .k = args->k,
         .v = args->v,
@@ -223,26 +227,29 @@ attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, in
                          "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
-    if ((p->paged || attn_tensor_present(&p->pad_k)) && (device || backward)) {
+    if ((problem->paged || attn_tensor_present(&problem->pad_k)) && (device || backward)) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
-                         p->paged ? "block_table" : "leftpad_k");
+                         problem->paged ? "block_table" : "leftpad_k");
     }
-    attn_tensor *const required[] = {&p->q, &p->k, &p->v, &p->o, &p->lse};
+    attn_tensor *const required[] = {&problem->q, &problem->k, &problem->v, &problem->o,
+                                     &problem->lse};
     for (int i = 0; i < (backward ? 5 : 4) && meaning & ATTN_OF_SHAPES; i++) {
         attn_stand_in(required[i]);
     }
-    TRY(check_qkvo(p));
-    p->group = p->kv_heads > 0 ? p->heads / p->kv_heads : 1;
-    TRY(check_rows("lse", &p->lse, p, backward));
-    TRY(check_rows("row_max", &p->row_max, p, false));
-    TRY(check_o_f32(p));
-    TRY(check_scalars(p, args));
-    TRY(attn_dropout_init(&p->dropout, args->dropout_p, args->dropout_seed, args->dropout_offset));
-    TRY(attn_check_lengths(p, meaning));
-    TRY(check_score_tensors(p));
-    attn_tensor *const tensors[] = {&p->q,    &p->k,        &p->v,        &p->o,
-                                    &p->lse,  &p->o_f32,    &p->row_max,  &p->mask,
-                                    &p->bias, &p->q_origin, &p->k_origin, &p->table};
+    TRY(check_qkvo(problem));
+    problem->group = problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 1;
+    TRY(check_rows("lse", &problem->lse, problem, backward));
+    TRY(check_rows("row_max", &problem->row_max, problem, false));
+    TRY(check_o_f32(problem));
+    TRY(check_scalars(problem, args));
+    TRY(attn_dropout_init(&problem->dropout, args->dropout_p, args->dropout_seed,
+                          args->dropout_offset));
+    TRY(attn_check_lengths(problem, meaning));
+    TRY(check_score_tensors(problem));
+    attn_tensor *const tensors[] = {&problem->q,        &problem->k,        &problem->v,
+                                    &problem->o,        &problem->lse,      &problem->o_f32,
+                                    &problem->row_max,  &problem->mask,     &problem->bias,
+                                    &problem->q_origin, &problem->k_origin, &problem->table};
     for (int i = 0; i < 12; i++) {
         attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }

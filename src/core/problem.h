@@ -29,7 +29,7 @@ typedef struct attn_problem {
 
 /* A problem and the gradients wanted of it; data == NULL: absent. */
 typedef struct attn_gradients {
-    attn_problem p;
+    attn_problem problem;
     attn_tensor d_o, d_lse;
     attn_tensor dq, dk, dv, d_bias, d_alibi, d_sinks;
 } attn_gradients;
@@ -55,17 +55,17 @@ enum {
 
 /* Checks every field (the sentence of an error is set) and normalises. Reads lengths, never q, k,
  * v. */
-attn_status attn_problem_init(attn_problem *p, const attn_forward_args *args, int meaning);
+attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *args, int meaning);
 
 /* attn_problem_init for the backward pass (gradients.c); args->forward is a whole struct of this
  * library's size. */
-attn_status attn_gradients_init(attn_gradients *g, const attn_backward_args *args, int meaning);
+attn_status attn_gradients_init(attn_gradients *grads, const attn_backward_args *args, int meaning);
 
 /* Sequences to run: batch, and for varlen two more for the rows before the first and after the last
  * sequence. */
-ATTN_CORE int64_t attn_problem_sequences(const attn_problem *p)
+ATTN_CORE int64_t attn_problem_sequences(const attn_problem *problem)
 {
-    return p->varlen ? p->batch + 2 : p->batch;
+    return problem->varlen ? problem->batch + 2 : problem->batch;
 }
 
 /* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in
@@ -75,12 +75,12 @@ attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int6
                               const char *keys_name, int64_t keys_end);
 
 /* Lengths, pages, padding and origins (lengths.c); sets varlen, batch and keys. */
-attn_status attn_check_lengths(attn_problem *p, int meaning);
+attn_status attn_check_lengths(attn_problem *problem, int meaning);
 
 /* Checks an origin of `batch` sequences of up to `rows` rows, if it is present. *end = the largest
  * origin, or 0, plus rows. On a device values are not read and *end = rows. */
-attn_status attn_check_origin(const char *name, const attn_tensor *t, int64_t batch, int64_t rows,
-                              bool device, int64_t *end);
+attn_status attn_check_origin(const char *name, const attn_tensor *tensor, int64_t batch,
+                              int64_t rows, bool device, int64_t *end);
 
 /* Sets of dtypes for attn_check_tensor. */
 enum {
@@ -95,9 +95,9 @@ enum {
 };
 
 /* Of an optional tensor. */
-ATTN_CORE bool attn_tensor_present(const attn_tensor *t)
+ATTN_CORE bool attn_tensor_present(const attn_tensor *tensor)
 {
-    return t->data != NULL;
+    return tensor->data != NULL;
 }
 
 /* "f32"; "unknown" for other numbers. */
@@ -105,35 +105,36 @@ const char *attn_type_name(int32_t dtype);
 
 /* Type, extents, memory, alignment and address span of one tensor; an output must not write one
  * place twice by a stride of 0. `name` is for the error's sentence. */
-attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output);
+attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int types, bool output);
 
 /* The error of a tensor whose shape is not the one that is wanted. */
-attn_status attn_refuse_shape(const char *name, const attn_tensor *t, const char *want);
+attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const char *want);
 
 /* A required tensor without data points somewhere: for plans, which read shapes only. */
-void attn_stand_in(attn_tensor *t);
+void attn_stand_in(attn_tensor *tensor);
 
 /* Keeps values that no element needs out of arithmetic, whatever the caller left there: strides
  * become 0, and a tensor without elements is absent or, if it is required, points somewhere. */
-void attn_normalise_tensor(attn_tensor *t, bool required);
+void attn_normalise_tensor(attn_tensor *tensor, bool required);
 
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its
  * index. */
-ATTN_CORE char *attn_at(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
+ATTN_CORE char *attn_at(const attn_tensor *tensor, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
 {
     /* log2 of attn_dtype_size, two bits for each type: a table would be a load from global memory
      * on a GPU, before every first access */
     const uint32_t logarithms = 0xE16C;
-    int64_t e = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] + i3 * t->stride[3];
-    return (char *)t->data + e * (int64_t)(1u << (logarithms >> 2 * t->dtype & 3));
+    int64_t e = i0 * tensor->stride[0] + i1 * tensor->stride[1] + i2 * tensor->stride[2] +
+                i3 * tensor->stride[3];
+    return (char *)tensor->data + e * (int64_t)(1u << (logarithms >> 2 * tensor->dtype & 3));
 }
 
 /* attn_at with axes of extent 1 broadcast. */
-ATTN_CORE char *attn_at_broadcast(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2,
+ATTN_CORE char *attn_at_broadcast(const attn_tensor *tensor, int64_t i0, int64_t i1, int64_t i2,
                                   int64_t i3)
 {
-    return attn_at(t, t->shape[0] == 1 ? 0 : i0, t->shape[1] == 1 ? 0 : i1,
-                   t->shape[2] == 1 ? 0 : i2, t->shape[3] == 1 ? 0 : i3);
+    return attn_at(tensor, tensor->shape[0] == 1 ? 0 : i0, tensor->shape[1] == 1 ? 0 : i1,
+                   tensor->shape[2] == 1 ? 0 : i2, tensor->shape[3] == 1 ? 0 : i3);
 }
 
 /* True if an element of a mask of some type lets a key be seen. */
@@ -154,10 +155,12 @@ ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
     return n < lo ? lo : n > hi ? hi : n;
 }
 
-ATTN_CORE int64_t attn_index_at(const attn_tensor *t, int64_t i)
+ATTN_CORE int64_t attn_index_at(const attn_tensor *tensor, int64_t i)
 {
-    const int64_t at = i * t->stride[0]; /* simpler than attn_at: GPU code is short of registers */
-    return t->dtype == ATTN_I32 ? ((const int32_t *)t->data)[at] : ((const int64_t *)t->data)[at];
+    const int64_t at =
+        i * tensor->stride[0]; /* simpler than attn_at: GPU code is short of registers */
+    return tensor->dtype == ATTN_I32 ? ((const int32_t *)tensor->data)[at]
+                                     : ((const int64_t *)tensor->data)[at];
 }
 
 /* The first row of sequence b among `rows`, and its number of rows. */
@@ -181,31 +184,33 @@ ATTN_CORE int64_t attn_used_length(const attn_tensor *used, int64_t declared, in
 }
 
 /* Rows of K that sequence b may use. */
-ATTN_CORE int64_t attn_declared_keys(const attn_problem *p, int64_t b)
+ATTN_CORE int64_t attn_declared_keys(const attn_problem *problem, int64_t b)
 {
-    return p->paged ? p->keys : attn_declared_length(&p->cu_k, &p->k, b);
+    return problem->paged ? problem->keys : attn_declared_length(&problem->cu_k, &problem->k, b);
 }
 
 /* Those before its first key; `used` of them are in use. */
-ATTN_CORE int64_t attn_left_padding(const attn_problem *p, int64_t used, int64_t b)
+ATTN_CORE int64_t attn_left_padding(const attn_problem *problem, int64_t used, int64_t b)
 {
-    return attn_tensor_present(&p->pad_k) ? attn_clamp(attn_index_at(&p->pad_k, b), 0, used) : 0;
+    return attn_tensor_present(&problem->pad_k)
+               ? attn_clamp(attn_index_at(&problem->pad_k, b), 0, used)
+               : 0;
 }
 
 /* Every sequence is as long as the tensors, and none has an origin. */
-ATTN_CORE bool attn_problem_is_whole(const attn_problem *p)
+ATTN_CORE bool attn_problem_is_whole(const attn_problem *problem)
 {
-    return !p->varlen && !attn_tensor_present(&p->used_q) && !attn_tensor_present(&p->used_k) &&
-           !attn_tensor_present(&p->q_origin) && !attn_tensor_present(&p->k_origin) &&
-           !attn_tensor_present(&p->pad_k);
+    return !problem->varlen && !attn_tensor_present(&problem->used_q) &&
+           !attn_tensor_present(&problem->used_k) && !attn_tensor_present(&problem->q_origin) &&
+           !attn_tensor_present(&problem->k_origin) && !attn_tensor_present(&problem->pad_k);
 }
 
 /* Sequence b of such a problem. */
-ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *p, int64_t b)
+ATTN_CORE attn_sequence attn_problem_whole_sequence(const attn_problem *problem, int64_t b)
 {
-    int64_t nq = p->q.shape[1], nk = p->keys;
-    attn_sequence s = {b, b, 0, 0, nq, nq, nk, nk, p->top_left ? 0 : nk - nq, false};
-    return s;
+    int64_t nq = problem->q.shape[1], nk = problem->keys;
+    attn_sequence sequence = {b, b, 0, 0, nq, nq, nk, nk, problem->top_left ? 0 : nk - nq, false};
+    return sequence;
 }
 
 /* The position of row 0 or of key 0 of sequence b; one for all has a stride of 0. */
@@ -216,55 +221,56 @@ ATTN_CORE int64_t attn_origin(const attn_tensor *origin, int64_t b)
 }
 
 /* off of C3, of a sequence of which all else is known. */
-ATTN_CORE int64_t attn_sequence_diagonal(const attn_problem *p, const attn_sequence *s)
+ATTN_CORE int64_t attn_sequence_diagonal(const attn_problem *problem, const attn_sequence *sequence)
 {
-    if (attn_tensor_present(&p->q_origin) || attn_tensor_present(&p->k_origin)) {
-        return attn_origin(&p->q_origin, s->index) - attn_origin(&p->k_origin, s->index);
+    if (attn_tensor_present(&problem->q_origin) || attn_tensor_present(&problem->k_origin)) {
+        return attn_origin(&problem->q_origin, sequence->index) -
+               attn_origin(&problem->k_origin, sequence->index);
     }
-    return p->top_left ? 0 : s->nk - s->nq_used;
+    return problem->top_left ? 0 : sequence->nk - sequence->nq_used;
 }
 
 /* A sequence but for its diagonal. */
-ATTN_CORE attn_sequence attn_problem_lengths(const attn_problem *p, int64_t index)
+ATTN_CORE attn_sequence attn_problem_lengths(const attn_problem *problem, int64_t index)
 {
-    attn_sequence s = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};
-    if (index >= p->batch) { /* the rows outside every sequence */
-        int64_t first = attn_first_row(&p->cu_q, &p->q, 0),
-                last = attn_first_row(&p->cu_q, &p->q, p->batch);
-        bool before = index == p->batch;
-        s.q_first = before ? 0 : last;
-        s.nq = before ? first : p->q.shape[1] - last;
-        first = attn_first_row(&p->cu_k, &p->k, 0),
-        last = attn_first_row(&p->cu_k, &p->k, p->batch);
-        s.k_first = before ? 0 : last;
-        s.k_rows = before ? first : p->k.shape[1] - last;
-        s.outside = true;
-        return s;
+    attn_sequence sequence = {0, 0, 0, 0, 0, 0, 0, 0, 0, false};
+    if (index >= problem->batch) { /* the rows outside every sequence */
+        int64_t first = attn_first_row(&problem->cu_q, &problem->q, 0),
+                last = attn_first_row(&problem->cu_q, &problem->q, problem->batch);
+        bool before = index == problem->batch;
+        sequence.q_first = before ? 0 : last;
+        sequence.nq = before ? first : problem->q.shape[1] - last;
+        first = attn_first_row(&problem->cu_k, &problem->k, 0),
+        last = attn_first_row(&problem->cu_k, &problem->k, problem->batch);
+        sequence.k_first = before ? 0 : last;
+        sequence.k_rows = before ? first : problem->k.shape[1] - last;
+        sequence.outside = true;
+        return sequence;
     }
-    s.index = index;
-    s.tensor = p->varlen ? 0 : index;
-    s.q_first = attn_first_row(&p->cu_q, &p->q, index);
-    s.k_first = attn_first_row(&p->cu_k, &p->k, index);
-    s.nq = attn_declared_length(&p->cu_q, &p->q, index);
-    s.nq_used = attn_used_length(&p->used_q, s.nq, index);
-    s.k_rows = attn_declared_keys(p, index);
-    s.nk = attn_used_length(&p->used_k, s.k_rows, index);
-    const int64_t padding = attn_left_padding(p, s.nk, index);
-    s.k_first += padding, s.k_rows -= padding, s.nk -= padding;
-    return s;
+    sequence.index = index;
+    sequence.tensor = problem->varlen ? 0 : index;
+    sequence.q_first = attn_first_row(&problem->cu_q, &problem->q, index);
+    sequence.k_first = attn_first_row(&problem->cu_k, &problem->k, index);
+    sequence.nq = attn_declared_length(&problem->cu_q, &problem->q, index);
+    sequence.nq_used = attn_used_length(&problem->used_q, sequence.nq, index);
+    sequence.k_rows = attn_declared_keys(problem, index);
+    sequence.nk = attn_used_length(&problem->used_k, sequence.k_rows, index);
+    const int64_t padding = attn_left_padding(problem, sequence.nk, index);
+    sequence.k_first += padding, sequence.k_rows -= padding, sequence.nk -= padding;
+    return sequence;
 }
 
-ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *p, int64_t index)
+ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *problem, int64_t index)
 {
-    attn_sequence s = attn_problem_lengths(p, index);
-    s.diagonal = attn_sequence_diagonal(p, &s);
-    return s;
+    attn_sequence sequence = attn_problem_lengths(problem, index);
+    sequence.diagonal = attn_sequence_diagonal(problem, &sequence);
+    return sequence;
 }
 
 /* Rows outside every sequence have a sink only if it is the same for all sequences. */
-ATTN_CORE bool attn_sequence_has_sink(const attn_problem *p, const attn_sequence *s)
+ATTN_CORE bool attn_sequence_has_sink(const attn_problem *problem, const attn_sequence *sequence)
 {
-    return p->sinks.data != NULL && (!s->outside || p->sinks.shape[0] == 1);
+    return problem->sinks.data != NULL && (!sequence->outside || problem->sinks.shape[0] == 1);
 }
 
 #endif

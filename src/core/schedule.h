@@ -24,36 +24,36 @@ typedef struct attn_item {
     int64_t first_row, last_row; /* last exclusive; not yet cut to the sequence's rows */
 } attn_item;
 
-static inline int64_t attn_schedule_blocks(const attn_problem *p, const attn_sequence *s,
-                                           int64_t block_rows)
+static inline int64_t attn_schedule_blocks(const attn_problem *problem,
+                                           const attn_sequence *sequence, int64_t block_rows)
 {
-    int64_t rows = s->nq * p->group;
+    int64_t rows = sequence->nq * problem->group;
     return rows / block_rows + (rows % block_rows != 0);
 }
 
 /* Later blocks first: under a causal mask they are the heaviest. */
-static inline attn_item attn_schedule_item(const attn_schedule *s, const attn_problem *p,
-                                           int64_t index)
+static inline attn_item attn_schedule_item(const attn_schedule *schedule,
+                                           const attn_problem *problem, int64_t index)
 {
     int64_t sequence, within, blocks;
-    if (s->first_item == NULL) {
-        int64_t columns = s->sequences * p->kv_heads;
-        blocks = s->items / columns;
-        sequence = index % columns / p->kv_heads;
-        within = index / columns * p->kv_heads + index % p->kv_heads;
+    if (schedule->first_item == NULL) {
+        int64_t columns = schedule->sequences * problem->kv_heads;
+        blocks = schedule->items / columns;
+        sequence = index % columns / problem->kv_heads;
+        within = index / columns * problem->kv_heads + index % problem->kv_heads;
     } else {
-        int64_t lo = 0, hi = s->sequences; /* first_item[lo] <= index < first_item[hi] */
+        int64_t lo = 0, hi = schedule->sequences; /* first_item[lo] <= index < first_item[hi] */
         while (hi - lo > 1) {
             int64_t mid = lo + (hi - lo) / 2;
-            *(s->first_item[mid] <= index ? &lo : &hi) = mid;
+            *(schedule->first_item[mid] <= index ? &lo : &hi) = mid;
         }
         sequence = lo;
-        within = index - s->first_item[lo];
-        blocks = (s->first_item[lo + 1] - s->first_item[lo]) / p->kv_heads;
+        within = index - schedule->first_item[lo];
+        blocks = (schedule->first_item[lo + 1] - schedule->first_item[lo]) / problem->kv_heads;
     }
-    int64_t block = blocks - 1 - within / p->kv_heads;
-    return (attn_item){sequence, within % p->kv_heads, block * s->block_rows,
-                       (block + 1) * s->block_rows};
+    int64_t block = blocks - 1 - within / problem->kv_heads;
+    return (attn_item){sequence, within % problem->kv_heads, block * schedule->block_rows,
+                       (block + 1) * schedule->block_rows};
 }
 
 #endif

@@ -7,16 +7,16 @@
 
 /* The byte offsets that the view spans, in both directions, must fit in an int64. *span: elements
  * from the lowest to the highest. */
-static attn_status check_span(const char *name, const attn_tensor *t, int64_t *span)
+static attn_status check_span(const char *name, const attn_tensor *tensor, int64_t *span)
 {
-    int64_t up = 0, down = 0, size = (int64_t)attn_dtype_size(t->dtype), bytes;
+    int64_t up = 0, down = 0, size = (int64_t)attn_dtype_size(tensor->dtype), bytes;
     for (int a = 0; a < 4; a++) {
         int64_t reach;
-        if (__builtin_mul_overflow(t->shape[a] - 1, t->stride[a], &reach) ||
+        if (__builtin_mul_overflow(tensor->shape[a] - 1, tensor->stride[a], &reach) ||
             __builtin_add_overflow(reach > 0 ? up : down, reach, reach > 0 ? &up : &down)) {
             return attn_fail(ATTN_ERR_OVERFLOW,
                              "%s.shape[%d] = %lld times %s.stride[%d] = %lld leaves 64 bits", name,
-                             a, (long long)t->shape[a], name, a, (long long)t->stride[a]);
+                             a, (long long)tensor->shape[a], name, a, (long long)tensor->stride[a]);
         }
     }
     if (__builtin_sub_overflow(up, down, span) || __builtin_mul_overflow(*span, size, &bytes)) {
@@ -50,52 +50,52 @@ static void list_types(int types, char *list, size_t size)
     }
 }
 
-attn_status attn_refuse_shape(const char *name, const attn_tensor *t, const char *want)
+attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const char *want)
 {
     return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s has shape (%lld, %lld, %lld, %lld), wanted %s",
-                     name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->shape[2],
-                     (long long)t->shape[3], want);
+                     name, (long long)tensor->shape[0], (long long)tensor->shape[1],
+                     (long long)tensor->shape[2], (long long)tensor->shape[3], want);
 }
 
-static attn_status check_type(const char *name, const attn_tensor *t, int types)
+static attn_status check_type(const char *name, const attn_tensor *tensor, int types)
 {
-    if (t->dtype <= 0 || t->dtype > ATTN_I8 || !(types >> t->dtype & 1)) {
+    if (tensor->dtype <= 0 || tensor->dtype > ATTN_I8 || !(types >> tensor->dtype & 1)) {
         char list[64];
         list_types(types, list, sizeof list);
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s), must be %s", name,
-                         (int)t->dtype, attn_type_name(t->dtype), list);
+                         (int)tensor->dtype, attn_type_name(tensor->dtype), list);
     }
-    if (t->reserved != 0) {
+    if (tensor->reserved != 0) {
         return attn_fail(ATTN_ERR_UNKNOWN_FIELD, "%s.reserved = %d, must be 0", name,
-                         (int)t->reserved);
+                         (int)tensor->reserved);
     }
     return ATTN_OK;
 }
 
-static attn_status check_extents(const char *name, const attn_tensor *t, bool *empty)
+static attn_status check_extents(const char *name, const attn_tensor *tensor, bool *empty)
 {
     *empty = false;
     for (int a = 0; a < 4; a++) {
-        if (t->shape[a] < 0) {
+        if (tensor->shape[a] < 0) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld is negative", name, a,
-                             (long long)t->shape[a]);
+                             (long long)tensor->shape[a]);
         }
-        *empty |= t->shape[a] == 0;
+        *empty |= tensor->shape[a] == 0;
     }
     return ATTN_OK;
 }
 
-static attn_status check_output(const char *name, const attn_tensor *t, int64_t span)
+static attn_status check_output(const char *name, const attn_tensor *tensor, int64_t span)
 {
     int64_t count = 1;
     bool many = false;
     for (int a = 0; a < 4; a++) {
-        if (t->shape[a] > 1 && t->stride[a] == 0) {
+        if (tensor->shape[a] > 1 && tensor->stride[a] == 0) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                              "%s.stride[%d] = 0 would write %lld elements to one place", name, a,
-                             (long long)t->shape[a]);
+                             (long long)tensor->shape[a]);
         }
-        many |= __builtin_mul_overflow(count, t->shape[a], &count);
+        many |= __builtin_mul_overflow(count, tensor->shape[a], &count);
     }
     if (many || count > span) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
@@ -105,44 +105,45 @@ static attn_status check_output(const char *name, const attn_tensor *t, int64_t 
     return ATTN_OK;
 }
 
-attn_status attn_check_tensor(const char *name, const attn_tensor *t, int types, bool output)
+attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int types, bool output)
 {
     bool empty = false;
     int64_t span = 0;
-    TRY(check_type(name, t, types));
-    TRY(check_extents(name, t, &empty));
+    TRY(check_type(name, tensor, types));
+    TRY(check_extents(name, tensor, &empty));
     if (empty) {
         return ATTN_OK;
     }
-    if (t->data == NULL) {
+    if (tensor->data == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.data is NULL", name);
     }
-    if ((uintptr_t)t->data % attn_dtype_size(t->dtype) != 0) {
+    if ((uintptr_t)tensor->data % attn_dtype_size(tensor->dtype) != 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "%s.data = %p is not aligned to its elements of %zu bytes", name, t->data,
-                         attn_dtype_size(t->dtype));
+                         "%s.data = %p is not aligned to its elements of %zu bytes", name,
+                         tensor->data, attn_dtype_size(tensor->dtype));
     }
-    TRY(check_span(name, t, &span));
-    return output ? check_output(name, t, span) : ATTN_OK;
+    TRY(check_span(name, tensor, &span));
+    return output ? check_output(name, tensor, span) : ATTN_OK;
 }
 
 /* Where tensors point that are not read. Aligned as memory is: plans of a GPU look at that. */
 static const _Alignas(64) char nothing[64];
 
-void attn_stand_in(attn_tensor *t)
+void attn_stand_in(attn_tensor *tensor)
 {
-    t->data = t->data ? t->data : (void *)(uintptr_t)nothing;
+    tensor->data = tensor->data ? tensor->data : (void *)(uintptr_t)nothing;
 }
 
-void attn_normalise_tensor(attn_tensor *t, bool required)
+void attn_normalise_tensor(attn_tensor *tensor, bool required)
 {
-    bool empty = t->shape[0] == 0 || t->shape[1] == 0 || t->shape[2] == 0 || t->shape[3] == 0;
+    bool empty = tensor->shape[0] == 0 || tensor->shape[1] == 0 || tensor->shape[2] == 0 ||
+                 tensor->shape[3] == 0;
     for (int a = 0; a < 4; a++) {
-        if (empty || t->shape[a] == 1) {
-            t->stride[a] = 0;
+        if (empty || tensor->shape[a] == 1) {
+            tensor->stride[a] = 0;
         }
     }
     if (empty) {
-        t->data = required ? (void *)(uintptr_t)nothing : NULL;
+        tensor->data = required ? (void *)(uintptr_t)nothing : NULL;
     }
 }

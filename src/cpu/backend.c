@@ -45,30 +45,31 @@ static void explain(const attn_cpu_device *device, char *why, size_t size)
 }
 
 /* The members of a plan that follow from the table. */
-static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *uk, attn_plan *plan)
+static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *table,
+                            attn_plan *plan)
 {
-    plan->kernel = uk->name;
-    plan->strip = uk->strip;
-    plan->bits = uk->bits;
-    plan->sum_bits = 8 * uk->real_size;
-    plan->vector_bits = uk->vector_bits;
-    plan->tile_products = uk->tile_products;
-    plan->input_loss = uk->losses.inputs;
-    plan->weight_loss = uk->losses.weights;
+    plan->kernel = table->name;
+    plan->strip = table->strip;
+    plan->bits = table->bits;
+    plan->sum_bits = 8 * table->real_size;
+    plan->vector_bits = table->vector_bits;
+    plan->tile_products = table->tile_products;
+    plan->input_loss = table->losses.inputs;
+    plan->weight_loss = table->losses.weights;
     explain(device, plan->why, sizeof plan->why);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* Scales are rounded in the default environment; a caller's functions are called in its own. */
-static attn_status make_forward(const attn_cpu_device *device, const attn_problem *p,
+static attn_status make_forward(const attn_cpu_device *device, const attn_problem *problem,
                                 attn_cpu_plan *plan)
 {
     attn_machine machine;
     attn_host host;
     TRY(attn_cpu_machine(device, &machine));
     attn_host_leave(&host);
-    attn_status status = attn_cpu_plan_forward(plan, p, &machine);
+    attn_status status = attn_cpu_plan_forward(plan, problem, &machine);
     attn_host_return(&host);
     return status;
 }
@@ -79,46 +80,48 @@ static uint64_t forward_bytes(const attn_cpu_plan *plan)
     return plan->schedule.items > 0 ? plan->workspace_bytes : 0;
 }
 
-static attn_status forward_plan(const void *device, const attn_problem *p, attn_plan *out)
+static attn_status forward_plan(const void *device, const attn_problem *problem, attn_plan *out)
 {
     attn_cpu_plan plan;
-    TRY(make_forward(device, p, &plan));
-    describe_kernel(device, plan.uk, out);
+    TRY(make_forward(device, problem, &plan));
+    describe_kernel(device, plan.table, out);
     out->threads = plan.threads;
-    out->key_block = plan.uk->key_tile;
+    out->key_block = plan.table->key_tile;
     out->rows_per_item = plan.schedule.block_rows;
     out->items = plan.schedule.items;
     out->workspace_bytes = forward_bytes(&plan);
-    attn_cpu_forward_costs(&plan, p, out);
+    attn_cpu_forward_costs(&plan, problem, out);
     return ATTN_OK;
 }
 
-static attn_status forward_workspace(const void *device, const attn_problem *p, uint64_t *bytes)
+static attn_status forward_workspace(const void *device, const attn_problem *problem,
+                                     uint64_t *bytes)
 {
     attn_cpu_plan plan;
-    TRY(make_forward(device, p, &plan));
+    TRY(make_forward(device, problem, &plan));
     *bytes = forward_bytes(&plan);
     return ATTN_OK;
 }
 
-static attn_status forward_run(const void *device, const attn_problem *p, const attn_call *call)
+static attn_status forward_run(const void *device, const attn_problem *problem,
+                               const attn_call *call)
 {
     const attn_cpu_device *cpu = device;
     attn_cpu_plan plan;
-    attn_workspace w;
-    TRY(make_forward(cpu, p, &plan));
-    TRY(attn_problem_overlaps(p, call->workspace, forward_bytes(&plan)));
+    attn_workspace workspace;
+    TRY(make_forward(cpu, problem, &plan));
+    TRY(attn_problem_overlaps(problem, call->workspace, forward_bytes(&plan)));
     if (plan.schedule.items > 0) {
-        TRY(attn_workspace_open(&w, &cpu->allocator, plan.workspace_bytes, call));
-        attn_cpu_forward(&plan, p, &cpu->executor, w.first);
-        attn_workspace_close(&w, &cpu->allocator);
+        TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
+        attn_cpu_forward(&plan, problem, &cpu->executor, workspace.first);
+        attn_workspace_close(&workspace, &cpu->allocator);
     }
     return ATTN_OK;
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-static attn_status make_backward(const attn_cpu_device *device, const attn_gradients *g,
+static attn_status make_backward(const attn_cpu_device *device, const attn_gradients *grads,
                                  attn_grad_plan *plan, int32_t *threads)
 {
     attn_machine machine;
@@ -126,43 +129,45 @@ static attn_status make_backward(const attn_cpu_device *device, const attn_gradi
     TRY(attn_cpu_machine(device, &machine));
     *threads = machine.threads;
     attn_host_leave(&host);
-    attn_status status = attn_cpu_plan_backward(plan, g, &machine);
+    attn_status status = attn_cpu_plan_backward(plan, grads, &machine);
     attn_host_return(&host);
     return status;
 }
 
-static attn_status backward_plan(const void *device, const attn_gradients *g, attn_plan *out)
+static attn_status backward_plan(const void *device, const attn_gradients *grads, attn_plan *out)
 {
     attn_grad_plan plan;
-    TRY(make_backward(device, g, &plan, &out->threads));
-    describe_kernel(device, plan.uk, out);
-    out->key_block = plan.uk->grad->key_tile;
+    TRY(make_backward(device, grads, &plan, &out->threads));
+    describe_kernel(device, plan.table, out);
+    out->key_block = plan.table->grad->key_tile;
     out->workspace_bytes = plan.workspace_bytes;
-    attn_cpu_backward_costs(&plan, g, out);
+    attn_cpu_backward_costs(&plan, grads, out);
     return ATTN_OK;
 }
 
-static attn_status backward_workspace(const void *device, const attn_gradients *g, uint64_t *bytes)
+static attn_status backward_workspace(const void *device, const attn_gradients *grads,
+                                      uint64_t *bytes)
 {
     attn_grad_plan plan;
     int32_t threads;
-    TRY(make_backward(device, g, &plan, &threads));
+    TRY(make_backward(device, grads, &plan, &threads));
     *bytes = plan.workspace_bytes;
     return ATTN_OK;
 }
 
-static attn_status backward_run(const void *device, const attn_gradients *g, const attn_call *call)
+static attn_status backward_run(const void *device, const attn_gradients *grads,
+                                const attn_call *call)
 {
     const attn_cpu_device *cpu = device;
     attn_grad_plan plan;
-    attn_workspace w;
+    attn_workspace workspace;
     int32_t threads;
-    TRY(make_backward(cpu, g, &plan, &threads));
-    TRY(attn_gradients_overlaps(g, call->workspace, plan.workspace_bytes));
+    TRY(make_backward(cpu, grads, &plan, &threads));
+    TRY(attn_gradients_overlaps(grads, call->workspace, plan.workspace_bytes));
     if (plan.workspace_bytes > 0) {
-        TRY(attn_workspace_open(&w, &cpu->allocator, plan.workspace_bytes, call));
-        attn_cpu_backward(&plan, g, &cpu->executor, w.first);
-        attn_workspace_close(&w, &cpu->allocator);
+        TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
+        attn_cpu_backward(&plan, grads, &cpu->executor, workspace.first);
+        attn_workspace_close(&workspace, &cpu->allocator);
     }
     return ATTN_OK;
 }

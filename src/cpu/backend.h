@@ -24,6 +24,6 @@ attn_status attn_cpu_machine(const attn_cpu_device *device, attn_machine *machin
 /* Operations of the table that plan nothing. */
 void attn_cpu_merge(const void *device, const attn_merge_args *args);
 void attn_cpu_merge_backward(const void *device, const attn_merge_backward_args *args);
-void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *p);
+void attn_cpu_dropout_mask(const void *device, const attn_dropout_problem *problem);
 
 #endif

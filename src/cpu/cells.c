@@ -14,12 +14,12 @@ static int64_t cells_along(int64_t extent, int64_t cell)
     return extent / cell + (extent % cell != 0);
 }
 
-attn_cells attn_cells_plan(const attn_problem *p, attn_arena *arena, uint64_t *offset)
+attn_cells attn_cells_plan(const attn_problem *problem, attn_arena *arena, uint64_t *offset)
 {
-    const int64_t *shape = p->mask.shape;
+    const int64_t *shape = problem->mask.shape;
     attn_cells cells = {NULL, 0, 0};
     *offset = arena->bytes;
-    if (p->mask.data == NULL || shape[3] < LEAST_KEYS) {
+    if (problem->mask.data == NULL || shape[3] < LEAST_KEYS) {
         return cells;
     }
     const int64_t rows = cells_along(shape[2], ATTN_CELL_ROWS),
@@ -33,11 +33,11 @@ attn_cells attn_cells_plan(const attn_problem *p, attn_arena *arena, uint64_t *o
 
 /* ---- reading the mask ------------------------------------------------------------------------ */
 
-typedef struct job {
+typedef struct cells_job {
     const attn_tensor *mask;
     const attn_cells *cells;
     unsigned char *kind;
-} job;
+} cells_job;
 
 /* Adds n positions of a row: whether some are visible, whether some are not. */
 static void look(const char *at, int64_t stride, int32_t dtype, int64_t n, unsigned char *seen,
@@ -61,14 +61,14 @@ static void look(const char *at, int64_t stride, int32_t dtype, int64_t n, unsig
 /* A line of cells: index of (batch, head, row cell). */
 static void line_task(const void *arg, int64_t index, int32_t thread)
 {
-    const job *j = arg;
-    const attn_tensor *mask = j->mask;
-    const int64_t plane = index / j->cells->rows, row = index % j->cells->rows * ATTN_CELL_ROWS;
+    const cells_job *job = arg;
+    const attn_tensor *mask = job->mask;
+    const int64_t plane = index / job->cells->rows, row = index % job->cells->rows * ATTN_CELL_ROWS;
     const int64_t b = plane / mask->shape[1], h = plane % mask->shape[1];
     const int64_t end = min64(row + ATTN_CELL_ROWS, mask->shape[2]);
-    unsigned char *kind = j->kind + index * j->cells->keys;
+    unsigned char *kind = job->kind + index * job->cells->keys;
     (void)thread;
-    for (int64_t cell = 0; cell < j->cells->keys; cell++) {
+    for (int64_t cell = 0; cell < job->cells->keys; cell++) {
         const int64_t key = cell * ATTN_CELL_KEYS;
         const int64_t n = min64(ATTN_CELL_KEYS, mask->shape[3] - key);
         unsigned char seen = 0, hidden = 0;
@@ -79,14 +79,14 @@ static void line_task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-void attn_cells_fill(attn_cells *cells, const attn_problem *p, const attn_executor *executor,
+void attn_cells_fill(attn_cells *cells, const attn_problem *problem, const attn_executor *executor,
                      void *kind)
 {
-    const job j = {&p->mask, cells, kind};
+    const cells_job job = {&problem->mask, cells, kind};
     cells->kind = cells->rows > 0 ? kind : NULL;
     if (cells->kind) {
-        const int64_t lines = p->mask.shape[0] * p->mask.shape[1] * cells->rows;
-        attn_tasks_run(executor, lines, line_task, &j, NULL);
+        const int64_t lines = problem->mask.shape[0] * problem->mask.shape[1] * cells->rows;
+        attn_tasks_run(executor, lines, line_task, &job, NULL);
     }
 }
 

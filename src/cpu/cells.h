@@ -21,10 +21,10 @@ typedef struct attn_cells {
 
 /* Extents of the summary of the problem's mask, and its place in the arena; 0 cells if there is no
  * mask, or one for which a summary does not pay. */
-attn_cells attn_cells_plan(const attn_problem *p, attn_arena *arena, uint64_t *offset);
+attn_cells attn_cells_plan(const attn_problem *problem, attn_arena *arena, uint64_t *offset);
 
 /* Reads the mask, in parallel. kind: memory for it. */
-void attn_cells_fill(attn_cells *cells, const attn_problem *p, const attn_executor *executor,
+void attn_cells_fill(attn_cells *cells, const attn_problem *problem, const attn_executor *executor,
                      void *kind);
 
 /* Visibility of queries x keys of sequence b and heads first_head .. first_head + heads - 1: no

@@ -10,10 +10,10 @@
 #include "cpu/machine/tasks.h"
 #include <math.h>
 
-double attn_part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h)
+double attn_part_lse(const attn_merge_args *args, int64_t part, int64_t b, int64_t i, int64_t h)
 {
-    const attn_tensor *t = &a->part_lse[part];
-    return attn_element_to_f64(attn_at(t, b, i, h, 0), t->dtype);
+    const attn_tensor *tensor = &args->part_lse[part];
+    return attn_element_to_f64(attn_at(tensor, b, i, h, 0), tensor->dtype);
 }
 
 /* Parts first .. last-1 begin a node at `first`: the first part of its right half. */
@@ -42,10 +42,10 @@ static double node_lse(const merge_row *r, int64_t first, int64_t last)
     return attn_segment_join(node_lse(r, first, middle), 0, node_lse(r, middle, last), 0).lse;
 }
 
-double attn_merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h)
+double attn_merged_lse(const attn_merge_args *args, int64_t b, int64_t i, int64_t h)
 {
-    const merge_row r = {.a = a, .b = b, .i = i, .h = h};
-    return node_lse(&r, 0, a->parts);
+    const merge_row row = {.a = args, .b = b, .i = i, .h = h};
+    return node_lse(&row, 0, args->parts);
 }
 
 enum { CHUNK = 64 }; /* columns at once */
@@ -56,12 +56,12 @@ static double node_columns(const merge_row *r, int64_t first, int64_t last, int6
                            int64_t n, double *o)
 {
     if (last - first == 1) {
-        const attn_tensor *t = &r->a->part_o[first];
+        const attn_tensor *tensor = &r->a->part_o[first];
         const double lse = attn_part_lse(r->a, first, r->b, r->i, r->h);
-        const char *from = attn_at(t, r->b, r->i, r->h, column);
-        const int64_t step = t->stride[3] * attn_element_size(t->dtype);
+        const char *from = attn_at(tensor, r->b, r->i, r->h, column);
+        const int64_t step = tensor->stride[3] * attn_element_size(tensor->dtype);
         for (int64_t c = 0; c < n; c++) {
-            o[c] = lse == -INFINITY ? 0 : attn_element_to_f64(from + c * step, t->dtype);
+            o[c] = lse == -INFINITY ? 0 : attn_element_to_f64(from + c * step, tensor->dtype);
         }
         return lse;
     }
@@ -80,34 +80,35 @@ static double node_columns(const merge_row *r, int64_t first, int64_t last, int6
 
 static void merge_one(const merge_row *r)
 {
-    const attn_merge_args *a = r->a;
+    const attn_merge_args *args = r->a;
     double lse = 0, o[CHUNK];
-    const int64_t step = a->o.stride[3] * attn_element_size(a->o.dtype);
-    for (int64_t c = 0, n; c < a->o.shape[3]; c += n) {
-        n = a->o.shape[3] - c < CHUNK ? a->o.shape[3] - c : CHUNK;
-        lse = node_columns(r, 0, a->parts, c, n, o);
-        char *to = attn_at(&a->o, r->b, r->i, r->h, c);
+    const int64_t step = args->o.stride[3] * attn_element_size(args->o.dtype);
+    for (int64_t c = 0, n; c < args->o.shape[3]; c += n) {
+        n = args->o.shape[3] - c < CHUNK ? args->o.shape[3] - c : CHUNK;
+        lse = node_columns(r, 0, args->parts, c, n, o);
+        char *to = attn_at(&args->o, r->b, r->i, r->h, c);
         for (int64_t k = 0; k < n; k++) {
-            attn_element_from_f64(to + k * step, a->o.dtype, o[k]);
+            attn_element_from_f64(to + k * step, args->o.dtype, o[k]);
         }
     }
-    if (a->lse.data) {
-        lse = a->o.shape[3] > 0 ? lse : node_lse(r, 0, a->parts);
-        attn_element_from_f64(attn_at(&a->lse, r->b, r->i, r->h, 0), a->lse.dtype, lse);
+    if (args->lse.data) {
+        lse = args->o.shape[3] > 0 ? lse : node_lse(r, 0, args->parts);
+        attn_element_from_f64(attn_at(&args->lse, r->b, r->i, r->h, 0), args->lse.dtype, lse);
     }
 }
 
 static void merge_task(const void *arg, int64_t index, int32_t thread)
 {
-    const attn_merge_args *a = arg;
-    const int64_t rows = a->o.shape[1];
-    merge_row r = {.a = a, .b = index / rows, .i = index % rows, .wide = a->o.dtype == ATTN_F64};
+    const attn_merge_args *args = arg;
+    const int64_t rows = args->o.shape[1];
+    merge_row row = {
+        .a = args, .b = index / rows, .i = index % rows, .wide = args->o.dtype == ATTN_F64};
     (void)thread;
-    for (int64_t part = 0; part < a->parts; part++) {
-        r.wide = r.wide || a->part_o[part].dtype == ATTN_F64;
+    for (int64_t part = 0; part < args->parts; part++) {
+        row.wide = row.wide || args->part_o[part].dtype == ATTN_F64;
     }
-    for (r.h = 0; r.h < a->o.shape[2]; r.h++) {
-        merge_one(&r);
+    for (row.h = 0; row.h < args->o.shape[2]; row.h++) {
+        merge_one(&row);
     }
 }
 

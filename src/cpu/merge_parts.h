@@ -7,9 +7,9 @@
 
 #include <attn/attn.h>
 
-double attn_part_lse(const attn_merge_args *a, int64_t part, int64_t b, int64_t i, int64_t h);
+double attn_part_lse(const attn_merge_args *args, int64_t part, int64_t b, int64_t i, int64_t h);
 
 /* ln sum exp(lse_p); NaN if any part's is. */
-double attn_merged_lse(const attn_merge_args *a, int64_t b, int64_t i, int64_t h);
+double attn_merged_lse(const attn_merge_args *args, int64_t b, int64_t i, int64_t h);
 
 #endif

@@ -8,18 +8,18 @@
 
 #include "cpu/ukernel/table.h"
 
-static inline void set_real(const attn_ukernel *uk, void *array, int64_t i, double x)
+static inline void set_real(const attn_ukernel *table, void *array, int64_t i, double x)
 {
-    if (uk->real_size == 4) {
+    if (table->real_size == 4) {
         ((float *)array)[i] = (float)x;
     } else {
         ((double *)array)[i] = x;
     }
 }
 
-static inline void fill_reals(const attn_ukernel *uk, void *array, int64_t n, double x)
+static inline void fill_reals(const attn_ukernel *table, void *array, int64_t n, double x)
 {
-    if (uk->real_size == 4) {
+    if (table->real_size == 4) {
         for (int64_t i = 0; i < n; i++) {
             ((float *)array)[i] = (float)x;
         }
@@ -30,15 +30,15 @@ static inline void fill_reals(const attn_ukernel *uk, void *array, int64_t n, do
     }
 }
 
-static inline double get_real(const attn_ukernel *uk, const void *array, int64_t i)
+static inline double get_real(const attn_ukernel *table, const void *array, int64_t i)
 {
-    return uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+    return table->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
 }
 
 /* to[0 .. n-1] = the elements from `from` on. */
-static inline void get_reals(const attn_ukernel *uk, double *to, const void *from, int64_t n)
+static inline void get_reals(const attn_ukernel *table, double *to, const void *from, int64_t n)
 {
-    if (uk->real_size == 4) {
+    if (table->real_size == 4) {
         for (int64_t i = 0; i < n; i++) {
             to[i] = (double)((const float *)from)[i];
         }

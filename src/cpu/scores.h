@@ -13,19 +13,19 @@
 
 /* The way of computing scores: part of a plan. */
 typedef struct attn_score_plan {
-    bool step;       /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
-    double factor;   /* factor of Q when packed: the sign of the scale, or 0 */
-    double scale;    /* of the scores in the score step, > 0 */
-    double exponent; /* c of the softmax: probabilities are 2^((score - maximum) c) */
+    bool has_score_step; /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
+    double factor;       /* factor of Q when packed: the sign of the scale, or 0 */
+    double scale;        /* of the scores in the score step, > 0 */
+    double exponent;     /* c of the softmax: probabilities are 2^((score - maximum) c) */
 } attn_score_plan;
 
-attn_score_plan attn_plan_scores(const attn_problem *p, const attn_ukernel *uk);
+attn_score_plan attn_plan_scores(const attn_problem *problem, const attn_ukernel *table);
 
 /* The rows that an item works on, and room for a tile's arrays. Row r is query r / fold of head
  * first_head + r % fold: the heads of a group are folded in. */
-typedef struct attn_score_run {
-    const attn_problem *p;
-    const attn_ukernel *uk;
+typedef struct attn_score_rows {
+    const attn_problem *problem;
+    const attn_ukernel *table;
     const attn_score_plan *plan;
     const attn_sequence *seq;
     const attn_cells *cells; /* of the mask tensor; NULL: not known */
@@ -34,56 +34,57 @@ typedef struct attn_score_run {
     bool all_lanes;
     char *bias;                       /* real [key_block][strip]; only with a mask or bias tensor */
     char *lo, *hi, *slope, *distance; /* real [strip] */
-} attn_score_run;
+} attn_score_rows;
 
 /* Bytes of lo, hi, slope and distance together, which lie one after the other. */
-static inline uint64_t attn_score_lane_bytes(const attn_ukernel *uk)
+static inline uint64_t attn_score_lane_bytes(const attn_ukernel *table)
 {
-    return 4 * (uint64_t)uk->strip * (uint64_t)uk->real_size;
+    return 4 * (uint64_t)table->strip * (uint64_t)table->real_size;
 }
 
-static inline void attn_score_lanes(attn_score_run *r, char *lanes)
+static inline void attn_score_lanes(attn_score_rows *rows, char *lanes)
 {
-    int64_t bytes = r->uk->strip * r->uk->real_size;
-    r->lo = lanes, r->hi = lanes + bytes, r->slope = lanes + 2 * bytes,
-    r->distance = lanes + 3 * bytes;
+    int64_t bytes = rows->table->strip * rows->table->real_size;
+    rows->lo = lanes, rows->hi = lanes + bytes, rows->slope = lanes + 2 * bytes,
+    rows->distance = lanes + 3 * bytes;
 }
 
 typedef struct lane_row {
     int64_t query, head;
 } lane_row;
 
-static inline lane_row attn_score_row(const attn_score_run *r, int64_t row)
+static inline lane_row attn_score_row(const attn_score_rows *rows, int64_t row)
 {
-    return (lane_row){row / r->fold, r->first_head + row % r->fold};
+    return (lane_row){row / rows->fold, rows->first_head + row % rows->fold};
 }
 
 /* The row after. */
-static inline lane_row attn_score_next(const attn_score_run *r, lane_row row)
+static inline lane_row attn_score_next(const attn_score_rows *rows, lane_row row)
 {
-    return row.head + 1 < r->first_head + r->fold ? (lane_row){row.query, row.head + 1}
-                                                  : (lane_row){row.query + 1, r->first_head};
+    return row.head + 1 < rows->first_head + rows->fold
+               ? (lane_row){row.query, row.head + 1}
+               : (lane_row){row.query + 1, rows->first_head};
 }
 
 /* Makes the mask of rows first .. first + lanes - 1. */
-attn_rows_mask attn_score_rows_mask(const attn_score_run *r, int64_t first, int lanes);
+attn_rows_mask attn_score_rows_mask(const attn_score_rows *rows, int64_t first, int lanes);
 
 /* What the mask tensor lets those rows see of some keys. */
-attn_tile attn_score_mask_kind(const attn_score_run *r, int64_t first, int lanes,
+attn_tile attn_score_mask_kind(const attn_score_rows *rows, int64_t first, int lanes,
                                attn_interval keys);
 
 /* Computes the scores of those rows and keys.lo .. keys.hi-1, in place of the products
  * s[key][strip]; -inf where masked. */
-void attn_score_tile_run(const attn_score_run *r, void *s, int64_t first, int lanes,
+void attn_score_tile_run(const attn_score_rows *rows, void *s, int64_t first, int lanes,
                          attn_interval keys, attn_tile kind);
 
 /* Writes Z of C11 for those rows and n keys from first_key on into the tile; with `times`,
  * multiplies it into P from its key `done` on. */
-void attn_score_drop(const attn_score_run *r, void *tile, int64_t done, int64_t first,
+void attn_score_drop(const attn_score_rows *rows, void *tile, int64_t done, int64_t first,
                      int64_t first_key, int64_t n, bool times);
 
 /* visible[i] = s[i] is not -inf, for n keys. */
-void attn_score_note_visible(const attn_ukernel *uk, const void *s, int64_t n,
+void attn_score_note_visible(const attn_ukernel *table, const void *s, int64_t n,
                              unsigned char *visible);
 
 #endif

@@ -24,8 +24,9 @@ void attn_cuda_destroy(attn_cuda *cuda, const attn_allocator *allocator)
     (void)cuda, (void)allocator;
 }
 
-attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan)
+attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
+                                   attn_plan *plan)
 {
-    (void)cuda, (void)p, (void)plan;
+    (void)cuda, (void)problem, (void)plan;
     return refuse();
 }

@@ -9,34 +9,36 @@ static const char *name(const void *device)
     return attn_cuda_name(device);
 }
 
-static attn_status forward_plan(const void *device, const attn_problem *p, attn_plan *plan)
+static attn_status forward_plan(const void *device, const attn_problem *problem, attn_plan *plan)
 {
     attn_host host;
     attn_host_leave(&host); /* scales are rounded in the default environment, here and below */
-    attn_status status = attn_cuda_plan_forward(device, p, plan);
+    attn_status status = attn_cuda_plan_forward(device, problem, plan);
     attn_host_return(&host);
     return status;
 }
 
-static attn_status forward_workspace(const void *device, const attn_problem *p, uint64_t *bytes)
+static attn_status forward_workspace(const void *device, const attn_problem *problem,
+                                     uint64_t *bytes)
 {
     attn_cuda_plan plan;
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_plan_make(&plan, device, p);
+    attn_status status = attn_cuda_plan_make(&plan, device, problem);
     attn_host_return(&host);
     *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
     return status;
 }
 
 /* A GPU's workspace is for speed only, and is never allocated here. */
-static attn_status forward_run(const void *device, const attn_problem *p, const attn_call *call)
+static attn_status forward_run(const void *device, const attn_problem *problem,
+                               const attn_call *call)
 {
     attn_call aligned = *call;
     attn_host host;
     aligned.workspace = call->workspace ? attn_align_up(call->workspace) : NULL;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_forward(device, p, &aligned);
+    attn_status status = attn_cuda_forward(device, problem, &aligned);
     attn_host_return(&host);
     return status;
 }

@@ -22,9 +22,11 @@ const char *attn_cuda_name(const attn_cuda *cuda);
 /* Enqueues the forward pass on the call's stream: no allocation, no copy, no synchronisation. The
  * workspace is aligned to 64, its size is that before aligning. Errors: unsupported, workspace,
  * device. */
-attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *p, const attn_call *call);
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem,
+                              const attn_call *call);
 
 /* Fills the plan but for threads and widths of vectors. */
-attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *p, attn_plan *plan);
+attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
+                                   attn_plan *plan);
 
 #endif

@@ -182,15 +182,15 @@ void cli_print_json(cJSON *object)
     cJSON_Delete(object);
 }
 
-static bool add_problem(void *user, const problem *p)
+static bool add_problem(void *user, const problem_spec *problem)
 {
     cli_list *list = user;
-    problem *more = realloc(list->problems, (size_t)(list->count + 1) * sizeof *more);
+    problem_spec *more = realloc(list->problems, (size_t)(list->count + 1) * sizeof *more);
     if (more == NULL) {
         exit(cli_error(CLI_INTERNAL, "out of memory"));
     }
     list->problems = more;
-    list->problems[list->count++] = *p;
+    list->problems[list->count++] = *problem;
     return true;
 }
 

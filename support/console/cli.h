@@ -49,7 +49,7 @@ void cli_print_json(cJSON *object);
 
 /* Problems in the order of the command line. */
 typedef struct cli_list {
-    problem *problems;
+    problem_spec *problems;
     int count;
 } cli_list;
 

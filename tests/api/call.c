@@ -7,15 +7,15 @@
 
 void call_open(call *c, const char *line)
 {
-    problem p;
+    problem_spec problem;
     char sentence[512];
     attn_context_config config = {.struct_size = sizeof config, .threads = 1};
     attn_context *context;
     attn_info info = {.struct_size = sizeof info};
-    if (!problem_parse(line, &p, sentence, sizeof sentence)) {
+    if (!problem_parse(line, &problem, sentence, sizeof sentence)) {
         fail_msg("%s", sentence);
     }
-    assert_true(problem_tensors_create(&p, PLACE_GUARD_AFTER, &c->tensors));
+    assert_true(problem_tensors_create(&problem, PLACE_GUARD_AFTER, &c->tensors));
     c->args = &c->tensors.args;
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
     assert_int_equal(attn_forward(context, c->args), ATTN_OK);

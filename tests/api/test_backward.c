@@ -14,25 +14,25 @@
     "pass=backward d_lse=1 "                                                                    \
     "d_bias=f32 d_alibi=1 d_sinks=1"
 
-static void open_gradients(problem_tensors *t)
+static void open_gradients(problem_tensors *tensors)
 {
-    problem p;
+    problem_spec problem;
     char sentence[256];
-    assert_true(problem_parse(DENSE, &p, sentence, sizeof sentence));
-    assert_true(problem_tensors_create(&p, PLACE_GUARD_AFTER, t));
-    assert_int_equal(attn_forward(NULL, &t->args), ATTN_OK);
+    assert_true(problem_parse(DENSE, &problem, sentence, sizeof sentence));
+    assert_true(problem_tensors_create(&problem, PLACE_GUARD_AFTER, tensors));
+    assert_int_equal(attn_forward(NULL, &tensors->args), ATTN_OK);
 }
 
-static bool untouched(const problem_tensors *t)
+static bool untouched(const problem_tensors *tensors)
 {
     size_t bytes;
-    unsigned char *now = grad_runs_copy(&t->grad, &bytes);
+    unsigned char *now = grad_runs_copy(&tensors->grad, &bytes);
     bool same = true;
     for (size_t i = 0; i < bytes; i++) {
         same = same && now[i] == 0xFF;
     }
     free(now);
-    return same && problem_tensors_intact(t);
+    return same && problem_tensors_intact(tensors);
 }
 
 /* A word of attn_backward_args, or of the attn_forward_args in it, and its new value. */
@@ -91,65 +91,65 @@ static const struct {
 
 static void test_wrong_fields(void **state)
 {
-    problem_tensors t;
+    problem_tensors tensors;
     (void)state;
-    open_gradients(&t);
+    open_gradients(&tensors);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        attn_forward_args f = t.args;
-        attn_backward_args a = t.grad;
+        attn_forward_args forward = tensors.args;
+        attn_backward_args args = tensors.grad;
         uint64_t bytes = 5;
-        a.forward = &f;
-        memcpy((wrong[i].forward ? (char *)&f : (char *)&a) + wrong[i].at, &wrong[i].value,
+        args.forward = &forward;
+        memcpy((wrong[i].forward ? (char *)&forward : (char *)&args) + wrong[i].at, &wrong[i].value,
                wrong[i].size);
         attn_plan plan = {.struct_size = sizeof plan};
         for (int function = 0; function < 3; function++) {
-            attn_status got = function == 0   ? attn_backward(NULL, &a)
-                              : function == 1 ? attn_backward_workspace(NULL, &a, &bytes)
-                                              : attn_backward_plan(NULL, &a, &plan);
+            attn_status got = function == 0   ? attn_backward(NULL, &args)
+                              : function == 1 ? attn_backward_workspace(NULL, &args, &bytes)
+                                              : attn_backward_plan(NULL, &args, &plan);
             if (got != wrong[i].status || strstr(attn_last_error(), wrong[i].says) == NULL) {
                 fail_msg("wanted %d, \"%s\"; got %d, \"%s\"", wrong[i].status, wrong[i].says, got,
                          attn_last_error());
             }
         }
         assert_int_equal(bytes, 0);
-        assert_true(untouched(&t));
+        assert_true(untouched(&tensors));
     }
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 /* row_max, workspace and stream of *forward are ignored. */
 static void test_fields_of_the_forward_call(void **state)
 {
-    problem_tensors t;
+    problem_tensors tensors;
     (void)state;
-    open_gradients(&t);
-    attn_forward_args f = t.args;
-    attn_backward_args a = t.grad;
-    a.forward = &f;
-    memset(&f.row_max, 0xA5, sizeof f.row_max);
-    memset(&f.workspace, 0xA5,
+    open_gradients(&tensors);
+    attn_forward_args forward = tensors.args;
+    attn_backward_args args = tensors.grad;
+    args.forward = &forward;
+    memset(&forward.row_max, 0xA5, sizeof forward.row_max);
+    memset(&forward.workspace, 0xA5,
            offsetof(attn_forward_args, block_table) - offsetof(attn_forward_args, workspace));
-    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
-    problem_tensors_free(&t);
+    assert_int_equal(attn_backward(NULL, &args), ATTN_OK);
+    problem_tensors_free(&tensors);
 }
 
 static void test_null_and_missing(void **state)
 {
-    problem_tensors t;
+    problem_tensors tensors;
     uint64_t bytes;
     (void)state;
-    open_gradients(&t);
+    open_gradients(&tensors);
     assert_int_equal(attn_backward(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
     assert_int_equal(attn_backward_workspace(NULL, NULL, &bytes), ATTN_ERR_INVALID_ARGUMENT);
-    assert_int_equal(attn_backward_workspace(NULL, &t.grad, NULL), ATTN_ERR_INVALID_ARGUMENT);
-    attn_forward_args f = t.args;
-    attn_backward_args a = t.grad;
-    a.forward = &f;
-    memset(&f.sinks, 0, sizeof f.sinks);
-    assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_int_equal(attn_backward_workspace(NULL, &tensors.grad, NULL), ATTN_ERR_INVALID_ARGUMENT);
+    attn_forward_args forward = tensors.args;
+    attn_backward_args args = tensors.grad;
+    args.forward = &forward;
+    memset(&forward.sinks, 0, sizeof forward.sinks);
+    assert_int_equal(attn_backward(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "d_sinks is given without sinks");
-    assert_true(untouched(&t));
-    problem_tensors_free(&t);
+    assert_true(untouched(&tensors));
+    problem_tensors_free(&tensors);
 }
 
 static attn_tensor no_elements(int64_t b, int64_t heads, int64_t last)
@@ -167,29 +167,34 @@ static void test_nothing_to_write(void **state)
     const attn_tensor row = no_elements(many, many, 8), one = no_elements(many, many, 1);
     float slope = 1, d_slope = 5;
     uint64_t bytes = 5;
-    problem_tensors t;
+    problem_tensors tensors;
     (void)state;
-    open_gradients(&t);
-    attn_backward_args a = t.grad;
-    attn_tensor *const out[] = {&a.dq, &a.dk, &a.dv, &a.d_bias, &a.d_alibi_slopes, &a.d_sinks};
+    open_gradients(&tensors);
+    attn_backward_args args = tensors.grad;
+    attn_tensor *const out[] = {
+        &args.dq, &args.dk, &args.dv, &args.d_bias, &args.d_alibi_slopes, &args.d_sinks};
     for (int i = 0; i < 6; i++) {
         memset(out[i], 0, sizeof *out[i]);
     }
-    assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
+    assert_int_equal(attn_backward_workspace(NULL, &args, &bytes), ATTN_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
-    assert_true(untouched(&t));
-    problem_tensors_free(&t);
-    attn_forward_args f = {
-        .struct_size = sizeof f, .q = row, .k = row, .v = row, .o = row, .lse = one};
-    a = (attn_backward_args){
-        .struct_size = sizeof a, .forward = &f, .d_o = row, .dq = row, .dk = row, .dv = row};
-    assert_int_equal(attn_backward_workspace(NULL, &a, &bytes), ATTN_OK);
+    assert_int_equal(attn_backward(NULL, &args), ATTN_OK);
+    assert_true(untouched(&tensors));
+    problem_tensors_free(&tensors);
+    attn_forward_args forward = {
+        .struct_size = sizeof forward, .q = row, .k = row, .v = row, .o = row, .lse = one};
+    args = (attn_backward_args){.struct_size = sizeof args,
+                                .forward = &forward,
+                                .d_o = row,
+                                .dq = row,
+                                .dk = row,
+                                .dv = row};
+    assert_int_equal(attn_backward_workspace(NULL, &args, &bytes), ATTN_OK);
     assert_int_equal(bytes, 0);
-    assert_int_equal(attn_backward(NULL, &a), ATTN_OK);
-    f.alibi_slopes = attn_tensor_bshd(&slope, ATTN_F32, 1, 1, 1, 1);
-    a.d_alibi_slopes = attn_tensor_bshd(&d_slope, ATTN_F32, 1, 1, 1, 1);
-    assert_int_equal(attn_backward(NULL, &a), ATTN_ERR_OVERFLOW);
+    assert_int_equal(attn_backward(NULL, &args), ATTN_OK);
+    forward.alibi_slopes = attn_tensor_bshd(&slope, ATTN_F32, 1, 1, 1, 1);
+    args.d_alibi_slopes = attn_tensor_bshd(&d_slope, ATTN_F32, 1, 1, 1, 1);
+    assert_int_equal(attn_backward(NULL, &args), ATTN_ERR_OVERFLOW);
     assert_true(d_slope == 5);
 }
 
@@ -228,35 +233,35 @@ static void test_memory(void **state)
     books b = {0};
     attn_context_config config = {.struct_size = sizeof config, .threads = 3};
     attn_context *context;
-    problem_tensors t;
-    region room;
+    problem_tensors tensors;
+    guarded_region room;
     (void)state;
     config.allocator = (attn_allocator){&b, books_alloc, books_free};
-    open_gradients(&t);
+    open_gradients(&tensors);
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
     int live = b.live;
-    attn_backward_args a = t.grad;
+    attn_backward_args args = tensors.grad;
     b.calls = 0, b.refuse = true;
-    assert_int_equal(attn_backward(context, &a), ATTN_ERR_OUT_OF_MEMORY);
+    assert_int_equal(attn_backward(context, &args), ATTN_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(attn_last_error(), "no memory for a workspace of "));
-    assert_int_equal(attn_backward_workspace(context, &a, &a.workspace_bytes), ATTN_OK);
-    assert_true(region_create(&room, a.workspace_bytes + 7, PLACE_GUARD_AFTER));
-    a.workspace = room.first;
-    a.workspace_bytes--;
-    assert_int_equal(attn_backward(context, &a), ATTN_ERR_WORKSPACE);
+    assert_int_equal(attn_backward_workspace(context, &args, &args.workspace_bytes), ATTN_OK);
+    assert_true(region_create(&room, args.workspace_bytes + 7, PLACE_GUARD_AFTER));
+    args.workspace = room.first;
+    args.workspace_bytes--;
+    assert_int_equal(attn_backward(context, &args), ATTN_ERR_WORKSPACE);
     assert_int_equal(b.calls, 1);
-    assert_true(untouched(&t));
-    a.workspace_bytes++;
-    a.workspace = room.first + 7;
-    assert_int_equal(attn_backward(context, &a), ATTN_OK);
+    assert_true(untouched(&tensors));
+    args.workspace_bytes++;
+    args.workspace = room.first + 7;
+    assert_int_equal(attn_backward(context, &args), ATTN_OK);
     assert_int_equal(b.calls, 1);
     b.refuse = false;
-    assert_int_equal(attn_backward(context, &t.grad), ATTN_OK);
+    assert_int_equal(attn_backward(context, &tensors.grad), ATTN_OK);
     assert_int_equal(b.calls, 2);
     assert_int_equal(b.live, live);
     region_free(&room);
     attn_context_destroy(context);
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 /* The workspace grows with the number of rows, not with its square. */
@@ -266,20 +271,20 @@ static void test_workspace_is_linear(void **state)
     (void)state;
     for (int64_t n = 1024; n <= 65536; n *= 2) {
         char line[128], sentence[256];
-        problem p;
-        problem_tensors t;
+        problem_spec problem;
+        problem_tensors tensors;
         uint64_t bytes;
         snprintf(line, sizeof line, "hq=16 n=%lld d=64 dtype=f32 pass=backward", (long long)n);
-        assert_true(problem_parse(line, &p, sentence, sizeof sentence));
-        assert_true(problem_tensors_create(&p, PLACE_NOWHERE, &t));
-        assert_int_equal(attn_backward_workspace(NULL, &t.grad, &bytes), ATTN_OK);
+        assert_true(problem_parse(line, &problem, sentence, sizeof sentence));
+        assert_true(problem_tensors_create(&problem, PLACE_NOWHERE, &tensors));
+        assert_int_equal(attn_backward_workspace(NULL, &tensors.grad, &bytes), ATTN_OK);
         print_message("N = %lld: workspace %.1f MB, standard attention's scores and their "
                       "gradients %.0f MB\n",
                       (long long)n, (double)bytes / 1e6,
                       2.0 * 16 * (double)n * (double)n * 4 / 1e6);
         assert_true(before == 0 || bytes <= 2 * before + 4096);
         before = bytes;
-        problem_tensors_free(&t);
+        problem_tensors_free(&tensors);
     }
 }
 
@@ -288,18 +293,18 @@ static void test_workspace_is_linear(void **state)
 static attn_plan plan_of(const char *line)
 {
     char sentence[256];
-    problem p;
-    problem_tensors t;
+    problem_spec problem;
+    problem_tensors tensors;
     attn_plan plan = {.struct_size = sizeof plan};
     uint64_t bytes;
-    assert_true(problem_parse(line, &p, sentence, sizeof sentence));
-    assert_true(problem_tensors_create(&p, PLACE_NOWHERE, &t));
-    assert_int_equal(attn_backward_plan(NULL, &t.grad, &plan), ATTN_OK);
-    assert_int_equal(attn_backward_workspace(NULL, &t.grad, &bytes), ATTN_OK);
+    assert_true(problem_parse(line, &problem, sentence, sizeof sentence));
+    assert_true(problem_tensors_create(&problem, PLACE_NOWHERE, &tensors));
+    assert_int_equal(attn_backward_plan(NULL, &tensors.grad, &plan), ATTN_OK);
+    assert_int_equal(attn_backward_workspace(NULL, &tensors.grad, &bytes), ATTN_OK);
     assert_int_equal(plan.workspace_bytes, bytes);
     assert_non_null(plan.kernel);
     assert_true(plan.threads >= 1 && plan.items >= 1 && strlen(plan.why) > 0);
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
     return plan;
 }
 
@@ -323,17 +328,17 @@ static void test_plan(void **state)
 
 static void test_plan_of_nothing(void **state)
 {
-    problem_tensors t;
+    problem_tensors tensors;
     attn_plan plan = {.struct_size = sizeof plan};
     (void)state;
-    open_gradients(&t);
-    attn_backward_args a = t.grad;
-    memset(&a.dq, 0, 6 * sizeof a.dq);
-    assert_int_equal(attn_backward_plan(NULL, &a, &plan), ATTN_OK);
+    open_gradients(&tensors);
+    attn_backward_args args = tensors.grad;
+    memset(&args.dq, 0, 6 * sizeof args.dq);
+    assert_int_equal(attn_backward_plan(NULL, &args, &plan), ATTN_OK);
     assert_int_equal(plan.items, 0);
     assert_true(plan.flops == 0);
     assert_int_equal(plan.workspace_bytes, 0);
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 /* ---- structs --------------------------------------------------------------------------------- */
@@ -350,10 +355,10 @@ static void test_older_and_newer_structs(void **state)
 {
     NEWER(attn_backward_args) a = {.added = {0}};
     NEWER(attn_forward_args) f = {.added = {0}};
-    problem_tensors t;
+    problem_tensors tensors;
     (void)state;
-    open_gradients(&t);
-    a.known = t.grad, f.known = t.args;
+    open_gradients(&tensors);
+    a.known = tensors.grad, f.known = tensors.args;
     a.known.forward = &f.known;
     a.known.struct_size = offsetof(attn_backward_args, stream);
     memset(&a.known.stream, 0xA5, sizeof a - a.known.struct_size);
@@ -362,7 +367,7 @@ static void test_older_and_newer_structs(void **state)
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
     memset(&a, 0, sizeof a);
     memset(&f, 0, sizeof f);
-    a.known = t.grad, f.known = t.args;
+    a.known = tensors.grad, f.known = tensors.args;
     a.known.forward = &f.known;
     a.known.struct_size = sizeof a, f.known.struct_size = sizeof f;
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_OK);
@@ -370,7 +375,7 @@ static void test_older_and_newer_structs(void **state)
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_ERR_UNKNOWN_FIELD);
     a.added[63] = 0, f.added[63] = 1;
     assert_int_equal(attn_backward(NULL, &a.known), ATTN_ERR_UNKNOWN_FIELD);
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 int main(void)

@@ -79,25 +79,25 @@ static void test_rounding_modes(void **state)
 
 static void test_rounding_modes_of_gradients(void **state)
 {
-    problem p;
-    problem_tensors t;
+    problem_spec problem;
+    problem_tensors tensors;
     char sentence[256];
     unsigned char *right = NULL;
     size_t bytes;
     (void)state;
-    assert_true(problem_parse("n=70 hq=2 d=24 dtype=f64 dropout=0.3 pass=backward", &p, sentence,
-                              sizeof sentence));
-    assert_true(problem_tensors_create(&p, PLACE_GUARD_AFTER, &t));
-    assert_int_equal(attn_forward(NULL, &t.args), ATTN_OK);
+    assert_true(problem_parse("n=70 hq=2 d=24 dtype=f64 dropout=0.3 pass=backward", &problem,
+                              sentence, sizeof sentence));
+    assert_true(problem_tensors_create(&problem, PLACE_GUARD_AFTER, &tensors));
+    assert_int_equal(attn_forward(NULL, &tensors.args), ATTN_OK);
     for (int mode = 0; mode < 8; mode++) {
         set_mode(mode);
         unsigned before = get_mode();
-        attn_status status = attn_backward(NULL, &t.grad);
+        attn_status status = attn_backward(NULL, &tensors.grad);
         unsigned after = get_mode();
         set_mode(0);
         assert_int_equal(status, ATTN_OK);
         assert_int_equal(after, before);
-        unsigned char *now = grad_runs_copy(&t.grad, &bytes);
+        unsigned char *now = grad_runs_copy(&tensors.grad, &bytes);
         if (right && memcmp(now, right, bytes) != 0) {
             fail_msg("other bits in mode %d", mode);
         }
@@ -105,7 +105,7 @@ static void test_rounding_modes_of_gradients(void **state)
         right = now;
     }
     free(right);
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
 }
 
 /* An executor that checks after each task that the floating-point state is the old one. */
@@ -134,18 +134,18 @@ static float attend(const char *table, const float *key, const float *value, int
     attn_context *context;
     uint16_t q[1], k[512], v[512];
     float o = NAN;
-    attn_forward_args a = {.struct_size = sizeof a, .flags = ATTN_SCALE, .softmax_scale = 1};
-    a.q = attn_tensor_bshd(q, ATTN_BF16, 1, 1, 1, 1);
-    a.k = attn_tensor_bshd(k, ATTN_BF16, 1, n, 1, 1);
-    a.v = attn_tensor_bshd(v, ATTN_BF16, 1, n, 1, 1);
-    a.o = attn_tensor_bshd(&o, ATTN_F32, 1, 1, 1, 1);
-    inputs_store(&a.q, 0, 0, 0, 0, 1);
+    attn_forward_args args = {.struct_size = sizeof args, .flags = ATTN_SCALE, .softmax_scale = 1};
+    args.q = attn_tensor_bshd(q, ATTN_BF16, 1, 1, 1, 1);
+    args.k = attn_tensor_bshd(k, ATTN_BF16, 1, n, 1, 1);
+    args.v = attn_tensor_bshd(v, ATTN_BF16, 1, n, 1, 1);
+    args.o = attn_tensor_bshd(&o, ATTN_F32, 1, 1, 1, 1);
+    inputs_store(&args.q, 0, 0, 0, 0, 1);
     for (int64_t j = 0; j < n; j++) {
-        inputs_store(&a.k, 0, j, 0, 0, (double)key[j]);
-        inputs_store(&a.v, 0, j, 0, 0, (double)value[j]);
+        inputs_store(&args.k, 0, j, 0, 0, (double)key[j]);
+        inputs_store(&args.v, 0, j, 0, 0, (double)value[j]);
     }
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     attn_context_destroy(context);
     assert_int_equal(changed, 0);
     return o;
@@ -191,11 +191,11 @@ static void test_errno_and_flags(void **state)
     call_open(&c, "nq=3 nk=70 hq=2 d=16 dtype=f32 sinks=h lse=1 bias=k");
     for (int n = 0; n < 4; n++) {
         float sinks[] = {n & 1 ? 1e30f : -1e30f, n & 2 ? 800 : -800};
-        attn_forward_args a = *c.args;
-        a.sinks = attn_tensor_bshd(sinks, ATTN_F32, 1, 2, 1, 1);
+        attn_forward_args args = *c.args;
+        args.sinks = attn_tensor_bshd(sinks, ATTN_F32, 1, 2, 1, 1);
         feclearexcept(FE_ALL_EXCEPT);
         errno = 12345;
-        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+        assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
         assert_int_equal(errno, 12345);
         assert_int_equal(fetestexcept(FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW | FE_UNDERFLOW), 0);
     }
@@ -211,14 +211,14 @@ static void test_merge(void **state)
         part_o[p] = attn_tensor_bshd(o + 2 * p, ATTN_F32, 1, 2, 1, 1);
         part_lse[p] = attn_tensor_bshd(lse + 2 * p, ATTN_F32, 1, 2, 1, 1);
     }
-    attn_merge_args a = {
-        .struct_size = sizeof a, .parts = 2, .part_o = part_o, .part_lse = part_lse};
-    a.o = attn_tensor_bshd(to, ATTN_F32, 1, 2, 1, 1);
+    attn_merge_args args = {
+        .struct_size = sizeof args, .parts = 2, .part_o = part_o, .part_lse = part_lse};
+    args.o = attn_tensor_bshd(to, ATTN_F32, 1, 2, 1, 1);
     for (int mode = 0; mode < 8; mode++) {
         set_mode(mode);
         unsigned before = get_mode();
         errno = 12345;
-        attn_status status = attn_merge(NULL, &a);
+        attn_status status = attn_merge(NULL, &args);
         unsigned after = get_mode();
         set_mode(0);
         assert_int_equal(status, ATTN_OK);

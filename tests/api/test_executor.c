@@ -166,11 +166,11 @@ static void test_merge(void **state)
     float o[6] = {1, 2, 3, 4, 5, 6}, lse[6] = {0}, to[6] = {0};
     attn_tensor part_o = attn_tensor_bshd(o, ATTN_F32, 2, 3, 1, 1),
                 part_lse = attn_tensor_bshd(lse, ATTN_F32, 2, 3, 1, 1);
-    attn_merge_args a = {
-        .struct_size = sizeof a, .parts = 1, .part_o = &part_o, .part_lse = &part_lse};
+    attn_merge_args args = {
+        .struct_size = sizeof args, .parts = 1, .part_o = &part_o, .part_lse = &part_lse};
     (void)state;
-    a.o = attn_tensor_bshd(to, ATTN_F32, 2, 3, 1, 1);
-    assert_int_equal(attn_merge(context, &a), ATTN_OK);
+    args.o = attn_tensor_bshd(to, ATTN_F32, 2, 3, 1, 1);
+    assert_int_equal(attn_merge(context, &args), ATTN_OK);
     assert_memory_equal(to, o, sizeof o);
     assert_int_equal(t.loops, 1);
     attn_context_destroy(context);

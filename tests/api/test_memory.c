@@ -206,19 +206,19 @@ static void test_a_workspace_saves_all_allocations(void **state)
     (void)state;
     call_open(&c, CALL_LINE " mask=qk bias=f16:bhqk sinks=h");
     assert_int_equal(create(&b, 3, &context), ATTN_OK);
-    attn_forward_args a = *c.args;
-    a.workspace = room;
+    attn_forward_args args = *c.args;
+    args.workspace = room;
     b.calls = 0;
     atomic_store(&allocations, 0);
-    assert_int_equal(attn_forward_workspace(context, &a, &a.workspace_bytes), ATTN_OK);
-    assert_in_range(a.workspace_bytes, 1, sizeof room);
-    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_OK);
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    assert_int_equal(attn_forward_workspace(context, &args, &args.workspace_bytes), ATTN_OK);
+    assert_in_range(args.workspace_bytes, 1, sizeof room);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(atomic_load(&allocations), 0);
     assert_int_equal(b.calls, 0);
     assert_true(call_is_right(&c));
-    a.workspace = NULL;
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    args.workspace = NULL;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(b.calls, 1);
     assert_true(call_is_right(&c));
     attn_context_destroy(context);
@@ -234,13 +234,13 @@ static void test_workspace_at_any_address(void **state)
     (void)state;
     call_open(&c, CALL_LINE);
     assert_int_equal(create(&b, 3, &context), ATTN_OK);
-    attn_forward_args a = *c.args;
-    assert_int_equal(attn_forward_workspace(context, &a, &a.workspace_bytes), ATTN_OK);
+    attn_forward_args args = *c.args;
+    assert_int_equal(attn_forward_workspace(context, &args, &args.workspace_bytes), ATTN_OK);
     for (size_t shift = 0; shift < 64; shift += 7) {
-        region room;
-        assert_true(region_create(&room, a.workspace_bytes + shift, PLACE_GUARD_AFTER));
-        a.workspace = room.first + shift;
-        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        guarded_region room;
+        assert_true(region_create(&room, args.workspace_bytes + shift, PLACE_GUARD_AFTER));
+        args.workspace = room.first + shift;
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
         for (size_t i = 0; i < shift; i++) {
             assert_int_equal(room.first[i], 0xFF);
         }

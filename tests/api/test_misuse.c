@@ -29,15 +29,15 @@ typedef struct misuse {
             ATTN_ERR_##status, says                                                           \
     }
 
-static void assert_refused_by_all(const call *c, const attn_forward_args *a, attn_status status,
+static void assert_refused_by_all(const call *c, const attn_forward_args *args, attn_status status,
                                   const char *says)
 {
     uint64_t bytes = 5;
     attn_plan plan = {.struct_size = sizeof plan, .threads = -5};
     for (int function = 0; function < 3; function++) {
-        attn_status got = function == 0   ? attn_forward(NULL, a)
-                          : function == 1 ? attn_forward_workspace(NULL, a, &bytes)
-                                          : attn_forward_plan(NULL, a, &plan);
+        attn_status got = function == 0   ? attn_forward(NULL, args)
+                          : function == 1 ? attn_forward_workspace(NULL, args, &bytes)
+                                          : attn_forward_plan(NULL, args, &plan);
         if (got != status || strstr(attn_last_error(), says) == NULL) {
             fail_msg("wanted %d, \"%s\"; function %d gave %d, \"%s\"", status, says, function, got,
                      attn_last_error());
@@ -52,9 +52,9 @@ static void assert_refused_fields(const char *line, const misuse *list, size_t c
     call c;
     call_open(&c, line);
     for (size_t i = 0; i < count; i++) {
-        attn_forward_args a = *c.args;
-        memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
-        assert_refused_by_all(&c, &a, list[i].status, list[i].says);
+        attn_forward_args args = *c.args;
+        memcpy((char *)&args + list[i].at, &list[i].value, list[i].size);
+        assert_refused_by_all(&c, &args, list[i].status, list[i].says);
     }
     call_close(&c);
 }
@@ -143,19 +143,19 @@ static void test_lengths(void **state)
     (void)state;
     call_open(&c, VARLEN);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        attn_forward_args a = *c.args;
-        a.cu_seqlens_q = attn_tensor_bshd(list[i].cu_q, ATTN_I32, 3, 1, 1, 1);
-        a.seqused_k = attn_tensor_bshd(list[i].used_k, ATTN_I32, 2, 1, 1, 1);
-        assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, list[i].says);
+        attn_forward_args args = *c.args;
+        args.cu_seqlens_q = attn_tensor_bshd(list[i].cu_q, ATTN_I32, 3, 1, 1, 1);
+        args.seqused_k = attn_tensor_bshd(list[i].used_k, ATTN_I32, 2, 1, 1, 1);
+        assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT, list[i].says);
     }
-    attn_forward_args a = *c.args;
-    memset(&a.cu_seqlens_k, 0, sizeof a.cu_seqlens_k);
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+    attn_forward_args args = *c.args;
+    memset(&args.cu_seqlens_k, 0, sizeof args.cu_seqlens_k);
+    assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT,
                           "cu_seqlens_q and cu_seqlens_k must be given together");
-    a = *c.args;
-    a.q.shape[0] = a.k.shape[0] = a.v.shape[0] = a.o.shape[0] = a.lse.shape[0] =
-        a.row_max.shape[0] = 0;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+    args = *c.args;
+    args.q.shape[0] = args.k.shape[0] = args.v.shape[0] = args.o.shape[0] = args.lse.shape[0] =
+        args.row_max.shape[0] = 0;
+    assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT,
                           "q.shape[0] = 0, must be 1 with cu_seqlens_q");
     call_close(&c);
 }
@@ -186,17 +186,18 @@ static void test_origins(void **state)
     call_open(&c, DENSE);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         int64_t origins[4] = {0};
-        attn_forward_args a = *c.args;
+        attn_forward_args args = *c.args;
         origins[list[i].at] = list[i].value;
-        a.q_origin = attn_tensor_bshd(origins, ATTN_I64, 2, 1, 1, 1);
-        a.k_origin = attn_tensor_bshd(origins + 2, ATTN_I64, 2, 1, 1, 1);
-        a.flags |= list[i].flags, a.dropout_p = list[i].dropout;
-        assert_refused_by_all(&c, &a, list[i].status, list[i].says);
+        args.q_origin = attn_tensor_bshd(origins, ATTN_I64, 2, 1, 1, 1);
+        args.k_origin = attn_tensor_bshd(origins + 2, ATTN_I64, 2, 1, 1, 1);
+        args.flags |= list[i].flags, args.dropout_p = list[i].dropout;
+        assert_refused_by_all(&c, &args, list[i].status, list[i].says);
     }
-    attn_forward_args a = *c.args;
-    memset(&a.q_origin, 0, sizeof a.q_origin);
-    a.flags |= ATTN_TOP_LEFT;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, "ATTN_TOP_LEFT and k_origin is given");
+    attn_forward_args args = *c.args;
+    memset(&args.q_origin, 0, sizeof args.q_origin);
+    args.flags |= ATTN_TOP_LEFT;
+    assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT,
+                          "ATTN_TOP_LEFT and k_origin is given");
     call_close(&c);
 }
 
@@ -206,12 +207,12 @@ static void test_endless_keys(void **state)
     call c;
     (void)state;
     call_open(&c, "b=1 hq=2 nq=5 nk=7 d=8 dtype=f32");
-    attn_forward_args a = *c.args;
-    a.k.shape[1] = a.v.shape[1] = INT64_MAX;
-    a.k.stride[1] = a.v.stride[1] = 0;
-    a.flags = ATTN_WINDOW;
-    a.window_left = a.window_right = 5;
-    assert_refused_by_all(&c, &a, ATTN_ERR_OVERFLOW, "k.shape[1] = 9223372036854775807");
+    attn_forward_args args = *c.args;
+    args.k.shape[1] = args.v.shape[1] = INT64_MAX;
+    args.k.stride[1] = args.v.stride[1] = 0;
+    args.flags = ATTN_WINDOW;
+    args.window_left = args.window_right = 5;
+    assert_refused_by_all(&c, &args, ATTN_ERR_OVERFLOW, "k.shape[1] = 9223372036854775807");
     call_close(&c);
 }
 
@@ -235,10 +236,10 @@ static void test_real_fields(void **state)
     (void)state;
     call_open(&c, DENSE);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        attn_forward_args a = *c.args;
-        a.flags |= ATTN_SCALE;
-        memcpy((char *)&a + list[i].at, &list[i].value, sizeof list[i].value);
-        assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT, list[i].says);
+        attn_forward_args args = *c.args;
+        args.flags |= ATTN_SCALE;
+        memcpy((char *)&args + list[i].at, &list[i].value, sizeof list[i].value);
+        assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT, list[i].says);
     }
     call_close(&c);
 }
@@ -249,12 +250,12 @@ static void test_b52_heads(void **state)
     call c;
     (void)state;
     call_open(&c, "b=1 hq=8 hkv=4 nq=5 nk=7 d=8 dtype=f32");
-    attn_forward_args a = *c.args;
-    a.k.shape[2] = a.v.shape[2] = 0;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+    attn_forward_args args = *c.args;
+    args.k.shape[2] = args.v.shape[2] = 0;
+    assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT,
                           "k.shape[2] = 0 does not divide q.shape[2] = 8");
-    a.k.shape[2] = a.v.shape[2] = 3;
-    assert_refused_by_all(&c, &a, ATTN_ERR_INVALID_ARGUMENT,
+    args.k.shape[2] = args.v.shape[2] = 3;
+    assert_refused_by_all(&c, &args, ATTN_ERR_INVALID_ARGUMENT,
                           "k.shape[2] = 3 does not divide q.shape[2] = 8");
     call_close(&c);
 }
@@ -276,14 +277,14 @@ static const struct {
     TENSOR(q_origin), TENSOR(k_origin),
 };
 
-static void assert_refused_somehow(const call *c, const attn_forward_args *a, const char *name)
+static void assert_refused_somehow(const call *c, const attn_forward_args *args, const char *name)
 {
-    attn_status status = attn_forward(NULL, a);
+    attn_status status = attn_forward(NULL, args);
     uint64_t bytes;
     if (status == ATTN_OK || strstr(attn_last_error(), name) == NULL) {
         fail_msg("%s spoilt gave %d, \"%s\"", name, status, attn_last_error());
     }
-    assert_int_equal(attn_forward_workspace(NULL, a, &bytes), status);
+    assert_int_equal(attn_forward_workspace(NULL, args, &bytes), status);
     assert_true(call_is_untouched(c));
 }
 
@@ -295,20 +296,20 @@ static void test_every_extent_and_type(void **state)
     (void)state;
     call_open(&c, DENSE);
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        attn_forward_args a = *c.args;
-        attn_tensor *t = (attn_tensor *)((char *)&a + tensors[i].at);
+        attn_forward_args args = *c.args;
+        attn_tensor *t = (attn_tensor *)((char *)&args + tensors[i].at);
         for (int n = 0; n < 20; n++) {
             t->shape[n / 5] = extents[n % 5];
-            assert_refused_somehow(&c, &a, tensors[i].name);
-            a = *c.args;
+            assert_refused_somehow(&c, &args, tensors[i].name);
+            args = *c.args;
         }
         for (int n = 0; n < 6; n++) {
             t->dtype = types[n];
-            assert_refused_somehow(&c, &a, tensors[i].name);
-            a = *c.args;
+            assert_refused_somehow(&c, &args, tensors[i].name);
+            args = *c.args;
         }
         t->reserved = 1;
-        assert_refused_by_all(&c, &a, ATTN_ERR_UNKNOWN_FIELD, tensors[i].name);
+        assert_refused_by_all(&c, &args, ATTN_ERR_UNKNOWN_FIELD, tensors[i].name);
     }
     call_close(&c);
 }
@@ -321,13 +322,14 @@ static void test_every_stride(void **state)
     call_open(&c, DENSE);
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         for (int axis = 0; axis < 4; axis++) {
-            attn_forward_args a = *c.args;
-            attn_tensor *t = (attn_tensor *)((char *)&a + tensors[i].at);
+            attn_forward_args args = *c.args;
+            attn_tensor *t = (attn_tensor *)((char *)&args + tensors[i].at);
             t->stride[axis] = INT64_MIN;
             if (t->shape[axis] > 1) {
-                assert_refused_by_all(&c, &a, ATTN_ERR_OVERFLOW, tensors[i].name);
+                assert_refused_by_all(&c, &args, ATTN_ERR_OVERFLOW, tensors[i].name);
             } else {
-                assert_int_equal(attn_forward(NULL, &a), ATTN_OK); /* the axis has one index, 0 */
+                assert_int_equal(attn_forward(NULL, &args),
+                                 ATTN_OK); /* the axis has one index, 0 */
                 assert_true(call_is_right(&c));
             }
         }
@@ -360,16 +362,16 @@ static void test_workspace_too_small(void **state)
     call c;
     (void)state;
     call_open(&c, DENSE);
-    attn_forward_args a = *c.args;
-    assert_int_equal(attn_forward_workspace(NULL, &a, &a.workspace_bytes), ATTN_OK);
-    assert_true(a.workspace_bytes > 0 && a.workspace_bytes <= sizeof room);
-    a.workspace = room;
+    attn_forward_args args = *c.args;
+    assert_int_equal(attn_forward_workspace(NULL, &args, &args.workspace_bytes), ATTN_OK);
+    assert_true(args.workspace_bytes > 0 && args.workspace_bytes <= sizeof room);
+    args.workspace = room;
     memset(room, 0x5A, sizeof room);
-    a.workspace_bytes--;
-    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_WORKSPACE);
+    args.workspace_bytes--;
+    assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_WORKSPACE);
     assert_non_null(strstr(attn_last_error(), "workspace_bytes = "));
-    a.workspace_bytes = 0;
-    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_WORKSPACE);
+    args.workspace_bytes = 0;
+    assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_WORKSPACE);
     for (size_t i = 0; i < sizeof room; i++) {
         assert_int_equal(room[i], 0x5A);
     }

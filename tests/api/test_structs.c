@@ -19,16 +19,16 @@ static void test_older_forward_args(void **state)
     call c;
     (void)state;
     call_open(&c, CALL_LINE);
-    attn_forward_args a = *c.args;
-    a.struct_size = offsetof(attn_forward_args, alibi_slopes);
-    memset((char *)&a + a.struct_size, 0xA5, sizeof a - a.struct_size);
-    assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+    attn_forward_args args = *c.args;
+    args.struct_size = offsetof(attn_forward_args, alibi_slopes);
+    memset((char *)&args + args.struct_size, 0xA5, sizeof args - args.struct_size);
+    assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
     assert_true(call_is_right(&c));
-    a.struct_size = sizeof a.struct_size; /* nothing but its size */
-    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    args.struct_size = sizeof args.struct_size; /* nothing but its size */
+    assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "q.dtype = 0 (none), must be f64, f32, f16 or bf16");
-    a.struct_size--;
-    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    args.struct_size--;
+    assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_true(call_is_untouched(&c));
     call_close(&c);
 }
@@ -37,7 +37,7 @@ static void test_older_forward_args(void **state)
 static void test_older_forward_args_at_the_end_of_memory(void **state)
 {
     call c;
-    region end;
+    guarded_region end;
     size_t size = offsetof(attn_forward_args, mask);
     (void)state;
     call_open(&c, CALL_LINE);

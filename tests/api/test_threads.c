@@ -22,11 +22,11 @@ typedef struct caller {
 /* The sentence of an error belongs to the thread that caused it. */
 static void fail_on_purpose(caller *c)
 {
-    attn_forward_args a = *c->own.args;
+    attn_forward_args args = *c->own.args;
     char says[64];
     snprintf(says, sizeof says, "flags = 0x%x00 has unknown bits", c->number + 1);
-    a.flags = (uint64_t)(c->number + 1) << 8;
-    if (attn_forward(c->context, &a) != ATTN_ERR_INVALID_ARGUMENT ||
+    args.flags = (uint64_t)(c->number + 1) << 8;
+    if (attn_forward(c->context, &args) != ATTN_ERR_INVALID_ARGUMENT ||
         strcmp(attn_last_error(), says) != 0) {
         c->wrong = "the sentence of another thread";
     }

@@ -12,17 +12,17 @@
 int64_t check_step = 4099;
 
 /* Ulps of the exact value's binade between got and exact. */
-static double ulps(const kit *k, double got, long double exact)
+static double ulps(const kernel_kit *kit, double got, long double exact)
 {
-    int digits = k->uk->real_size == 4 ? FLT_MANT_DIG : DBL_MANT_DIG, exponent;
+    int digits = kit->uk->real_size == 4 ? FLT_MANT_DIG : DBL_MANT_DIG, exponent;
     frexpl(exact, &exponent);
     return (double)(fabsl((long double)got - exact) / ldexpl(1, exponent - digits));
 }
 
 /* The i-th argument in [least, 0]: every float of a step in turn, or doubles evenly. */
-static double argument(const kit *k, int64_t i, double least)
+static double argument(const kernel_kit *kit, int64_t i, double least)
 {
-    if (k->uk->real_size == 8) {
+    if (kit->uk->real_size == 8) {
         return least * (double)i / (double)(1 << 18);
     }
     uint32_t bits = (uint32_t)(0x80000000u + (uint64_t)i);
@@ -32,80 +32,83 @@ static double argument(const kit *k, int64_t i, double least)
 }
 
 /* Calls judge for tiles of arguments from 0 down to least. */
-static void sweep(kit *k, double least, void (*judge)(kit *k, const double *x, int64_t count))
+static void sweep(kernel_kit *kit, double least,
+                  void (*judge)(kernel_kit *kit, const double *x, int64_t count))
 {
     static double x[KIT_MOST_KEYS * KIT_MOST_LANES];
-    int64_t count = (int64_t)k->uk->key_tile * k->uk->strip,
-            step = k->uk->real_size == 4 ? check_step : 1, i = 0;
+    int64_t count = (int64_t)kit->uk->key_tile * kit->uk->strip,
+            step = kit->uk->real_size == 4 ? check_step : 1, i = 0;
     bool more = true;
     while (more) {
         for (int64_t n = 0; n < count; n++, i += step) {
-            double next = argument(k, i, least);
+            double next = argument(kit, i, least);
             more = more && next >= least && i < INT64_C(0x7f800000);
             x[n] = more ? next : least;
         }
-        judge(k, x, count);
+        judge(kit, x, count);
     }
 }
 
-static void judge_exp2(kit *k, const double *x, int64_t count)
+static void judge_exp2(kernel_kit *kit, const double *x, int64_t count)
 {
-    size_t real = (size_t)k->uk->real_size, lanes = (size_t)k->uk->strip * real;
-    void *s = kit_slot(k, SLOT_S, (size_t)count * real), *m = kit_slot(k, SLOT_M, lanes);
-    void *l = kit_slot(k, SLOT_L, lanes), *alpha = kit_slot(k, SLOT_ALPHA, lanes);
+    size_t real = (size_t)kit->uk->real_size, lanes = (size_t)kit->uk->strip * real;
+    void *s = kit_slot(kit, SLOT_S, (size_t)count * real), *m = kit_slot(kit, SLOT_M, lanes);
+    void *l = kit_slot(kit, SLOT_L, lanes), *alpha = kit_slot(kit, SLOT_ALPHA, lanes);
     for (int64_t i = 0; i < count; i++) {
-        kit_put(k, s, i, x[i]);
+        kit_put(kit, s, i, x[i]);
     }
-    for (int lane = 0; lane < k->uk->strip; lane++) {
-        kit_put(k, m, lane, 0);
-        kit_put(k, l, lane, 0);
+    for (int lane = 0; lane < kit->uk->strip; lane++) {
+        kit_put(kit, m, lane, 0);
+        kit_put(kit, l, lane, 0);
     }
-    kit_doing(k, "x=%a ..", x[0]);
-    KIT_CALL(k, k->uk->softmax(s, 0, s, count / k->uk->strip, 1,
-                               &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
-                               k->uk->strip));
+    kit_doing(kit, "x=%a ..", x[0]);
+    KIT_CALL(kit, kit->uk->softmax(s, 0, s, count / kit->uk->strip, 1,
+                                   &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+                                   kit->uk->strip));
     for (int64_t i = 0; i < count; i++) {
-        double got = kit_get(k, s, i), error = ulps(k, got, exp2l((long double)x[i]));
-        k->worst_exp2 = fmax(k->worst_exp2, error);
-        if (!(error <= (k->uk->real_size == 4 ? 1 : 1.05))) {
-            kit_fail(k, "exp2(%a) = %a, %.3f ulp off", x[i], got, error);
+        double got = kit_get(kit, s, i), error = ulps(kit, got, exp2l((long double)x[i]));
+        kit->worst_exp2 = fmax(kit->worst_exp2, error);
+        if (!(error <= (kit->uk->real_size == 4 ? 1 : 1.05))) {
+            kit_fail(kit, "exp2(%a) = %a, %.3f ulp off", x[i], got, error);
         }
     }
 }
 
 /* The exponents for which a normal number is promised. */
-void check_exp2(kit *k)
+void check_exp2(kernel_kit *kit)
 {
-    kit_member(k, "softmax");
-    if (k->same_bits) {
-        sweep(k, k->uk->real_size == 4 ? -125 : -1021, judge_exp2);
+    kit_member(kit, "softmax");
+    if (kit->same_bits) {
+        sweep(kit, kit->uk->real_size == 4 ? -125 : -1021, judge_exp2);
     }
 }
 
-static void judge_tanh(kit *k, const double *x, int64_t count)
+static void judge_tanh(kernel_kit *kit, const double *x, int64_t count)
 {
     const attn_score_tile tile = {.scale = 1, .softcap = 1};
-    void *s = kit_slot(k, SLOT_S, (size_t)count * (size_t)k->uk->real_size);
+    void *s = kit_slot(kit, SLOT_S, (size_t)count * (size_t)kit->uk->real_size);
     for (int64_t i = 0; i < count; i++) {
-        kit_put(k, s, i, i % 2 ? -x[i] : x[i]);
+        kit_put(kit, s, i, i % 2 ? -x[i] : x[i]);
     }
-    kit_doing(k, "x=%a ..", x[0]);
-    KIT_CALL(k, k->uk->score(s, count / k->uk->strip, &tile, k->uk->strip));
+    kit_doing(kit, "x=%a ..", x[0]);
+    KIT_CALL(kit, kit->uk->score(s, count / kit->uk->strip, &tile, kit->uk->strip));
     for (int64_t i = 0; i < count; i++) {
         long double exact = tanhl((long double)(i % 2 ? -x[i] : x[i]));
-        double got = kit_get(k, s, i), error = exact == 0 ? fabs(got) : ulps(k, got, exact);
-        if (fabsl(exact) < (k->uk->real_size == 4 ? (long double)FLT_MIN : (long double)DBL_MIN)) {
+        double got = kit_get(kit, s, i), error = exact == 0 ? fabs(got) : ulps(kit, got, exact);
+        if (fabsl(exact) <
+            (kit->uk->real_size == 4 ? (long double)FLT_MIN : (long double)DBL_MIN)) {
             continue; /* subnormal */
         }
-        k->worst_tanh = fmax(k->worst_tanh, error);
-        if (!(error <= (k->uk->real_size == 4 ? 4.1 : 8))) {
-            kit_fail(k, "tanh(%a) = %a, %.3f ulp off", (double)(i % 2 ? -x[i] : x[i]), got, error);
+        kit->worst_tanh = fmax(kit->worst_tanh, error);
+        if (!(error <= (kit->uk->real_size == 4 ? 4.1 : 8))) {
+            kit_fail(kit, "tanh(%a) = %a, %.3f ulp off", (double)(i % 2 ? -x[i] : x[i]), got,
+                     error);
         }
     }
 }
 
-void check_tanh(kit *k)
+void check_tanh(kernel_kit *kit)
 {
-    kit_member(k, "score");
-    sweep(k, -30, judge_tanh);
+    kit_member(kit, "score");
+    sweep(kit, -30, judge_tanh);
 }

@@ -19,42 +19,43 @@ typedef struct pv_case {
     const unsigned char *visible; /* NULL: pv, else pv_careful */
 } pv_case;
 
-static void run_scalar(const kit *k, const pv_case *c, void *want)
+static void run_scalar(const kernel_kit *kit, const pv_case *c, void *want)
 {
     static double panel[KIT_MOST_KEYS * KIT_MOST_D], p[8 * KIT_MOST_KEYS], ot[8 * KIT_MOST_D],
         alpha[8];
     static unsigned char visible[8 * KIT_MOST_KEYS];
-    int narrow = k->scalar->strip, wide = k->uk->strip;
+    int narrow = kit->scalar->strip, wide = kit->uk->strip;
     attn_rows source = panel_rows(&c->value, 0);
-    k->scalar->pack_v(panel, 0, &source, c->n, c->dv, c->dv);
+    kit->scalar->pack_v(panel, 0, &source, c->n, c->dv, c->dv);
     for (int first = 0; first < wide; first += narrow) {
-        kit_take_lanes(k, p, c->p, c->n, first);
-        kit_take_lanes(k, alpha, c->alpha ? c->alpha : c->p, 1, first);
-        kit_take_lanes(k, ot, c->before, c->dv, first);
+        kit_take_lanes(kit, p, c->p, c->n, first);
+        kit_take_lanes(kit, alpha, c->alpha ? c->alpha : c->p, 1, first);
+        kit_take_lanes(kit, ot, c->before, c->dv, first);
         for (int64_t i = 0; c->visible && i < c->n * narrow; i++) {
             int64_t lane = first + i % narrow;
             visible[i] = c->visible[i / narrow * wide + (lane < wide ? lane : wide - 1)];
         }
         if (c->visible) {
-            k->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible,
-                                  narrow);
+            kit->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible,
+                                    narrow);
         } else {
-            k->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
+            kit->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
         }
-        kit_give_lanes(k, want, ot, c->dv, first);
+        kit_give_lanes(kit, want, ot, c->dv, first);
     }
 }
 
-static bool judge_element(kit *k, const pv_case *c, const void *ot, int64_t col, int64_t lane)
+static bool judge_element(kernel_kit *kit, const pv_case *c, const void *ot, int64_t col,
+                          int64_t lane)
 {
-    int64_t at = col * k->uk->strip + lane;
-    long double exact =
-        c->alpha ? (long double)kit_get(k, c->before, at) * (long double)kit_get(k, c->alpha, lane)
-                 : 0;
+    int64_t at = col * kit->uk->strip + lane;
+    long double exact = c->alpha ? (long double)kit_get(kit, c->before, at) *
+                                       (long double)kit_get(kit, c->alpha, lane)
+                                 : 0;
     long double size = fabsl(exact);
     for (int64_t key = 0; key < c->n; key++) {
-        if (!c->visible || c->visible[key * k->uk->strip + lane]) {
-            long double x = (long double)kit_get(k, c->p, key * k->uk->strip + lane);
+        if (!c->visible || c->visible[key * kit->uk->strip + lane]) {
+            long double x = (long double)kit_get(kit, c->p, key * kit->uk->strip + lane);
             x *= (long double)panel_element(&c->value, key, col);
             exact += x, size += fabsl(x);
         }
@@ -62,128 +63,130 @@ static bool judge_element(kit *k, const pv_case *c, const void *ot, int64_t col,
     if (!isfinite((double)exact)) {
         return true;
     }
-    double bound = kit_gamma(k, (double)c->n + 1) * (double)size;
-    bound += (double)c->n * (k->uk->real_size == 4 ? 0x1p-149 : 0x1p-1074);
-    double got = kit_get(k, ot, at), error = fabs(got - (double)exact);
+    double bound = kit_gamma(kit, (double)c->n + 1) * (double)size;
+    bound += (double)c->n * (kit->uk->real_size == 4 ? 0x1p-149 : 0x1p-1074);
+    double got = kit_get(kit, ot, at), error = fabs(got - (double)exact);
     if (!(error <= bound)) {
-        kit_fail(k, "OT[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)col,
+        kit_fail(kit, "OT[%lld][%lld] = %.9g, exact %.9g, bound %.3g", (long long)col,
                  (long long)lane, got, (double)exact, bound);
         return false;
     }
-    k->worst_pv = fmax(k->worst_pv, error / bound);
+    kit->worst_pv = fmax(kit->worst_pv, error / bound);
     return true;
 }
 
-static void judge(kit *k, const pv_case *c, const void *ot)
+static void judge(kernel_kit *kit, const pv_case *c, const void *ot)
 {
     bool good = true;
-    for (int64_t i = 0; good && i < c->dv * k->uk->strip; i++) {
-        good = i % k->uk->strip >= c->lanes ||
-               judge_element(k, c, ot, i / k->uk->strip, i % k->uk->strip);
+    for (int64_t i = 0; good && i < c->dv * kit->uk->strip; i++) {
+        good = i % kit->uk->strip >= c->lanes ||
+               judge_element(kit, c, ot, i / kit->uk->strip, i % kit->uk->strip);
     }
 }
 
 /* ---- one case -------------------------------------------------------------------------------- */
 
 /* count reals in [0, 1], one in nine of them 0, in a locked slot. */
-static const void *make_weights(kit *k, enum slot slot, int64_t rows, int64_t count, int64_t turn)
+static const void *make_weights(kernel_kit *kit, enum slot slot, int64_t rows, int64_t count,
+                                int64_t turn)
 {
-    void *weights = kit_slot(k, slot, (size_t)(rows * k->uk->strip * k->uk->real_size));
+    void *weights = kit_slot(kit, slot, (size_t)(rows * kit->uk->strip * kit->uk->real_size));
     for (int64_t i = 0; i < count; i++) {
-        double x = (double)kit_choice(k, (int)slot, i + turn, 1 << 20) * 0x1p-20;
-        kit_put(k, weights, i, kit_choice(k, (int)slot + 1, i + turn, 9) == 0 ? 0 : x);
+        double x = (double)kit_choice(kit, (int)slot, i + turn, 1 << 20) * 0x1p-20;
+        kit_put(kit, weights, i, kit_choice(kit, (int)slot + 1, i + turn, 9) == 0 ? 0 : x);
     }
-    kit_lock(k, slot);
+    kit_lock(kit, slot);
     return weights;
 }
 
-static const unsigned char *make_visible(kit *k, int64_t n, int64_t turn)
+static const unsigned char *make_visible(kernel_kit *kit, int64_t n, int64_t turn)
 {
-    unsigned char *visible = kit_slot(k, SLOT_VISIBLE, (size_t)(n * k->uk->strip));
-    for (int64_t i = 0; i < n * k->uk->strip; i++) {
-        visible[i] = kit_choice(k, 4, i + turn, 3) != 0;
+    unsigned char *visible = kit_slot(kit, SLOT_VISIBLE, (size_t)(n * kit->uk->strip));
+    for (int64_t i = 0; i < n * kit->uk->strip; i++) {
+        visible[i] = kit_choice(kit, 4, i + turn, 3) != 0;
     }
-    kit_lock(k, SLOT_VISIBLE);
+    kit_lock(kit, SLOT_VISIBLE);
     return visible;
 }
 
 /* NaN unless it is there to be added to. */
-static void *make_ot(kit *k, int64_t rows, int64_t turn, bool filled)
+static void *make_ot(kernel_kit *kit, int64_t rows, int64_t turn, bool filled)
 {
-    void *ot = kit_slot(k, SLOT_OT, (size_t)(rows * k->uk->strip * k->uk->real_size));
-    for (int64_t i = 0; filled && i < rows * k->uk->strip; i++) {
-        kit_put(k, ot, i, kit_value(k, VALUES_NORMAL, 60, i + turn, 1));
+    void *ot = kit_slot(kit, SLOT_OT, (size_t)(rows * kit->uk->strip * kit->uk->real_size));
+    for (int64_t i = 0; filled && i < rows * kit->uk->strip; i++) {
+        kit_put(kit, ot, i, kit_value(kit, VALUES_NORMAL, 60, i + turn, 1));
     }
     return ot;
 }
 
-static void pack(kit *k, void *panel, const pv_case *c)
+static void pack(kernel_kit *kit, void *panel, const pv_case *c)
 {
     for (int64_t part = 0, first = 0; part < 2; part++) {
         int64_t count = part ? c->n - first : c->n / 3;
         attn_rows source = panel_rows(&c->value, first);
         if (count > 0) {
-            KIT_CALL(k, k->uk->pack_v(panel, c->at + first, &source, count, c->dv, c->pad));
+            KIT_CALL(kit, kit->uk->pack_v(panel, c->at + first, &source, count, c->dv, c->pad));
         }
         first += count;
     }
-    kit_lock(k, SLOT_V);
+    kit_lock(kit, SLOT_V);
 }
 
-static void one(kit *k, int64_t dv, int64_t n, int64_t turn, bool careful)
+static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool careful)
 {
     static double want[KIT_MOST_D * KIT_MOST_LANES], before[(KIT_MOST_D + 64) * KIT_MOST_LANES];
-    int64_t strip = k->uk->strip, granule = k->uk->granule;
+    int64_t strip = kit->uk->strip, granule = kit->uk->granule;
     enum values kind = (enum values)(turn % VALUES_KINDS);
-    pv_case c = {.dv = dv, .n = n, .at = kit_choice(k, 5, turn, k->uk->key_block - n + 1)};
-    c.lanes = kit_lanes(k, turn);
-    c.pad = (dv + granule - 1) / granule * granule;
-    kit_doing(k, "dv=%lld n=%lld at=%lld lanes=%d alpha=%d kind=%d dtype=%d turn=%lld",
-              (long long)dv, (long long)n, (long long)c.at, c.lanes, turn % 5 != 2, kind, k->dtype,
-              (long long)turn);
-    c.value = panel_matrix(k, SLOT_SOURCE, n, dv, kind, panel_stride(turn));
-    void *panel = kit_slot(k, SLOT_V, k->uk->v_bytes(c.pad)),
-         *ot = make_ot(k, c.pad, turn, turn % 5 != 2);
-    memcpy(before, ot, (size_t)(c.pad * strip * k->uk->real_size));
-    c.before = before;
-    c.p = make_weights(k, SLOT_S, n, n * strip, turn);
-    c.alpha = turn % 5 != 2 ? make_weights(k, SLOT_ALPHA, 1, strip, turn) : NULL;
-    c.visible = careful ? make_visible(k, n, turn) : NULL;
-    pack(k, panel, &c);
+    pv_case test = {.dv = dv, .n = n, .at = kit_choice(kit, 5, turn, kit->uk->key_block - n + 1)};
+    test.lanes = kit_lanes(kit, turn);
+    test.pad = (dv + granule - 1) / granule * granule;
+    kit_doing(kit, "dv=%lld n=%lld at=%lld lanes=%d alpha=%d kind=%d dtype=%d turn=%lld",
+              (long long)dv, (long long)n, (long long)test.at, test.lanes, turn % 5 != 2, kind,
+              kit->dtype, (long long)turn);
+    test.value = panel_matrix(kit, SLOT_SOURCE, n, dv, kind, panel_stride(turn));
+    void *panel = kit_slot(kit, SLOT_V, kit->uk->v_bytes(test.pad)),
+         *ot = make_ot(kit, test.pad, turn, turn % 5 != 2);
+    memcpy(before, ot, (size_t)(test.pad * strip * kit->uk->real_size));
+    test.before = before;
+    test.p = make_weights(kit, SLOT_S, n, n * strip, turn);
+    test.alpha = turn % 5 != 2 ? make_weights(kit, SLOT_ALPHA, 1, strip, turn) : NULL;
+    test.visible = careful ? make_visible(kit, n, turn) : NULL;
+    pack(kit, panel, &test);
     if (careful) {
-        KIT_CALL(k, k->uk->pv_careful(ot, panel, c.at, c.p, c.pad, n, c.alpha, c.visible, c.lanes));
+        KIT_CALL(kit, kit->uk->pv_careful(ot, panel, test.at, test.p, test.pad, n, test.alpha,
+                                          test.visible, test.lanes));
     } else {
-        KIT_CALL(k, k->uk->pv(ot, panel, c.at, c.p, c.pad, n, c.alpha, c.lanes));
+        KIT_CALL(kit, kit->uk->pv(ot, panel, test.at, test.p, test.pad, n, test.alpha, test.lanes));
     }
-    if (k->uk != k->scalar) {
-        run_scalar(k, &c, want);
-        kit_compare_lanes(k, "OT", ot, want, dv, c.lanes);
+    if (kit->uk != kit->scalar) {
+        run_scalar(kit, &test, want);
+        kit_compare_lanes(kit, "OT", ot, want, dv, test.lanes);
     }
     if (turn % 16 == 0) {
-        judge(k, &c, ot);
+        judge(kit, &test, ot);
     }
 }
 
-static void run(kit *k, bool careful)
+static void run(kernel_kit *kit, bool careful)
 {
     int64_t turn = 0;
-    for (int i = 0; i < panel_dims_count && k->same_bits; i++) {
+    for (int i = 0; i < panel_dims_count && kit->same_bits; i++) {
         int64_t step = careful ? 13 : i % 4 == 1 ? 1 : 7;
-        for (int64_t n = 1; n <= k->uk->key_block; n += step) {
-            one(k, panel_dims[i], n, turn++, careful);
+        for (int64_t n = 1; n <= kit->uk->key_block; n += step) {
+            one(kit, panel_dims[i], n, turn++, careful);
         }
-        one(k, panel_dims[i], k->uk->key_block, turn++, careful);
+        one(kit, panel_dims[i], kit->uk->key_block, turn++, careful);
     }
 }
 
-void check_pv(kit *k)
+void check_pv(kernel_kit *kit)
 {
-    kit_member(k, "pv");
-    run(k, false);
+    kit_member(kit, "pv");
+    run(kit, false);
 }
 
-void check_pv_careful(kit *k)
+void check_pv_careful(kernel_kit *kit)
 {
-    kit_member(k, "pv_careful");
-    run(k, true);
+    kit_member(kit, "pv_careful");
+    run(kit, true);
 }

@@ -51,14 +51,14 @@ static int hard_dividends(int64_t b, float *a)
     return count;
 }
 
-void check_quotients(kit *k)
+void check_quotients(kernel_kit *kit)
 {
     static _Alignas(64) float ot[MOST * KIT_MOST_LANES], divisor[KIT_MOST_LANES],
         o[KIT_MOST_LANES][MOST];
     void *rows[KIT_MOST_LANES];
-    const int strip = k->uk->strip;
-    kit_member(k, "quotient");
-    if (k->uk->real_size != 4) {
+    const int strip = kit->uk->strip;
+    kit_member(kit, "quotient");
+    if (kit->uk->real_size != 4) {
         return; /* f64 is divided by the processor */
     }
     for (int64_t b = FIRST; b < 2 * FIRST; b += strip * check_step) {
@@ -71,11 +71,11 @@ void check_quotients(kit *k)
                 ot[i * strip + lane] = i < count ? a[i] : divisor[lane];
             }
         }
-        KIT_CALL(k, k->uk->store(rows, 1, ATTN_F32, ot, MOST, divisor, strip));
+        KIT_CALL(kit, kit->uk->store(rows, 1, ATTN_F32, ot, MOST, divisor, strip));
         for (int i = 0; i < MOST * strip; i++) {
             const float got = o[i % strip][i / strip], want = ot[i] / divisor[i % strip];
             if (got != want) {
-                kit_fail(k, "%.9g / %.9g = %.9g, not %.9g", (double)ot[i],
+                kit_fail(kit, "%.9g / %.9g = %.9g, not %.9g", (double)ot[i],
                          (double)divisor[i % strip], (double)got, (double)want);
                 return;
             }

@@ -67,31 +67,32 @@ static error_t parse(int key, char *text, struct argp_state *state)
 }
 
 /* One table with one type of inputs. */
-static int run_table(const settings *s, const attn_ukernel *uk, const attn_ukernel *scalar,
+static int run_table(const settings *s, const attn_ukernel *table, const attn_ukernel *scalar,
                      int32_t dtype, bool first)
 {
     static const char *const names[] = {"", "f64", "f32", "f16", "bf16"};
-    kit k;
-    if (!kit_open(&k, uk, scalar, dtype, s->seed)) {
+    kernel_kit kit;
+    if (!kit_open(&kit, table, scalar, dtype, s->seed)) {
         printf("FAIL no memory\n");
         return 1;
     }
     for (int i = 0; i < checks_count; i++) {
         if (fnmatch(s->kernel, checks[i].name, 0) == 0 && (first || checks[i].every_type)) {
-            check_run(&checks[i], &k);
+            check_run(&checks[i], &kit);
         }
     }
-    printf("%-12s %-4s  %7lld calls  %d failures   worst: qk %.2f pv %.2f of the bound", uk->name,
-           names[dtype], (long long)k.calls, k.failures, k.worst_qk, k.worst_pv);
+    printf("%-12s %-4s  %7lld calls  %d failures   worst: qk %.2f pv %.2f of the bound",
+           table->name, names[dtype], (long long)kit.calls, kit.failures, kit.worst_qk,
+           kit.worst_pv);
     if (first) {
-        printf(", exp2 %.3f tanh %.3f ulp", k.worst_exp2, k.worst_tanh);
+        printf(", exp2 %.3f tanh %.3f ulp", kit.worst_exp2, kit.worst_tanh);
     }
     printf("\n");
     if (s->bench) {
-        measure(&k);
+        measure(&kit);
     }
-    kit_close(&k);
-    return k.failures;
+    kit_close(&kit);
+    return kit.failures;
 }
 
 static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scalar)

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-const check checks[] = {
+const check_entry checks[] = {
     {"pack", check_pack, true},
     {"qk", check_qk, true},
     {"pv", check_pv, true},
@@ -41,7 +41,7 @@ static void on_signal(int number)
     siglongjmp(before_signal, number);
 }
 
-void check_run(const check *c, kit *k)
+void check_run(const check_entry *check, kernel_kit *kit)
 {
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     struct sigaction old[4], action = {.sa_handler = on_signal};
@@ -50,12 +50,12 @@ void check_run(const check *c, kit *k)
     }
     int number = sigsetjmp(before_signal, 1);
     if (number == 0) {
-        kit_begin(k->uk);
-        c->run(k);
+        kit_begin(kit->uk);
+        check->run(kit);
     } else {
-        kit_fail(k, "%s", strsignal(number));
+        kit_fail(kit, "%s", strsignal(number));
     }
-    kit_end(k->uk);
+    kit_end(kit->uk);
     for (int i = 0; i < 4; i++) {
         sigaction(numbers[i], &old[i], NULL);
     }

@@ -7,60 +7,60 @@
 
 #include "kit.h"
 
-typedef struct check {
+typedef struct check_entry {
     const char *name; /* for --kernel */
-    void (*run)(kit *k);
+    void (*run)(kernel_kit *k);
     bool every_type; /* else once per table, whatever the type of the inputs */
-} check;
+} check_entry;
 
-extern const check checks[];
+extern const check_entry checks[];
 extern const int checks_count;
 
 /* Runs one check; a signal it raises (a read beyond a slot, say) is a failure. */
-void check_run(const check *c, kit *k);
+void check_run(const check_entry *check, kernel_kit *kit);
 
 /* check_pack.c */
-void check_pack(kit *k);
-void check_bias(kit *k);
-void check_store(kit *k);
-void check_finite(kit *k);
+void check_pack(kernel_kit *kit);
+void check_bias(kernel_kit *kit);
+void check_store(kernel_kit *kit);
+void check_finite(kernel_kit *kit);
 
 /* check_qk.c, check_pv.c, check_block.c */
-void check_qk(kit *k);
-void check_pv(kit *k);
-void check_pv_careful(kit *k);
-void check_block(kit *k);
+void check_qk(kernel_kit *kit);
+void check_pv(kernel_kit *kit);
+void check_pv_careful(kernel_kit *kit);
+void check_block(kernel_kit *kit);
 
 /* check_qk_softmax.c */
-void check_qk_softmax(kit *k);
+void check_qk_softmax(kernel_kit *kit);
 
 /* check_scores.c */
-void check_softmax(kit *k);
-void check_score(kit *k);
-void check_mask(kit *k);
+void check_softmax(kernel_kit *kit);
+void check_score(kernel_kit *kit);
+void check_mask(kernel_kit *kit);
 
 /* check_nodes.c */
-void check_nodes(kit *k);
+void check_nodes(kernel_kit *kit);
 
 /* check_grad_rows.c */
-void check_grad_rows(kit *k);
+void check_grad_rows(kernel_kit *kit);
 
 /* check_grad.c */
-void check_grad_softmax(kit *k);
-void check_grad_softcap(kit *k);
-void check_grad_dots(kit *k);
-void check_grad_put(kit *k);
-void check_grad_drop(kit *k);
+void check_grad_softmax(kernel_kit *kit);
+void check_grad_softcap(kernel_kit *kit);
+void check_grad_dots(kernel_kit *kit);
+void check_grad_put(kernel_kit *kit);
+void check_grad_drop(kernel_kit *kit);
 
 /* check_grad_products.c */
-void check_grad_products(kit *k);
+void check_grad_products(kernel_kit *kit);
 
 /* check_quotients.c */
-void check_quotients(kit *k);
+void check_quotients(kernel_kit *kit);
 
 /* check_functions.c: exp2 and tanh through softmax and score, in ulps. */
-void check_exp2(kit *k);
-void check_tanh(kit *k);
+void check_exp2(kernel_kit *kit);
+void check_tanh(kernel_kit *kit);
 
 /* Every how many-th float check_exp2, check_tanh and check_quotients take; 1 = all of them. */
 extern int64_t check_step;

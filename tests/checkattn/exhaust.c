@@ -74,11 +74,11 @@ static void judge(struct tally *t, float x, float got)
 }
 
 /* Floats of the given sign bit, from 0 away, then NaN. */
-static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
+static void sweep(const attn_ukernel *table, uint32_t sign, struct tally *t)
 {
     static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP],
         alpha[MOST_STRIP];
-    const uint32_t lanes = (uint32_t)uk->strip;
+    const uint32_t lanes = (uint32_t)table->strip;
     for (uint64_t bits = 0; bits < UINT64_C(1) << 31; bits += lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             s[lane] = from_bits(sign | (uint32_t)((bits + lane) & 0x7FFFFFFF));
@@ -86,13 +86,13 @@ static void sweep(const attn_ukernel *uk, uint32_t sign, struct tally *t)
         }
         float x[MOST_STRIP];
         memcpy(x, s, lanes * sizeof *x);
-        uk->softmax(s, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
-                    (int)lanes);
+        table->softmax(s, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha, .top = m},
+                       (int)lanes);
         for (uint32_t lane = 0; lane < lanes && bits + lane < UINT64_C(1) << 31; lane++) {
             judge(t, x[lane], x[lane] > 0 ? alpha[lane] : s[lane]);
         }
         if (bits % (UINT64_C(1) << 24) < lanes && isatty(STDERR_FILENO)) {
-            fprintf(stderr, "\r%s: %2.0f %% of the %s floats ", uk->name,
+            fprintf(stderr, "\r%s: %2.0f %% of the %s floats ", table->name,
                     (double)bits * 0x1p-31 * 100, sign ? "negative" : "positive");
         }
     }
@@ -107,10 +107,10 @@ struct relative {
     int64_t wrong;       /* not 0 from -126 down, not 1 at 0 */
 };
 
-static double sum_of_parts(const attn_ukernel *uk, const uint16_t *p, uint32_t lane)
+static double sum_of_parts(const attn_ukernel *table, const uint16_t *p, uint32_t lane)
 {
-    const int64_t part = (int64_t)uk->key_block * uk->strip,
-                  parts = (int64_t)uk->p_bytes() / 2 / part;
+    const int64_t part = (int64_t)table->key_block * table->strip,
+                  parts = (int64_t)table->p_bytes() / 2 / part;
     double sum = 0;
     for (int64_t i = 0; i < parts; i++) {
         sum += (double)from_bits((uint32_t)p[i * part + 2 * lane] << 16);
@@ -119,7 +119,8 @@ static double sum_of_parts(const attn_ukernel *uk, const uint16_t *p, uint32_t l
 }
 
 /* Arguments x, one key per lane beside a reference of 0; bits = those of -x. */
-static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, struct relative *r)
+static void judge_parts(const attn_ukernel *table, const float *x, uint32_t lanes,
+                        struct relative *r)
 {
     static _Alignas(64) uint16_t p[3 * ATTN_MAX_KEY_BLOCK * MOST_STRIP];
     static _Alignas(64) float s[ATTN_MAX_KEY_BLOCK * MOST_STRIP], m[MOST_STRIP], l[MOST_STRIP],
@@ -127,9 +128,9 @@ static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, 
     memcpy(s, x, lanes * sizeof *x);
     memset(m, 0, sizeof m);
     memset(l, 0, sizeof l);
-    uk->softmax(p, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha}, (int)lanes);
+    table->softmax(p, 0, s, 1, 1.0, &(attn_running){.m = m, .l = l, .alpha = alpha}, (int)lanes);
     for (uint32_t lane = 0; lane < lanes; lane++) {
-        const double exact = exp2((double)x[lane]), got = sum_of_parts(uk, p, lane);
+        const double exact = exp2((double)x[lane]), got = sum_of_parts(table, p, lane);
         if (x[lane] < -126 || x[lane] == 0) {
             r->wrong += got != (x[lane] == 0) || l[lane] != (float)(x[lane] == 0);
         } else if (x[lane] >= -125) {
@@ -143,53 +144,53 @@ static void judge_parts(const attn_ukernel *uk, const float *x, uint32_t lanes, 
     }
 }
 
-int exhaust_parts(const attn_ukernel *uk)
+int exhaust_parts(const attn_ukernel *table)
 {
     /* 2^-27 and 130; beyond, 1 and 0 */
     enum { EVEN = 1 << 24, LEAST = 0x32000000, MOST = 0x43020000, SAMPLE = 1024 };
-    const uint32_t lanes = (uint32_t)uk->strip;
+    const uint32_t lanes = (uint32_t)table->strip;
     float x[MOST_STRIP];
     struct relative all = {0}, even = {0};
-    kit_begin(uk);
+    kit_begin(table);
     for (uint32_t bits = 0; bits <= 0x7F800000u - lanes;
          bits += bits < LEAST || bits > MOST ? SAMPLE : lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             x[lane] = from_bits(0x80000000u | (bits + lane));
         }
-        judge_parts(uk, x, lanes, &all);
+        judge_parts(table, x, lanes, &all);
     }
     for (uint32_t i = 0; i < EVEN; i += lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
             x[lane] = -(float)(i + lane) / EVEN;
         }
-        judge_parts(uk, x, lanes, &even);
+        judge_parts(table, x, lanes, &even);
     }
-    kit_end(uk);
+    kit_end(table);
     printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean "
            "%+.2g; %lld wrong\n",
-           uk->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN,
+           table->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN,
            (long long)all.wrong);
     return all.wrong > 0 || !(all.worst_l <= 0x1p-22) || !(all.worst_p <= 0x1p-8);
 }
 
-int exhaust_exp2(const attn_ukernel *uk)
+int exhaust_exp2(const attn_ukernel *table)
 {
     static uint64_t first_hash;
     struct tally t = {.first_zero = -INFINITY, .last = 1, .hash = UINT64_C(0xCBF29CE484222325)};
-    kit_begin(uk);
-    sweep(uk, 0x80000000u, &t);
+    kit_begin(table);
+    sweep(table, 0x80000000u, &t);
     t.last = 1;
-    sweep(uk, 0, &t);
-    kit_end(uk);
+    sweep(table, 0, &t);
+    kit_end(table);
     printf("%s%-12s exp2 on 2^32 floats: worst %.4f ulp at %a, 0 from %a down, %lld wrong, hash "
            "%016llx\n",
-           isatty(STDERR_FILENO) ? "\r" : "", uk->name, t.worst, (double)t.worst_at,
+           isatty(STDERR_FILENO) ? "\r" : "", table->name, t.worst, (double)t.worst_at,
            (double)t.first_zero, (long long)t.wrong, (unsigned long long)t.hash);
-    printf("%-12s steps back: %lld of 2^32, of %.2f ulp at most, the last at %a\n", uk->name,
+    printf("%-12s steps back: %lld of 2^32, of %.2f ulp at most, the last at %a\n", table->name,
            (long long)t.backwards, t.most_backwards, (double)t.backwards_at);
     first_hash = first_hash == 0 ? t.hash : first_hash;
     if (t.hash != first_hash) {
-        printf("FAIL %s: other bits than the first table\n", uk->name);
+        printf("FAIL %s: other bits than the first table\n", table->name);
     }
     return t.wrong > 0 || t.most_backwards > 1.02 || t.hash != first_hash;
 }

@@ -26,100 +26,100 @@ enum { CANARY_BYTES = 64, CANARY = 0xA5, MOST_REPORTS = 4 };
  * padding. */
 static const size_t SLOT_BYTES = (size_t)3 * 8 * (KIT_MOST_KEYS + 64) * (KIT_MOST_D + 64);
 
-bool kit_open(kit *k, const attn_ukernel *uk, const attn_ukernel *scalar, int32_t dtype,
+bool kit_open(kernel_kit *kit, const attn_ukernel *table, const attn_ukernel *scalar, int32_t dtype,
               uint64_t seed)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (SLOT_BYTES + page - 1) / page * page;
-    *k = (kit){.uk = uk,
-               .scalar = scalar,
-               .same_bits = uk->bits == ATTN_BITS_SCALAR,
-               .dtype = dtype,
-               .seed = seed,
-               .member = ""};
+    *kit = (kernel_kit){.uk = table,
+                        .scalar = scalar,
+                        .same_bits = table->bits == ATTN_BITS_SCALAR,
+                        .dtype = dtype,
+                        .seed = seed,
+                        .member = ""};
     for (int s = 0; s < SLOTS; s++) {
         void *map = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED || mprotect((char *)map + bytes, page, PROT_NONE) != 0) {
             return false;
         }
-        k->slot[s].map = map;
-        k->slot[s].map_bytes = bytes;
-        k->slot[s].first = (unsigned char *)map + bytes;
+        kit->slot[s].map = map;
+        kit->slot[s].map_bytes = bytes;
+        kit->slot[s].first = (unsigned char *)map + bytes;
     }
     return true;
 }
 
-void kit_close(kit *k)
+void kit_close(kernel_kit *kit)
 {
     for (int s = 0; s < SLOTS; s++) {
-        munmap(k->slot[s].map, k->slot[s].map_bytes + (size_t)sysconf(_SC_PAGESIZE));
+        munmap(kit->slot[s].map, kit->slot[s].map_bytes + (size_t)sysconf(_SC_PAGESIZE));
     }
 }
 
-static void protect(kit *k, enum slot s, bool lock)
+static void protect(kernel_kit *kit, enum slot s, bool lock)
 {
-    if (k->slot[s].locked != lock) {
-        (void)mprotect(k->slot[s].map, k->slot[s].map_bytes,
+    if (kit->slot[s].locked != lock) {
+        (void)mprotect(kit->slot[s].map, kit->slot[s].map_bytes,
                        lock ? PROT_READ : PROT_READ | PROT_WRITE);
-        k->slot[s].locked = lock;
+        kit->slot[s].locked = lock;
     }
 }
 
-void *kit_slot(kit *k, enum slot s, size_t bytes)
+void *kit_slot(kernel_kit *kit, enum slot s, size_t bytes)
 {
-    protect(k, s, false);
-    k->slot[s].first = k->slot[s].map + k->slot[s].map_bytes - bytes;
-    memset(k->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
-    memset(k->slot[s].first, 0xFF, bytes);
-    return k->slot[s].first;
+    protect(kit, s, false);
+    kit->slot[s].first = kit->slot[s].map + kit->slot[s].map_bytes - bytes;
+    memset(kit->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
+    memset(kit->slot[s].first, 0xFF, bytes);
+    return kit->slot[s].first;
 }
 
-void kit_lock(kit *k, enum slot s)
+void kit_lock(kernel_kit *kit, enum slot s)
 {
-    protect(k, s, true);
+    protect(kit, s, true);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-void kit_member(kit *k, const char *member)
+void kit_member(kernel_kit *kit, const char *member)
 {
-    k->member = member;
-    k->member_failures = 0;
+    kit->member = member;
+    kit->member_failures = 0;
 }
 
-void kit_doing(kit *k, const char *format, ...)
+void kit_doing(kernel_kit *kit, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(k->doing, sizeof k->doing, format, args);
+    vsnprintf(kit->doing, sizeof kit->doing, format, args);
     va_end(args);
 }
 
-void kit_fail(kit *k, const char *format, ...)
+void kit_fail(kernel_kit *kit, const char *format, ...)
 {
     va_list args;
-    k->failures++;
-    k->member_failures++;
-    if (k->quiet || k->member_failures > MOST_REPORTS) {
+    kit->failures++;
+    kit->member_failures++;
+    if (kit->quiet || kit->member_failures > MOST_REPORTS) {
         return;
     }
-    printf("FAIL %s.%s %s: ", k->uk->name, k->member, k->doing);
+    printf("FAIL %s.%s %s: ", kit->uk->name, kit->member, kit->doing);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
     printf("\n");
 }
 
-void kit_begin(const attn_ukernel *uk)
+void kit_begin(const attn_ukernel *table)
 {
-    uk->begin();
-    attn_host_flush(uk->flushes);
+    table->begin();
+    attn_host_flush(table->flushes);
 }
 
-void kit_end(const attn_ukernel *uk)
+void kit_end(const attn_ukernel *table)
 {
     attn_host_flush(false);
-    uk->end();
+    table->end();
 }
 
 /* Rounding mode, masks, flush-to-zero: all of MXCSR but its sticky flags. */
@@ -132,23 +132,24 @@ static unsigned control_bits(void)
 #endif
 }
 
-void kit_before(kit *k)
+void kit_before(kernel_kit *kit)
 {
-    k->control = control_bits();
+    kit->control = control_bits();
 }
 
-void kit_after(kit *k)
+void kit_after(kernel_kit *kit)
 {
-    k->calls++;
-    if (control_bits() != k->control) {
-        kit_fail(k, "changes the control bits of floating point");
+    kit->calls++;
+    if (control_bits() != kit->control) {
+        kit_fail(kit, "changes the control bits of floating point");
     }
     for (int s = 0; s < SLOTS; s++) {
-        const unsigned char *first = k->slot[s].first;
-        for (int i = 1; i <= CANARY_BYTES && first != k->slot[s].map + k->slot[s].map_bytes; i++) {
+        const unsigned char *first = kit->slot[s].first;
+        for (int i = 1; i <= CANARY_BYTES && first != kit->slot[s].map + kit->slot[s].map_bytes;
+             i++) {
             if (first[-i] != CANARY) {
-                kit_fail(k, "writes %d bytes before slot %d", i, s);
-                memset(k->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
+                kit_fail(kit, "writes %d bytes before slot %d", i, s);
+                memset(kit->slot[s].first - CANARY_BYTES, CANARY, CANARY_BYTES);
             }
         }
     }
@@ -156,107 +157,108 @@ void kit_after(kit *k)
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-double kit_get(const kit *k, const void *array, int64_t i)
+double kit_get(const kernel_kit *kit, const void *array, int64_t i)
 {
-    return k->uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
+    return kit->uk->real_size == 4 ? (double)((const float *)array)[i] : ((const double *)array)[i];
 }
 
-void kit_put(const kit *k, void *array, int64_t i, double x)
+void kit_put(const kernel_kit *kit, void *array, int64_t i, double x)
 {
-    if (k->uk->real_size == 4) {
+    if (kit->uk->real_size == 4) {
         ((float *)array)[i] = (float)x;
     } else {
         ((double *)array)[i] = x;
     }
 }
 
-bool kit_same(const kit *k, const void *a, int64_t i, const void *b, int64_t j)
+bool kit_same(const kernel_kit *kit, const void *a, int64_t i, const void *b, int64_t j)
 {
-    size_t size = (size_t)k->uk->real_size;
+    size_t size = (size_t)kit->uk->real_size;
     return memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)j * size, size) ==
                0 ||
-           (isnan(kit_get(k, a, i)) && isnan(kit_get(k, b, j)));
+           (isnan(kit_get(kit, a, i)) && isnan(kit_get(kit, b, j)));
 }
 
 /* Elements of `count` whose number is below `most` modulo `of`. */
-static void compare(kit *k, const char *what, const void *got, const void *want, int64_t count,
-                    int64_t of, int64_t most)
+static void compare(kernel_kit *kit, const char *what, const void *got, const void *want,
+                    int64_t count, int64_t of, int64_t most)
 {
     for (int64_t i = 0; i < count; i++) {
-        if (i % of < most && !kit_same(k, got, i, want, i)) {
-            kit_fail(k, "%s[%lld] = %.9g (%a), scalar has %.9g (%a)", what, (long long)i,
-                     kit_get(k, got, i), kit_get(k, got, i), kit_get(k, want, i),
-                     kit_get(k, want, i));
+        if (i % of < most && !kit_same(kit, got, i, want, i)) {
+            kit_fail(kit, "%s[%lld] = %.9g (%a), scalar has %.9g (%a)", what, (long long)i,
+                     kit_get(kit, got, i), kit_get(kit, got, i), kit_get(kit, want, i),
+                     kit_get(kit, want, i));
             return;
         }
     }
 }
 
-void kit_compare(kit *k, const char *what, const void *got, const void *want, int64_t count)
+void kit_compare(kernel_kit *kit, const char *what, const void *got, const void *want,
+                 int64_t count)
 {
-    compare(k, what, got, want, count, 1, 1);
+    compare(kit, what, got, want, count, 1, 1);
 }
 
-void kit_compare_lanes(kit *k, const char *what, const void *got, const void *want, int64_t rows,
-                       int lanes)
+void kit_compare_lanes(kernel_kit *kit, const char *what, const void *got, const void *want,
+                       int64_t rows, int lanes)
 {
-    compare(k, what, got, want, rows * k->uk->strip, k->uk->strip, lanes);
+    compare(kit, what, got, want, rows * kit->uk->strip, kit->uk->strip, lanes);
 }
 
-double kit_unit(const kit *k)
+double kit_unit(const kernel_kit *kit)
 {
-    return k->uk->real_size == 4 ? 0x1p-24 : 0x1p-53;
+    return kit->uk->real_size == 4 ? 0x1p-24 : 0x1p-53;
 }
 
-double kit_gamma(const kit *k, double n)
+double kit_gamma(const kernel_kit *kit, double n)
 {
-    return n * kit_unit(k) / (1 - n * kit_unit(k));
+    return n * kit_unit(kit) / (1 - n * kit_unit(kit));
 }
 
-void *kit_reals(kit *k, enum slot slot, int64_t count)
+void *kit_reals(kernel_kit *kit, enum slot slot, int64_t count)
 {
-    return kit_slot(k, slot, (size_t)(count * k->uk->real_size));
+    return kit_slot(kit, slot, (size_t)(count * kit->uk->real_size));
 }
 
-double kit_fused(const kit *k, double a, double b, double c)
+double kit_fused(const kernel_kit *kit, double a, double b, double c)
 {
-    return k->uk->real_size == 4 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
+    return kit->uk->real_size == 4 ? (double)fmaf((float)a, (float)b, (float)c) : fma(a, b, c);
 }
 
-double kit_sum(const kit *k, double a, double b)
+double kit_sum(const kernel_kit *kit, double a, double b)
 {
-    return k->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
+    return kit->uk->real_size == 4 ? (double)((float)a + (float)b) : a + b;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-int64_t kit_choice(const kit *k, int stream, int64_t i, int64_t n)
+int64_t kit_choice(const kernel_kit *kit, int stream, int64_t i, int64_t n)
 {
-    return (int64_t)(inputs_bits(k->seed, stream, i) >> 20) % n;
+    return (int64_t)(inputs_bits(kit->seed, stream, i) >> 20) % n;
 }
 
-static double special(const kit *k, int stream, int64_t i)
+static double special(const kernel_kit *kit, int stream, int64_t i)
 {
     static const double values[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0, -0.0};
-    return values[kit_choice(k, stream + 1, i, 5)];
+    return values[kit_choice(kit, stream + 1, i, 5)];
 }
 
-double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t n)
+double kit_value(const kernel_kit *kit, enum values kind, int stream, int64_t i, int64_t n)
 {
-    double x = inputs_value(INPUTS_NORMAL, k->seed, stream, i);
+    double x = inputs_value(INPUTS_NORMAL, kit->seed, stream, i);
     switch (kind) {
     /* the second half is the first with the other sign, in its even positions */
     case VALUES_CANCELLING:
-        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, k->seed, stream, i - n / 2)
+        return i >= n / 2 && stream % 2 ? -inputs_value(INPUTS_NORMAL, kit->seed, stream, i - n / 2)
                                         : x;
     case VALUES_HUGE:
-        return x * (k->dtype == ATTN_F64 ? 1e140 : k->dtype == ATTN_F16 ? 2e4 : 1e17);
+        return x * (kit->dtype == ATTN_F64 ? 1e140 : kit->dtype == ATTN_F16 ? 2e4 : 1e17);
     case VALUES_TINY:
-        return x * (k->dtype == ATTN_F64 ? 1e-308 : k->dtype == ATTN_F16 ? 1e-7 : 1e-38);
+        return x * (kit->dtype == ATTN_F64 ? 1e-308 : kit->dtype == ATTN_F16 ? 1e-7 : 1e-38);
     case VALUES_EQUAL:
         return 0.5;
     case VALUES_SPECIAL:
-        return kit_choice(k, stream + 2, i, 400) == 0 ? special(k, stream, i) : x;
+        return kit_choice(kit, stream + 2, i, 400) == 0 ? special(kit, stream, i) : x;
     default:
         return x;
     }
@@ -264,15 +266,15 @@ double kit_value(const kit *k, enum values kind, int stream, int64_t i, int64_t 
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-int kit_lanes(const kit *k, int64_t turn)
+int kit_lanes(const kernel_kit *kit, int64_t turn)
 {
-    return turn % 2 == 0 ? k->uk->strip : 1 + (int)(turn / 2 % k->uk->strip);
+    return turn % 2 == 0 ? kit->uk->strip : 1 + (int)(turn / 2 % kit->uk->strip);
 }
 
-void kit_take_lanes(const kit *k, void *to, const void *from, int64_t rows, int first)
+void kit_take_lanes(const kernel_kit *kit, void *to, const void *from, int64_t rows, int first)
 {
-    int wide = k->uk->strip, narrow = k->scalar->strip;
-    size_t size = (size_t)k->uk->real_size;
+    int wide = kit->uk->strip, narrow = kit->scalar->strip;
+    size_t size = (size_t)kit->uk->real_size;
     for (int64_t r = 0; r < rows; r++) {
         for (int lane = 0; lane < narrow; lane++) {
             int source = first + lane < wide ? first + lane : wide - 1;
@@ -282,10 +284,10 @@ void kit_take_lanes(const kit *k, void *to, const void *from, int64_t rows, int 
     }
 }
 
-void kit_give_lanes(const kit *k, void *to, const void *from, int64_t rows, int first)
+void kit_give_lanes(const kernel_kit *kit, void *to, const void *from, int64_t rows, int first)
 {
-    int wide = k->uk->strip, narrow = k->scalar->strip;
-    size_t size = (size_t)k->uk->real_size;
+    int wide = kit->uk->strip, narrow = kit->scalar->strip;
+    size_t size = (size_t)kit->uk->real_size;
     for (int64_t r = 0; r < rows; r++) {
         for (int lane = 0; lane < narrow && first + lane < wide; lane++) {
             memcpy((char *)to + (size_t)(r * wide + first + lane) * size,

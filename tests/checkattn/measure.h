@@ -8,6 +8,6 @@
 #include "kit.h"
 
 /* Prints ns per call and GFLOP/s of qk, softmax and pv on a whole block, d = d_v = 64 and 128. */
-void measure(kit *k);
+void measure(kernel_kit *kit);
 
 #endif

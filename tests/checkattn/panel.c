@@ -15,22 +15,22 @@ int64_t panel_stride(int64_t turn)
     return strides[turn % 5];
 }
 
-attn_tensor panel_matrix(kit *k, enum slot slot, int64_t rows, int64_t cols, enum values kind,
-                         int64_t col_stride)
+attn_tensor panel_matrix(kernel_kit *kit, enum slot slot, int64_t rows, int64_t cols,
+                         enum values kind, int64_t col_stride)
 {
-    int64_t size = (int64_t)attn_dtype_size(k->dtype),
+    int64_t size = (int64_t)attn_dtype_size(kit->dtype),
             reach = (cols - 1) * (col_stride < 0 ? -col_stride : col_stride);
     int64_t row_stride = reach + 1 + (rows + cols) % 3;
     unsigned char *first =
-        kit_slot(k, slot, (size_t)(((rows - 1) * row_stride + reach + 1) * size));
-    attn_tensor t = attn_tensor_bshd(first, (attn_dtype)k->dtype, 1, rows, 1, cols);
+        kit_slot(kit, slot, (size_t)(((rows - 1) * row_stride + reach + 1) * size));
+    attn_tensor t = attn_tensor_bshd(first, (attn_dtype)kit->dtype, 1, rows, 1, cols);
     t.data = first + (col_stride < 0 ? reach * size : 0);
     t.stride[1] = row_stride, t.stride[3] = col_stride;
     for (int64_t i = 0; i < rows * cols; i++) {
         inputs_store(&t, 0, i / cols, 0, i % cols,
-                     kit_value(k, kind, 10 * (int)slot, i, rows * cols));
+                     kit_value(kit, kind, 10 * (int)slot, i, rows * cols));
     }
-    kit_lock(k, slot);
+    kit_lock(kit, slot);
     return t;
 }
 

@@ -8,8 +8,8 @@
 #include "kit.h"
 
 /* rows x cols as (1, rows, 1, cols), in a locked slot: rows with gaps, columns with this stride. */
-attn_tensor panel_matrix(kit *k, enum slot slot, int64_t rows, int64_t cols, enum values kind,
-                         int64_t col_stride);
+attn_tensor panel_matrix(kernel_kit *kit, enum slot slot, int64_t rows, int64_t cols,
+                         enum values kind, int64_t col_stride);
 
 const void *panel_row(const attn_tensor *t, int64_t row);
 

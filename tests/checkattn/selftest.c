@@ -174,21 +174,21 @@ static void grad_drop_one_head(void *tile, int64_t done, int64_t n, const attn_d
 static bool catches(const char *check_name, const char *name, const attn_ukernel *wrong,
                     uint64_t seed)
 {
-    kit k;
-    if (!kit_open(&k, wrong, right, ATTN_F32, seed)) {
+    kernel_kit kit;
+    if (!kit_open(&kit, wrong, right, ATTN_F32, seed)) {
         return false;
     }
-    k.quiet = true;
+    kit.quiet = true;
     for (int i = 0; i < checks_count; i++) {
         if (strcmp(checks[i].name, check_name) == 0) {
-            check_run(&checks[i], &k);
+            check_run(&checks[i], &kit);
         }
     }
-    kit_close(&k);
-    if (k.failures == 0) {
+    kit_close(&kit);
+    if (kit.failures == 0) {
         printf("FAIL self-test: %s was not caught\n", name);
     }
-    return k.failures > 0;
+    return kit.failures > 0;
 }
 
 int selftest(uint64_t seed)

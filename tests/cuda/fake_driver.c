@@ -44,12 +44,12 @@ void *fake_memory(int n)
 
 attn_forward_args fake_args(attn_dtype dtype, int64_t rows, int64_t keys, int64_t d)
 {
-    attn_forward_args a = {.struct_size = sizeof a};
-    a.q = attn_tensor_bshd(fake_memory(0), dtype, 2, rows, 4, d);
-    a.k = attn_tensor_bshd(fake_memory(1), dtype, 2, keys, 4, d);
-    a.v = attn_tensor_bshd(fake_memory(2), dtype, 2, keys, 4, d);
-    a.o = attn_tensor_bshd(fake_memory(3), dtype, 2, rows, 4, d);
-    return a;
+    attn_forward_args args = {.struct_size = sizeof args};
+    args.q = attn_tensor_bshd(fake_memory(0), dtype, 2, rows, 4, d);
+    args.k = attn_tensor_bshd(fake_memory(1), dtype, 2, keys, 4, d);
+    args.v = attn_tensor_bshd(fake_memory(2), dtype, 2, keys, 4, d);
+    args.o = attn_tensor_bshd(fake_memory(3), dtype, 2, rows, 4, d);
+    return args;
 }
 
 static cu_result answer(void)

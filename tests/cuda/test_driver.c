@@ -139,14 +139,14 @@ static void test_create_fails(void **state)
 static void test_launch(void **state)
 {
     attn_context *context;
-    attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 64);
+    attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 64);
     int stream;
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(1, &context), ATTN_OK);
     int pushes = fake.pushes;
-    a.stream = &stream;
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    args.stream = &stream;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(fake.launches, 1);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64");
     assert_int_equal(fake.last.device, 1);
@@ -155,9 +155,9 @@ static void test_launch(void **state)
     assert_ptr_equal(fake.last.stream, &stream);
     assert_int_equal(fake.pushes, pushes + 1); /* this thread had none */
     assert_int_equal(fake.depth, 0);
-    a.q.shape[1] = a.o.shape[1] = 0; /* nothing to do */
+    args.q.shape[1] = args.o.shape[1] = 0; /* nothing to do */
     fake.calls = 0;
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(fake.calls, 0);
     attn_context_destroy(context);
 }
@@ -167,7 +167,7 @@ static void test_launch(void **state)
 static void test_callers_context(void **state)
 {
     attn_context *context;
-    attn_forward_args a = fake_args(ATTN_F32, 300, 300, 64);
+    attn_forward_args args = fake_args(ATTN_F32, 300, 300, 64);
     (void)state;
     for (int device = 0; device < FAKE_GPUS; device++) {
         struct CUctx_st own = {device};
@@ -175,7 +175,7 @@ static void test_callers_context(void **state)
         assert_int_equal(fake_create(0, &context), ATTN_OK);
         int pushes = fake.pushes;
         fake.stack[fake.depth++] = &own;
-        assert_int_equal(attn_forward(context, &a),
+        assert_int_equal(attn_forward(context, &args),
                          device == 0 ? ATTN_OK : ATTN_ERR_INVALID_ARGUMENT);
         assert_int_equal(fake.launches, device == 0);
         assert_int_equal(fake.pushes, pushes);
@@ -188,23 +188,23 @@ static void test_callers_context(void **state)
 static void test_workspace(void **state)
 {
     attn_context *context;
-    attn_forward_args a = fake_args(ATTN_BF16, 8192, 8192, 128);
+    attn_forward_args args = fake_args(ATTN_BF16, 8192, 8192, 128);
     uint64_t bytes;
     _Alignas(64) char memory[256];
     (void)state;
     fake_reset();
-    a.flags = ATTN_CAUSAL;
+    args.flags = ATTN_CAUSAL;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_forward_workspace(context, &a, &bytes), ATTN_OK);
+    assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
     assert_in_range(bytes, 63 + 4, sizeof memory - 1); /* the cost of aligning, and the counter */
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(fake.cleared, 0); /* none is given: none is needed */
-    a.workspace = memory + 1, a.workspace_bytes = bytes;
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
+    args.workspace = memory + 1, args.workspace_bytes = bytes;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(fake.cleared, (uintptr_t)(memory + 64));
     assert_int_equal(fake.launches, 2);
-    a.workspace_bytes--;
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_WORKSPACE);
+    args.workspace_bytes--;
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_WORKSPACE);
     assert_int_equal(fake.launches, 2);
     attn_context_destroy(context);
 }
@@ -212,17 +212,17 @@ static void test_workspace(void **state)
 static void test_forward_fails(void **state)
 {
     attn_context *context;
-    attn_forward_args a = fake_args(ATTN_BF16, 8192, 8192, 128);
+    attn_forward_args args = fake_args(ATTN_BF16, 8192, 8192, 128);
     _Alignas(64) char memory[256];
     attn_status status = ATTN_ERR_DEVICE;
     int failures = 0;
     (void)state;
     fake_reset();
-    a.flags = ATTN_CAUSAL, a.workspace = memory, a.workspace_bytes = sizeof memory;
+    args.flags = ATTN_CAUSAL, args.workspace = memory, args.workspace_bytes = sizeof memory;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     while (status != ATTN_OK) {
         fake.calls = 0, fake.fail_at = failures + 1;
-        status = attn_forward(context, &a);
+        status = attn_forward(context, &args);
         assert_int_equal(fake.depth, 0);
         assert_int_equal(fake.launches, status == ATTN_OK);
         if (status != ATTN_OK) {

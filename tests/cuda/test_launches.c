@@ -22,10 +22,10 @@ static void assert_launches_fit(attn_context *context)
     static const attn_dtype dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     static const int64_t sizes[] = {1, 8, 33, 64, 65, 128, 200, 256, 300};
     for (int n = 0; n < 4 * 9 * 2 * 2; n++) {
-        attn_forward_args a =
+        attn_forward_args args =
             fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16]);
-        a.softcap = n / 8 % 2;
-        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        args.softcap = n / 8 % 2;
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
         assert_int_equal(fake.launches, n + 1);
         assert_in_range(fake.last.shared_bytes, 0, fake.shared_bytes);
         assert_in_range(fake.last.threads, 64, 512);
@@ -67,12 +67,12 @@ static void test_why(void **state)
 {
     attn_context *context;
     attn_plan plan = {.struct_size = sizeof plan};
-    attn_forward_args a = fake_args(ATTN_F32, 300, 300, 128);
+    attn_forward_args args = fake_args(ATTN_F32, 300, 300, 128);
     (void)state;
     fake_reset();
     fake.capability = 80, fake.shared_bytes = 163 << 10;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_OK);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
     assert_string_equal(plan.kernel, "attn_forward_f32");
     assert_non_null(strstr(plan.why, "shared memory"));
     attn_context_destroy(context);
@@ -83,15 +83,15 @@ static void test_no_kernel(void **state)
 {
     attn_context *context;
     attn_plan plan = {.struct_size = sizeof plan};
-    attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 128);
+    attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 128);
     (void)state;
     fake_reset();
     fake.capability = 90, fake.shared_bytes = 163 << 10;
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_ERR_UNSUPPORTED);
     assert_non_null(
         strstr(attn_last_error(), "no kernel for d = 128, d_v = 128 fits into 166912 "));
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_UNSUPPORTED);
     assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
     assert_true(fake_keeps_nothing());
@@ -109,11 +109,11 @@ static void test_flops(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int n = 0; n < 4 * 4 * 5 * 5 * 2; n++) {
         attn_plan gpu = {.struct_size = sizeof gpu}, cpu = gpu;
-        attn_forward_args a = fake_args(ATTN_F32, lengths[n % 4], lengths[n / 4 % 4], 8);
-        a.window_left = windows[n / 16 % 5], a.window_right = windows[n / 80 % 5];
-        a.flags = ATTN_WINDOW | (n / 400 ? ATTN_TOP_LEFT : 0);
-        assert_int_equal(attn_forward_plan(context, &a, &gpu), ATTN_OK);
-        assert_int_equal(attn_forward_plan(NULL, &a, &cpu), ATTN_OK);
+        attn_forward_args args = fake_args(ATTN_F32, lengths[n % 4], lengths[n / 4 % 4], 8);
+        args.window_left = windows[n / 16 % 5], args.window_right = windows[n / 80 % 5];
+        args.flags = ATTN_WINDOW | (n / 400 ? ATTN_TOP_LEFT : 0);
+        assert_int_equal(attn_forward_plan(context, &args, &gpu), ATTN_OK);
+        assert_int_equal(attn_forward_plan(NULL, &args, &cpu), ATTN_OK);
         assert_true(gpu.flops == cpu.flops);
     }
     attn_context_destroy(context);
@@ -125,29 +125,29 @@ static void test_sizes(void **state)
 {
     attn_context *context;
     attn_plan plan = {.struct_size = sizeof plan};
-    attn_forward_args a = fake_args(ATTN_F32, 5, 30, 64);
+    attn_forward_args args = fake_args(ATTN_F32, 5, 30, 64);
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     alarm(20);
-    a = (attn_forward_args){.struct_size = sizeof a, .flags = ATTN_CAUSAL};
-    a.q = attn_tensor_bshd(&plan, ATTN_F32, 1, INT64_C(100000000000), 1, 64);
-    a.k = attn_tensor_bshd(&plan, ATTN_F32, 1, 30, 1, 64);
-    a.k.shape[1] = INT64_C(1) << 60, a.k.stride[1] = 0;
-    a.v = a.k, a.o = a.q;
-    assert_int_equal(attn_forward_plan(context, &a, &plan), ATTN_OK);
+    args = (attn_forward_args){.struct_size = sizeof args, .flags = ATTN_CAUSAL};
+    args.q = attn_tensor_bshd(&plan, ATTN_F32, 1, INT64_C(100000000000), 1, 64);
+    args.k = attn_tensor_bshd(&plan, ATTN_F32, 1, 30, 1, 64);
+    args.k.shape[1] = INT64_C(1) << 60, args.k.stride[1] = 0;
+    args.v = args.k, args.o = args.q;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
     alarm(0);
 
-    a = fake_args(ATTN_F32, 5, 30, 64);
-    a.q.shape[3] = a.k.shape[3] = INT64_C(1) << 40;
-    memset(a.q.stride, 0, sizeof a.q.stride), memset(a.k.stride, 0, sizeof a.k.stride);
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+    args = fake_args(ATTN_F32, 5, 30, 64);
+    args.q.shape[3] = args.k.shape[3] = INT64_C(1) << 40;
+    memset(args.q.stride, 0, sizeof args.q.stride), memset(args.k.stride, 0, sizeof args.k.stride);
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_UNSUPPORTED);
 
-    a = fake_args(ATTN_F32, 5, 30, 64);
-    a.q.shape[0] = a.k.shape[0] = a.v.shape[0] = a.o.shape[0] = 1;
-    a.cu_seqlens_q = (attn_tensor){&plan, {INT64_MAX, 1, 1, 1}, {0}, ATTN_I64, 0};
-    a.cu_seqlens_k = a.cu_seqlens_q;
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_UNSUPPORTED);
+    args = fake_args(ATTN_F32, 5, 30, 64);
+    args.q.shape[0] = args.k.shape[0] = args.v.shape[0] = args.o.shape[0] = 1;
+    args.cu_seqlens_q = (attn_tensor){&plan, {INT64_MAX, 1, 1, 1}, {0}, ATTN_I64, 0};
+    args.cu_seqlens_k = args.cu_seqlens_q;
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_UNSUPPORTED);
     assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
 }
@@ -162,10 +162,10 @@ static void test_boxes(void **state)
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int64_t d = 32; d <= 256; d += 32) {
-        attn_forward_args a = fake_args(ATTN_BF16, 300, 300, d);
+        attn_forward_args args = fake_args(ATTN_BF16, 300, 300, d);
         const uint32_t keys = d > 192 ? 80 : d > 128 ? 112 : 128, rows[4] = {64, keys, keys, 16};
         fake.maps = 0;
-        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
         assert_int_equal(fake.maps, 4);
         assert_memory_equal(fake.box_rows, rows, sizeof rows);
     }
@@ -182,13 +182,14 @@ static void test_alignment(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int which = 0; which < 4; which++) {
         for (int how = 0; how < 4; how++) {
-            attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 64);
-            attn_tensor *const tensors[] = {&a.q, &a.k, &a.v, &a.o}, *t = tensors[which];
+            attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 64);
+            attn_tensor *const tensors[] = {&args.q, &args.k, &args.v, &args.o},
+                               *t = tensors[which];
             t->data = (char *)t->data + (how == 0 ? 8 : 0);
             t->stride[1] += how == 1 ? 4 : 0;
             t->stride[1] *= how == 2 ? -1 : 1;
             t->stride[2] = how == 3 ? INT64_C(1) << 40 : t->stride[2];
-            assert_int_equal(attn_forward(context, &a), ATTN_OK);
+            assert_int_equal(attn_forward(context, &args), ATTN_OK);
             assert_string_equal(fake.last.kernel, which == 3 ? "attn_forward_sm90_bf16_d64"
                                                              : "attn_forward_sm90_bf16_d64_any");
             assert_int_equal(fake.last.params.o_boxed, false);
@@ -207,7 +208,7 @@ static void test_params(void **state)
 {
     static const float log2_e = 1.44269504f;
     attn_context *context;
-    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), a;
+    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), args;
     attn_cuda_forward_params p;
     (void)state;
     fake_reset();
@@ -220,29 +221,29 @@ static void test_params(void **state)
     fesetround(FE_TONEAREST);
     assert_true(p.scale_log2 == log2_e / 8);
 
-    a = plain, a.softcap = 5; /* the kernel scales before the steps */
-    p = params_of(context, &a);
+    args = plain, args.softcap = 5; /* the kernel scales before the steps */
+    p = params_of(context, &args);
     assert_true(p.steps && p.scale_log2 == log2_e);
-    a = plain, a.flags = ATTN_SCALE, a.softmax_scale = -1;
-    assert_true(params_of(context, &a).steps);
+    args = plain, args.flags = ATTN_SCALE, args.softmax_scale = -1;
+    assert_true(params_of(context, &args).steps);
 
-    a = plain, a.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
-    p = params_of(context, &a);
+    args = plain, args.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
+    p = params_of(context, &args);
     assert_true(p.lse_alone && !p.statistics);
-    a = plain, a.row_max = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
-    p = params_of(context, &a);
+    args = plain, args.row_max = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
+    p = params_of(context, &args);
     assert_true(p.statistics && !p.lse_alone);
-    a = plain, a.sinks = attn_tensor_bshd(a.q.data, ATTN_F32, 1, 4, 1, 1);
-    assert_true(params_of(context, &a).statistics);
+    args = plain, args.sinks = attn_tensor_bshd(args.q.data, ATTN_F32, 1, 4, 1, 1);
+    assert_true(params_of(context, &args).statistics);
 
-    a = plain, a.seqused_q = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
-    assert_true(!params_of(context, &a).whole);
+    args = plain, args.seqused_q = attn_tensor_bshd(args.q.data, ATTN_I32, 2, 1, 1, 1);
+    assert_true(!params_of(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
-    a = plain, a.seqused_k = attn_tensor_bshd(a.q.data, ATTN_I32, 2, 1, 1, 1);
-    assert_true(!params_of(context, &a).whole);
+    args = plain, args.seqused_k = attn_tensor_bshd(args.q.data, ATTN_I32, 2, 1, 1, 1);
+    assert_true(!params_of(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_ragged");
-    a.q.stride[1] += 4;
-    assert_true(!params_of(context, &a).whole);
+    args.q.stride[1] += 4;
+    assert_true(!params_of(context, &args).whole);
     assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_d64_any");
     attn_context_destroy(context);
 }

@@ -28,11 +28,11 @@ static void test_sections(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int i = 0; i < 18; i++) {
         const int64_t d = 64 << i / 6, n = 512 << i % 6, heads = 2048 / d;
-        attn_forward_args a = fake_args(ATTN_BF16, n, n, d);
-        a.flags = ATTN_CAUSAL;
-        a.q = a.k = a.v = attn_tensor_bshd(a.q.data, ATTN_BF16, 16384 / n, n, heads, d);
-        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 16384 / n, n, heads, d);
-        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        attn_forward_args args = fake_args(ATTN_BF16, n, n, d);
+        args.flags = ATTN_CAUSAL;
+        args.q = args.k = args.v = attn_tensor_bshd(args.q.data, ATTN_BF16, 16384 / n, n, heads, d);
+        args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, 16384 / n, n, heads, d);
+        const attn_cuda_schedule s = params_of(context, &args).schedule;
         assert_int_equal(s.columns, 16384 / n * heads);
         assert_int_equal(s.blocks, (n + s.rows - 1) / s.rows);
         assert_int_equal(s.section, widths[i / 6][i % 6]);
@@ -48,11 +48,11 @@ static void test_sections_of_groups(void **state)
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int64_t n = 512; n <= 65536; n *= 2) {
-        attn_forward_args a = fake_args(ATTN_BF16, n, n, 128);
-        a.flags = ATTN_CAUSAL;
-        a.q.shape[2] = a.o.shape[2] = 68; /* 17 have their keys in common */
-        a.q.stride[2] = a.o.stride[2] = 2 * n * 4 * 128;
-        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        attn_forward_args args = fake_args(ATTN_BF16, n, n, 128);
+        args.flags = ATTN_CAUSAL;
+        args.q.shape[2] = args.o.shape[2] = 68; /* 17 have their keys in common */
+        args.q.stride[2] = args.o.stride[2] = 2 * n * 4 * 128;
+        const attn_cuda_schedule s = params_of(context, &args).schedule;
         assert_int_equal(s.columns, 2 * 68);
         assert_int_equal(s.section, n <= 16384 ? 68 : n == 32768 ? 34 : 17);
     }
@@ -74,11 +74,11 @@ static void test_folds(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int64_t group = cases[i].group, rows = cases[i].rows;
-        attn_forward_args a = fake_args(ATTN_BF16, rows, 300, 128);
-        a.q = attn_tensor_bshd(a.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
-        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        attn_forward_args args = fake_args(ATTN_BF16, rows, 300, 128);
+        args.q = attn_tensor_bshd(args.q.data, ATTN_BF16, 2, rows, 4 * group, 128);
+        args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, 2, rows, 4 * group, 128);
         fake.maps = 0;
-        const attn_cuda_schedule s = params_of(context, &a).schedule;
+        const attn_cuda_schedule s = params_of(context, &args).schedule;
         assert_int_equal(s.fold, cases[i].fold);
         for (int r = 0; r < 64; r++) {
             assert_int_equal(r * s.inverse >> 16, r / s.fold);
@@ -109,32 +109,33 @@ static void test_splits(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const int64_t rows = cases[i / 2].rows, keys = cases[i / 2].keys, batch = i % 2 ? 64 : 1;
-        attn_forward_args a = fake_args(ATTN_BF16, rows, keys, 128);
-        a.q = attn_tensor_bshd(a.q.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
-        a.o = attn_tensor_bshd(a.o.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
-        a.k = a.v = attn_tensor_bshd(a.k.data, ATTN_BF16, batch, keys, cases[i / 2].kv_heads, 128);
+        attn_forward_args args = fake_args(ATTN_BF16, rows, keys, 128);
+        args.q = attn_tensor_bshd(args.q.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
+        args.o = attn_tensor_bshd(args.o.data, ATTN_BF16, batch, rows, cases[i / 2].heads, 128);
+        args.k = args.v =
+            attn_tensor_bshd(args.k.data, ATTN_BF16, batch, keys, cases[i / 2].kv_heads, 128);
         uint64_t bytes;
-        assert_int_equal(attn_forward_workspace(context, &a, &bytes), ATTN_OK);
+        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
         const int before = fake.launches;
-        const attn_cuda_schedule whole = params_of(context, &a).schedule;
+        const attn_cuda_schedule whole = params_of(context, &args).schedule;
         assert_int_equal(whole.splits, 1);
         assert_int_equal(fake.launches - before, 1);
         if (bytes == 0) {
             assert_int_equal(cases[i / 2].splits, 1);
             continue;
         }
-        a.workspace = (void *)(uintptr_t)4096, a.workspace_bytes = bytes;
-        const attn_cuda_forward_params p = params_of(context, &a);
+        args.workspace = (void *)(uintptr_t)4096, args.workspace_bytes = bytes;
+        const attn_cuda_forward_params p = params_of(context, &args);
         const int64_t parts = p.schedule.items * p.parts.rows;
         assert_int_equal(p.schedule.splits, cases[i / 2].splits);
         assert_int_equal(p.schedule.items, whole.items * p.schedule.splits);
         assert_int_equal(fake.launches - before, 3);
         assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_merge");
         assert_int_equal(fake.last.grid, (batch * rows * cases[i / 2].heads + 3) / 4);
-        assert_true((char *)p.parts.states >= (char *)a.workspace + 128);
-        assert_true((char *)(p.parts.sums + parts * 128) <= (char *)a.workspace + bytes);
-        a.workspace_bytes--;
-        assert_int_equal(attn_forward(context, &a), ATTN_ERR_WORKSPACE);
+        assert_true((char *)p.parts.states >= (char *)args.workspace + 128);
+        assert_true((char *)(p.parts.sums + parts * 128) <= (char *)args.workspace + bytes);
+        args.workspace_bytes--;
+        assert_int_equal(attn_forward(context, &args), ATTN_ERR_WORKSPACE);
     }
     attn_context_destroy(context);
 }

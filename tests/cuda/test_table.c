@@ -15,17 +15,17 @@
 static void test_refusals(void **state)
 {
     attn_context *context;
-    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), a = plain;
+    attn_forward_args plain = fake_args(ATTN_BF16, 300, 300, 64), args = plain;
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    a.mask = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 1, 300, 300);
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    args.mask = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 1, 300, 300);
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "mask.dtype = 6 (i32), must be bool, u8 or i8");
-    a.mask.dtype = ATTN_U8;
-    assert_int_equal(attn_forward(context, &a), ATTN_OK);
-    a = plain, a.o = a.q;
-    assert_int_equal(attn_forward(context, &a), ATTN_ERR_INVALID_ARGUMENT);
+    args.mask.dtype = ATTN_U8;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    args = plain, args.o = args.q;
+    assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(attn_last_error(), "o and q overlap"));
     attn_context_destroy(context);
 }
@@ -34,14 +34,14 @@ static void test_refusals(void **state)
 static void test_plan_of_shapes(void **state)
 {
     attn_context *context;
-    attn_forward_args a = fake_args(ATTN_BF16, 300, 300, 64);
+    attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 64);
     attn_plan with = {.struct_size = sizeof with}, without = with;
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_forward_plan(context, &a, &with), ATTN_OK);
-    a.q.data = a.k.data = a.v.data = a.o.data = NULL;
-    assert_int_equal(attn_forward_plan(context, &a, &without), ATTN_OK);
+    assert_int_equal(attn_forward_plan(context, &args, &with), ATTN_OK);
+    args.q.data = args.k.data = args.v.data = args.o.data = NULL;
+    assert_int_equal(attn_forward_plan(context, &args, &without), ATTN_OK);
     assert_string_equal(without.kernel, with.kernel);
     assert_string_equal(without.why, with.why);
     attn_context_destroy(context);
@@ -51,15 +51,15 @@ static void test_plan_of_shapes(void **state)
 static void test_unsupported(void **state)
 {
     attn_context *context;
-    attn_forward_args f = fake_args(ATTN_BF16, 300, 300, 64);
-    attn_backward_args b = {.struct_size = sizeof b, .forward = &f};
+    attn_forward_args forward = fake_args(ATTN_BF16, 300, 300, 64);
+    attn_backward_args backward = {.struct_size = sizeof backward, .forward = &forward};
     attn_merge_args m = {.struct_size = sizeof m};
     attn_merge_backward_args n = {.struct_size = sizeof n, .forward = &m};
     attn_dropout_mask_args d = {.struct_size = sizeof d};
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    assert_int_equal(attn_backward(context, &b), ATTN_ERR_UNSUPPORTED);
+    assert_int_equal(attn_backward(context, &backward), ATTN_ERR_UNSUPPORTED);
     assert_non_null(
         strstr(attn_last_error(), "attn_backward is not supported by the context's device: "));
     assert_int_equal(attn_merge(context, &m), ATTN_ERR_UNSUPPORTED);

@@ -21,19 +21,19 @@ static void put_npy(const char *dictionary, const void *data, size_t bytes)
 
 static const float six[6] = {1, 2, 3, 4, 5, 6};
 
-static void open_six(array_file *f)
+static void open_six(array_file *file)
 {
-    if (!npy_open(scratch_path, f, error, sizeof error)) {
+    if (!npy_open(scratch_path, file, error, sizeof error)) {
         fail_msg("%s", error);
     }
-    assert_memory_equal(f->data, six, sizeof six);
+    assert_memory_equal(file->data, six, sizeof six);
 }
 
 static void test_versions(void **state)
 {
     static const char dictionary[] = DICT("<f4", "False", "(2, 3)");
     unsigned char head[256] = {0};
-    array_file f;
+    array_file file;
     (void)state;
     for (int version = 1; version <= 3; version++) {
         size_t fixed = version == 1 ? 10 : 12, n = sizeof dictionary - 1;
@@ -44,42 +44,42 @@ static void test_versions(void **state)
         head[8] = (unsigned char)n;
         memcpy(head + fixed, dictionary, n);
         scratch_put(head, fixed + n, six, sizeof six);
-        open_six(&f);
-        assert_int_equal(f.ndim, 2);
-        assert_int_equal(f.shape[0], 2);
-        assert_int_equal(f.shape[1], 3);
-        assert_int_equal(f.stride[0], 3);
-        assert_int_equal(f.stride[1], 1);
-        assert_int_equal(f.dtype, ATTN_F32);
-        assert_int_equal(f.bytes, sizeof six);
-        array_file_close(&f);
+        open_six(&file);
+        assert_int_equal(file.ndim, 2);
+        assert_int_equal(file.shape[0], 2);
+        assert_int_equal(file.shape[1], 3);
+        assert_int_equal(file.stride[0], 3);
+        assert_int_equal(file.stride[1], 1);
+        assert_int_equal(file.dtype, ATTN_F32);
+        assert_int_equal(file.bytes, sizeof six);
+        array_file_close(&file);
     }
     memset(head + 6, 4, 1);
     scratch_put(head, sizeof head, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "version 4.0");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "version 4.0");
     memcpy(head + 6, "\x01\x01", 2);
     scratch_put(head, sizeof head, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "version 1.1");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "version 1.1");
 }
 
 static void test_orders_and_blanks(void **state)
 {
-    array_file f;
+    array_file file;
     (void)state;
     put_npy(DICT("<f4", "True", "(2, 3)"), six, sizeof six);
-    open_six(&f);
-    assert_int_equal(f.stride[0], 1);
-    assert_int_equal(f.stride[1], 2);
-    array_file_close(&f);
+    open_six(&file);
+    assert_int_equal(file.stride[0], 1);
+    assert_int_equal(file.stride[1], 2);
+    array_file_close(&file);
     put_npy("{\"shape\":(6,),'descr' : '=f4','fortran_order':False}", six, sizeof six);
-    open_six(&f);
-    assert_int_equal(f.ndim, 1);
-    array_file_close(&f);
+    open_six(&file);
+    assert_int_equal(file.ndim, 1);
+    array_file_close(&file);
     put_npy(" { 'shape':(1,2,3 , 1,1,1,1,1,) , 'fortran_order' : False, 'descr': 'f4' }   \n", six,
             sizeof six);
-    open_six(&f);
-    assert_int_equal(f.ndim, 8);
-    array_file_close(&f);
+    open_six(&file);
+    assert_int_equal(file.ndim, 8);
+    array_file_close(&file);
 }
 
 static void test_types(void **state)
@@ -96,12 +96,12 @@ static void test_types(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char dictionary[128];
-        array_file f;
+        array_file file;
         snprintf(dictionary, sizeof dictionary, DICT("%s", "False", "(1,)"), rows[i].descr);
         put_npy(dictionary, six, rows[i].bytes);
-        assert_int_equal(npy_open(scratch_path, &f, error, sizeof error), rows[i].dtype != 0);
-        assert_int_equal(f.dtype, rows[i].dtype);
-        array_file_close(&f);
+        assert_int_equal(npy_open(scratch_path, &file, error, sizeof error), rows[i].dtype != 0);
+        assert_int_equal(file.dtype, rows[i].dtype);
+        array_file_close(&file);
     }
 }
 
@@ -110,62 +110,62 @@ static void test_refused_types(void **state)
     static const char *const descrs[] = {"",  "<",    "<ixy", "|u2",     "<u4", "<c8",
                                          "f", "<f16", "<f4x", "<M8[ns]", "|O",  "|S4"};
     char dictionary[128];
-    array_file f;
+    array_file file;
     (void)state;
     for (size_t i = 0; i < sizeof descrs / sizeof *descrs; i++) {
         snprintf(dictionary, sizeof dictionary, DICT("%s", "False", "(6,)"), descrs[i]);
         put_npy(dictionary, six, sizeof six);
-        assert_refused(npy_open(scratch_path, &f, error, sizeof error), "is none of");
+        assert_refused(npy_open(scratch_path, &file, error, sizeof error), "is none of");
     }
     put_npy(DICT(">f4", "False", "(6,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "big-endian");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "big-endian");
     put_npy("{'descr': [('a', '<f4'), ('b', '<f4')], 'fortran_order': False, 'shape': (3,), }", six,
             sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "structured");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "structured");
 }
 
 static void test_scalars_and_empty(void **state)
 {
-    array_file f;
+    array_file file;
     (void)state;
     put_npy(DICT("<f4", "False", "()"), six, 4);
-    assert_true(npy_open(scratch_path, &f, error, sizeof error));
-    assert_int_equal(f.ndim, 0);
-    assert_int_equal(f.bytes, 4);
-    array_file_close(&f);
+    assert_true(npy_open(scratch_path, &file, error, sizeof error));
+    assert_int_equal(file.ndim, 0);
+    assert_int_equal(file.bytes, 4);
+    array_file_close(&file);
     put_npy(DICT("<f4", "False", "(0, 4)"), "", 0);
-    assert_true(npy_open(scratch_path, &f, error, sizeof error));
-    assert_int_equal(f.shape[0], 0);
-    assert_int_equal(f.shape[1], 4);
-    assert_int_equal(f.bytes, 0);
-    array_file_close(&f);
+    assert_true(npy_open(scratch_path, &file, error, sizeof error));
+    assert_int_equal(file.shape[0], 0);
+    assert_int_equal(file.shape[1], 4);
+    assert_int_equal(file.bytes, 0);
+    array_file_close(&file);
     put_npy(DICT("<f4", "False", "(0, 4)"), six, 4);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error),
                    "needs 0 bytes of data, the file has 4");
 }
 
 static void test_sizes(void **state)
 {
-    array_file f;
+    array_file file;
     (void)state;
     put_npy(DICT("<f4", "False", "(7,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error),
                    "needs 28 bytes of data, the file has 24");
     put_npy(DICT("<f4", "False", "(5,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error),
                    "needs 20 bytes of data, the file has 24");
     put_npy(DICT("<f4", "False", "(4294967296, 4294967296)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "fit in 64 bits");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "fit in 64 bits");
     put_npy(DICT("<f4", "False", "(4611686018427387904, 4)"), "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "fit in 64 bits");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "fit in 64 bits");
     put_npy(DICT("<f4", "False", "(0, 4294967296, 4294967296)"), "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "fit in 64 bits");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "fit in 64 bits");
     put_npy(DICT("<f4", "False", "(1152921504606846976,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "fit in 64 bits");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "fit in 64 bits");
     put_npy(DICT("<f4", "False", "(1000000000000,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "needs 4000000000000 bytes");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "needs 4000000000000 bytes");
     put_npy(DICT("<f4", "False", "(99999999999999999999,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "not a dictionary");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "not a dictionary");
 }
 
 static void test_headers(void **state)
@@ -193,16 +193,16 @@ static void test_headers(void **state)
         "{'descr': '<f\\x34', 'fortran_order': False, 'shape': (6,)}",
         "{'descr': 'a very long type with many letters', 'fortran_order': False, 'shape': (6,)}",
     };
-    array_file f;
+    array_file file;
     (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         put_npy(broken[i], six, sizeof six);
-        assert_refused(npy_open(scratch_path, &f, error, sizeof error), "not a dictionary");
+        assert_refused(npy_open(scratch_path, &file, error, sizeof error), "not a dictionary");
     }
     put_npy(DICT("<f4", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 6)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "more than 8 axes");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "more than 8 axes");
     put_npy(DICT("<\033f\n4", "False", "(6,)"), six, sizeof six);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "'<?f?4'");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "'<?f?4'");
 }
 
 /* The fixed part of the file: cut at every byte, and header lengths that lie. */
@@ -210,50 +210,51 @@ static void test_truncation(void **state)
 {
     static const char dictionary[] = DICT("<f4", "False", "(6,)");
     unsigned char head[128] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, sizeof dictionary - 1};
-    array_file f;
+    array_file file;
     (void)state;
     memcpy(head + 10, dictionary, sizeof dictionary - 1);
     scratch_put("", 0, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "is empty");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "is empty");
     for (size_t n = 1; n < 10 + sizeof dictionary - 1 + sizeof six; n++) {
         size_t tail = n > 9 + sizeof dictionary ? n - (9 + sizeof dictionary) : 0;
         const char *words = n < 10                                   ? "not a .npy"
                             : tail == 0 && n < 9 + sizeof dictionary ? "header claims"
                                                                      : "shape needs";
         scratch_put(head, n - tail, six, tail);
-        assert_refused(npy_open(scratch_path, &f, error, sizeof error), words);
+        assert_refused(npy_open(scratch_path, &file, error, sizeof error), words);
     }
     scratch_put("\x93NUMPY\x02\x00\xf0\xff\xff\xff", 12, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error),
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error),
                    "claims 4294967280 bytes, the file has 0 left");
     scratch_put("\x93NUMPY\x02\x00\xf0\xff", 10, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "ends inside");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "ends inside");
     scratch_put("PK\x03\x04 this is a zip file", 20, "", 0);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "not a .npy file");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "not a .npy file");
     char *long_header = calloc(1, 200000);
     memcpy(long_header, "\x93NUMPY\x02\x00\x00\x00\x02\x00", 12);
     scratch_put(long_header, 200000, "", 0);
     free(long_header);
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "at most 65535 are accepted");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error),
+                   "at most 65535 are accepted");
 }
 
 /* Not files: a folder, a FIFO (which must not block), nothing, no permission. */
 static void test_not_files(void **state)
 {
     char other[PATH_MAX];
-    array_file f;
+    array_file file;
     (void)state;
-    assert_refused(npy_open(scratch_folder, &f, error, sizeof error), "not a regular file");
+    assert_refused(npy_open(scratch_folder, &file, error, sizeof error), "not a regular file");
     snprintf(other, sizeof other, "%s/fifo", scratch_folder);
     assert_int_equal(mkfifo(other, 0600), 0);
-    assert_refused(npy_open(other, &f, error, sizeof error), "not a regular file");
+    assert_refused(npy_open(other, &file, error, sizeof error), "not a regular file");
     unlink(other);
-    assert_refused(npy_open(other, &f, error, sizeof error), "No such file");
+    assert_refused(npy_open(other, &file, error, sizeof error), "No such file");
     put_npy(DICT("<f4", "False", "(6,)"), six, sizeof six);
     chmod(scratch_path, 0);
     chmod(scratch_folder, 0711);
     bool root = geteuid() == 0 && seteuid(65534) == 0; /* root would read it */
-    assert_refused(npy_open(scratch_path, &f, error, sizeof error), "Permission denied");
+    assert_refused(npy_open(scratch_path, &file, error, sizeof error), "Permission denied");
     assert_true(!root || seteuid(0) == 0);
     chmod(scratch_path, 0600);
 }
@@ -262,14 +263,14 @@ static void test_not_files(void **state)
 static void test_alignment(void **state)
 {
     char dictionary[128];
-    array_file f;
+    array_file file;
     (void)state;
     for (int pad = 0; pad < 8; pad++) {
         snprintf(dictionary, sizeof dictionary, "%*s%s", pad, "", DICT("<f4", "False", "(6,)"));
         put_npy(dictionary, six, sizeof six);
-        open_six(&f);
-        assert_int_equal((uintptr_t)f.data % 4, 0);
-        array_file_close(&f);
+        open_six(&file);
+        assert_int_equal((uintptr_t)file.data % 4, 0);
+        array_file_close(&file);
     }
 }
 
@@ -280,7 +281,7 @@ static void test_write(void **state)
         "\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
         "                                                          \n";
     char bytes[256];
-    array_file f;
+    array_file array;
     (void)state;
     assert_true(
         npy_write(scratch_path, ATTN_F32, 2, (const int64_t[]){2, 3}, six, error, sizeof error));
@@ -291,8 +292,8 @@ static void test_write(void **state)
     assert_int_equal(sizeof numpy - 1, 128);
     assert_memory_equal(bytes, numpy, 128);
     assert_memory_equal(bytes + 128, six, sizeof six);
-    open_six(&f);
-    array_file_close(&f);
+    open_six(&array);
+    array_file_close(&array);
 }
 
 static void test_write_forms(void **state)
@@ -301,16 +302,16 @@ static void test_write_forms(void **state)
                                      ATTN_BOOL, ATTN_I32, ATTN_I64};
     static const int64_t shape[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     char nowhere[PATH_MAX];
-    array_file f;
+    array_file file;
     (void)state;
     for (int ndim = 0; ndim <= 8; ndim++) {
         for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
             assert_true(npy_write(scratch_path, dtypes[i], ndim, shape, six, error, sizeof error));
-            assert_true(npy_open(scratch_path, &f, error, sizeof error));
-            assert_int_equal(f.ndim, ndim);
-            assert_int_equal(f.dtype, dtypes[i]);
-            assert_memory_equal(f.data, six, attn_dtype_size(dtypes[i]));
-            array_file_close(&f);
+            assert_true(npy_open(scratch_path, &file, error, sizeof error));
+            assert_int_equal(file.ndim, ndim);
+            assert_int_equal(file.dtype, dtypes[i]);
+            assert_memory_equal(file.data, six, attn_dtype_size(dtypes[i]));
+            array_file_close(&file);
         }
     }
     assert_refused(npy_write(scratch_path, 99, 1, shape, six, error, sizeof error), "not an array");

@@ -25,15 +25,15 @@ static void put(const char *json, const void *data, size_t bytes)
 
 static void refuse(const char *json, const char *words)
 {
-    array_file f;
+    array_file file;
     put(json, six, sizeof six);
-    assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), words);
-    assert_null(f.map);
+    assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error), words);
+    assert_null(file.map);
 }
 
-static void open_a(array_file *f)
+static void open_a(array_file *file)
 {
-    if (!safetensors_open(scratch_path, "a", f, error, sizeof error)) {
+    if (!safetensors_open(scratch_path, "a", file, error, sizeof error)) {
         fail_msg("%s", error);
     }
 }
@@ -47,26 +47,26 @@ static void collect(void *user, const char *name)
 static void test_read(void **state)
 {
     char names[64] = "";
-    array_file f;
+    array_file file;
     (void)state;
     put("{\"__metadata__\":{\"format\":\"pt\"}," B("F32", "[2]", "[16,24]") "," A("F32", "[2, 2]",
                                                                                   "[0,16]") "}   ",
         six, sizeof six);
-    open_a(&f);
-    assert_int_equal(f.ndim, 2);
-    assert_int_equal(f.shape[0], 2);
-    assert_int_equal(f.stride[0], 2);
-    assert_int_equal(f.stride[1], 1);
-    assert_int_equal(f.bytes, 16);
-    assert_int_equal(f.dtype, ATTN_F32);
-    assert_memory_equal(f.data, six, 16);
-    array_file_close(&f);
-    assert_true(safetensors_open(scratch_path, "b", &f, error, sizeof error));
-    assert_memory_equal(f.data, six + 4, 8);
-    array_file_close(&f);
+    open_a(&file);
+    assert_int_equal(file.ndim, 2);
+    assert_int_equal(file.shape[0], 2);
+    assert_int_equal(file.stride[0], 2);
+    assert_int_equal(file.stride[1], 1);
+    assert_int_equal(file.bytes, 16);
+    assert_int_equal(file.dtype, ATTN_F32);
+    assert_memory_equal(file.data, six, 16);
+    array_file_close(&file);
+    assert_true(safetensors_open(scratch_path, "b", &file, error, sizeof error));
+    assert_memory_equal(file.data, six + 4, 8);
+    array_file_close(&file);
     assert_true(safetensors_names(scratch_path, collect, names, error, sizeof error));
     assert_string_equal(names, "a b ");
-    assert_refused(safetensors_open(scratch_path, "c", &f, error, sizeof error),
+    assert_refused(safetensors_open(scratch_path, "c", &file, error, sizeof error),
                    "no tensor named 'c'");
 }
 
@@ -78,16 +78,16 @@ static void test_types(void **state)
     } rows[] = {{"F64", ATTN_F64},   {"F32", ATTN_F32}, {"F16", ATTN_F16}, {"BF16", ATTN_BF16},
                 {"BOOL", ATTN_BOOL}, {"I32", ATTN_I32}, {"I64", ATTN_I64}};
     char json[128];
-    array_file f;
+    array_file file;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t n = attn_dtype_size(rows[i].dtype);
         snprintf(json, sizeof json, "{" A("%s", "[]", "[0,%zu]") "}", rows[i].name, n);
         put(json, six, n);
-        open_a(&f);
-        assert_int_equal(f.dtype, rows[i].dtype);
-        assert_int_equal(f.ndim, 0);
-        array_file_close(&f);
+        open_a(&file);
+        assert_int_equal(file.dtype, rows[i].dtype);
+        assert_int_equal(file.ndim, 0);
+        array_file_close(&file);
     }
     refuse("{" A("U16", "[12]", "[0,24]") "}", "dtype U16, which is not supported");
     refuse("{" A("F4", "[48]", "[0,24]") "}", "dtype F4, which is not supported");
@@ -95,20 +95,20 @@ static void test_types(void **state)
     refuse("{" A("f32", "[6]", "[0,24]") "}", "unknown dtype");
     refuse("{" A("", "[6]", "[0,24]") "}", "unknown dtype");
     put("{" A("F32", "[4]", "[0,16]") "," B("U16", "[1,4]", "[16,24]") "}", six, sizeof six);
-    open_a(&f); /* a foreign type beside it is no obstacle */
-    array_file_close(&f);
+    open_a(&file); /* a foreign type beside it is no obstacle */
+    array_file_close(&file);
 }
 
 static void test_empty(void **state)
 {
     char names[64] = "";
-    array_file f;
+    array_file file;
     (void)state;
     put("{" A("F32", "[0,4]", "[0,0]") "," B("F32", "[6]", "[0,24]") "}", six, sizeof six);
-    open_a(&f);
-    assert_int_equal(f.bytes, 0);
-    assert_int_equal(f.shape[1], 4);
-    array_file_close(&f);
+    open_a(&file);
+    assert_int_equal(file.bytes, 0);
+    assert_int_equal(file.shape[1], 4);
+    array_file_close(&file);
     put("{}", "", 0);
     assert_true(safetensors_names(scratch_path, collect, names, error, sizeof error));
     assert_string_equal(names, "");
@@ -195,11 +195,11 @@ static void test_nesting(void **state)
     refuse(json, "nests deeper");
     free(json);
     refuse("{" A("F32", "[[6]]", "[0,24]") "}", "nests deeper");
-    array_file f;
+    array_file file;
     put("{\"__metadata__\":{\"[[[[\":\"\\\"{{{{\"}," A("F32", "[6]", "[0,24]") "}", six,
         sizeof six);
-    open_a(&f); /* brackets in strings do not count */
-    array_file_close(&f);
+    open_a(&file); /* brackets in strings do not count */
+    array_file_close(&file);
 }
 
 /* Header lengths that lie, and a legal file cut at every byte. */
@@ -215,11 +215,11 @@ static void test_truncation(void **state)
     static const char json[] = "{" A("F32", "[6]", "[0,24]") "}";
     unsigned char whole[8 + sizeof json - 1 + sizeof six];
     uint64_t n = sizeof json - 1;
-    array_file f;
+    array_file file;
     (void)state;
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         scratch_put(&lies[i], 8, six, sizeof six);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+        assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error),
                        "the file has 24 left");
     }
     memcpy(whole, &n, 8);
@@ -227,9 +227,9 @@ static void test_truncation(void **state)
     memcpy(whole + 8 + n, six, sizeof six);
     for (size_t cut = 0; cut < sizeof whole; cut++) {
         scratch_put(whole, cut, "", 0);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error), ": ");
+        assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error), ": ");
     }
-    assert_refused(safetensors_open(scratch_folder, "a", &f, error, sizeof error),
+    assert_refused(safetensors_open(scratch_folder, "a", &file, error, sizeof error),
                    "not a regular file");
 }
 
@@ -244,16 +244,16 @@ static void test_page_end(void **state)
         json[n] = '\0';
         memcpy(json + n - 6, "\"ab\":1", 6);
         put(json, "", 0);
-        array_file f;
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+        array_file file;
+        assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error),
                        "not a JSON object");
         memcpy(json + n - 6, "\"ab\":\"", 6);
         put(json, "", 0);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+        assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error),
                        "not a JSON object");
         memcpy(json + n - 6, "{\"1\":1", 6);
         put(json, "", 0);
-        assert_refused(safetensors_open(scratch_path, "a", &f, error, sizeof error),
+        assert_refused(safetensors_open(scratch_path, "a", &file, error, sizeof error),
                        "not a JSON object");
     }
 }
@@ -269,20 +269,20 @@ static void test_write(void **state)
     };
     static const char *const names[3] = {"flags", "a", "model.\"empty\""};
     char listed[64] = "";
-    array_file f;
+    array_file file;
     (void)state;
     assert_true(safetensors_write(scratch_path, 3, names, tensors, error, sizeof error));
-    assert_true(safetensors_open(scratch_path, "flags", &f, error, sizeof error));
-    assert_int_equal((uintptr_t)f.data % 8, 0); /* the header is padded */
-    array_file_close(&f);
-    open_a(&f);
-    assert_int_equal((uintptr_t)f.data % 4, 0);
-    assert_int_equal(f.shape[1], 3);
-    assert_memory_equal(f.data, six, sizeof six);
-    array_file_close(&f);
-    assert_true(safetensors_open(scratch_path, names[2], &f, error, sizeof error));
-    assert_int_equal(f.dtype, ATTN_BF16);
-    array_file_close(&f);
+    assert_true(safetensors_open(scratch_path, "flags", &file, error, sizeof error));
+    assert_int_equal((uintptr_t)file.data % 8, 0); /* the header is padded */
+    array_file_close(&file);
+    open_a(&file);
+    assert_int_equal((uintptr_t)file.data % 4, 0);
+    assert_int_equal(file.shape[1], 3);
+    assert_memory_equal(file.data, six, sizeof six);
+    array_file_close(&file);
+    assert_true(safetensors_open(scratch_path, names[2], &file, error, sizeof error));
+    assert_int_equal(file.dtype, ATTN_BF16);
+    array_file_close(&file);
     assert_true(safetensors_names(scratch_path, collect, listed, error, sizeof error));
     assert_string_equal(listed, "flags a model.\"empty\" ");
     assert_true(safetensors_write(scratch_path, 0, NULL, NULL, error, sizeof error));

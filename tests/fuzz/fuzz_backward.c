@@ -51,11 +51,11 @@ static void axes(input *in, const char *letters, char *out)
     *out = '\0';
 }
 
-static problem choose(input *in)
+static problem_spec choose(input *in)
 {
     static const char *const start = "b=1 hq=1 nq=1 nk=1 d=1 pass=backward";
     char error[256];
-    problem p;
+    problem_spec p;
     REQUIRE(problem_parse(start, &p, error, sizeof error));
     p.b = below(in, 3), p.hkv = below(in, 3), p.hq = p.hkv * (1 + below(in, 3));
     p.nq = below(in, 130), p.nk = below(in, 150), p.d = below(in, 20), p.dv = below(in, 20);
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         attn_context_config config = {.struct_size = sizeof config, .threads = 2};
         REQUIRE(attn_context_create(&config, &context) == ATTN_OK);
     }
-    problem p = choose(&in);
+    problem_spec p = choose(&in);
     REQUIRE(problem_tensors_create(&p, PLACE_PLAIN, &t));
     check(&t, &in, context);
     problem_tensors_free(&t);

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { ROOM = 16384 };
-    static problem first, second;
+    static problem_spec first, second;
     static char printed[ROOM], again[ROOM];
     char error[256] = "";
     char *line = malloc(size + 1);

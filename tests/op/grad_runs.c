@@ -24,18 +24,19 @@ bool grad_runs_once(const attn_backward_args *args, const char *table, int threa
 {
     attn_context *context = tables_context(table, threads);
     const attn_tensor *tensors[ORACLE_GRADIENTS];
-    attn_backward_args a = *args;
-    region workspace;
-    attn_status status = attn_backward_workspace(context, &a, &a.workspace_bytes);
-    if (status != ATTN_OK || !region_create(&workspace, a.workspace_bytes, PLACE_GUARD_AFTER)) {
+    attn_backward_args backward = *args;
+    guarded_region workspace;
+    attn_status status = attn_backward_workspace(context, &backward, &backward.workspace_bytes);
+    if (status != ATTN_OK ||
+        !region_create(&workspace, backward.workspace_bytes, PLACE_GUARD_AFTER)) {
         snprintf(sentence, size, "workspace: %s", attn_last_error());
         return false;
     }
     runs_fill(&workspace, poison);
-    a.workspace = workspace.first;
-    grad_errors_tensors(&a, tensors);
+    backward.workspace = workspace.first;
+    grad_errors_tensors(&backward, tensors);
     outputs_poison_these(tensors, ORACLE_GRADIENTS);
-    status = attn_backward(context, &a);
+    status = attn_backward(context, &backward);
     region_free(&workspace);
     if (status != ATTN_OK) {
         snprintf(sentence, size, "%s", attn_last_error());
@@ -116,16 +117,16 @@ bool grad_runs_own_bits(const attn_backward_args *args, char *sentence, size_t s
 double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence,
                        size_t size)
 {
-    grad_errors e;
+    grad_errors errors;
     const attn_forward_args *forward = args->forward;
     double worst = 0, allowed = tables_allowed(table, forward->q.dtype, forward->flags).grad_c;
     int length =
         snprintf(sentence, size, "%s, c (at most %.3g):", table ? table : "usual bits", allowed);
-    grad_errors_measure(args, &e);
+    grad_errors_measure(args, &errors);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
-        worst = isnan(e.c[n]) ? e.c[n] : fmax(worst, e.c[n] / allowed);
+        worst = isnan(errors.c[n]) ? errors.c[n] : fmax(worst, errors.c[n] / allowed);
         length += snprintf(sentence + length, size - (size_t)length, " %s %.3g",
-                           grad_errors_name((enum oracle_gradient)n), e.c[n]);
+                           grad_errors_name((enum oracle_gradient)n), errors.c[n]);
     }
     return worst;
 }

@@ -9,17 +9,17 @@
 #include "trial.h"
 
 /* Fills o and lse by one forward pass. */
-void grad_trial_forward(trial *t);
+void grad_trial_forward(op_trial *trial);
 
 /* Runs the backward pass in every way: all bits equal, inputs and gaps untouched. o and lse stay as
  * they are. */
-void grad_trial_backward(trial *t);
+void grad_trial_backward(op_trial *trial);
 
 /* Both, and the oracle's judgement. */
-void grad_trial_check(trial *t);
+void grad_trial_check(op_trial *trial);
 
 /* The same gradients, bit for bit. */
-void assert_same_gradients(const attn_backward_args *a, const attn_backward_args *b);
+void assert_same_gradients(const attn_backward_args *args, const attn_backward_args *backward);
 
 /* Two tensors of the same shape and type hold the same bits. */
 void assert_same_tensor(const attn_tensor *a, const attn_tensor *b);

@@ -100,13 +100,13 @@ unsigned char *outputs_copy(const attn_forward_args *args, size_t *bytes)
 
 double outputs_judge(const attn_forward_args *args, const char *table, char *sentence, size_t size)
 {
-    errors e;
-    errors_measure(args, INT64_MAX, &e);
+    error_stats errors;
+    errors_measure(args, INT64_MAX, &errors);
     const errors_limits allowed = tables_allowed(table, args->q.dtype, args->flags);
     snprintf(sentence, size,
              "c = %.3g (at most %.3g), lse %.3g and row_max %.3g u (1 + max|s|) (at most %.3g)",
-             e.c, allowed.c, e.lse, e.row_max, allowed.lse);
-    return fmax(e.c / allowed.c, fmax(e.lse, e.row_max) / allowed.lse);
+             errors.c, allowed.c, errors.lse, errors.row_max, allowed.lse);
+    return fmax(errors.c / allowed.c, fmax(errors.lse, errors.row_max) / allowed.lse);
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
@@ -121,9 +121,9 @@ static uint64_t span_hash(const attn_tensor *t)
             return 0;
         }
     }
-    region r = {.first = (unsigned char *)t->data + low * size,
-                .bytes = (size_t)((high - low) * size)};
-    return t->data ? region_hash(&r) : 0;
+    guarded_region region = {.first = (unsigned char *)t->data + low * size,
+                             .bytes = (size_t)((high - low) * size)};
+    return t->data ? region_hash(&region) : 0;
 }
 
 uint64_t outputs_inputs_hash(const attn_forward_args *args)

@@ -17,11 +17,11 @@ const int runs_threads[RUNS_COUNTS] = {1, 3};
 const int runs_threads[RUNS_COUNTS] = {1, 2, 3, 7};
 #endif
 
-void runs_fill(const region *r, enum runs_poison poison)
+void runs_fill(const guarded_region *region, enum runs_poison poison)
 {
-    memset(r->first, poison == RUNS_ZEROS ? 0 : 0xFF, r->bytes);
-    for (size_t i = 0; poison == RUNS_NOISE && i < r->bytes; i++) {
-        r->first[i] = (unsigned char)inputs_bits(1, 0, (int64_t)i);
+    memset(region->first, poison == RUNS_ZEROS ? 0 : 0xFF, region->bytes);
+    for (size_t i = 0; poison == RUNS_NOISE && i < region->bytes; i++) {
+        region->first[i] = (unsigned char)inputs_bits(1, 0, (int64_t)i);
     }
 }
 
@@ -29,17 +29,18 @@ bool runs_once(const attn_forward_args *args, const char *table, int threads,
                enum runs_poison poison, char *sentence, size_t size)
 {
     attn_context *context = tables_context(table, threads);
-    attn_forward_args a = *args;
-    region workspace;
-    attn_status status = attn_forward_workspace(context, &a, &a.workspace_bytes);
-    if (status != ATTN_OK || !region_create(&workspace, a.workspace_bytes, PLACE_GUARD_AFTER)) {
+    attn_forward_args forward = *args;
+    guarded_region workspace;
+    attn_status status = attn_forward_workspace(context, &forward, &forward.workspace_bytes);
+    if (status != ATTN_OK ||
+        !region_create(&workspace, forward.workspace_bytes, PLACE_GUARD_AFTER)) {
         snprintf(sentence, size, "workspace: %s", attn_last_error());
         return false;
     }
     runs_fill(&workspace, poison);
-    a.workspace = workspace.first;
-    outputs_poison(&a);
-    status = attn_forward(context, &a);
+    forward.workspace = workspace.first;
+    outputs_poison(&forward);
+    status = attn_forward(context, &forward);
     region_free(&workspace);
     if (status != ATTN_OK) {
         snprintf(sentence, size, "%s", attn_last_error());

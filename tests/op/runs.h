@@ -21,10 +21,10 @@ enum { RUNS_COUNTS = 4 };
 #endif
 extern const int runs_threads[RUNS_COUNTS];
 
-struct region;
+struct guarded_region;
 
 /* Content of the workspace before a run. */
-void runs_fill(const struct region *r, enum runs_poison poison);
+void runs_fill(const struct guarded_region *region, enum runs_poison poison);
 
 /* Runs once. Poisons the outputs first. False with a sentence if the call fails. */
 bool runs_once(const attn_forward_args *args, const char *table, int threads,

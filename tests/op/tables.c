@@ -76,12 +76,12 @@ errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags)
 {
     int count;
     const attn_isa *isas = attn_isas(&count);
-    const attn_problem p = {.q.dtype = dtype,
-                            .precise = (flags & ATTN_PRECISE) != 0,
-                            .bf16x3 = (flags & ATTN_BF16X3) != 0};
+    const attn_problem problem = {.q.dtype = dtype,
+                                  .precise = (flags & ATTN_PRECISE) != 0,
+                                  .bf16x3 = (flags & ATTN_BF16X3) != 0};
     for (int i = 0; table != NULL && i < count; i++) {
         if (strcmp(table, isas[i].name) == 0) {
-            const attn_losses losses = attn_cpu_table(&isas[i], &p)->losses;
+            const attn_losses losses = attn_cpu_table(&isas[i], &problem)->losses;
             return errors_allowed(losses.inputs, losses.weights);
         }
     }

@@ -10,37 +10,37 @@
 #include <stdio.h>
 #include <string.h>
 
-static errors measure(const char *line, int64_t rows)
+static error_stats measure(const char *line, int64_t rows)
 {
-    trial t = trial_open("%s", line);
-    errors e;
-    trial_run_once(&t, 2);
-    errors_measure(t.args, rows, &e);
+    op_trial trial = trial_open("%s", line);
+    error_stats errors;
+    trial_run_once(&trial, 2);
+    errors_measure(trial.args, rows, &errors);
     print_message("%s: max |err| / sum p|v| %.3g, c %.3g, rmse %.4g (rounding once: %.4g)\n", line,
-                  e.relative, e.c, e.rmse, e.rmse_once);
-    trial_close(&t);
-    return e;
+                  errors.relative, errors.c, errors.rmse, errors.rmse_once);
+    trial_close(&trial);
+    return errors;
 }
 
 static void assert_f32(const char *line, int64_t rows)
 {
-    errors e = measure(line, rows);
-    assert_true(e.relative <= 2e-7);
-    assert_true(e.c <= 4);
+    error_stats errors = measure(line, rows);
+    assert_true(errors.relative <= 2e-7);
+    assert_true(errors.c <= 4);
 }
 
 static void assert_16_bits(const char *line, int64_t rows)
 {
-    errors e = measure(line, rows);
-    assert_true(e.rmse <= 1.02 * e.rmse_once);
-    assert_true(strstr(line, "precise=1") == NULL || e.c <= 4);
+    error_stats errors = measure(line, rows);
+    assert_true(errors.rmse <= 1.02 * errors.rmse_once);
+    assert_true(strstr(line, "precise=1") == NULL || errors.c <= 4);
 }
 
 /* True where probabilities are rounded to the type of V as well: tiles of bf16. */
 static void assert_rounded_p(const char *line, int64_t rows)
 {
-    errors e = measure(line, rows);
-    assert_true(e.rmse <= 1.45 * e.rmse_once);
+    error_stats errors = measure(line, rows);
+    assert_true(errors.rmse <= 1.45 * errors.rmse_once);
 }
 
 /* With a thousand keys the worst element is that of the row with the largest score, which the seed
@@ -52,10 +52,10 @@ static void assert_f32_over_seeds(const char *words)
     for (int seed = 0; seed < 8; seed++) {
         char line[128];
         snprintf(line, sizeof line, "%s seed=%d", words, seed);
-        errors e = measure(line, 1024);
-        sum += e.relative;
-        assert_true(e.relative <= 4e-7);
-        assert_true(e.c <= 4);
+        error_stats errors = measure(line, 1024);
+        sum += errors.relative;
+        assert_true(errors.relative <= 4e-7);
+        assert_true(errors.c <= 4);
     }
     assert_true(sum / 8 <= 2e-7);
 }
@@ -112,9 +112,9 @@ static void test_bf16x3(void **state)
                                  "nq=512 nk=4096 hq=1 d=128 dtype=f32 bf16x3=1"};
     (void)state;
     for (int i = 0; i < 2; i++) {
-        errors e = measure(lines[i], 512);
-        assert_true(e.relative <= 1e-5);
-        assert_true(e.rmse <= 1e-6);
+        error_stats errors = measure(lines[i], 512);
+        assert_true(errors.relative <= 1e-5);
+        assert_true(errors.rmse <= 1e-6);
     }
 }
 
@@ -128,9 +128,9 @@ static void b19a_outliers(void **state)
         char line[128];
         snprintf(line, sizeof line, "nq=256 nk=16384 hq=1 d=128 dtype=f32 inputs=outlier seed=%d",
                  seed);
-        errors e = measure(line, 256);
-        assert_true(e.rmse <= 4e-7);
-        assert_true(e.c <= 4);
+        error_stats errors = measure(line, 256);
+        assert_true(errors.rmse <= 4e-7);
+        assert_true(errors.c <= 4);
     }
 }
 
@@ -138,8 +138,8 @@ static void b19a_outliers(void **state)
 static void test_f64(void **state)
 {
     (void)state;
-    errors e = measure("nq=64 nk=1024 hq=1 d=64 dtype=f64 lse=1", 64);
-    assert_true(e.c <= 4 && e.lse <= 8);
+    error_stats errors = measure("nq=64 nk=1024 hq=1 d=64 dtype=f64 lse=1", 64);
+    assert_true(errors.c <= 4 && errors.lse <= 8);
 }
 
 int main(void)

@@ -33,10 +33,11 @@ static void test_known_answers(void **state)
     for (int j = 0; j < 4; j++) {
         for (int n = 0; n < 4; n++) {
             attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4);
-            attn_dropout_mask_args a = mask_of(t, ldexp((double)words[0][j] + above[n], -32), 0, 0);
-            assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+            attn_dropout_mask_args args =
+                mask_of(t, ldexp((double)words[0][j] + above[n], -32), 0, 0);
+            assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
             assert_int_equal(keep[j], above[n] < 0.5);
-            assert_int_equal(keep[j], oracle_keeps(a.dropout_p, 0, 0, 0, 1, 0, 0, j));
+            assert_int_equal(keep[j], oracle_keeps(args.dropout_p, 0, 0, 0, 1, 0, 0, j));
         }
         /* counter and key all ones: keys 2^34 - 4 .. of row 2^32 - 1 */
         double p = ldexp((double)words[1][j], -32);
@@ -56,12 +57,12 @@ static void test_smallest_p(void **state)
     unsigned char keep[4];
     (void)state;
     for (int n = 0; n < 4; n++) {
-        attn_dropout_mask_args a =
+        attn_dropout_mask_args args =
             mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4), p[n], 0, 371492825);
-        assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+        assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
         for (int j = 0; j < 4; j++) {
             assert_int_equal(keep[j], n < 2 || j != 1);
-            assert_int_equal(keep[j], oracle_keeps(p[n], 0, a.dropout_offset, 0, 1, 0, 0, j));
+            assert_int_equal(keep[j], oracle_keeps(p[n], 0, args.dropout_offset, 0, 1, 0, 0, j));
         }
     }
 }
@@ -77,13 +78,13 @@ static void test_mask_is_the_oracles(void **state)
         attn_tensor t = attn_tensor_bshd(room, ATTN_BOOL, B, H, Q, 2 * K);
         t.shape[3] = K, t.stride[3] = 2;
         t.data = room + (Q - 1) * 2 * K, t.stride[2] = -2 * K;
-        attn_dropout_mask_args a = mask_of(t, p[n % 5], 77, n < 5 ? 3 : UINT64_MAX - 2);
+        attn_dropout_mask_args args = mask_of(t, p[n % 5], 77, n < 5 ? 3 : UINT64_MAX - 2);
         memset(room, 0xFF, sizeof room);
-        assert_int_equal(attn_dropout_mask(tables_context(NULL, 1 + n % 3), &a), ATTN_OK);
+        assert_int_equal(attn_dropout_mask(tables_context(NULL, 1 + n % 3), &args), ATTN_OK);
         for (int at = 0; at < B * H * Q * K; at++) {
             int b = at / K / Q / H, h = at / K / Q % H, i = at / K % Q, j = at % K;
             bool want =
-                p[n % 5] == 0 || oracle_keeps(p[n % 5], 77, a.dropout_offset, b, H, h, i, j);
+                p[n % 5] == 0 || oracle_keeps(p[n % 5], 77, args.dropout_offset, b, H, h, i, j);
             assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j], want);
             assert_int_equal(room[((b * H + h) * Q + Q - 1 - i) * 2 * K + 2 * j + 1], 0xFF);
         }
@@ -96,10 +97,10 @@ static void test_share(void **state)
     static unsigned char keep[1000000];
     (void)state;
     for (int n = 1; n < 10; n++) {
-        attn_dropout_mask_args a =
+        attn_dropout_mask_args args =
             mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 2, 5, 100, 1000), n / 10.0, (uint64_t)n, 0);
         double dropped = 0;
-        assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+        assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
         for (int i = 0; i < 1000000; i++) {
             dropped += !keep[i];
         }
@@ -114,38 +115,39 @@ static void b107_forward_uses_the_mask(void **state)
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("b=2 hq=6 hkv=2 nq=30 nk=70 d=8 dv=70 dtype=%s dropout=0.4 "
-                             "dropout_seed=5 dropout_offset=9 "
-                             "window_left=30 lse=1",
-                             dtypes[n]);
+        op_trial trial = trial_open("b=2 hq=6 hkv=2 nq=30 nk=70 d=8 dv=70 dtype=%s dropout=0.4 "
+                                    "dropout_seed=5 dropout_offset=9 "
+                                    "window_left=30 lse=1",
+                                    dtypes[n]);
         for (int64_t at = 0; at < 2 * 70 * 2 * 70; at++) {
             int64_t c = at % 70, h = at / 70 % 2, j = at / 140 % 70, b = at / 140 / 70;
-            inputs_store(&t.args->v, b, j, h, c, c == j);
+            inputs_store(&trial.args->v, b, j, h, c, c == j);
         }
-        trial_check(&t);
+        trial_check(&trial);
         for (int64_t at = 0; at < 2 * 30 * 6 * 70; at++) {
             int64_t j = at % 70, h = at / 70 % 6, i = at / 420 % 30, b = at / 420 / 30;
             bool seen = j >= i + 40 - 30, kept = oracle_keeps(0.4, 5, 9, b, 6, h, i, j);
-            assert_int_equal(trial_o(&t, b, i, h, j) != 0, seen && kept);
+            assert_int_equal(trial_o(&trial, b, i, h, j) != 0, seen && kept);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
 /* LSE knows nothing of dropout; p = 1 leaves nothing. */
 static void test_ends(void **state)
 {
-    trial t = trial_open("hq=2 nq=30 nk=70 d=8 dtype=f32 lse=1 dropout=1"),
-          u = trial_open("hq=2 nq=30 nk=70 d=8 lse=1");
+    op_trial trial = trial_open("hq=2 nq=30 nk=70 d=8 dtype=f32 lse=1 dropout=1"),
+             other = trial_open("hq=2 nq=30 nk=70 d=8 lse=1");
     (void)state;
-    trial_check(&t);
-    trial_check(&u);
+    trial_check(&trial);
+    trial_check(&other);
     for (int64_t at = 0; at < 30 * 2 * 8; at++) {
-        assert_true(trial_o(&t, 0, at / 16, at / 8 % 2, at % 8) == 0);
-        assert_true(trial_lse(&t, 0, at / 16, at / 8 % 2) == trial_lse(&u, 0, at / 16, at / 8 % 2));
+        assert_true(trial_o(&trial, 0, at / 16, at / 8 % 2, at % 8) == 0);
+        assert_true(trial_lse(&trial, 0, at / 16, at / 8 % 2) ==
+                    trial_lse(&other, 0, at / 16, at / 8 % 2));
     }
-    trial_close(&t);
-    trial_close(&u);
+    trial_close(&trial);
+    trial_close(&other);
 }
 
 static void test_misuse(void **state)
@@ -174,9 +176,9 @@ static void test_misuse(void **state)
     (void)state;
     memset(keep, 0xFF, sizeof keep);
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        attn_dropout_mask_args a = mask_of(t, 0.5, 1, 1);
-        memcpy((char *)&a + list[i].at, &list[i].value, list[i].size);
-        assert_int_equal(attn_dropout_mask(NULL, &a), list[i].status);
+        attn_dropout_mask_args args = mask_of(t, 0.5, 1, 1);
+        memcpy((char *)&args + list[i].at, &list[i].value, list[i].size);
+        assert_int_equal(attn_dropout_mask(NULL, &args), list[i].status);
         assert_non_null(strstr(attn_last_error(), list[i].says));
     }
     assert_int_equal(attn_dropout_mask(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);

@@ -6,20 +6,21 @@
 
 /* The number of keys that row i sees: all scores are equal, so LSE = score + ln(count). 0 for an
  * empty row. */
-static double seen(const trial *t, int64_t i)
+static double seen(const op_trial *trial, int64_t i)
 {
-    double score = 0.25 * (double)t->p.d / sqrt((double)t->p.d), lse = trial_lse(t, 0, i, 0);
+    double score = 0.25 * (double)trial->problem.d / sqrt((double)trial->problem.d),
+           lse = trial_lse(trial, 0, i, 0);
     return lse == -(double)INFINITY ? 0 : exp(lse - score);
 }
 
 static void assert_seen(const char *line, int64_t rows, double (*want)(int64_t i))
 {
-    trial t = trial_open("%s", line);
-    trial_check(&t);
+    op_trial trial = trial_open("%s", line);
+    trial_check(&trial);
     for (int64_t i = 0; i < rows; i++) {
-        assert_near(seen(&t, i), want(i), 1e-4);
+        assert_near(seen(&trial, i), want(i), 1e-4);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 #define EQUAL "hq=1 d=16 dtype=f32 lse=1 inputs=equal "
@@ -76,12 +77,12 @@ static void b35_window_of_one(void **state)
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t =
+        op_trial trial =
             trial_open("n=130 hq=2 d=24 dtype=%s window_left=0 window_right=0 lse=1", dtypes[n]);
-        trial_check(&t);
-        size_t size = attn_dtype_size(t.p.dtype);
-        assert_memory_equal(t.args->o.data, t.args->v.data, 130 * 2 * 24 * size);
-        trial_close(&t);
+        trial_check(&trial);
+        size_t size = attn_dtype_size(trial.problem.dtype);
+        assert_memory_equal(trial.args->o.data, trial.args->v.data, 130 * 2 * 24 * size);
+        trial_close(&trial);
     }
 }
 
@@ -93,15 +94,15 @@ static double within_32_64(int64_t i)
 /* 129 rows and one key, off = -128: row i sees it iff i - 160 <= 0 <= i - 64. */
 static void b36_rows_outside_the_window(void **state)
 {
-    trial t = trial_open("nq=129 nk=1 hq=1 d=8 dtype=f32 window_left=32 window_right=64");
+    op_trial trial = trial_open("nq=129 nk=1 hq=1 d=8 dtype=f32 window_left=32 window_right=64");
     (void)state;
     assert_seen(EQUAL "nq=129 nk=1 window_left=32 window_right=64", 129, within_32_64);
-    trial_run(&t);
+    trial_run(&trial);
     for (int64_t i = 0; i < 129; i++) {
-        double v = (double)(float)inputs_value(INPUTS_NORMAL, t.p.seed, INPUTS_V, 3);
-        assert_true(trial_o(&t, 0, i, 0, 3) == (i >= 64 ? v : 0));
+        double v = (double)(float)inputs_value(INPUTS_NORMAL, trial.problem.seed, INPUTS_V, 3);
+        assert_true(trial_o(&trial, 0, i, 0, 3) == (i >= 64 ? v : 0));
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 static double five_to_the_right(int64_t i)
@@ -128,42 +129,42 @@ static void b37_negative_bounds(void **state)
 /* 16 keys in use of 256: the others have no weight. */
 static void b38_short_sequence_in_a_long_tensor(void **state)
 {
-    trial t = trial_open("nq=1 nk=256 hq=1 d=8 dtype=f16 used_k=16 lse=1");
+    op_trial trial = trial_open("nq=1 nk=256 hq=1 d=8 dtype=f16 used_k=16 lse=1");
     (void)state;
-    tensor_fill(&t.args->q, 0);
-    tensor_fill(&t.args->v, 1);
-    trial_run(&t);
-    assert_true(trial_o(&t, 0, 0, 0, 7) == 1);
-    assert_near(trial_lse(&t, 0, 0, 0), log(16), 1e-6);
-    trial_close(&t);
+    tensor_fill(&trial.args->q, 0);
+    tensor_fill(&trial.args->v, 1);
+    trial_run(&trial);
+    assert_true(trial_o(&trial, 0, 0, 0, 7) == 1);
+    assert_near(trial_lse(&trial, 0, 0, 0), log(16), 1e-6);
+    trial_close(&trial);
 }
 
 /* Positions beyond 32767. */
 static void b39_many_keys(void **state)
 {
-    trial t = trial_open("nq=2 nk=36864 hq=1 d=4 dtype=f32 bias=k lse=1");
+    op_trial trial = trial_open("nq=2 nk=36864 hq=1 d=4 dtype=f32 bias=k lse=1");
     (void)state;
     for (int64_t j = 0; j < 36864; j++) {
-        inputs_store(&t.args->bias, 0, 0, 0, j, j < 36864 - 1024 ? -1e4 : 0);
+        inputs_store(&trial.args->bias, 0, 0, 0, j, j < 36864 - 1024 ? -1e4 : 0);
     }
-    trial_run(&t);
-    trial u = trial_open("nq=2 nk=1024 hq=1 d=4 dtype=f32 lse=1");
-    tensor_copy(&u.args->q, &t.args->q);
-    attn_tensor k = tensor_slice(t.args->k, 1, 35840, 1024),
-                v = tensor_slice(t.args->v, 1, 35840, 1024);
-    tensor_copy(&u.args->k, &k);
-    tensor_copy(&u.args->v, &v);
-    trial_check(&u);
-    assert_same_outputs(&t, &u); /* 35840 is the start of a key block */
-    trial_close(&t);
-    trial_close(&u);
+    trial_run(&trial);
+    op_trial other = trial_open("nq=2 nk=1024 hq=1 d=4 dtype=f32 lse=1");
+    tensor_copy(&other.args->q, &trial.args->q);
+    attn_tensor k = tensor_slice(trial.args->k, 1, 35840, 1024),
+                v = tensor_slice(trial.args->v, 1, 35840, 1024);
+    tensor_copy(&other.args->k, &k);
+    tensor_copy(&other.args->v, &v);
+    trial_check(&other);
+    assert_same_outputs(&trial, &other); /* 35840 is the start of a key block */
+    trial_close(&trial);
+    trial_close(&other);
 }
 
 /* ALiBi counts from the row's own position, in decoding as in the full pass. */
 static void b44_alibi_in_decoding(void **state)
 {
-    trial step = trial_open("nq=1 nk=5 hq=1 d=8 dtype=f32 alibi=1 lse=1"),
-          full = trial_open("n=5 hq=1 d=8 dtype=f32 alibi=1 lse=1");
+    op_trial step = trial_open("nq=1 nk=5 hq=1 d=8 dtype=f32 alibi=1 lse=1"),
+             full = trial_open("n=5 hq=1 d=8 dtype=f32 alibi=1 lse=1");
     (void)state;
     tensor_fill(&step.args->q, 0);
     tensor_fill(&full.args->q, 0);
@@ -186,44 +187,46 @@ static void b44_alibi_in_decoding(void **state)
 /* 48 heads, each with its own slope; 3 per KV head. */
 static void b45_slopes_of_48_heads(void **state)
 {
-    trial t = trial_open("b=2 hq=48 hkv=16 nq=9 nk=70 d=8 dtype=f16 alibi=bh causal=1 lse=1");
+    op_trial trial =
+        trial_open("b=2 hq=48 hkv=16 nq=9 nk=70 d=8 dtype=f16 alibi=bh causal=1 lse=1");
     (void)state;
-    trial_check(&t);
-    trial_close(&t);
+    trial_check(&trial);
+    trial_close(&trial);
 }
 
 /* Scores of +-1e4 capped to +-15: the second value has the weight e^-30. */
 static void b46_saturated_softcap(void **state)
 {
-    trial t = trial_open("nq=1 nk=2 hq=1 d=1 dtype=f32 scale=1 softcap=15 lse=1 row_max=1");
+    op_trial trial = trial_open("nq=1 nk=2 hq=1 d=1 dtype=f32 scale=1 softcap=15 lse=1 row_max=1");
     (void)state;
-    tensor_fill(&t.args->q, 1);
-    inputs_store(&t.args->k, 0, 0, 0, 0, 1e4);
-    inputs_store(&t.args->k, 0, 1, 0, 0, -1e4);
-    inputs_store(&t.args->v, 0, 0, 0, 0, 0);
-    inputs_store(&t.args->v, 0, 1, 0, 0, 1);
-    trial_check(&t);
-    assert_near(trial_o(&t, 0, 0, 0, 0), exp(-30), 1e-5 * exp(-30));
-    assert_near(trial_lse(&t, 0, 0, 0), 15, 2e-6);
-    trial_close(&t);
+    tensor_fill(&trial.args->q, 1);
+    inputs_store(&trial.args->k, 0, 0, 0, 0, 1e4);
+    inputs_store(&trial.args->k, 0, 1, 0, 0, -1e4);
+    inputs_store(&trial.args->v, 0, 0, 0, 0, 0);
+    inputs_store(&trial.args->v, 0, 1, 0, 0, 1);
+    trial_check(&trial);
+    assert_near(trial_o(&trial, 0, 0, 0, 0), exp(-30), 1e-5 * exp(-30));
+    assert_near(trial_lse(&trial, 0, 0, 0), 15, 2e-6);
+    trial_close(&trial);
 }
 
 /* The cap comes before the bias. */
 static void b47_softcap_before_bias(void **state)
 {
-    trial t = trial_open("nq=1 nk=5 hq=1 d=1 dtype=f32 scale=1 softcap=10 bias=k lse=1 row_max=1");
+    op_trial trial =
+        trial_open("nq=1 nk=5 hq=1 d=1 dtype=f32 scale=1 softcap=10 bias=k lse=1 row_max=1");
     double sum = 0;
     (void)state;
-    tensor_fill(&t.args->q, 1);
+    tensor_fill(&trial.args->q, 1);
     for (int64_t j = 0; j < 5; j++) {
-        inputs_store(&t.args->k, 0, j, 0, 0, 4.0 * (double)j);
-        inputs_store(&t.args->bias, 0, 0, 0, j, j == 3 ? 20 : 0);
+        inputs_store(&trial.args->k, 0, j, 0, 0, 4.0 * (double)j);
+        inputs_store(&trial.args->bias, 0, 0, 0, j, j == 3 ? 20 : 0);
         sum += exp(10 * tanh(0.4 * (double)j) + (j == 3 ? 20 : 0));
     }
-    trial_check(&t);
-    assert_near(trial_lse(&t, 0, 0, 0), log(sum), lse_bound(30));
-    assert_near(((const float *)t.args->row_max.data)[0], 10 * tanh(1.2) + 20, lse_bound(30));
-    trial_close(&t);
+    trial_check(&trial);
+    assert_near(trial_lse(&trial, 0, 0, 0), log(sum), lse_bound(30));
+    assert_near(((const float *)trial.args->row_max.data)[0], 10 * tanh(1.2) + 20, lse_bound(30));
+    trial_close(&trial);
 }
 
 /* A sink is one more key whose value is 0 (its splits: test_splits.c). */
@@ -232,14 +235,15 @@ static void b48_sink(void **state)
     static const int keys[] = {8, 0};
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=3 nk=%d hq=2 d=4 dtype=f32 sinks=h lse=1 row_max=1", keys[n]);
-        tensor_fill(&t.args->q, 0);
-        tensor_fill(&t.args->v, 1);
-        tensor_fill(&t.args->sinks, 2);
-        trial_check(&t);
-        assert_near(trial_o(&t, 0, 2, 1, 3), keys[n] / (keys[n] + exp(2)), n ? 0 : 1e-7);
-        assert_near(trial_lse(&t, 0, 2, 1), log(keys[n] + exp(2)), 3e-7);
-        trial_close(&t);
+        op_trial trial =
+            trial_open("nq=3 nk=%d hq=2 d=4 dtype=f32 sinks=h lse=1 row_max=1", keys[n]);
+        tensor_fill(&trial.args->q, 0);
+        tensor_fill(&trial.args->v, 1);
+        tensor_fill(&trial.args->sinks, 2);
+        trial_check(&trial);
+        assert_near(trial_o(&trial, 0, 2, 1, 3), keys[n] / (keys[n] + exp(2)), n ? 0 : 1e-7);
+        assert_near(trial_lse(&trial, 0, 2, 1), log(keys[n] + exp(2)), 3e-7);
+        trial_close(&trial);
     }
 }
 

@@ -20,33 +20,34 @@ static const char *best_table(void)
 
 static grad_errors measure(const char *line)
 {
-    trial t = trial_open("%s pass=backward", line);
-    const double allowed = tables_allowed(best_table(), t.p.dtype, t.args->flags).grad_c;
-    grad_errors e;
+    op_trial trial = trial_open("%s pass=backward", line);
+    const double allowed =
+        tables_allowed(best_table(), trial.problem.dtype, trial.args->flags).grad_c;
+    grad_errors errors;
     char sentence[256];
-    assert_true(runs_once(t.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
-    assert_true(
-        grad_runs_once(&t.tensors.grad, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
-    grad_errors_measure(&t.tensors.grad, &e);
+    assert_true(runs_once(trial.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(grad_runs_once(&trial.tensors.grad, best_table(), 2, RUNS_NOISE, sentence,
+                               sizeof sentence));
+    grad_errors_measure(&trial.tensors.grad, &errors);
     print_message("%s:", line);
     for (int n = 0; n <= ORACLE_DV; n++) {
         print_message(" %s rmse %.3g (rounding once %.3g, ratio %.3f) c %.2g;",
-                      grad_errors_name((enum oracle_gradient)n), e.rmse[n], e.rmse_once[n],
-                      e.rmse[n] / e.rmse_once[n], e.c[n]);
-        assert_true(e.c[n] <= allowed);
+                      grad_errors_name((enum oracle_gradient)n), errors.rmse[n],
+                      errors.rmse_once[n], errors.rmse[n] / errors.rmse_once[n], errors.c[n]);
+        assert_true(errors.c[n] <= allowed);
     }
     print_message("\n");
-    trial_close(&t);
-    return e;
+    trial_close(&trial);
+    return errors;
 }
 
 static void assert_floor(const char *words)
 {
     char line[128];
     snprintf(line, sizeof line, "%s o_dtype=f32 precise=1", words);
-    grad_errors e = measure(line);
+    grad_errors errors = measure(line);
     for (int n = 0; n <= ORACLE_DV; n++) {
-        assert_true(e.rmse[n] <= 1.05 * e.rmse_once[n]);
+        assert_true(errors.rmse[n] <= 1.05 * errors.rmse_once[n]);
     }
 }
 
@@ -61,10 +62,11 @@ static void test_16_bits(void **state)
 static void test_fast(void **state)
 {
     (void)state;
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f16"),
+    grad_errors errors = measure("n=1024 hq=1 d=64 dtype=f16"),
                 f = measure("n=1024 hq=1 d=64 dtype=bf16");
     for (int n = 0; n <= ORACLE_DV; n++) {
-        assert_true(e.rmse[n] <= 1.05 * e.rmse_once[n] && f.rmse[n] <= 1.45 * f.rmse_once[n]);
+        assert_true(errors.rmse[n] <= 1.05 * errors.rmse_once[n] &&
+                    f.rmse[n] <= 1.45 * f.rmse_once[n]);
     }
     (void)measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
 }
@@ -75,18 +77,18 @@ static void b103a_outliers(void **state)
     assert_floor("n=1024 hq=1 d=64 dtype=f16 inputs=outlier");
     assert_floor("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
     /* why there is o_f32 */
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier precise=1");
-    assert_true(e.rmse[ORACLE_DK] > 1.3 * e.rmse_once[ORACLE_DK]);
+    grad_errors errors = measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier precise=1");
+    assert_true(errors.rmse[ORACLE_DK] > 1.3 * errors.rmse_once[ORACLE_DK]);
 }
 
 /* RMSE in f32: 4.4e-8 on N(0, 1) and 4.0e-7 with outliers in docs/notebook/bounds.md. */
 static void test_f32(void **state)
 {
     (void)state;
-    grad_errors e = measure("n=1024 hq=1 d=64 dtype=f32"),
+    grad_errors errors = measure("n=1024 hq=1 d=64 dtype=f32"),
                 f = measure("n=1024 hq=1 d=64 dtype=f32 inputs=outlier");
     for (int n = 0; n <= ORACLE_DV; n++) {
-        assert_true(e.rmse[n] <= 1e-7 && f.rmse[n] <= 1e-6);
+        assert_true(errors.rmse[n] <= 1e-7 && f.rmse[n] <= 1e-6);
     }
 }
 

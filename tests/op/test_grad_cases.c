@@ -18,11 +18,11 @@ static bool all_finite(const attn_tensor *t)
     return true;
 }
 
-static void assert_finite_gradients(const trial *t)
+static void assert_finite_gradients(const op_trial *trial)
 {
-    assert_true(all_finite(&t->tensors.grad.dq));
-    assert_true(all_finite(&t->tensors.grad.dk));
-    assert_true(all_finite(&t->tensors.grad.dv));
+    assert_true(all_finite(&trial->tensors.grad.dq));
+    assert_true(all_finite(&trial->tensors.grad.dk));
+    assert_true(all_finite(&trial->tensors.grad.dv));
 }
 
 /* B103: rows without a visible key, by mask or geometry, with LSE = -inf, and with an LSE of
@@ -37,24 +37,24 @@ static void b103_rows_without_keys(void **state)
                                         "nq=20 nk=20 scale=-1e29"};
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
-        trial t = trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n],
-                             n % 2 ? "f32" : "bf16", n % 3 == 0);
+        op_trial trial = trial_open("%s hq=2 d=8 dtype=%s pass=backward d_lse=%d", lines[n],
+                                    n % 2 ? "f32" : "bf16", n % 3 == 0);
         if (n == 5) {
-            tensor_fill(&t.args->q, 1);
-            tensor_fill(&t.args->k, 1);
-            grad_trial_forward(&t);
-            grad_trial_backward(&t);
-            assert_true(oracle_element(&t.args->lse, 0, 0, 0, 0) < -1e29);
+            tensor_fill(&trial.args->q, 1);
+            tensor_fill(&trial.args->k, 1);
+            grad_trial_forward(&trial);
+            grad_trial_backward(&trial);
+            assert_true(oracle_element(&trial.args->lse, 0, 0, 0, 0) < -1e29);
         } else {
-            grad_trial_check(&t);
+            grad_trial_check(&trial);
         }
-        assert_finite_gradients(&t);
+        assert_finite_gradients(&trial);
         for (int64_t at = 0; at < 20 * 2 * 8; at++) {
-            bool empty = isinf(oracle_element(&t.args->lse, 0, at / 16, at / 8 % 2, 0));
-            assert_true(!empty ||
-                        oracle_element(&t.tensors.grad.dq, 0, at / 16, at / 8 % 2, at % 8) == 0);
+            bool empty = isinf(oracle_element(&trial.args->lse, 0, at / 16, at / 8 % 2, 0));
+            assert_true(!empty || oracle_element(&trial.tensors.grad.dq, 0, at / 16, at / 8 % 2,
+                                                 at % 8) == 0);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -62,19 +62,19 @@ static void b103_rows_without_keys(void **state)
  * and dK are finite. */
 static void b16_huge_scores(void **state)
 {
-    trial t = trial_open("hq=1 nq=50 nk=50 d=64 dtype=f32 pass=backward");
-    attn_backward_args *g = &t.tensors.grad;
+    op_trial trial = trial_open("hq=1 nq=50 nk=50 d=64 dtype=f32 pass=backward");
+    attn_backward_args *backward = &trial.tensors.grad;
     (void)state;
     for (int64_t at = 0; at < 50 * 64; at++) {
         int64_t i = at / 64, c = at % 64;
-        inputs_store(&t.args->q, 0, i, 0, c, (c == i ? 5e8 : 0));
-        inputs_store(&t.args->k, 0, i, 0, c, (c == i ? 5e8 : -5e8));
+        inputs_store(&trial.args->q, 0, i, 0, c, (c == i ? 5e8 : 0));
+        inputs_store(&trial.args->k, 0, i, 0, c, (c == i ? 5e8 : -5e8));
     }
-    grad_trial_forward(&t);
-    grad_trial_backward(&t);
-    assert_finite_gradients(&t);
-    assert_same_tensor(&g->dv, &g->d_o);
-    trial_close(&t);
+    grad_trial_forward(&trial);
+    grad_trial_backward(&trial);
+    assert_finite_gradients(&trial);
+    assert_same_tensor(&backward->dv, &backward->d_o);
+    trial_close(&trial);
 }
 
 /* B101: one row, all scores shifted by -128. B102: q 5, k 3 in f16. B46: saturated softcaps. B69:
@@ -91,13 +91,13 @@ static void b_scores_of_all_sizes(void **state)
     };
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
-        trial t = trial_open("%s pass=backward", lines[n]);
+        op_trial trial = trial_open("%s pass=backward", lines[n]);
         if (n == 0) {
-            tensor_fill(&t.args->bias, -128);
+            tensor_fill(&trial.args->bias, -128);
         }
-        grad_trial_check(&t);
-        assert_finite_gradients(&t);
-        trial_close(&t);
+        grad_trial_check(&trial);
+        assert_finite_gradients(&trial);
+        trial_close(&trial);
     }
 }
 
@@ -105,9 +105,9 @@ static void b_scores_of_all_sizes(void **state)
 static void test_views(void **state)
 {
     const char *line = "hq=2 nq=40 nk=70 d=8 dtype=f32 d_lse=1 pass=backward";
-    trial view = trial_open("%s", line), copy = trial_open("%s", line);
-    attn_backward_args *g = &view.tensors.grad;
-    attn_tensor same = tensor_slice(g->d_o, 1, 7, 1), reversed = g->d_lse;
+    op_trial view = trial_open("%s", line), copy = trial_open("%s", line);
+    attn_backward_args *backward = &view.tensors.grad;
+    attn_tensor same = tensor_slice(backward->d_o, 1, 7, 1), reversed = backward->d_lse;
     (void)state;
     same.shape[1] = 40, same.stride[1] = 0;
     tensor_copy(&copy.tensors.grad.d_o, &same);
@@ -115,7 +115,7 @@ static void test_views(void **state)
     tensor_copy(&copy.tensors.grad.d_lse, &reversed);
     grad_trial_check(&copy);
     grad_trial_forward(&view);
-    g->d_o = same, g->d_lse = reversed;
+    backward->d_o = same, backward->d_lse = reversed;
     grad_trial_backward(&view);
     assert_same_gradients(&view.tensors.grad, &copy.tensors.grad);
     trial_close(&view);
@@ -129,8 +129,8 @@ static void test_o_f32(void **state)
     (void)state;
     for (int n = 0; n < 2; n++) {
         const char *line = "hq=2 nq=40 nk=70 d=8 grad_dtype=f32 pass=backward dtype=";
-        trial beside = trial_open("%s%s", line, dtypes[n]);
-        trial alone = trial_open("%s%s o_dtype=f32", line, dtypes[n]);
+        op_trial beside = trial_open("%s%s", line, dtypes[n]);
+        op_trial alone = trial_open("%s%s o_dtype=f32", line, dtypes[n]);
         beside.args->o_f32 = alone.tensors.grad.dq; /* memory of the shape */
         grad_trial_forward(&beside);
         grad_trial_forward(&alone);
@@ -149,15 +149,15 @@ static void one_by_one(const char *bias)
 {
     const char *line =
         "hq=4 hkv=2 nq=120 nk=70 d=8 dtype=f32 causal=1 d_bias=f32 pass=backward bias=";
-    trial all = trial_open("%s%s", line, bias), some = trial_open("%s%s", line, bias);
-    attn_backward_args *a = &all.tensors.grad, *b = &some.tensors.grad, full = *b;
-    attn_tensor *const mine[] = {&a->dq, &a->dk, &a->dv, &a->d_bias}, *const theirs[] = {
-                                                                          &b->dq, &b->dk, &b->dv,
-                                                                          &b->d_bias};
+    op_trial all = trial_open("%s%s", line, bias), some = trial_open("%s%s", line, bias);
+    attn_backward_args *args = &all.tensors.grad, *backward = &some.tensors.grad, full = *backward;
+    attn_tensor *const mine[] = {&args->dq, &args->dk, &args->dv, &args->d_bias},
+                       *const theirs[] = {&backward->dq, &backward->dk, &backward->dv,
+                                          &backward->d_bias};
     grad_trial_check(&all);
     grad_trial_forward(&some);
     for (int n = 0; n < 16; n++) {
-        *b = full;
+        *backward = full;
         for (int i = 0; i < 4; i++) {
             if (!(n >> i & 1)) {
                 memset(theirs[i], 0, sizeof *theirs[i]);
@@ -170,7 +170,7 @@ static void one_by_one(const char *bias)
             }
         }
     }
-    *b = full;
+    *backward = full;
     trial_close(&all);
     trial_close(&some);
 }
@@ -193,16 +193,16 @@ static void two_hundred_runs(const char *bias)
 {
     const char *line =
         "b=2 hq=3 nq=130 nk=200 d=16 dtype=f32 d_bias=f32 dropout=0.1 pass=backward bias=";
-    trial t = trial_open("%s%s", line, bias);
+    op_trial trial = trial_open("%s%s", line, bias);
     char sentence[256];
     size_t bytes;
-    grad_trial_check(&t);
+    grad_trial_check(&trial);
     unsigned char *first = NULL;
     for (int n = 0; n < RUNS; n++) {
-        assert_true(grad_runs_once(&t.tensors.grad, NULL, 1 + n % 7,
+        assert_true(grad_runs_once(&trial.tensors.grad, NULL, 1 + n % 7,
                                    (enum runs_poison)(n % RUNS_POISONS), sentence,
                                    sizeof sentence));
-        unsigned char *bits = grad_runs_copy(&t.tensors.grad, &bytes);
+        unsigned char *bits = grad_runs_copy(&trial.tensors.grad, &bytes);
         first = first ? first : bits;
         assert_memory_equal(bits, first, bytes);
         if (bits != first) {
@@ -210,7 +210,7 @@ static void two_hundred_runs(const char *bias)
         }
     }
     free(first);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* d_bias summed by a pass, written by it, and from dS a second time. */
@@ -234,16 +234,16 @@ static void test_masks_of_blocks(void **state)
     };
     (void)state;
     for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
-        trial t = trial_open("%s pass=backward", lines[line]);
-        const int64_t *n = t.args->mask.shape;
+        op_trial trial = trial_open("%s pass=backward", lines[line]);
+        const int64_t *n = trial.args->mask.shape;
         for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
             const int64_t j = at % n[3], i = at / n[3] % n[2], h = at / n[3] / n[2] % n[1],
                           b = at / n[3] / n[2] / n[1];
             const bool visible = (i * n[3] / n[2] + 70 * h) / 150 == j / 150 && i % 48 < 40;
-            inputs_store(&t.args->mask, b, h, i, j, visible);
+            inputs_store(&trial.args->mask, b, h, i, j, visible);
         }
-        grad_trial_check(&t);
-        trial_close(&t);
+        grad_trial_check(&trial);
+        trial_close(&trial);
     }
 }
 

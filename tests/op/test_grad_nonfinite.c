@@ -66,24 +66,24 @@ static void poison(attn_tensor t, bool ones)
 }
 
 /* On tables with the usual bits, or on the one named. */
-static void forward_on(trial *t, const char *table)
+static void forward_on(op_trial *trial, const char *table)
 {
     char sentence[512];
     if (table == NULL) {
-        grad_trial_forward(t);
+        grad_trial_forward(trial);
     } else {
-        assert_true(runs_once(t->args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+        assert_true(runs_once(trial->args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
     }
 }
 
-static void backward_on(trial *t, const char *table)
+static void backward_on(op_trial *trial, const char *table)
 {
     char sentence[512];
     if (table == NULL) {
-        grad_trial_backward(t);
+        grad_trial_backward(trial);
     } else {
         assert_true(
-            grad_runs_once(&t->tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+            grad_runs_once(&trial->tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
     }
 }
 
@@ -93,24 +93,25 @@ static void backward_on(trial *t, const char *table)
 static void poisons_what_sees_it(const char *dtype, const char *table, bool ones)
 {
     const char *line = "hq=2 nq=100 nk=100 d=8 dtype=%s causal=1 pass=backward";
-    trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype),
-          v = trial_open(line, dtype);
-    const attn_backward_args *a = &clean.tensors.grad, *b = &d_o.tensors.grad, *c = &v.tensors.grad;
+    op_trial clean = trial_open(line, dtype), d_o = trial_open(line, dtype),
+             v = trial_open(line, dtype);
+    const attn_backward_args *args = &clean.tensors.grad, *backward = &d_o.tensors.grad,
+                             *c = &v.tensors.grad;
     const double slack = table ? 0x1p-6 : 0;
     forward_on(&clean, table);
     backward_on(&clean, table);
-    poison(b->d_o, ones);
+    poison(backward->d_o, ones);
     forward_on(&d_o, table);
     backward_on(&d_o, table);
-    assert_poisoned(&b->dq, &a->dq, slack, row_30);
-    assert_poisoned(&b->dk, &a->dk, slack, up_to_30);
-    assert_poisoned(&b->dv, &a->dv, slack, up_to_30_in_column_2);
+    assert_poisoned(&backward->dq, &args->dq, slack, row_30);
+    assert_poisoned(&backward->dk, &args->dk, slack, up_to_30);
+    assert_poisoned(&backward->dv, &args->dv, slack, up_to_30_in_column_2);
     forward_on(&v, table); /* V is spoilt after the forward pass: o and lse are clean */
     poison(v.args->v, ones);
     backward_on(&v, table);
-    assert_poisoned(&c->dq, &a->dq, slack, from_30);
-    assert_poisoned(&c->dk, &a->dk, slack, row_30);
-    assert_poisoned(&c->dv, &a->dv, slack, none);
+    assert_poisoned(&c->dq, &args->dq, slack, from_30);
+    assert_poisoned(&c->dk, &args->dk, slack, row_30);
+    assert_poisoned(&c->dv, &args->dv, slack, none);
     trial_close(&clean);
     trial_close(&d_o);
     trial_close(&v);
@@ -135,25 +136,25 @@ static void nan_rows(const char *dtype, const char *bias, const char *table, boo
 {
     const char *line =
         "hq=32 hkv=1 nq=40 nk=40 d=8 dtype=%s causal=1 bias=%s d_bias=f32 pass=backward";
-    trial clean = trial_open(line, dtype, bias), t = trial_open(line, dtype, bias);
-    const attn_backward_args *a = &clean.tensors.grad, *b = &t.tensors.grad;
+    op_trial clean = trial_open(line, dtype, bias), trial = trial_open(line, dtype, bias);
+    const attn_backward_args *args = &clean.tensors.grad, *backward = &trial.tensors.grad;
     const double slack = table ? 0x1p-5 : 0;
     tensor_fill(&clean.args->bias, 0.5);
-    tensor_fill(&t.args->bias, 0.5);
+    tensor_fill(&trial.args->bias, 0.5);
     forward_on(&clean, table);
     backward_on(&clean, table);
-    poison(key ? t.args->k : t.args->q, false);
-    forward_on(&t, table);
-    backward_on(&t, table);
-    assert_poisoned(&b->dq, &a->dq, slack, key ? from_30 : row_30);
-    assert_poisoned(&b->dk, &a->dk, slack, key ? all : up_to_30);
-    assert_poisoned(&b->dv, &a->dv, slack, key ? all : up_to_30);
-    for (int64_t i = 0; i < b->d_bias.shape[2]; i++) {
+    poison(key ? trial.args->k : trial.args->q, false);
+    forward_on(&trial, table);
+    backward_on(&trial, table);
+    assert_poisoned(&backward->dq, &args->dq, slack, key ? from_30 : row_30);
+    assert_poisoned(&backward->dk, &args->dk, slack, key ? all : up_to_30);
+    assert_poisoned(&backward->dv, &args->dv, slack, key ? all : up_to_30);
+    for (int64_t i = 0; i < backward->d_bias.shape[2]; i++) {
         for (int64_t j = 0; j < 40; j++) {
-            const bool nan =
-                b->d_bias.shape[2] == 1 ? key || j <= 30 : (key ? i >= 30 : i == 30) && j <= i;
-            const double x = oracle_element(&b->d_bias, 0, 0, i, j),
-                         y = oracle_element(&a->d_bias, 0, 0, i, j);
+            const bool nan = backward->d_bias.shape[2] == 1 ? key || j <= 30
+                                                            : (key ? i >= 30 : i == 30) && j <= i;
+            const double x = oracle_element(&backward->d_bias, 0, 0, i, j),
+                         y = oracle_element(&args->d_bias, 0, 0, i, j);
             if (nan ? !isnan(x) : !(fabs(x - y) <= slack * fmax(fabs(y), 1))) {
                 fail_msg("%s %s: d_bias of query %lld, key %lld: %g, without the NaN %g",
                          table ? table : "usual bits", bias, (long long)i, (long long)j, x, y);
@@ -161,7 +162,7 @@ static void nan_rows(const char *dtype, const char *bias, const char *table, boo
         }
     }
     trial_close(&clean);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 static void c4_nan_rows_poison_what_they_see(void **state)
@@ -185,21 +186,22 @@ static void c7_a_nan_and_threads(void **state)
     const char *const *tables = tables_own_bits(&own);
     (void)state;
     for (int n = 0; n < 3 * own; n++) {
-        trial t = trial_open("hq=1 n=300 d=16 dtype=%s causal=1 pass=backward", dtypes[n % 3]);
+        op_trial trial =
+            trial_open("hq=1 n=300 d=16 dtype=%s causal=1 pass=backward", dtypes[n % 3]);
         char sentence[512];
         size_t bytes;
-        inputs_store(&t.args->v, 0, 290, 0, 2, (double)NAN);
-        forward_on(&t, tables[n / 3]);
-        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence,
+        inputs_store(&trial.args->v, 0, 290, 0, 2, (double)NAN);
+        forward_on(&trial, tables[n / 3]);
+        assert_true(grad_runs_once(&trial.tensors.grad, tables[n / 3], 1, RUNS_NOISE, sentence,
                                    sizeof sentence));
-        unsigned char *one = grad_runs_copy(&t.tensors.grad, &bytes);
-        assert_true(grad_runs_once(&t.tensors.grad, tables[n / 3], 3, RUNS_ONES, sentence,
+        unsigned char *one = grad_runs_copy(&trial.tensors.grad, &bytes);
+        assert_true(grad_runs_once(&trial.tensors.grad, tables[n / 3], 3, RUNS_ONES, sentence,
                                    sizeof sentence));
-        unsigned char *three = grad_runs_copy(&t.tensors.grad, &bytes);
+        unsigned char *three = grad_runs_copy(&trial.tensors.grad, &bytes);
         assert_memory_equal(one, three, bytes);
         free(one);
         free(three);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -212,19 +214,19 @@ static void an_infinite_key(void **state)
     for (int64_t nq = 1; nq <= 33; nq += nq < 6 ? 1 : 9) {
         for (int n = 0; n < 4; n++) {
             const bool capped = n / 2;
-            trial t = trial_open("nq=%d nk=70 hq=1 d=8 dtype=%s softcap=%d pass=backward", (int)nq,
-                                 n % 2 ? "f64" : "f32", 5 * capped);
-            const attn_backward_args *g = &t.tensors.grad;
-            tensor_fill(&t.args->q, 0.5);
-            inputs_store(&t.args->k, 0, 7, 0, 2, -(double)INFINITY);
-            grad_trial_forward(&t);
-            grad_trial_backward(&t);
+            op_trial trial = trial_open("nq=%d nk=70 hq=1 d=8 dtype=%s softcap=%d pass=backward",
+                                        (int)nq, n % 2 ? "f64" : "f32", 5 * capped);
+            const attn_backward_args *backward = &trial.tensors.grad;
+            tensor_fill(&trial.args->q, 0.5);
+            inputs_store(&trial.args->k, 0, 7, 0, 2, -(double)INFINITY);
+            grad_trial_forward(&trial);
+            grad_trial_backward(&trial);
             for (int64_t c = 0; c < 8; c++) {
-                const double dk = oracle_element(&g->dk, 0, 7, 0, c),
-                             dv = oracle_element(&g->dv, 0, 7, 0, c);
+                const double dk = oracle_element(&backward->dk, 0, 7, 0, c),
+                             dv = oracle_element(&backward->dv, 0, 7, 0, c);
                 assert_true(dk == 0 && (capped ? isfinite(dv) : dv == 0));
             }
-            trial_close(&t);
+            trial_close(&trial);
         }
     }
 }
@@ -234,16 +236,17 @@ static void c4_what_is_masked_has_no_influence(void **state)
 {
     const char *line =
         "hq=2 nq=40 nk=90 d=8 dtype=f32 mask=k pass=backward used_q=33 used_k=80 sinks=h d_sinks=1";
-    trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
-    const attn_forward_args *f = spoilt.args;
+    op_trial clean = trial_open("%s", line), spoilt = trial_open("%s", line);
+    const attn_forward_args *forward = spoilt.args;
     (void)state;
     for (int64_t j = 0; j < 90; j++) {
-        bool hidden = j >= 80 || oracle_element(&f->mask, 0, 0, 0, j) == 0;
-        attn_tensor k = tensor_slice(f->k, 1, j, hidden), v = tensor_slice(f->v, 1, j, hidden);
+        bool hidden = j >= 80 || oracle_element(&forward->mask, 0, 0, 0, j) == 0;
+        attn_tensor k = tensor_slice(forward->k, 1, j, hidden),
+                    v = tensor_slice(forward->v, 1, j, hidden);
         tensor_fill(&k, j % 2 ? (double)NAN : (double)INFINITY);
         tensor_fill(&v, j % 3 ? (double)NAN : 1e38);
     }
-    attn_tensor q = tensor_slice(f->q, 1, 33, 7),
+    attn_tensor q = tensor_slice(forward->q, 1, 33, 7),
                 d_o = tensor_slice(spoilt.tensors.grad.d_o, 1, 33, 7);
     tensor_fill(&q, (double)NAN);
     tensor_fill(&d_o, (double)INFINITY);
@@ -260,19 +263,19 @@ static void c4_keys_that_no_row_sees_get_0(void **state)
 {
     (void)state;
     for (int of_q = 0; of_q < 2; of_q++) {
-        trial t = trial_open("hq=1 nq=1 nk=9 d=1 dtype=f32 causal=1 top_left=1 lse=1 "
-                             "pass=backward");
-        const attn_backward_args *g = &t.tensors.grad;
-        tensor_fill(&t.args->q, 1);
-        grad_trial_forward(&t);
-        tensor_fill(of_q ? &t.args->q : &g->d_o, (double)INFINITY);
-        grad_trial_backward(&t);
-        assert_true(!isfinite(oracle_element(&g->dv, 0, 0, 0, 0)) == !of_q);
+        op_trial trial = trial_open("hq=1 nq=1 nk=9 d=1 dtype=f32 causal=1 top_left=1 lse=1 "
+                                    "pass=backward");
+        const attn_backward_args *backward = &trial.tensors.grad;
+        tensor_fill(&trial.args->q, 1);
+        grad_trial_forward(&trial);
+        tensor_fill(of_q ? &trial.args->q : &backward->d_o, (double)INFINITY);
+        grad_trial_backward(&trial);
+        assert_true(!isfinite(oracle_element(&backward->dv, 0, 0, 0, 0)) == !of_q);
         for (int64_t j = 1; j < 9; j++) {
-            assert_true(oracle_element(&g->dv, 0, j, 0, 0) == 0);
-            assert_true(oracle_element(&g->dk, 0, j, 0, 0) == 0);
+            assert_true(oracle_element(&backward->dv, 0, j, 0, 0) == 0);
+            assert_true(oracle_element(&backward->dk, 0, j, 0, 0) == 0);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -280,17 +283,17 @@ static void c4_keys_that_no_row_sees_get_0(void **state)
 static void c4_keys_behind_seqused_get_0(void **state)
 {
     (void)state;
-    trial t = trial_open("hq=1 nq=5 nk=130 d=8 dtype=f64 used_k=54 lse=1 pass=backward");
-    const attn_backward_args *g = &t.tensors.grad;
-    attn_tensor row = tensor_slice(g->d_o, 1, 2, 1);
-    grad_trial_forward(&t);
+    op_trial trial = trial_open("hq=1 nq=5 nk=130 d=8 dtype=f64 used_k=54 lse=1 pass=backward");
+    const attn_backward_args *backward = &trial.tensors.grad;
+    attn_tensor row = tensor_slice(backward->d_o, 1, 2, 1);
+    grad_trial_forward(&trial);
     tensor_fill(&row, (double)INFINITY);
-    grad_trial_backward(&t);
+    grad_trial_backward(&trial);
     for (int64_t j = 54; j < 130; j++) {
-        assert_true(oracle_element(&g->dv, 0, j, 0, 3) == 0);
-        assert_true(oracle_element(&g->dk, 0, j, 0, 3) == 0);
+        assert_true(oracle_element(&backward->dv, 0, j, 0, 3) == 0);
+        assert_true(oracle_element(&backward->dk, 0, j, 0, 3) == 0);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* dS = -p1 for the first key, -6.8e-46: less than the smallest float, and rounded to 16 bits. */
@@ -299,20 +302,20 @@ static void tiny_negative_gradients_are_numbers(void **state)
     (void)state;
     static const char *const types[] = {"f16", "bf16"};
     for (int i = 0; i < 2; i++) {
-        trial t = trial_open("hq=1 nq=1 nk=2 d=1 dtype=f64 bias=f64:k d_bias=%s lse=1 "
-                             "pass=backward",
-                             types[i]);
-        tensor_fill(&t.args->q, 0);
-        tensor_fill(&t.tensors.grad.d_o, 1);
+        op_trial trial = trial_open("hq=1 nq=1 nk=2 d=1 dtype=f64 bias=f64:k d_bias=%s lse=1 "
+                                    "pass=backward",
+                                    types[i]);
+        tensor_fill(&trial.args->q, 0);
+        tensor_fill(&trial.tensors.grad.d_o, 1);
         for (int64_t j = 0; j < 2; j++) {
-            inputs_store(&t.args->v, 0, j, 0, 0, (double)j);
-            inputs_store(&t.args->bias, 0, 0, 0, j, -104.0 * (double)j);
+            inputs_store(&trial.args->v, 0, j, 0, 0, (double)j);
+            inputs_store(&trial.args->bias, 0, 0, 0, j, -104.0 * (double)j);
         }
-        grad_trial_forward(&t);
-        grad_trial_backward(&t);
-        assert_true(oracle_element(&t.tensors.grad.d_bias, 0, 0, 0, 0) == 0);
-        assert_true(oracle_element(&t.tensors.grad.d_bias, 0, 0, 0, 1) == 0);
-        trial_close(&t);
+        grad_trial_forward(&trial);
+        grad_trial_backward(&trial);
+        assert_true(oracle_element(&trial.tensors.grad.d_bias, 0, 0, 0, 0) == 0);
+        assert_true(oracle_element(&trial.tensors.grad.d_bias, 0, 0, 0, 1) == 0);
+        trial_close(&trial);
     }
 }
 

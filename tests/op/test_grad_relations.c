@@ -10,39 +10,43 @@
 /* ---- R15: central differences ---------------------------------------------------------------- */
 
 /* L = sum dO O + sum dLSE LSE */
-static double loss(trial *t)
+static double loss(op_trial *trial)
 {
-    const attn_backward_args *g = &t->tensors.grad;
-    const int64_t *n = g->d_o.shape;
+    const attn_backward_args *backward = &trial->tensors.grad;
+    const int64_t *n = backward->d_o.shape;
     double sum = 0;
-    assert_int_equal(attn_forward(tables_context(NULL, 2), t->args), ATTN_OK);
+    assert_int_equal(attn_forward(tables_context(NULL, 2), trial->args), ATTN_OK);
     for (int64_t at = 0; at < n[0] * n[1] * n[2]; at++) {
         int64_t h = at % n[2], i = at / n[2] % n[1], b = at / n[2] / n[1];
-        double lse = oracle_element(&t->args->lse, b, i, h, 0);
-        sum += g->d_lse.data && isfinite(lse) ? oracle_element(&g->d_lse, b, i, h, 0) * lse : 0;
+        double lse = oracle_element(&trial->args->lse, b, i, h, 0);
+        sum += backward->d_lse.data && isfinite(lse)
+                   ? oracle_element(&backward->d_lse, b, i, h, 0) * lse
+                   : 0;
         for (int64_t c = 0; c < n[3]; c++) {
-            sum += oracle_element(&g->d_o, b, i, h, c) * oracle_element(&t->args->o, b, i, h, c);
+            sum += oracle_element(&backward->d_o, b, i, h, c) *
+                   oracle_element(&trial->args->o, b, i, h, c);
         }
     }
     return sum;
 }
 
 /* dL/dx of one element by differences of fourth order. */
-static double difference(trial *t, const attn_tensor *x, const int64_t at[4])
+static double difference(op_trial *trial, const attn_tensor *x, const int64_t at[4])
 {
     static const double steps[] = {-2, -1, 1, 2}, weights[] = {1, -8, 8, -1};
     const double h = 1e-3, before = oracle_element(x, at[0], at[1], at[2], at[3]);
     double sum = 0;
     for (int n = 0; n < 4; n++) {
         inputs_store(x, at[0], at[1], at[2], at[3], before + steps[n] * h);
-        sum += weights[n] * loss(t);
+        sum += weights[n] * loss(trial);
     }
     inputs_store(x, at[0], at[1], at[2], at[3], before);
     return sum / (12 * h);
 }
 
 /* Some elements of x. Masked biases stay as they are. */
-static void compare_with_differences(trial *t, const attn_tensor *x, const attn_tensor *gradient)
+static void compare_with_differences(op_trial *trial, const attn_tensor *x,
+                                     const attn_tensor *gradient)
 {
     for (int n = 0; n < 6 && x->data != NULL; n++) {
         int64_t at[4];
@@ -51,7 +55,7 @@ static void compare_with_differences(trial *t, const attn_tensor *x, const attn_
         }
         double got = oracle_element(gradient, at[0], at[1], at[2], at[3]);
         if (isfinite(oracle_element(x, at[0], at[1], at[2], at[3]))) {
-            double want = difference(t, x, at);
+            double want = difference(trial, x, at);
             assert_near(got, want, 1e-7 * (1 + fabs(want)));
         }
     }
@@ -72,29 +76,31 @@ static void r15_central_differences(void **state)
     };
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
-        trial t = trial_open("%s dtype=f64 pass=backward", lines[n]);
-        const attn_forward_args *f = t.args;
-        const attn_backward_args *g = &t.tensors.grad;
-        grad_trial_check(&t);
-        compare_with_differences(&t, &f->q, &g->dq);
-        compare_with_differences(&t, &f->k, &g->dk);
-        compare_with_differences(&t, &f->v, &g->dv);
-        compare_with_differences(&t, &f->bias, &g->d_bias);
-        compare_with_differences(&t, &f->alibi_slopes, &g->d_alibi_slopes);
-        compare_with_differences(&t, &f->sinks, &g->d_sinks);
-        trial_close(&t);
+        op_trial trial = trial_open("%s dtype=f64 pass=backward", lines[n]);
+        const attn_forward_args *forward = trial.args;
+        const attn_backward_args *backward = &trial.tensors.grad;
+        grad_trial_check(&trial);
+        compare_with_differences(&trial, &forward->q, &backward->dq);
+        compare_with_differences(&trial, &forward->k, &backward->dk);
+        compare_with_differences(&trial, &forward->v, &backward->dv);
+        compare_with_differences(&trial, &forward->bias, &backward->d_bias);
+        compare_with_differences(&trial, &forward->alibi_slopes, &backward->d_alibi_slopes);
+        compare_with_differences(&trial, &forward->sinks, &backward->d_sinks);
+        trial_close(&trial);
     }
 }
 
 /* ---- R8: a sequence alone, in a padded batch, in a varlen call ------------------------------- */
 
-static void copy_sequence(const trial *to, int64_t b, const trial *from, int64_t q_at, int64_t k_at,
-                          int64_t nq, int64_t nk)
+static void copy_sequence(const op_trial *to, int64_t b, const op_trial *from, int64_t q_at,
+                          int64_t k_at, int64_t nq, int64_t nk)
 {
     const attn_backward_args *from_grad = &from->tensors.grad, *to_grad = &to->tensors.grad;
-    const attn_forward_args *f = from->args, *g = to->args;
-    const attn_tensor *pairs[4][2] = {
-        {&f->q, &g->q}, {&from_grad->d_o, &to_grad->d_o}, {&f->k, &g->k}, {&f->v, &g->v}};
+    const attn_forward_args *forward = from->args, *g = to->args;
+    const attn_tensor *pairs[4][2] = {{&forward->q, &g->q},
+                                      {&from_grad->d_o, &to_grad->d_o},
+                                      {&forward->k, &g->k},
+                                      {&forward->v, &g->v}};
     for (int n = 0; n < 4; n++) {
         attn_tensor source = tensor_slice(*pairs[n][0], 1, n < 2 ? q_at : k_at, n < 2 ? nq : nk);
         attn_tensor target =
@@ -111,8 +117,8 @@ static void r8_batches(void **state)
     (void)state;
     for (int n = 0; n < 3; n++) {
         const char *line = "hq=4 hkv=2 d=16 causal=1 pass=backward dtype=";
-        trial varlen = trial_open("lens_q=20,3,40 lens_k=70,9,130 %s%s", line, dtypes[n]);
-        trial padded =
+        op_trial varlen = trial_open("lens_q=20,3,40 lens_k=70,9,130 %s%s", line, dtypes[n]);
+        op_trial padded =
             trial_open("b=3 nq=45 nk=140 used_q=20,3,40 used_k=70,9,130 %s%s", line, dtypes[n]);
         tensor_fill(&padded.args->k, (double)NAN); /* padding may hold anything */
         tensor_fill(&padded.args->v, (double)NAN);
@@ -124,14 +130,16 @@ static void r8_batches(void **state)
         grad_trial_forward(&padded);
         grad_trial_backward(&padded);
         for (int s = 0; s < 3; s++) {
-            trial alone = trial_open("nq=%d nk=%d %s%s", (int)nq[s], (int)nk[s], line, dtypes[n]);
+            op_trial alone =
+                trial_open("nq=%d nk=%d %s%s", (int)nq[s], (int)nk[s], line, dtypes[n]);
             copy_sequence(&alone, 0, &varlen, q_at[s], k_at[s], nq[s], nk[s]);
             grad_trial_forward(&alone);
             grad_trial_backward(&alone);
-            const attn_backward_args *a = &alone.tensors.grad, *v = &varlen.tensors.grad,
+            const attn_backward_args *args = &alone.tensors.grad, *v = &varlen.tensors.grad,
                                      *p = &padded.tensors.grad;
-            const attn_tensor *rows[3][3] = {
-                {&a->dq, &v->dq, &p->dq}, {&a->dk, &v->dk, &p->dk}, {&a->dv, &v->dv, &p->dv}};
+            const attn_tensor *rows[3][3] = {{&args->dq, &v->dq, &p->dq},
+                                             {&args->dk, &v->dk, &p->dk},
+                                             {&args->dv, &v->dv, &p->dv}};
             for (int i = 0; i < 3; i++) {
                 attn_tensor in_varlen =
                     tensor_slice(*rows[i][1], 1, i ? k_at[s] : q_at[s], i ? nk[s] : nq[s]);
@@ -160,15 +168,15 @@ static void r8_batches(void **state)
 /* dV does not depend on V. */
 static void r9_dv_without_v(void **state)
 {
-    trial t = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
-    trial u = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
+    op_trial trial = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
+    op_trial other = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
     (void)state;
-    tensor_fill(&u.args->v, -3);
-    grad_trial_check(&t);
-    grad_trial_check(&u);
-    assert_same_tensor(&t.tensors.grad.dv, &u.tensors.grad.dv);
-    trial_close(&t);
-    trial_close(&u);
+    tensor_fill(&other.args->v, -3);
+    grad_trial_check(&trial);
+    grad_trial_check(&other);
+    assert_same_tensor(&trial.tensors.grad.dv, &other.tensors.grad.dv);
+    trial_close(&trial);
+    trial_close(&other);
 }
 
 static double column_sum(const attn_tensor *t, int64_t h, int64_t c)
@@ -184,25 +192,25 @@ static double column_sum(const attn_tensor *t, int64_t h, int64_t c)
  * is 0. Rows of P sum to 1: dV sums to the dO of rows that see a key. */
 static void r10_r11_sums(void **state)
 {
-    trial t = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
+    op_trial trial = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 causal=1 pass=backward");
     (void)state;
-    tensor_fill(&t.args->q, 0.7);
-    grad_trial_check(&t);
+    tensor_fill(&trial.args->q, 0.7);
+    grad_trial_check(&trial);
     for (int64_t h = 0; h < 2; h++) {
         for (int64_t c = 0; c < 16; c++) {
-            assert_near(column_sum(&t.tensors.grad.dk, h, c), 0, 70 * 0x1p-20);
-            assert_near(column_sum(&t.tensors.grad.dv, h, c), column_sum(&t.tensors.grad.d_o, h, c),
-                        70 * 0x1p-20);
+            assert_near(column_sum(&trial.tensors.grad.dk, h, c), 0, 70 * 0x1p-20);
+            assert_near(column_sum(&trial.tensors.grad.dv, h, c),
+                        column_sum(&trial.tensors.grad.d_o, h, c), 70 * 0x1p-20);
         }
     }
-    trial_close(&t);
-    trial u = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 inputs=equal pass=backward");
-    grad_trial_check(&u);
+    trial_close(&trial);
+    op_trial other = trial_open("hq=2 nq=70 nk=130 d=16 dtype=f32 inputs=equal pass=backward");
+    grad_trial_check(&other);
     for (int64_t at = 0; at < 70 * 2 * 16; at++) {
-        assert_near(oracle_element(&u.tensors.grad.dq, 0, at / 32, at / 16 % 2, at % 16), 0,
+        assert_near(oracle_element(&other.tensors.grad.dq, 0, at / 32, at / 16 % 2, at % 16), 0,
                     0x1p-20);
     }
-    trial_close(&u);
+    trial_close(&other);
 }
 
 /* ---- d_bias in the shape of the scores ------------------------------------------------------- */
@@ -219,8 +227,8 @@ static void test_bias_summed_or_written(void **state)
     };
     (void)state;
     for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
-        trial written = trial_open("nq=230 nk=150 %s", lines[n]);
-        trial summed = trial_open("lens_q=230 lens_k=150 %s", lines[n]);
+        op_trial written = trial_open("nq=230 nk=150 %s", lines[n]);
+        op_trial summed = trial_open("lens_q=230 lens_k=150 %s", lines[n]);
         copy_sequence(&summed, 0, &written, 0, 0, 230, 150);
         tensor_copy(&summed.args->bias, &written.args->bias);
         grad_trial_forward(&written);
@@ -239,31 +247,32 @@ static void test_bias_summed_or_written(void **state)
  * sum. */
 static void test_parts_of_the_keys(void **state)
 {
-    trial all = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
-    attn_backward_args *g = &all.tensors.grad;
+    op_trial all = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
+    attn_backward_args *backward = &all.tensors.grad;
     (void)state;
     grad_trial_check(&all);
-    trial sum = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
+    op_trial sum = trial_open("hq=4 hkv=2 nq=50 nk=200 d=16 dtype=f32 pass=backward");
     for (int part = 0; part < 2; part++) {
         int64_t first = part ? 128 : 0, n = part ? 72 : 128;
-        attn_forward_args forward = *g->forward;
-        attn_backward_args a = *g;
-        a.forward = &forward;
+        attn_forward_args forward = *backward->forward;
+        attn_backward_args args = *backward;
+        args.forward = &forward;
         forward.k = tensor_slice(all.args->k, 1, first, n);
         forward.v = tensor_slice(all.args->v, 1, first, n);
-        a.dq = sum.tensors.grad.dq;
-        a.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n),
-        a.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
-        assert_int_equal(attn_backward(tables_context(tables_usual(), 2), &a), ATTN_OK);
+        args.dq = sum.tensors.grad.dq;
+        args.dk = tensor_slice(sum.tensors.grad.dk, 1, first, n),
+        args.dv = tensor_slice(sum.tensors.grad.dv, 1, first, n);
+        assert_int_equal(attn_backward(tables_context(tables_usual(), 2), &args), ATTN_OK);
         for (int64_t at = 0; at < 50 * 4 * 16; at++) { /* the rest of dQ */
             int64_t i = at / 64, h = at / 16 % 4, c = at % 16;
-            double left = oracle_element(&g->dq, 0, i, h, c) - oracle_element(&a.dq, 0, i, h, c);
-            inputs_store(&g->dq, 0, i, h, c, left);
+            double left =
+                oracle_element(&backward->dq, 0, i, h, c) - oracle_element(&args.dq, 0, i, h, c);
+            inputs_store(&backward->dq, 0, i, h, c, left);
             assert_true(part == 0 || fabs(left) <= 0x1p-20);
         }
     }
-    assert_same_tensor(&g->dk, &sum.tensors.grad.dk);
-    assert_same_tensor(&g->dv, &sum.tensors.grad.dv);
+    assert_same_tensor(&backward->dk, &sum.tensors.grad.dk);
+    assert_same_tensor(&backward->dv, &sum.tensors.grad.dv);
     trial_close(&all);
     trial_close(&sum);
 }

@@ -38,16 +38,16 @@ static void on_signal(int number)
 }
 
 /* o and lse by the library's own forward pass, then all backward passes, or one with each table. */
-static bool run_passes(problem_tensors *t, bool all, char *sentence, size_t size)
+static bool run_passes(problem_tensors *tensors, bool all, char *sentence, size_t size)
 {
     size_t bytes;
-    if (!runs_once(&t->args, tables_usual(), 2, RUNS_NOISE, sentence, size)) {
+    if (!runs_once(&tensors->args, tables_usual(), 2, RUNS_NOISE, sentence, size)) {
         return false;
     }
-    unsigned char *before = outputs_copy(&t->args, &bytes);
-    bool ok = (all ? grad_runs_agree : grad_runs_tables_agree)(&t->grad, sentence, size);
-    unsigned char *after = outputs_copy(&t->args, &bytes);
-    if (ok && (memcmp(before, after, bytes) != 0 || !problem_tensors_intact(t))) {
+    unsigned char *before = outputs_copy(&tensors->args, &bytes);
+    bool ok = (all ? grad_runs_agree : grad_runs_tables_agree)(&tensors->grad, sentence, size);
+    unsigned char *after = outputs_copy(&tensors->args, &bytes);
+    if (ok && (memcmp(before, after, bytes) != 0 || !problem_tensors_intact(tensors))) {
         snprintf(sentence, size, "an input or a gap of an output was written");
         ok = false;
     }
@@ -57,22 +57,23 @@ static bool run_passes(problem_tensors *t, bool all, char *sentence, size_t size
 }
 
 /* Both placements; the second must give the bits of the first. Judged once. */
-static bool run_problem(const problem *p, double *error, char *sentence, size_t size)
+static bool run_problem(const problem_spec *problem, double *error, char *sentence, size_t size)
 {
     unsigned char *first = NULL;
     bool ok = true;
     for (int n = 0; ok && n < 2; n++) {
-        problem_tensors t;
-        if (!problem_tensors_create(p, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE, &t)) {
+        problem_tensors tensors;
+        if (!problem_tensors_create(problem, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE,
+                                    &tensors)) {
             snprintf(sentence, size, "no memory for its tensors");
             ok = false;
             break;
         }
-        ok = run_passes(&t, n == 0, sentence, size);
+        ok = run_passes(&tensors, n == 0, sentence, size);
         size_t bytes;
-        unsigned char *bits = grad_runs_copy(&t.grad, &bytes);
+        unsigned char *bits = grad_runs_copy(&tensors.grad, &bytes);
         if (ok && first == NULL) {
-            *error = grad_runs_judge(&t.grad, NULL, sentence, size);
+            *error = grad_runs_judge(&tensors.grad, NULL, sentence, size);
             ok = *error <= 1; /* false for NaN */
             first = bits;
         } else {
@@ -84,40 +85,40 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
             }
             free(bits);
         }
-        problem_tensors_free(&t);
+        problem_tensors_free(&tensors);
     }
     free(first);
     return ok;
 }
 
-static bool run_own_bits(const problem *p, char *sentence, size_t size)
+static bool run_own_bits(const problem_spec *problem, char *sentence, size_t size)
 {
-    problem_tensors t;
-    if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+    problem_tensors tensors;
+    if (!problem_tensors_create(problem, PLACE_GUARD_AFTER, &tensors)) {
         snprintf(sentence, size, "no memory for its tensors");
         return false;
     }
-    bool ok = grad_runs_own_bits(&t.grad, sentence, size);
-    if (ok && !problem_tensors_intact(&t)) {
+    bool ok = grad_runs_own_bits(&tensors.grad, sentence, size);
+    if (ok && !problem_tensors_intact(&tensors)) {
         snprintf(sentence, size, "a table with its own bits wrote an input or a gap of an output");
         ok = false;
     }
-    problem_tensors_free(&t);
+    problem_tensors_free(&tensors);
     return ok;
 }
 
-static bool visit(void *user, const problem *given)
+static bool visit(void *user, const problem_spec *given)
 {
     struct tally *tally = user;
-    problem p = *given;
+    problem_spec problem = *given;
     char sentence[512] = "";
     double error = 0;
-    p.pass = PASS_BACKWARD;
-    p.lse = true;
-    problem_print(&p, current, sizeof current);
+    problem.pass = PASS_BACKWARD;
+    problem.lse = true;
+    problem_print(&problem, current, sizeof current);
     tally->problems++;
-    if (!run_problem(&p, &error, sentence, sizeof sentence) ||
-        !run_own_bits(&p, sentence, sizeof sentence)) {
+    if (!run_problem(&problem, &error, sentence, sizeof sentence) ||
+        !run_own_bits(&problem, sentence, sizeof sentence)) {
         printf("FAIL %s\n     %s\n", current, sentence);
         tally->failures++;
     } else if (error > tally->worst) {

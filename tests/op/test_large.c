@@ -16,38 +16,39 @@ static void b59_many(void **state)
                                         "b=1 hq=65537 hkv=1 n=4 d=8 causal=1"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("%s dtype=f32 lse=1", lines[n]);
-        trial_check_once(&t, 2, 5000);
-        trial_close(&t);
+        op_trial trial = trial_open("%s dtype=f32 lse=1", lines[n]);
+        trial_check_once(&trial, 2, 5000);
+        trial_close(&trial);
     }
 }
 
 static void b61_5776_tokens_of_dimension_72(void **state)
 {
-    trial t = trial_open("n=5776 hq=16 d=72 dtype=f32 lse=1");
+    op_trial trial = trial_open("n=5776 hq=16 d=72 dtype=f32 lse=1");
     (void)state;
-    trial_check_once(&t, 2, 300);
-    trial_close(&t);
+    trial_check_once(&trial, 2, 300);
+    trial_close(&trial);
 }
 
 /* A batch of 8300: the last sequence is where a 32-bit product of strides would have wrapped. */
 static void b63_large_batch(void **state)
 {
-    trial t = trial_open("b=8300 n=1 hq=16 d=128 dtype=f16 lse=1");
+    op_trial trial = trial_open("b=8300 n=1 hq=16 d=128 dtype=f16 lse=1");
     (void)state;
-    trial_check_once(&t, 2, 500);
+    trial_check_once(&trial, 2, 500);
     for (int64_t b = 0; b < 8300; b += 8299) {
-        trial one = trial_open("b=1 n=1 hq=16 d=128 dtype=f16 lse=1");
-        one.args->q = tensor_slice(t.args->q, 0, b, 1);
-        one.args->k = tensor_slice(t.args->k, 0, b, 1);
-        one.args->v = tensor_slice(t.args->v, 0, b, 1);
+        op_trial one = trial_open("b=1 n=1 hq=16 d=128 dtype=f16 lse=1");
+        one.args->q = tensor_slice(trial.args->q, 0, b, 1);
+        one.args->k = tensor_slice(trial.args->k, 0, b, 1);
+        one.args->v = tensor_slice(trial.args->v, 0, b, 1);
         trial_run_once(&one, 1); /* the table that ran the batch */
-        attn_tensor o = tensor_slice(t.args->o, 0, b, 1), lse = tensor_slice(t.args->lse, 0, b, 1);
+        attn_tensor o = tensor_slice(trial.args->o, 0, b, 1),
+                    lse = tensor_slice(trial.args->lse, 0, b, 1);
         assert_memory_equal(one.args->o.data, o.data, 16 * 128 * 2);
         assert_memory_equal(one.args->lse.data, lse.data, 16 * 4);
         trial_close(&one);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* ---- addresses beyond 2^31 and 2^32 elements ------------------------------------------------- */
@@ -79,18 +80,18 @@ static attn_tensor spread(attn_tensor from, int axis, int64_t stride, size_t *by
  * compared through its spread view. */
 static void assert_spread_is_plain(const char *line, size_t member, int axis, int64_t stride)
 {
-    trial plain = trial_open("%s", line), t = trial_open("%s", line);
-    attn_tensor *which = (attn_tensor *)((char *)t.args + member);
+    op_trial plain = trial_open("%s", line), trial = trial_open("%s", line);
+    attn_tensor *which = (attn_tensor *)((char *)trial.args + member);
     size_t bytes;
     assert_non_null(which->data);
     *which = spread(*which, axis, stride, &bytes);
     trial_check(&plain);
     trial_run_once(&plain, 1); /* the table that t runs on */
-    trial_run_once(&t, 2);
-    assert_same_outputs(&t, &plain);
+    trial_run_once(&trial, 2);
+    assert_same_outputs(&trial, &plain);
     munmap(which->data, bytes);
     trial_close(&plain);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 #define SPREAD(line, member, axis, stride) \
@@ -133,24 +134,24 @@ static void m6_every_tensor(void **state)
 static void m6_negative(void **state)
 {
     static const char *const line = "nq=3 nk=5 hq=2 d=8 dtype=f32";
-    trial plain = trial_open("%s", line), t = trial_open("%s", line);
+    op_trial plain = trial_open("%s", line), trial = trial_open("%s", line);
     size_t bytes;
     (void)state;
-    attn_tensor far = spread(t.args->k, 1, beyond_31, &bytes);
+    attn_tensor far = spread(trial.args->k, 1, beyond_31, &bytes);
     for (int64_t j = 0; j < 5; j++) {
         attn_tensor to = tensor_slice(far, 1, j, 1),
                     from = tensor_slice(plain.args->k, 1, 4 - j, 1);
         tensor_copy(&to, &from);
     }
-    t.args->k = tensor_slice(far, 1, 4, 5);
-    t.args->k.stride[1] = -beyond_31;
+    trial.args->k = tensor_slice(far, 1, 4, 5);
+    trial.args->k.stride[1] = -beyond_31;
     trial_check(&plain);
     trial_run_once(&plain, 1); /* the table that t runs on */
-    trial_run_once(&t, 2);
-    assert_same_outputs(&t, &plain);
+    trial_run_once(&trial, 2);
+    assert_same_outputs(&trial, &plain);
     munmap(far.data, bytes);
     trial_close(&plain);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 int main(void)

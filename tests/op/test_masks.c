@@ -7,13 +7,13 @@
 
 #include <float.h>
 
-static void assert_row_is_empty(const trial *t, int64_t b, int64_t i, int64_t h)
+static void assert_row_is_empty(const op_trial *trial, int64_t b, int64_t i, int64_t h)
 {
-    for (int64_t c = 0; c < t->p.dv; c++) {
-        assert_true(trial_o(t, b, i, h, c) == 0 && !signbit(trial_o(t, b, i, h, c)));
+    for (int64_t c = 0; c < trial->problem.dv; c++) {
+        assert_true(trial_o(trial, b, i, h, c) == 0 && !signbit(trial_o(trial, b, i, h, c)));
     }
-    if (t->args->lse.data) {
-        assert_true(trial_lse(t, b, i, h) == -(double)INFINITY);
+    if (trial->args->lse.data) {
+        assert_true(trial_lse(trial, b, i, h) == -(double)INFINITY);
     }
 }
 
@@ -23,24 +23,24 @@ static void b22_rows_that_are_all_false(void **state)
     static const char *const dtypes[] = {"f64", "f32", "f16", "bf16"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("n=8 hq=1 d=16 dtype=%s mask=qk lse=1", dtypes[n]);
+        op_trial trial = trial_open("n=8 hq=1 d=16 dtype=%s mask=qk lse=1", dtypes[n]);
         for (int64_t i = 0; i < 64; i++) {
-            inputs_store(&t.args->mask, 0, 0, i / 8, i % 8, i / 8 < 4);
+            inputs_store(&trial.args->mask, 0, 0, i / 8, i % 8, i / 8 < 4);
         }
-        trial_check(&t);
+        trial_check(&trial);
         for (int64_t i = 4; i < 8; i++) {
-            assert_row_is_empty(&t, 0, i, 0);
+            assert_row_is_empty(&trial, 0, i, 0);
         }
         size_t with_bytes, bytes;
-        unsigned char *with = trial_bits(&t, &with_bytes);
-        memset(&t.args->lse, 0, sizeof t.args->lse);
-        trial_run(&t);
-        unsigned char *without = trial_bits(&t, &bytes);
+        unsigned char *with = trial_bits(&trial, &with_bytes);
+        memset(&trial.args->lse, 0, sizeof trial.args->lse);
+        trial_run(&trial);
+        unsigned char *without = trial_bits(&trial, &bytes);
         assert_true(bytes < with_bytes);
         assert_memory_equal(with, without, bytes);
         free(with);
         free(without);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -50,60 +50,60 @@ static void b23_least_finite_bias(void **state)
     (void)state;
     for (int n = 0; n < 2; n++) {
         const char *dtype = n ? "bf16" : "f32";
-        trial t =
+        op_trial trial =
             trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
-        trial u =
+        op_trial other =
             trial_open("nq=5 nk=441 hq=2 d=16 dtype=%s bias=%s:k lse=1 row_max=1", dtype, dtype);
         for (int64_t j = 0; j < 441; j++) {
-            inputs_store(&t.args->bias, 0, 0, 0, j,
+            inputs_store(&trial.args->bias, 0, 0, 0, j,
                          j >= 128 ? 0
                          : n      ? -3.38953138925e38
                                   : -(double)FLT_MAX);
-            inputs_store(&u.args->bias, 0, 0, 0, j, j >= 128 ? 0 : -(double)INFINITY);
+            inputs_store(&other.args->bias, 0, 0, 0, j, j >= 128 ? 0 : -(double)INFINITY);
         }
-        trial_run(&t);
-        trial_check(&u);
-        assert_same_outputs(&t, &u);
-        trial_close(&t);
-        trial_close(&u);
+        trial_run(&trial);
+        trial_check(&other);
+        assert_same_outputs(&trial, &other);
+        trial_close(&trial);
+        trial_close(&other);
     }
 }
 
 /* All biases of a row are -FLT_MAX: any mean of V is right, if it is a number. */
 static void b24_row_of_least_finite_bias(void **state)
 {
-    trial t = trial_open("nq=3 nk=100 hq=1 d=16 dtype=f32 bias=qk lse=1");
+    op_trial trial = trial_open("nq=3 nk=100 hq=1 d=16 dtype=f32 bias=qk lse=1");
     (void)state;
-    tensor_fill(&t.args->bias, -(double)FLT_MAX);
-    trial_run(&t);
+    tensor_fill(&trial.args->bias, -(double)FLT_MAX);
+    trial_run(&trial);
     for (int64_t c = 0; c < 16; c++) {
         double low = (double)INFINITY, high = -(double)INFINITY;
         for (int64_t j = 0; j < 100; j++) {
-            double v = inputs_value(INPUTS_NORMAL, t.p.seed, INPUTS_V, j * 16 + c);
+            double v = inputs_value(INPUTS_NORMAL, trial.problem.seed, INPUTS_V, j * 16 + c);
             low = fmin(low, v), high = fmax(high, v);
         }
-        assert_true(trial_o(&t, 0, 2, 0, c) >= low && trial_o(&t, 0, 2, 0, c) <= high);
+        assert_true(trial_o(&trial, 0, 2, 0, c) >= low && trial_o(&trial, 0, 2, 0, c) <= high);
     }
-    assert_true(trial_lse(&t, 0, 2, 0) <= -3.4e38 && !isnan(trial_lse(&t, 0, 2, 0)));
-    trial_close(&t);
+    assert_true(trial_lse(&trial, 0, 2, 0) <= -3.4e38 && !isnan(trial_lse(&trial, 0, 2, 0)));
+    trial_close(&trial);
 }
 
 /* A band of ten keys: whole blocks before it are masked by the bias. */
 static void b25_band_by_bias(void **state)
 {
-    trial t = trial_open("n=640 hq=1 d=8 dtype=f32 bias=qk lse=1 row_max=1");
+    op_trial trial = trial_open("n=640 hq=1 d=8 dtype=f32 bias=qk lse=1 row_max=1");
     (void)state;
     for (int64_t i = 0; i < 640; i++) {
         for (int64_t j = 0; j < 640; j++) {
-            inputs_store(&t.args->bias, 0, 0, i, j,
+            inputs_store(&trial.args->bias, 0, 0, i, j,
                          i - j >= 0 && i - j <= 9 ? 0 : -(double)INFINITY);
         }
     }
-    trial_check(&t);
+    trial_check(&trial);
     for (int64_t i = 0; i < 640; i++) {
-        assert_true(isfinite(trial_o(&t, 0, i, 0, 7)) && isfinite(trial_lse(&t, 0, i, 0)));
+        assert_true(isfinite(trial_o(&trial, 0, i, 0, 7)) && isfinite(trial_lse(&trial, 0, i, 0)));
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* One false for everything. */
@@ -112,13 +112,13 @@ static void b28_scalar_false(void **state)
     static const int rows[] = {1, 8, 32};
     (void)state;
     for (int n = 0; n < 3; n++) {
-        trial t = trial_open("b=2 nq=%d nk=300 hq=2 d=128 dtype=f16 mask=1 lse=1", rows[n]);
-        tensor_fill(&t.args->mask, 0);
-        trial_run(&t);
+        op_trial trial = trial_open("b=2 nq=%d nk=300 hq=2 d=128 dtype=f16 mask=1 lse=1", rows[n]);
+        tensor_fill(&trial.args->mask, 0);
+        trial_run(&trial);
         for (int64_t i = 0; i < rows[n]; i++) {
-            assert_row_is_empty(&t, 1, i, 1);
+            assert_row_is_empty(&trial, 1, i, 1);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -132,14 +132,16 @@ static void b40_b41_broadcast(void **state)
     for (size_t n = 0; n < sizeof axes / sizeof axes[0]; n++) {
         for (int bias = 0; bias < 2; bias++) {
             const char *word = bias ? "bias" : "mask";
-            trial t = trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=%s", word, axes[n]);
-            trial u = trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=bhqk", word);
-            tensor_copy(bias ? &u.args->bias : &u.args->mask, bias ? &t.args->bias : &t.args->mask);
-            trial_check(&t);
-            trial_run(&u);
-            assert_same_outputs(&t, &u);
-            trial_close(&t);
-            trial_close(&u);
+            op_trial trial =
+                trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=%s", word, axes[n]);
+            op_trial other = trial_open("b=3 hq=3 nq=3 nk=70 d=8 dtype=f32 lse=1 %s=bhqk", word);
+            tensor_copy(bias ? &other.args->bias : &other.args->mask,
+                        bias ? &trial.args->bias : &trial.args->mask);
+            trial_check(&trial);
+            trial_run(&other);
+            assert_same_outputs(&trial, &other);
+            trial_close(&trial);
+            trial_close(&other);
         }
     }
 }
@@ -151,21 +153,21 @@ static void b42_bias_types(void **state)
     static const char *const dtypes[] = {"f32", "f16", "bf16", "f64"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("nq=4 nk=70 hq=1 d=8 dtype=f32 lse=1 bias=%s:qk", dtypes[n]);
-        tensor_fill(&t.args->bias, 0);
+        op_trial trial = trial_open("nq=4 nk=70 hq=1 d=8 dtype=f32 lse=1 bias=%s:qk", dtypes[n]);
+        tensor_fill(&trial.args->bias, 0);
         for (int64_t j = 0; j < 70; j += 3) {
-            inputs_store(&t.args->bias, 0, 0, 0, j, -(double)INFINITY);
-            inputs_store(&t.args->bias, 0, 0, 2, j, -65504);
+            inputs_store(&trial.args->bias, 0, 0, 0, j, -(double)INFINITY);
+            inputs_store(&trial.args->bias, 0, 0, 2, j, -65504);
         }
         /* f64: a finite 1e39 */
-        inputs_store(&t.args->bias, 0, 0, 1, 66, n == 0 ? (double)INFINITY : 1e39);
-        trial_run(&t);
+        inputs_store(&trial.args->bias, 0, 0, 1, 66, n == 0 ? (double)INFINITY : 1e39);
+        trial_run(&trial);
         for (int64_t i = 0; i < 4; i++) {
-            assert_true(isnan(trial_o(&t, 0, i, 0, 5)) == (i == 1));
+            assert_true(isnan(trial_o(&trial, 0, i, 0, 5)) == (i == 1));
         }
-        inputs_store(&t.args->bias, 0, 0, 1, 66, 0);
-        trial_check(&t);
-        trial_close(&t);
+        inputs_store(&trial.args->bias, 0, 0, 1, 66, 0);
+        trial_check(&trial);
+        trial_close(&trial);
     }
 }
 
@@ -174,34 +176,34 @@ static void b42_bias_types(void **state)
 static void b43_block_diagonal(void **state)
 {
     static const int64_t start[] = {0, 128, 256, 543}, end[] = {128, 256, 384, 600};
-    trial t = trial_open("n=600 hq=1 d=16 dtype=f32 mask=qk lse=1 row_max=1");
+    op_trial trial = trial_open("n=600 hq=1 d=16 dtype=f32 mask=qk lse=1 row_max=1");
     (void)state;
-    tensor_fill(&t.args->mask, 0);
+    tensor_fill(&trial.args->mask, 0);
     for (int s = 0; s < 4; s++) {
-        attn_tensor rows = tensor_slice(t.args->mask, 2, start[s], end[s] - start[s]);
+        attn_tensor rows = tensor_slice(trial.args->mask, 2, start[s], end[s] - start[s]);
         rows = tensor_slice(rows, 3, start[s], end[s] - start[s]);
         tensor_fill(&rows, 1);
     }
-    trial_check(&t);
+    trial_check(&trial);
     for (int64_t i = 384; i < 543; i++) {
-        assert_row_is_empty(&t, 0, i, 0);
+        assert_row_is_empty(&trial, 0, i, 0);
     }
     for (int s = 0; s < 3; s++) {
-        trial u = trial_open("n=128 hq=1 d=16 dtype=f32 lse=1 row_max=1");
-        u.args->q = tensor_slice(t.args->q, 1, start[s], 128);
-        u.args->k = tensor_slice(t.args->k, 1, start[s], 128);
-        u.args->v = tensor_slice(t.args->v, 1, start[s], 128);
-        trial_run(&u);
-        trial part = t;
-        attn_forward_args slices = *t.args;
-        slices.o = tensor_slice(t.args->o, 1, start[s], 128);
-        slices.lse = tensor_slice(t.args->lse, 1, start[s], 128);
-        slices.row_max = tensor_slice(t.args->row_max, 1, start[s], 128);
+        op_trial other = trial_open("n=128 hq=1 d=16 dtype=f32 lse=1 row_max=1");
+        other.args->q = tensor_slice(trial.args->q, 1, start[s], 128);
+        other.args->k = tensor_slice(trial.args->k, 1, start[s], 128);
+        other.args->v = tensor_slice(trial.args->v, 1, start[s], 128);
+        trial_run(&other);
+        op_trial part = trial;
+        attn_forward_args slices = *trial.args;
+        slices.o = tensor_slice(trial.args->o, 1, start[s], 128);
+        slices.lse = tensor_slice(trial.args->lse, 1, start[s], 128);
+        slices.row_max = tensor_slice(trial.args->row_max, 1, start[s], 128);
         part.args = &slices;
-        assert_same_outputs(&part, &u);
-        trial_close(&u);
+        assert_same_outputs(&part, &other);
+        trial_close(&other);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* Masks that show whole tiles, parts of them and nothing: blocks on the diagonal, other ones for
@@ -219,34 +221,35 @@ static void test_masks_of_blocks(void **state)
     };
     (void)state;
     for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
-        trial t = trial_open("%s", lines[line]);
-        const int64_t *n = t.args->mask.shape;
+        op_trial trial = trial_open("%s", lines[line]);
+        const int64_t *n = trial.args->mask.shape;
         for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
             const int64_t j = at % n[3], i = at / n[3] % n[2], h = at / n[3] / n[2] % n[1],
                           b = at / n[3] / n[2] / n[1];
             const bool block = (i * n[3] / n[2] + 70 * h) / 150 == j / 150,
                        stripe = j / 40 % 9 == 4 && j < 1500;
             const bool visible = (block || stripe) && i % 48 < 40 && j != n[3] - 1;
-            inputs_store(&t.args->mask, b, h, i, j, visible);
+            inputs_store(&trial.args->mask, b, h, i, j, visible);
         }
-        if (t.p.layout == LAYOUT_BSHD && !t.p.has_lens) { /* the last key, which no row sees */
-            attn_tensor k = tensor_slice(t.args->k, 1, n[3] - 1, 1),
-                        v = tensor_slice(t.args->v, 1, n[3] - 1, 1);
+        if (trial.problem.layout == LAYOUT_BSHD &&
+            !trial.problem.has_lens) { /* the last key, which no row sees */
+            attn_tensor k = tensor_slice(trial.args->k, 1, n[3] - 1, 1),
+                        v = tensor_slice(trial.args->v, 1, n[3] - 1, 1);
             tensor_fill(&k, (double)NAN);
             tensor_fill(&v, (double)INFINITY);
         } else {
-            trial_check_own_bits(&t);
+            trial_check_own_bits(&trial);
         }
-        trial_check(&t);
-        trial_close(&t);
+        trial_check(&trial);
+        trial_close(&trial);
     }
 }
 
 /* A mask of one call has no influence on the next. */
 static void b49_a_mask_is_forgotten(void **state)
 {
-    trial fresh = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3");
-    trial masked = trial_open(
+    op_trial fresh = trial_open("b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3");
+    op_trial masked = trial_open(
         "b=2 nq=20 nk=90 hq=2 d=8 dtype=f32 lse=1 seed=3 mask=bhqk bias=qk alibi=h sinks=h");
     (void)state;
     trial_run(&masked);

@@ -10,13 +10,13 @@
 enum { B = 2, NQ = 3, HEADS = 2, DV = 5, PARTS = 3, ROWS = B * NQ * HEADS, SIZE = ROWS * DV };
 
 /* Parts, a merged result with its gradients, and the gradients of the parts, all of one type. */
-typedef struct fixture {
+typedef struct merge_case {
     double o[PARTS][SIZE], lse[PARTS][ROWS], merged_o[SIZE], merged_lse[ROWS];
     double d_o[SIZE], d_lse[ROWS], part_d_o[PARTS][SIZE], part_d_lse[PARTS][ROWS];
     attn_tensor t_o[PARTS], t_lse[PARTS], t_d_o[PARTS], t_d_lse[PARTS];
     attn_merge_args merge;
     attn_merge_backward_args args;
-} fixture;
+} merge_case;
 
 static attn_tensor tensor_of(const void *data, int64_t last)
 {
@@ -30,56 +30,56 @@ static void fill(double *values, int64_t count, int tensor)
     }
 }
 
-static void setup(fixture *f)
+static void setup(merge_case *test)
 {
-    memset(f, 0xFF, sizeof *f);
+    memset(test, 0xFF, sizeof *test);
     for (int p = 0; p < PARTS; p++) {
-        fill(f->o[p], SIZE, p);
-        fill(f->lse[p], ROWS, 10 + p);
-        f->t_o[p] = tensor_of(f->o[p], DV), f->t_lse[p] = tensor_of(f->lse[p], 1);
-        f->t_d_o[p] = tensor_of(f->part_d_o[p], DV);
-        f->t_d_lse[p] = tensor_of(f->part_d_lse[p], 1);
+        fill(test->o[p], SIZE, p);
+        fill(test->lse[p], ROWS, 10 + p);
+        test->t_o[p] = tensor_of(test->o[p], DV), test->t_lse[p] = tensor_of(test->lse[p], 1);
+        test->t_d_o[p] = tensor_of(test->part_d_o[p], DV);
+        test->t_d_lse[p] = tensor_of(test->part_d_lse[p], 1);
     }
-    fill(f->d_o, SIZE, 20);
-    fill(f->d_lse, ROWS, 21);
-    f->merge = (attn_merge_args){.struct_size = sizeof f->merge,
-                                 .parts = PARTS,
-                                 .part_o = f->t_o,
-                                 .part_lse = f->t_lse,
-                                 .o = tensor_of(f->merged_o, DV),
-                                 .lse = tensor_of(f->merged_lse, 1)};
-    f->args = (attn_merge_backward_args){.struct_size = sizeof f->args,
-                                         .forward = &f->merge,
-                                         .d_o = tensor_of(f->d_o, DV),
-                                         .d_lse = tensor_of(f->d_lse, 1),
-                                         .part_d_o = f->t_d_o,
-                                         .part_d_lse = f->t_d_lse};
+    fill(test->d_o, SIZE, 20);
+    fill(test->d_lse, ROWS, 21);
+    test->merge = (attn_merge_args){.struct_size = sizeof test->merge,
+                                    .parts = PARTS,
+                                    .part_o = test->t_o,
+                                    .part_lse = test->t_lse,
+                                    .o = tensor_of(test->merged_o, DV),
+                                    .lse = tensor_of(test->merged_lse, 1)};
+    test->args = (attn_merge_backward_args){.struct_size = sizeof test->args,
+                                            .forward = &test->merge,
+                                            .d_o = tensor_of(test->d_o, DV),
+                                            .d_lse = tensor_of(test->d_lse, 1),
+                                            .part_d_o = test->t_d_o,
+                                            .part_d_lse = test->t_d_lse};
 }
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
 /* sum dO O + sum dLSE LSE */
-static double loss(fixture *f)
+static double loss(merge_case *test)
 {
     double sum = 0;
-    assert_int_equal(attn_merge(NULL, &f->merge), ATTN_OK);
+    assert_int_equal(attn_merge(NULL, &test->merge), ATTN_OK);
     for (int i = 0; i < SIZE; i++) {
-        sum += f->d_o[i] * f->merged_o[i];
+        sum += test->d_o[i] * test->merged_o[i];
     }
-    for (int i = 0; i < ROWS && f->args.d_lse.data; i++) {
-        sum += f->d_lse[i] * f->merged_lse[i];
+    for (int i = 0; i < ROWS && test->args.d_lse.data; i++) {
+        sum += test->d_lse[i] * test->merged_lse[i];
     }
     return sum;
 }
 
-static void compare(fixture *f, double *x, double got)
+static void compare(merge_case *test, double *x, double got)
 {
     static const double steps[] = {-2, -1, 1, 2}, weights[] = {1, -8, 8, -1};
     const double h = 1e-3, before = *x;
     double sum = 0;
     for (int n = 0; n < 4; n++) {
         *x = before + steps[n] * h;
-        sum += weights[n] * loss(f);
+        sum += weights[n] * loss(test);
     }
     *x = before;
     assert_near(got, sum / (12 * h), 1e-9);
@@ -89,16 +89,16 @@ static void test_differences(void **state)
 {
     (void)state;
     for (int with_lse = 0; with_lse < 2; with_lse++) {
-        fixture f;
-        setup(&f);
-        f.args.d_lse.data = with_lse ? f.d_lse : NULL;
-        assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+        merge_case test;
+        setup(&test);
+        test.args.d_lse.data = with_lse ? test.d_lse : NULL;
+        assert_int_equal(attn_merge_backward(NULL, &test.args), ATTN_OK);
         for (int p = 0; p < PARTS; p++) {
             for (int i = 0; i < SIZE; i++) {
-                compare(&f, &f.o[p][i], f.part_d_o[p][i]);
+                compare(&test, &test.o[p][i], test.part_d_o[p][i]);
             }
             for (int i = 0; i < ROWS; i++) {
-                compare(&f, &f.lse[p][i], f.part_d_lse[p][i]);
+                compare(&test, &test.lse[p][i], test.part_d_lse[p][i]);
             }
         }
     }
@@ -110,29 +110,30 @@ static void test_differences(void **state)
  * stays in its row. */
 static void test_empty_parts(void **state)
 {
-    fixture f, two;
+    merge_case test, two;
     (void)state;
-    setup(&f);
+    setup(&test);
     setup(&two);
     for (int i = 0; i < ROWS; i++) {
-        f.lse[1][i] = two.lse[1][i] = -(double)INFINITY;
+        test.lse[1][i] = two.lse[1][i] = -(double)INFINITY;
     }
-    f.lse[0][4] = f.lse[2][4] = -(double)INFINITY; /* row 4 has no part */
-    fill(f.o[1], SIZE, 33);
-    f.o[1][2] = (double)NAN, f.o[0][4 * DV] = (double)INFINITY;
-    f.d_o[7 * DV] = (double)NAN;
-    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+    test.lse[0][4] = test.lse[2][4] = -(double)INFINITY; /* row 4 has no part */
+    fill(test.o[1], SIZE, 33);
+    test.o[1][2] = (double)NAN, test.o[0][4 * DV] = (double)INFINITY;
+    test.d_o[7 * DV] = (double)NAN;
+    assert_int_equal(attn_merge_backward(NULL, &test.args), ATTN_OK);
     assert_int_equal(attn_merge_backward(NULL, &two.args), ATTN_OK);
     for (int i = 0; i < SIZE; i++) {
         const int row = i / DV;
-        assert_true(f.part_d_o[1][i] == 0 && f.part_d_lse[1][row] == 0);
+        assert_true(test.part_d_o[1][i] == 0 && test.part_d_lse[1][row] == 0);
         if (row == 4) {
-            assert_true(f.part_d_o[0][i] == 0 && f.part_d_lse[2][row] == 0);
+            assert_true(test.part_d_o[0][i] == 0 && test.part_d_lse[2][row] == 0);
         } else if (row != 7) {
-            assert_true(f.part_d_o[0][i] == two.part_d_o[0][i]);
-            assert_true(f.part_d_lse[2][row] == two.part_d_lse[2][row]);
+            assert_true(test.part_d_o[0][i] == two.part_d_o[0][i]);
+            assert_true(test.part_d_lse[2][row] == two.part_d_lse[2][row]);
         } else {
-            assert_true(isnan(f.part_d_lse[0][row]) && isnan(f.part_d_o[0][i]) == (i % DV == 0));
+            assert_true(isnan(test.part_d_lse[0][row]) &&
+                        isnan(test.part_d_o[0][i]) == (i % DV == 0));
         }
     }
 }
@@ -140,30 +141,30 @@ static void test_empty_parts(void **state)
 /* f16 and strided outputs; single outputs only. */
 static void test_types_and_absence(void **state)
 {
-    fixture f, all;
+    merge_case test, all;
     uint16_t half[SIZE * 2];
     (void)state;
-    setup(&f);
+    setup(&test);
     setup(&all);
     memset(half, 0xFF, sizeof half);
-    f.t_d_o[1] = attn_tensor_bshd(half, ATTN_F16, B, NQ, HEADS, DV);
+    test.t_d_o[1] = attn_tensor_bshd(half, ATTN_F16, B, NQ, HEADS, DV);
     for (int a = 0; a < 4; a++) {
-        f.t_d_o[1].stride[a] *= 2;
+        test.t_d_o[1].stride[a] *= 2;
     }
-    f.t_d_o[0].data = f.t_d_o[2].data = f.t_d_lse[0].data = NULL;
+    test.t_d_o[0].data = test.t_d_o[2].data = test.t_d_lse[0].data = NULL;
     assert_int_equal(attn_merge_backward(NULL, &all.args), ATTN_OK);
-    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+    assert_int_equal(attn_merge_backward(NULL, &test.args), ATTN_OK);
     for (int i = 0; i < SIZE; i++) {
         const double want = all.part_d_o[1][i];
-        assert_near(oracle_element(&f.t_d_o[1], i / DV / HEADS / NQ, i / DV / HEADS % NQ,
+        assert_near(oracle_element(&test.t_d_o[1], i / DV / HEADS / NQ, i / DV / HEADS % NQ,
                                    i / DV % HEADS, i % DV),
                     want, fabs(want) * 0x1p-11 + 0x1p-24);
         assert_int_equal(half[2 * i + 1], 0xFFFF);
-        assert_true(isnan(f.part_d_o[0][i]) && isnan(f.part_d_lse[0][i / DV]));
-        assert_true(f.part_d_lse[2][i / DV] == all.part_d_lse[2][i / DV]);
+        assert_true(isnan(test.part_d_o[0][i]) && isnan(test.part_d_lse[0][i / DV]));
+        assert_true(test.part_d_lse[2][i / DV] == all.part_d_lse[2][i / DV]);
     }
-    f.args.part_d_lse = NULL;
-    assert_int_equal(attn_merge_backward(NULL, &f.args), ATTN_OK);
+    test.args.part_d_lse = NULL;
+    assert_int_equal(attn_merge_backward(NULL, &test.args), ATTN_OK);
 }
 
 /* ---- a training step over parts of the keys -------------------------------------------------- */
@@ -172,8 +173,8 @@ static void test_types_and_absence(void **state)
  * over all keys. */
 static void split_step(const char *line, double error)
 {
-    trial whole = trial_open("hq=4 hkv=2 nq=40 nk=150 d=16 d_lse=1 pass=backward %s", line);
-    trial half[2] = {
+    op_trial whole = trial_open("hq=4 hkv=2 nq=40 nk=150 d=16 d_lse=1 pass=backward %s", line);
+    op_trial half[2] = {
         trial_open("hq=4 hkv=2 nq=40 nk=64 d=16 d_lse=1 pass=backward %s", line),
         trial_open("hq=4 hkv=2 nq=40 nk=86 d=16 d_lse=1 pass=backward %s", line),
     };
@@ -235,35 +236,36 @@ static void test_split_step(void **state)
 
 /* ---- wrong arguments ------------------------------------------------------------------------- */
 
-#define REFUSED(spoil, says)                                                       \
-    do {                                                                           \
-        setup(&f);                                                                 \
-        spoil;                                                                     \
-        if (attn_merge_backward(NULL, &f.args) != ATTN_ERR_INVALID_ARGUMENT ||     \
-            strstr(attn_last_error(), says) == NULL) {                             \
-            fail_msg("wanted \"%s\", got \"%s\"", says, attn_last_error());        \
-        }                                                                          \
-        assert_true(isnan(f.part_d_o[0][0]) && isnan(f.part_d_lse[PARTS - 1][0])); \
+#define REFUSED(spoil, says)                                                             \
+    do {                                                                                 \
+        setup(&test);                                                                    \
+        spoil;                                                                           \
+        if (attn_merge_backward(NULL, &test.args) != ATTN_ERR_INVALID_ARGUMENT ||        \
+            strstr(attn_last_error(), says) == NULL) {                                   \
+            fail_msg("wanted \"%s\", got \"%s\"", says, attn_last_error());              \
+        }                                                                                \
+        assert_true(isnan(test.part_d_o[0][0]) && isnan(test.part_d_lse[PARTS - 1][0])); \
     } while (0)
 
 static void test_misuse(void **state)
 {
-    fixture f;
+    merge_case test;
     (void)state;
     assert_int_equal(attn_merge_backward(NULL, NULL), ATTN_ERR_INVALID_ARGUMENT);
-    REFUSED(f.args.struct_size = 0, "attn_merge_backward_args.struct_size = 0");
-    REFUSED(f.args.forward = NULL, "attn_merge_backward_args.forward is NULL");
-    REFUSED(f.merge.struct_size = 1, "attn_merge_args.struct_size = 1");
-    REFUSED(f.merge.parts = 0, "parts = 0");
-    REFUSED(f.args.d_o.data = NULL, "d_o.data is NULL");
-    REFUSED(f.args.d_o.shape[3] = 4, "part_o[0] must have the shape of o");
-    REFUSED(f.args.d_lse.shape[1] = 2, "d_lse must have the rows of o");
-    REFUSED(f.t_d_o[1].shape[1] = 2, "part_d_o[1] must have the shape of the part");
-    REFUSED(f.t_d_o[2].dtype = ATTN_I32, "part_d_o.dtype = 6 (i32), must be f64, f32, f16 or bf16");
-    REFUSED(f.t_d_lse[2].dtype = ATTN_F16, "part_d_lse.dtype = 3 (f16), must be f64 or f32");
-    REFUSED(f.t_d_o[1].data = f.o[1], "part_d_o[1] overlaps d_o, d_lse or the part");
-    REFUSED(f.t_d_lse[1].data = f.d_lse, "part_d_lse[1] overlaps");
-    REFUSED(f.t_d_o[2].data = f.part_d_o[1], "part_d_o[2] overlaps another gradient");
+    REFUSED(test.args.struct_size = 0, "attn_merge_backward_args.struct_size = 0");
+    REFUSED(test.args.forward = NULL, "attn_merge_backward_args.forward is NULL");
+    REFUSED(test.merge.struct_size = 1, "attn_merge_args.struct_size = 1");
+    REFUSED(test.merge.parts = 0, "parts = 0");
+    REFUSED(test.args.d_o.data = NULL, "d_o.data is NULL");
+    REFUSED(test.args.d_o.shape[3] = 4, "part_o[0] must have the shape of o");
+    REFUSED(test.args.d_lse.shape[1] = 2, "d_lse must have the rows of o");
+    REFUSED(test.t_d_o[1].shape[1] = 2, "part_d_o[1] must have the shape of the part");
+    REFUSED(test.t_d_o[2].dtype = ATTN_I32,
+            "part_d_o.dtype = 6 (i32), must be f64, f32, f16 or bf16");
+    REFUSED(test.t_d_lse[2].dtype = ATTN_F16, "part_d_lse.dtype = 3 (f16), must be f64 or f32");
+    REFUSED(test.t_d_o[1].data = test.o[1], "part_d_o[1] overlaps d_o, d_lse or the part");
+    REFUSED(test.t_d_lse[1].data = test.d_lse, "part_d_lse[1] overlaps");
+    REFUSED(test.t_d_o[2].data = test.part_d_o[1], "part_d_o[2] overlaps another gradient");
 }
 
 int main(void)

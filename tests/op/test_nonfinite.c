@@ -28,14 +28,14 @@ static void poison_key_65(const attn_tensor *k_or_v, double value)
     }
 }
 
-static int count_nan_rows(const trial *t)
+static int count_nan_rows(const op_trial *trial)
 {
     int count = 0;
-    for (int64_t i = 0; i < t->p.nq; i++) {
-        for (int64_t h = 0; h < t->p.hq; h++) {
+    for (int64_t i = 0; i < trial->problem.nq; i++) {
+        for (int64_t h = 0; h < trial->problem.hq; h++) {
             bool nan = false;
-            for (int64_t c = 0; c < t->p.dv; c++) {
-                nan |= !isfinite(trial_o(t, 0, i, h, c));
+            for (int64_t c = 0; c < trial->problem.dv; c++) {
+                nan |= !isfinite(trial_o(trial, 0, i, h, c));
             }
             count += nan;
         }
@@ -49,13 +49,13 @@ static void test_a_key_that_some_rows_see(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
         for (int value = 0; value < 3; value++) {
-            trial t = trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s",
-                                 dtypes[(n + (size_t)value) % 4], hidden_from_some[n]);
-            poison_key_65(&t.args->v, leftovers[value]);
-            trial_check(&t);
-            int poisoned = count_nan_rows(&t);
-            assert_in_range(poisoned, 1, 100 * t.p.hq - 1);
-            trial_close(&t);
+            op_trial trial = trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s",
+                                        dtypes[(n + (size_t)value) % 4], hidden_from_some[n]);
+            poison_key_65(&trial.args->v, leftovers[value]);
+            trial_check(&trial);
+            int poisoned = count_nan_rows(&trial);
+            assert_in_range(poisoned, 1, 100 * trial.problem.hq - 1);
+            trial_close(&trial);
         }
     }
 }
@@ -67,17 +67,17 @@ static void test_a_key_that_some_rows_see_on_tiles(void **state)
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     (void)state;
     for (size_t n = 0; n < 3 * sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
-        trial t =
+        op_trial trial =
             trial_open("n=100 hq=2 d=8 dtype=%s lse=1 %s", dtypes[n % 3], hidden_from_some[n / 3]);
-        poison_key_65(&t.args->v, (double)NAN);
-        trial_check_own_bits(&t);
-        trial_close(&t);
+        poison_key_65(&trial.args->v, (double)NAN);
+        trial_check_own_bits(&trial);
+        trial_close(&trial);
     }
     for (int n = 0; n < 3; n++) {
-        trial t = trial_open("n=70 hq=32 hkv=1 d=8 dtype=%s lse=1 causal=1", dtypes[n]);
-        poison_key_65(&t.args->v, (double)NAN);
-        trial_check_own_bits(&t);
-        trial_close(&t);
+        op_trial trial = trial_open("n=70 hq=32 hkv=1 d=8 dtype=%s lse=1 causal=1", dtypes[n]);
+        poison_key_65(&trial.args->v, (double)NAN);
+        trial_check_own_bits(&trial);
+        trial_close(&trial);
     }
 }
 
@@ -87,25 +87,25 @@ static void test_a_nan_key(void **state)
 {
     (void)state;
     for (size_t n = 0; n < sizeof hidden_from_some / sizeof hidden_from_some[0]; n++) {
-        trial clean = trial_open("n=100 hq=2 d=8 dtype=f32 lse=1 %s", hidden_from_some[n]);
-        trial t = trial_open("n=100 hq=2 d=8 dtype=f32 lse=1 %s", hidden_from_some[n]);
-        poison_key_65(&t.args->k, (double)NAN);
+        op_trial clean = trial_open("n=100 hq=2 d=8 dtype=f32 lse=1 %s", hidden_from_some[n]);
+        op_trial trial = trial_open("n=100 hq=2 d=8 dtype=f32 lse=1 %s", hidden_from_some[n]);
+        poison_key_65(&trial.args->k, (double)NAN);
         trial_run(&clean);
-        trial_check(&t);
+        trial_check(&trial);
         int poisoned = 0;
         for (int64_t i = 0; i < 100; i++) {
-            for (int64_t h = 0; h < t.p.hq; h++) {
-                bool nan = isnan(trial_lse(&t, 0, i, h));
+            for (int64_t h = 0; h < trial.problem.hq; h++) {
+                bool nan = isnan(trial_lse(&trial, 0, i, h));
                 poisoned += nan;
                 for (int64_t c = 0; c < 8; c++) {
-                    double x = trial_o(&t, 0, i, h, c);
+                    double x = trial_o(&trial, 0, i, h, c);
                     assert_true(nan ? isnan(x) : x == trial_o(&clean, 0, i, h, c));
                 }
             }
         }
-        assert_in_range(poisoned, 1, 100 * t.p.hq - 1);
+        assert_in_range(poisoned, 1, 100 * trial.problem.hq - 1);
         trial_close(&clean);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -122,9 +122,9 @@ static const char *const hidden_from_all[] = {
 
 /* The number of rows equals the number of visible keys, so the last case is causal over the first
  * 60 keys. */
-static void hide_from_60_on(trial *t)
+static void hide_from_60_on(op_trial *trial)
 {
-    attn_tensor *tensors[] = {&t->args->mask, &t->args->bias};
+    attn_tensor *tensors[] = {&trial->args->mask, &trial->args->bias};
     for (int n = 0; n < 2; n++) {
         if (tensors[n]->data != NULL) {
             attn_tensor shown = tensor_slice(*tensors[n], 3, 0, 60),
@@ -141,21 +141,21 @@ static void test_keys_that_no_row_sees(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof hidden_from_all / sizeof hidden_from_all[0]; n++) {
         for (int value = 0; value < 4; value++) { /* the fourth time finite */
-            trial clean = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s",
-                                     dtypes[n % 4], hidden_from_all[n]);
-            trial t = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s", dtypes[n % 4],
-                                 hidden_from_all[n]);
-            attn_tensor k = tensor_slice(t.args->k, 1, 60, 40),
-                        v = tensor_slice(t.args->v, 1, 60, 40);
+            op_trial clean = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s",
+                                        dtypes[n % 4], hidden_from_all[n]);
+            op_trial trial = trial_open("nq=60 nk=100 hq=2 d=8 dtype=%s lse=1 row_max=1 %s",
+                                        dtypes[n % 4], hidden_from_all[n]);
+            attn_tensor k = tensor_slice(trial.args->k, 1, 60, 40),
+                        v = tensor_slice(trial.args->v, 1, 60, 40);
             tensor_fill(&k, value < 3 ? leftovers[value] : 3e4);
             tensor_fill(&v, value < 3 ? leftovers[2 - value] : 3e4);
             hide_from_60_on(&clean);
-            hide_from_60_on(&t);
+            hide_from_60_on(&trial);
             trial_check(&clean);
-            trial_run(&t);
-            assert_same_outputs(&t, &clean);
+            trial_run(&trial);
+            assert_same_outputs(&trial, &clean);
             trial_close(&clean);
-            trial_close(&t);
+            trial_close(&trial);
         }
     }
 }
@@ -163,35 +163,39 @@ static void test_keys_that_no_row_sees(void **state)
 /* NaN in Q: its own row and head, no other; nothing if the row is not in use. */
 static void test_nan_queries(void **state)
 {
-    trial clean =
+    op_trial clean =
         trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
-    trial t =
+    op_trial trial =
         trial_open("b=2 nq=40 nk=70 hq=4 hkv=2 d=8 dtype=f32 lse=1 used_q=40,30 used_k=70,50");
     (void)state;
-    inputs_store(&t.args->q, 0, 7, 2, 5, (double)NAN);
-    inputs_store(&t.args->q, 1, 30, 1, 0, (double)NAN); /* beyond the length */
+    inputs_store(&trial.args->q, 0, 7, 2, 5, (double)NAN);
+    inputs_store(&trial.args->q, 1, 30, 1, 0, (double)NAN); /* beyond the length */
     trial_run(&clean);
-    trial_check(&t);
+    trial_check(&trial);
     for (int64_t n = 0; n < 2 * 40 * 4 * 8; n++) {
         int64_t b = n / 1280, i = n / 32 % 40, h = n / 8 % 4, c = n % 8;
-        double x = trial_o(&t, b, i, h, c);
+        double x = trial_o(&trial, b, i, h, c);
         assert_true(b == 0 && i == 7 && h == 2 ? isnan(x) : x == trial_o(&clean, b, i, h, c));
     }
     trial_close(&clean);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* Rows of K and V between the sequences of a varlen call belong to nobody. */
 static void test_rows_outside_sequences(void **state)
 {
-    trial clean = trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
-    trial t = trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
+    op_trial clean =
+        trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
+    op_trial trial =
+        trial_open("lens_q=20,30,10 lens_k=30,20,70 hq=2 d=8 dtype=f32 lse=1 causal=1");
     /* rows 0-4, 55-59; keys 0-9, 110-119 */
     int32_t cu_q[] = {5, 20, 20, 55}, cu_k[] = {10, 30, 30, 110};
     (void)state;
-    t.args->cu_seqlens_q = clean.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 4, 1, 1, 1);
-    t.args->cu_seqlens_k = clean.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 4, 1, 1, 1);
-    attn_tensor *tensors[] = {&t.args->k, &t.args->v};
+    trial.args->cu_seqlens_q = clean.args->cu_seqlens_q =
+        attn_tensor_bshd(cu_q, ATTN_I32, 4, 1, 1, 1);
+    trial.args->cu_seqlens_k = clean.args->cu_seqlens_k =
+        attn_tensor_bshd(cu_k, ATTN_I32, 4, 1, 1, 1);
+    attn_tensor *tensors[] = {&trial.args->k, &trial.args->v};
     for (int n = 0; n < 2; n++) {
         attn_tensor before = tensor_slice(*tensors[n], 1, 0, 10),
                     after = tensor_slice(*tensors[n], 1, 110, 10);
@@ -199,11 +203,12 @@ static void test_rows_outside_sequences(void **state)
         tensor_fill(&after, (double)INFINITY);
     }
     trial_check(&clean);
-    trial_run(&t);
-    assert_same_outputs(&t, &clean);
-    assert_true(trial_o(&t, 0, 0, 0, 0) == 0 && trial_lse(&t, 0, 59, 1) == -(double)INFINITY);
+    trial_run(&trial);
+    assert_same_outputs(&trial, &clean);
+    assert_true(trial_o(&trial, 0, 0, 0, 0) == 0 &&
+                trial_lse(&trial, 0, 59, 1) == -(double)INFINITY);
     trial_close(&clean);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 int main(void)

@@ -42,22 +42,23 @@ static int64_t cut(int64_t used, int64_t first, int64_t n)
 }
 
 /* Origins and lengths of the part from first_row and first_key on; its extents are a's. */
-static void set_place(const problem *p, struct place *to, attn_forward_args *a, int64_t first_row,
-                      int64_t first_key)
+static void set_place(const problem_spec *problem, struct place *to, attn_forward_args *args,
+                      int64_t first_row, int64_t first_key)
 {
-    const bool placed = p->q_origins > 0 || p->k_origins > 0;
-    for (int64_t b = 0; b < p->b; b++) {
-        int64_t used_q = p->has_used_q ? p->used_q[b] : p->nq;
-        int64_t used_k = p->has_used_k ? p->used_k[b] : p->nk;
-        int64_t q = placed ? item(p->q_origin, p->q_origins, b) : used_k - used_q;
-        to->q[b] = q + first_row, to->k[b] = item(p->k_origin, p->k_origins, b) + first_key;
-        to->used_q[b] = cut(used_q, first_row, a->q.shape[1]);
-        to->used_k[b] = cut(used_k, first_key, a->k.shape[1]);
+    const bool placed = problem->q_origins > 0 || problem->k_origins > 0;
+    for (int64_t b = 0; b < problem->b; b++) {
+        int64_t used_q = problem->has_used_q ? problem->used_q[b] : problem->nq;
+        int64_t used_k = problem->has_used_k ? problem->used_k[b] : problem->nk;
+        int64_t q = placed ? item(problem->q_origin, problem->q_origins, b) : used_k - used_q;
+        to->q[b] = q + first_row,
+        to->k[b] = item(problem->k_origin, problem->k_origins, b) + first_key;
+        to->used_q[b] = cut(used_q, first_row, args->q.shape[1]);
+        to->used_k[b] = cut(used_k, first_key, args->k.shape[1]);
     }
-    a->q_origin = attn_tensor_bshd(to->q, ATTN_I64, p->b, 1, 1, 1);
-    a->k_origin = attn_tensor_bshd(to->k, ATTN_I64, p->b, 1, 1, 1);
-    a->seqused_q = attn_tensor_bshd(to->used_q, ATTN_I64, p->b, 1, 1, 1);
-    a->seqused_k = attn_tensor_bshd(to->used_k, ATTN_I64, p->b, 1, 1, 1);
+    args->q_origin = attn_tensor_bshd(to->q, ATTN_I64, problem->b, 1, 1, 1);
+    args->k_origin = attn_tensor_bshd(to->k, ATTN_I64, problem->b, 1, 1, 1);
+    args->seqused_q = attn_tensor_bshd(to->used_q, ATTN_I64, problem->b, 1, 1, 1);
+    args->seqused_k = attn_tensor_bshd(to->used_k, ATTN_I64, problem->b, 1, 1, 1);
 }
 
 static attn_tensor slice_of(attn_tensor t, int axis, int64_t first, int64_t n)
@@ -67,13 +68,13 @@ static attn_tensor slice_of(attn_tensor t, int axis, int64_t first, int64_t n)
 
 /* Without origins dropout counts rows from 0: a whole to be compared with parts gets the origins
  * that its diagonal stands for. */
-static trial open_whole(int line, struct place *whole)
+static op_trial open_whole(int line, struct place *whole)
 {
-    trial t = trial_open("%s lse=1 pass=backward", lines[line]);
-    const attn_forward_args before = *t.args;
-    set_place(&t.p, whole, t.args, 0, 0);
-    t.args->seqused_q = before.seqused_q, t.args->seqused_k = before.seqused_k;
-    return t;
+    op_trial trial = trial_open("%s lse=1 pass=backward", lines[line]);
+    const attn_forward_args before = *trial.args;
+    set_place(&trial.problem, whole, trial.args, 0, 0);
+    trial.args->seqused_q = before.seqused_q, trial.args->seqused_k = before.seqused_k;
+    return trial;
 }
 
 /* ---- keys in parts --------------------------------------------------------------------------- */
@@ -85,15 +86,15 @@ static void part_of(int64_t nk, int part, int64_t *first, int64_t *n)
     *first = ends[part], *n = ends[part + 1] - ends[part];
 }
 
-static attn_forward_args forward_part(const trial *t, int part, struct place *place)
+static attn_forward_args forward_part(const op_trial *trial, int part, struct place *place)
 {
     int64_t first, n;
-    attn_forward_args a = *t->args;
-    part_of(t->p.nk, part, &first, &n);
-    a.k = tensor_slice(a.k, 1, first, n), a.v = tensor_slice(a.v, 1, first, n);
-    a.mask = slice_of(a.mask, 3, first, n), a.bias = slice_of(a.bias, 3, first, n);
-    set_place(&t->p, place, &a, 0, first);
-    return a;
+    attn_forward_args args = *trial->args;
+    part_of(trial->problem.nk, part, &first, &n);
+    args.k = tensor_slice(args.k, 1, first, n), args.v = tensor_slice(args.v, 1, first, n);
+    args.mask = slice_of(args.mask, 3, first, n), args.bias = slice_of(args.bias, 3, first, n);
+    set_place(&trial->problem, place, &args, 0, first);
+    return args;
 }
 
 /* A tensor of t's shape and type with memory of its own. */
@@ -105,19 +106,19 @@ static attn_tensor fresh(const attn_tensor *t)
 }
 
 /* Into the outputs of t. */
-static void run_forward_parts(const trial *t, const char *table)
+static void run_forward_parts(const op_trial *trial, const char *table)
 {
     attn_tensor o[PARTS], lse[PARTS];
     for (int part = 0; part < PARTS; part++) {
         struct place place;
-        attn_forward_args a = forward_part(t, part, &place);
-        o[part] = a.o = fresh(&t->args->o), lse[part] = a.lse = fresh(&t->args->lse);
-        assert_int_equal(attn_forward(tables_context(table, 2), &a), ATTN_OK);
+        attn_forward_args args = forward_part(trial, part, &place);
+        o[part] = args.o = fresh(&trial->args->o), lse[part] = args.lse = fresh(&trial->args->lse);
+        assert_int_equal(attn_forward(tables_context(table, 2), &args), ATTN_OK);
     }
     attn_merge_args merge = {
         .struct_size = sizeof merge, .parts = PARTS, .part_o = o, .part_lse = lse};
-    merge.o = t->args->o, merge.lse = t->args->lse;
-    outputs_poison(t->args);
+    merge.o = trial->args->o, merge.lse = trial->args->lse;
+    outputs_poison(trial->args);
     assert_int_equal(attn_merge(NULL, &merge), ATTN_OK);
     for (int part = 0; part < PARTS; part++) {
         free(o[part].data);
@@ -125,11 +126,11 @@ static void run_forward_parts(const trial *t, const char *table)
     }
 }
 
-static void assert_within_bounds(double share, const trial *t, const char *sentence)
+static void assert_within_bounds(double share, const op_trial *trial, const char *sentence)
 {
     char line[1024];
     if (!(share <= 1)) {
-        problem_print(&t->p, line, sizeof line);
+        problem_print(&trial->problem, line, sizeof line);
         fail_msg("%s: %s", line, sentence);
     }
 }
@@ -140,10 +141,11 @@ static void test_keys_in_parts(void **state)
     (void)state;
     for (int line = 0; line < LINES; line++) {
         struct place place;
-        trial t = open_whole(line, &place);
-        run_forward_parts(&t, tables_usual());
-        assert_within_bounds(outputs_judge(t.args, NULL, sentence, sizeof sentence), &t, sentence);
-        trial_close(&t);
+        op_trial trial = open_whole(line, &place);
+        run_forward_parts(&trial, tables_usual());
+        assert_within_bounds(outputs_judge(trial.args, NULL, sentence, sizeof sentence), &trial,
+                             sentence);
+        trial_close(&trial);
     }
 }
 
@@ -164,31 +166,33 @@ static void add(const attn_tensor *sum, const attn_tensor *x)
 }
 
 /* Gradients of the parts with O and LSE of the whole: those of keys are final, others add up. */
-static void run_backward_parts(const trial *t, const char *table)
+static void run_backward_parts(const op_trial *trial, const char *table)
 {
-    const attn_backward_args *g = &t->tensors.grad;
-    tensor_fill(&g->dq, 0);
-    if (g->d_alibi_slopes.data != NULL) {
-        tensor_fill(&g->d_alibi_slopes, 0);
+    const attn_backward_args *backward = &trial->tensors.grad;
+    tensor_fill(&backward->dq, 0);
+    if (backward->d_alibi_slopes.data != NULL) {
+        tensor_fill(&backward->d_alibi_slopes, 0);
     }
     for (int part = 0; part < PARTS; part++) {
         struct place place;
         int64_t first, n;
-        attn_forward_args f = forward_part(t, part, &place);
-        attn_backward_args a = *g;
-        part_of(t->p.nk, part, &first, &n);
-        a.forward = &f;
-        a.dk = tensor_slice(g->dk, 1, first, n), a.dv = tensor_slice(g->dv, 1, first, n);
-        a.d_bias = slice_of(g->d_bias, 3, first, n);
-        a.dq = fresh(&g->dq);
-        a.d_alibi_slopes = g->d_alibi_slopes.data ? fresh(&g->d_alibi_slopes) : g->d_alibi_slopes;
-        assert_int_equal(attn_backward(tables_context(table, 2), &a), ATTN_OK);
-        add(&g->dq, &a.dq);
-        if (g->d_alibi_slopes.data != NULL) {
-            add(&g->d_alibi_slopes, &a.d_alibi_slopes);
-            free(a.d_alibi_slopes.data);
+        attn_forward_args forward = forward_part(trial, part, &place);
+        attn_backward_args args = *backward;
+        part_of(trial->problem.nk, part, &first, &n);
+        args.forward = &forward;
+        args.dk = tensor_slice(backward->dk, 1, first, n),
+        args.dv = tensor_slice(backward->dv, 1, first, n);
+        args.d_bias = slice_of(backward->d_bias, 3, first, n);
+        args.dq = fresh(&backward->dq);
+        args.d_alibi_slopes = backward->d_alibi_slopes.data ? fresh(&backward->d_alibi_slopes)
+                                                            : backward->d_alibi_slopes;
+        assert_int_equal(attn_backward(tables_context(table, 2), &args), ATTN_OK);
+        add(&backward->dq, &args.dq);
+        if (backward->d_alibi_slopes.data != NULL) {
+            add(&backward->d_alibi_slopes, &args.d_alibi_slopes);
+            free(args.d_alibi_slopes.data);
         }
-        free(a.dq.data);
+        free(args.dq.data);
     }
 }
 
@@ -198,46 +202,47 @@ static void test_gradients_of_parts(void **state)
     (void)state;
     for (int line = 0; line < LINES; line++) {
         struct place place;
-        trial t = open_whole(line, &place);
-        grad_trial_forward(&t);
-        run_backward_parts(&t, tables_usual());
-        assert_within_bounds(grad_runs_judge(&t.tensors.grad, NULL, sentence, sizeof sentence), &t,
-                             sentence);
-        trial_close(&t);
+        op_trial trial = open_whole(line, &place);
+        grad_trial_forward(&trial);
+        run_backward_parts(&trial, tables_usual());
+        assert_within_bounds(grad_runs_judge(&trial.tensors.grad, NULL, sentence, sizeof sentence),
+                             &trial, sentence);
+        trial_close(&trial);
     }
 }
 
 /* ---- blocks of queries ----------------------------------------------------------------------- */
 
 /* Rows first .. first + n - 1 as a call of their own give the bits that the whole has there. */
-static void compare_rows(const trial *t, int64_t first, int64_t n)
+static void compare_rows(const op_trial *trial, int64_t first, int64_t n)
 {
     struct place place;
-    const attn_forward_args *whole = t->args;
-    const attn_backward_args *g = &t->tensors.grad;
-    attn_forward_args a = *whole;
-    attn_backward_args b = *g;
-    a.q = tensor_slice(a.q, 1, first, n);
-    a.mask = slice_of(a.mask, 2, first, n), a.bias = slice_of(a.bias, 2, first, n);
+    const attn_forward_args *whole = trial->args;
+    const attn_backward_args *backward = &trial->tensors.grad;
+    attn_forward_args args = *whole;
+    attn_backward_args other = *backward;
+    args.q = tensor_slice(args.q, 1, first, n);
+    args.mask = slice_of(args.mask, 2, first, n), args.bias = slice_of(args.bias, 2, first, n);
     const attn_tensor o = tensor_slice(whole->o, 1, first, n),
-                      dq = tensor_slice(g->dq, 1, first, n),
+                      dq = tensor_slice(backward->dq, 1, first, n),
                       lse = tensor_slice(whole->lse, 1, first, n);
-    a.o = fresh(&o), a.lse = fresh(&lse);
-    set_place(&t->p, &place, &a, first, 0);
-    assert_int_equal(attn_forward(tables_context(NULL, 2), &a), ATTN_OK);
-    assert_same_tensor(&a.o, &o);
-    assert_same_tensor(&a.lse, &lse);
+    args.o = fresh(&o), args.lse = fresh(&lse);
+    set_place(&trial->problem, &place, &args, first, 0);
+    assert_int_equal(attn_forward(tables_context(NULL, 2), &args), ATTN_OK);
+    assert_same_tensor(&args.o, &o);
+    assert_same_tensor(&args.lse, &lse);
 
-    b.forward = &a;
-    b.d_o = tensor_slice(g->d_o, 1, first, n), b.d_lse = slice_of(g->d_lse, 1, first, n);
-    b.dq = fresh(&dq);
-    b.dk.dtype = b.dv.dtype = b.d_bias.dtype = b.d_alibi_slopes.dtype = 0;
-    b.dk.data = b.dv.data = b.d_bias.data = b.d_alibi_slopes.data = NULL;
-    assert_int_equal(attn_backward(tables_context(NULL, 2), &b), ATTN_OK);
-    assert_same_tensor(&b.dq, &dq);
-    free(a.o.data);
-    free(a.lse.data);
-    free(b.dq.data);
+    other.forward = &args;
+    other.d_o = tensor_slice(backward->d_o, 1, first, n),
+    other.d_lse = slice_of(backward->d_lse, 1, first, n);
+    other.dq = fresh(&dq);
+    other.dk.dtype = other.dv.dtype = other.d_bias.dtype = other.d_alibi_slopes.dtype = 0;
+    other.dk.data = other.dv.data = other.d_bias.data = other.d_alibi_slopes.data = NULL;
+    assert_int_equal(attn_backward(tables_context(NULL, 2), &other), ATTN_OK);
+    assert_same_tensor(&other.dq, &dq);
+    free(args.o.data);
+    free(args.lse.data);
+    free(other.dq.data);
 }
 
 static void test_blocks_of_queries(void **state)
@@ -246,14 +251,14 @@ static void test_blocks_of_queries(void **state)
     (void)state;
     for (int line = 0; line < LINES; line++) {
         struct place place;
-        trial t = open_whole(line, &place);
-        assert_int_equal(attn_forward(tables_context(NULL, 2), t.args), ATTN_OK);
-        assert_int_equal(attn_backward(tables_context(NULL, 2), &t.tensors.grad), ATTN_OK);
+        op_trial trial = open_whole(line, &place);
+        assert_int_equal(attn_forward(tables_context(NULL, 2), trial.args), ATTN_OK);
+        assert_int_equal(attn_backward(tables_context(NULL, 2), &trial.tensors.grad), ATTN_OK);
         for (size_t n = 0; n < sizeof ends / sizeof *ends; n++) {
-            const int64_t end = n + 1 < sizeof ends / sizeof *ends ? ends[n + 1] : t.p.nq;
-            compare_rows(&t, ends[n], end - ends[n]);
+            const int64_t end = n + 1 < sizeof ends / sizeof *ends ? ends[n + 1] : trial.problem.nq;
+            compare_rows(&trial, ends[n], end - ends[n]);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -262,14 +267,15 @@ static void test_forms_of_an_origin(void **state)
 {
     static const char *const same[] = {"q_origin=9,9 k_origin=0,0", "q_origin=9",
                                        "q_origin=9 k_origin=0", "q_origin=9,9 index=i64"};
-    trial first = trial_open("b=2 hq=2 nq=30 nk=70 d=8 dtype=f32 causal=1 lse=1 %s", same[0]);
+    op_trial first = trial_open("b=2 hq=2 nq=30 nk=70 d=8 dtype=f32 causal=1 lse=1 %s", same[0]);
     (void)state;
     trial_check(&first);
     for (int n = 1; n < 4; n++) {
-        trial t = trial_open("b=2 hq=2 nq=30 nk=70 d=8 dtype=f32 causal=1 lse=1 %s", same[n]);
-        trial_run(&t);
-        assert_same_outputs(&first, &t);
-        trial_close(&t);
+        op_trial trial =
+            trial_open("b=2 hq=2 nq=30 nk=70 d=8 dtype=f32 causal=1 lse=1 %s", same[n]);
+        trial_run(&trial);
+        assert_same_outputs(&first, &trial);
+        trial_close(&trial);
     }
     trial_close(&first);
 }
@@ -281,27 +287,27 @@ static void test_part_of_a_mask(void **state)
     enum { Q = 20, K = 33 };
     static unsigned char whole[Q * K], part[Q * K];
     (void)state;
-    attn_dropout_mask_args a = {.struct_size = sizeof a, .dropout_p = 0.5, .dropout_seed = 3};
-    a.keep = attn_tensor_bshd(whole, ATTN_BOOL, 1, 1, Q, K);
-    assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+    attn_dropout_mask_args args = {.struct_size = sizeof args, .dropout_p = 0.5, .dropout_seed = 3};
+    args.keep = attn_tensor_bshd(whole, ATTN_BOOL, 1, 1, Q, K);
+    assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
     int64_t row = 0;
     for (int64_t first = 0; first < 9; first++) {
         row = first / 2;
-        a.q_origin = attn_tensor_bshd(&row, ATTN_I64, 1, 1, 1, 1);
-        a.k_origin = attn_tensor_bshd(&first, ATTN_I64, 1, 1, 1, 1);
-        a.keep = attn_tensor_bshd(part, ATTN_BOOL, 1, 1, Q - row, K - first);
-        assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_OK);
+        args.q_origin = attn_tensor_bshd(&row, ATTN_I64, 1, 1, 1, 1);
+        args.k_origin = attn_tensor_bshd(&first, ATTN_I64, 1, 1, 1, 1);
+        args.keep = attn_tensor_bshd(part, ATTN_BOOL, 1, 1, Q - row, K - first);
+        assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
         for (int64_t i = 0; i < Q - row; i++) {
             assert_memory_equal(part + i * (K - first), whole + (row + i) * K + first,
                                 (size_t)(K - first));
         }
     }
     const int64_t far = INT64_C(1) << 34;
-    a.k_origin = attn_tensor_bshd(&far, ATTN_I64, 1, 1, 1, 1);
-    assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_ERR_OVERFLOW);
+    args.k_origin = attn_tensor_bshd(&far, ATTN_I64, 1, 1, 1, 1);
+    assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_ERR_OVERFLOW);
     const int64_t negative = -1;
-    a.k_origin = attn_tensor_bshd(&negative, ATTN_I64, 1, 1, 1, 1);
-    assert_int_equal(attn_dropout_mask(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    args.k_origin = attn_tensor_bshd(&negative, ATTN_I64, 1, 1, 1, 1);
+    assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
 }
 
 int main(void)

@@ -46,9 +46,10 @@ static int64_t pages_for(int64_t count)
 
 /* Copies the keys in use; all else is a NaN, or an entry of -1 in the table. `more`: columns of the
  * table that nothing needs. */
-static pool pool_open(const trial *t, int64_t size, int64_t step, int64_t more, const int64_t *used)
+static pool pool_open(const op_trial *trial, int64_t size, int64_t step, int64_t more,
+                      const int64_t *used)
 {
-    const attn_tensor *k = &t->args->k, *v = &t->args->v;
+    const attn_tensor *k = &trial->args->k, *v = &trial->args->v;
     const int64_t columns = (k->shape[1] + size - 1) / size + more,
                   pages = pages_for(k->shape[0] * columns);
     pool p = {fresh(k->dtype, pages, size, k->shape[2], k->shape[3]),
@@ -73,16 +74,16 @@ static void pool_close(pool *p)
 }
 
 /* table: NULL is the best, which may have bits of its own. */
-static void assert_same_bits(trial *t, const attn_forward_args *other, const char *table,
+static void assert_same_bits(op_trial *trial, const attn_forward_args *other, const char *table,
                              int threads)
 {
     size_t bytes, again;
     char line[1024];
-    problem_print(&t->p, line, sizeof line);
-    outputs_poison(t->args);
-    assert_int_equal(attn_forward(tables_context(table, 1), t->args), ATTN_OK);
-    unsigned char *first = outputs_copy(t->args, &bytes);
-    outputs_poison(t->args);
+    problem_print(&trial->problem, line, sizeof line);
+    outputs_poison(trial->args);
+    assert_int_equal(attn_forward(tables_context(table, 1), trial->args), ATTN_OK);
+    unsigned char *first = outputs_copy(trial->args, &bytes);
+    outputs_poison(trial->args);
     if (attn_forward(tables_context(table, threads), other) != ATTN_OK) {
         fail_msg("%.300s: %s", line, attn_last_error());
     }
@@ -113,18 +114,18 @@ static void test_pages_change_no_bit(void **state)
 {
     (void)state;
     for (int n = 0; n < COUNT(kinds) * COUNT(heads) * COUNT(types); n++) {
-        trial t = trial_open("b=2 nk=300 d=24 dtype=%s %s %s", types[n % COUNT(types)],
-                             heads[n / COUNT(types) % COUNT(heads)],
-                             kinds[n / COUNT(types) / COUNT(heads)]);
+        op_trial trial = trial_open("b=2 nk=300 d=24 dtype=%s %s %s", types[n % COUNT(types)],
+                                    heads[n / COUNT(types) % COUNT(heads)],
+                                    kinds[n / COUNT(types) / COUNT(heads)]);
         for (int i = 0; i < COUNT(sizes); i++) {
-            pool p = pool_open(&t, sizes[i], 3 + 2 * i, i & 1, t.p.used_k);
-            attn_forward_args paged = *t.args;
+            pool p = pool_open(&trial, sizes[i], 3 + 2 * i, i & 1, trial.problem.used_k);
+            attn_forward_args paged = *trial.args;
             paged.k = p.k, paged.v = p.v, paged.block_table = p.table;
-            assert_same_bits(&t, &paged, tables_usual(), 1 + i % 3);
-            assert_same_bits(&t, &paged, NULL, 3 - i % 3);
+            assert_same_bits(&trial, &paged, tables_usual(), 1 + i % 3);
+            assert_same_bits(&trial, &paged, NULL, 3 - i % 3);
             pool_close(&p);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -134,14 +135,15 @@ static void test_pages_of_many_keys(void **state)
     const int64_t used[] = {5000};
     (void)state;
     for (int i = 0; i < COUNT(types); i++) {
-        trial t = trial_open("hq=8 hkv=2 nq=2 nk=5000 d=40 causal=1 lse=1 dtype=%s", types[i]);
-        pool p = pool_open(&t, 100, 11, 0, used);
-        attn_forward_args paged = *t.args;
+        op_trial trial =
+            trial_open("hq=8 hkv=2 nq=2 nk=5000 d=40 causal=1 lse=1 dtype=%s", types[i]);
+        pool p = pool_open(&trial, 100, 11, 0, used);
+        attn_forward_args paged = *trial.args;
         paged.k = p.k, paged.v = p.v, paged.block_table = p.table;
-        assert_same_bits(&t, &paged, tables_names(&(int){0})[0], 1);
-        assert_same_bits(&t, &paged, NULL, 2);
+        assert_same_bits(&trial, &paged, tables_names(&(int){0})[0], 1);
+        assert_same_bits(&trial, &paged, NULL, 2);
         pool_close(&p);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -150,19 +152,19 @@ static void test_shared_pages_and_slots(void **state)
 {
     int32_t shared[] = {2, 0, 2, 1}, slot[] = {4, 1};
     (void)state;
-    trial slots = trial_open("b=5 hq=4 hkv=2 nq=1 nk=40 d=16 lse=1"),
-          t = trial_open("b=2 hq=4 hkv=2 nq=1 nk=80 d=16 lse=1");
-    attn_forward_args a = *t.args;
+    op_trial slots = trial_open("b=5 hq=4 hkv=2 nq=1 nk=40 d=16 lse=1"),
+             trial = trial_open("b=2 hq=4 hkv=2 nq=1 nk=80 d=16 lse=1");
+    attn_forward_args args = *trial.args;
     for (int64_t row = 0; row < 160; row++) {
         const int64_t page = shared[row / 40];
-        copy_row(&t.args->k, row / 80, row % 80, &slots.args->k, page, row % 40);
-        copy_row(&t.args->v, row / 80, row % 80, &slots.args->v, page, row % 40);
+        copy_row(&trial.args->k, row / 80, row % 80, &slots.args->k, page, row % 40);
+        copy_row(&trial.args->v, row / 80, row % 80, &slots.args->v, page, row % 40);
     }
-    a.k = slots.args->k, a.v = slots.args->v;
-    a.block_table = attn_tensor_bshd(shared, ATTN_I32, 2, 2, 1, 1);
-    assert_same_bits(&t, &a, tables_usual(), 2);
+    args.k = slots.args->k, args.v = slots.args->v;
+    args.block_table = attn_tensor_bshd(shared, ATTN_I32, 2, 2, 1, 1);
+    assert_same_bits(&trial, &args, tables_usual(), 2);
     for (int64_t b = 0; b < 2; b++) {
-        attn_forward_args one = *t.args, of = *t.args;
+        attn_forward_args one = *trial.args, of = *trial.args;
         one.q = tensor_slice(one.q, 0, b, 1), one.o = tensor_slice(one.o, 0, b, 1);
         one.lse = tensor_slice(one.lse, 0, b, 1);
         of = one;
@@ -170,10 +172,10 @@ static void test_shared_pages_and_slots(void **state)
         one.v = tensor_slice(slots.args->v, 0, slot[b], 1);
         of.k = slots.args->k, of.v = slots.args->v;
         of.block_table = attn_tensor_bshd(slot + b, ATTN_I32, 1, 1, 1, 1);
-        trial part = {t.p, t.tensors, &one};
+        op_trial part = {trial.problem, trial.tensors, &one};
         assert_same_bits(&part, &of, NULL, 2);
     }
-    trial_close(&t);
+    trial_close(&trial);
     trial_close(&slots);
 }
 
@@ -183,17 +185,17 @@ static void test_chunks_over_pages(void **state)
     const int64_t used[] = {130, 70, 9}, rows[] = {0, 1, 34, 43};
     int64_t all = 43;
     (void)state;
-    trial t =
+    op_trial trial =
         trial_open("b=3 hq=4 hkv=2 nq=%d nk=130 d=16 causal=1 lse=1 used_k=130,70,9", (int)all);
-    pool p = pool_open(&t, 16, 5, 1, used);
-    attn_forward_args packed = *t.args;
+    pool p = pool_open(&trial, 16, 5, 1, used);
+    attn_forward_args packed = *trial.args;
     packed.q = tensor_slice(packed.q, 0, 0, 1), packed.o = tensor_slice(packed.o, 0, 0, 1);
     packed.lse = tensor_slice(packed.lse, 0, 0, 1);
     packed.k = p.k, packed.v = p.v, packed.block_table = p.table;
     packed.cu_seqlens_q = attn_tensor_bshd(rows, ATTN_I64, 4, 1, 1, 1);
     assert_int_equal(attn_forward(NULL, &packed), ATTN_OK);
     for (int64_t b = 0; b < 3; b++) {
-        attn_forward_args one = *t.args;
+        attn_forward_args one = *trial.args;
         const int64_t n = rows[b + 1] - rows[b];
         const attn_tensor o = tensor_slice(packed.o, 1, rows[b], n),
                           lse = tensor_slice(packed.lse, 1, rows[b], n);
@@ -209,7 +211,7 @@ static void test_chunks_over_pages(void **state)
         free(one.lse.data);
     }
     pool_close(&p);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* Rows before the first key hold NaN and change nothing: the bits of the keys behind them alone. */
@@ -218,40 +220,41 @@ static void test_left_padding(void **state)
     int32_t pad[] = {37, 0};
     (void)state;
     for (int i = 0; i < COUNT(types); i++) {
-        trial t = trial_open("b=2 hq=8 hkv=2 nq=3 nk=200 d=24 causal=1 alibi=h lse=1 "
-                             "used_k=90,200 dtype=%s",
-                             types[i]);
-        const attn_tensor k = fresh(t.p.dtype, 2, 237, 2, 24), v = fresh(t.p.dtype, 2, 237, 2, 24);
+        op_trial trial = trial_open("b=2 hq=8 hkv=2 nq=3 nk=200 d=24 causal=1 alibi=h lse=1 "
+                                    "used_k=90,200 dtype=%s",
+                                    types[i]);
+        const attn_tensor k = fresh(trial.problem.dtype, 2, 237, 2, 24),
+                          v = fresh(trial.problem.dtype, 2, 237, 2, 24);
         int64_t used[] = {90 + pad[0], 200 + pad[1]};
         for (int64_t row = 0; row < 400; row++) {
             const int64_t b = row / 200;
-            copy_row(&k, b, row % 200 + pad[b], &t.args->k, b, row % 200);
-            copy_row(&v, b, row % 200 + pad[b], &t.args->v, b, row % 200);
+            copy_row(&k, b, row % 200 + pad[b], &trial.args->k, b, row % 200);
+            copy_row(&v, b, row % 200 + pad[b], &trial.args->v, b, row % 200);
         }
-        attn_forward_args padded = *t.args;
+        attn_forward_args padded = *trial.args;
         padded.k = k, padded.v = v;
         padded.leftpad_k = attn_tensor_bshd(pad, ATTN_I32, 2, 1, 1, 1);
         padded.seqused_k = attn_tensor_bshd(used, ATTN_I64, 2, 1, 1, 1);
-        assert_same_bits(&t, &padded, tables_usual(), 2);
-        assert_same_bits(&t, &padded, NULL, 3);
+        assert_same_bits(&trial, &padded, tables_usual(), 2);
+        assert_same_bits(&trial, &padded, NULL, 3);
         free(k.data);
         free(v.data);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static void assert_refused(trial *t, attn_status status, const char *sentence)
+static void assert_refused(op_trial *trial, attn_status status, const char *sentence)
 {
-    outputs_poison(t->args);
+    outputs_poison(trial->args);
     size_t bytes, again;
-    unsigned char *before = outputs_copy(t->args, &bytes);
-    assert_int_equal(attn_forward(NULL, t->args), status);
+    unsigned char *before = outputs_copy(trial->args, &bytes);
+    assert_int_equal(attn_forward(NULL, trial->args), status);
     if (strstr(attn_last_error(), sentence) == NULL) {
         fail_msg("\"%s\" lacks \"%s\"", attn_last_error(), sentence);
     }
-    unsigned char *after = outputs_copy(t->args, &again);
+    unsigned char *after = outputs_copy(trial->args, &again);
     assert_memory_equal(before, after, bytes);
     free(before);
     free(after);
@@ -262,41 +265,42 @@ static void test_refused(void **state)
 {
     int32_t table[] = {0, 2, 1, 3, 4, 5, -1, 6, 9, 7}, used[] = {33, 40}, pad[] = {34, 0};
     (void)state;
-    trial t = trial_open("b=2 hq=4 hkv=2 nq=1 nk=8 d=16 page=8 lse=1 used_k=8,8");
-    attn_forward_args *a = t.args;
+    op_trial trial = trial_open("b=2 hq=4 hkv=2 nq=1 nk=8 d=16 page=8 lse=1 used_k=8,8");
+    attn_forward_args *args = trial.args;
     const attn_tensor k = fresh(ATTN_F32, 9, 8, 2, 16);
-    a->k = a->v = k;
-    a->block_table = attn_tensor_bshd(table, ATTN_I32, 2, 5, 1, 1);
-    a->seqused_k = attn_tensor_bshd(used, ATTN_I32, 2, 1, 1, 1);
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "block_table[1][1] = -1, must be in [0, 8]");
+    args->k = args->v = k;
+    args->block_table = attn_tensor_bshd(table, ATTN_I32, 2, 5, 1, 1);
+    args->seqused_k = attn_tensor_bshd(used, ATTN_I32, 2, 1, 1, 1);
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "block_table[1][1] = -1, must be in [0, 8]");
     used[1] = 8;
-    assert_int_equal(attn_forward(NULL, a), ATTN_OK); /* not read: entries behind the keys */
+    assert_int_equal(attn_forward(NULL, args), ATTN_OK); /* not read: entries behind the keys */
     used[0] = 41;
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "seqused_k[0] = 41, must be in [0, 40]");
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "seqused_k[0] = 41, must be in [0, 40]");
     used[0] = 33;
-    a->block_table.shape[0] = 1;
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "block_table.shape[0] = 1, must be the 2");
-    a->block_table.shape[0] = 2, a->block_table.shape[2] = 2;
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "block_table has shape (2, 5, 2, 1), wanted");
-    a->block_table.shape[2] = 1, a->block_table.shape[1] = INT64_MAX / 2;
-    a->block_table.stride[1] = 0;
-    assert_refused(&t, ATTN_ERR_OVERFLOW, "pages of k.shape[1] = 8 rows");
-    a->block_table.shape[1] = 5, a->block_table.stride[1] = 1;
-    a->leftpad_k = attn_tensor_bshd(pad, ATTN_I32, 2, 1, 1, 1);
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "leftpad_k[0] = 34, must be in [0, 33]");
+    args->block_table.shape[0] = 1;
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "block_table.shape[0] = 1, must be the 2");
+    args->block_table.shape[0] = 2, args->block_table.shape[2] = 2;
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "block_table has shape (2, 5, 2, 1), wanted");
+    args->block_table.shape[2] = 1, args->block_table.shape[1] = INT64_MAX / 2;
+    args->block_table.stride[1] = 0;
+    assert_refused(&trial, ATTN_ERR_OVERFLOW, "pages of k.shape[1] = 8 rows");
+    args->block_table.shape[1] = 5, args->block_table.stride[1] = 1;
+    args->leftpad_k = attn_tensor_bshd(pad, ATTN_I32, 2, 1, 1, 1);
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "leftpad_k[0] = 34, must be in [0, 33]");
     pad[0] = 0;
-    a->cu_seqlens_k = a->block_table;
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "block_table and cu_seqlens_k are given");
-    a->cu_seqlens_k.data = NULL;
-    a->k.shape[1] = a->v.shape[1] = 0;
-    assert_refused(&t, ATTN_ERR_INVALID_ARGUMENT, "k.shape[1] = 0, must be a page");
-    a->k.shape[1] = a->v.shape[1] = 8;
-    const attn_backward_args g = {.struct_size = sizeof g, .forward = a, .d_o = a->o};
-    assert_int_equal(attn_backward(NULL, &g), ATTN_ERR_UNSUPPORTED);
+    args->cu_seqlens_k = args->block_table;
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "block_table and cu_seqlens_k are given");
+    args->cu_seqlens_k.data = NULL;
+    args->k.shape[1] = args->v.shape[1] = 0;
+    assert_refused(&trial, ATTN_ERR_INVALID_ARGUMENT, "k.shape[1] = 0, must be a page");
+    args->k.shape[1] = args->v.shape[1] = 8;
+    const attn_backward_args backward = {
+        .struct_size = sizeof backward, .forward = args, .d_o = args->o};
+    assert_int_equal(attn_backward(NULL, &backward), ATTN_ERR_UNSUPPORTED);
     assert_string_equal(attn_last_error(),
                         "block_table is for attn_forward on contexts of the CPU only");
     free(k.data);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 int main(void)

@@ -39,26 +39,27 @@ static void on_signal(int number)
 }
 
 /* Both placements; the second must give the bits of the first. Judged once. */
-static bool run_problem(const problem *p, double *error, char *sentence, size_t size)
+static bool run_problem(const problem_spec *problem, double *error, char *sentence, size_t size)
 {
     unsigned char *first = NULL;
     bool ok = true;
     for (int n = 0; ok && n < 2; n++) {
-        problem_tensors t;
-        if (!problem_tensors_create(p, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE, &t)) {
+        problem_tensors tensors;
+        if (!problem_tensors_create(problem, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE,
+                                    &tensors)) {
             snprintf(sentence, size, "no memory for its tensors");
             ok = false;
             break;
         }
-        ok = runs_agree(&t.args, sentence, size);
-        if (ok && !problem_tensors_intact(&t)) {
+        ok = runs_agree(&tensors.args, sentence, size);
+        if (ok && !problem_tensors_intact(&tensors)) {
             snprintf(sentence, size, "an input or a gap of an output was written");
             ok = false;
         }
         size_t bytes;
-        unsigned char *bits = outputs_copy(&t.args, &bytes);
+        unsigned char *bits = outputs_copy(&tensors.args, &bytes);
         if (ok && first == NULL) {
-            *error = outputs_judge(&t.args, NULL, sentence, size);
+            *error = outputs_judge(&tensors.args, NULL, sentence, size);
             ok = *error <= 1; /* false for NaN */
             first = bits;
         } else {
@@ -70,7 +71,7 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
             }
             free(bits);
         }
-        problem_tensors_free(&t);
+        problem_tensors_free(&tensors);
     }
     free(first);
     return ok;
@@ -78,37 +79,37 @@ static bool run_problem(const problem *p, double *error, char *sentence, size_t 
 
 /* The tables with bits of their own: equal in every way of running them, and within their
  * limits. */
-static bool run_own_bits(const problem *p, char *sentence, size_t size)
+static bool run_own_bits(const problem_spec *problem, char *sentence, size_t size)
 {
     int count;
     const char *const *names = tables_own_bits(&count);
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {
-        problem_tensors t;
-        if (!problem_tensors_create(p, PLACE_GUARD_AFTER, &t)) {
+        problem_tensors tensors;
+        if (!problem_tensors_create(problem, PLACE_GUARD_AFTER, &tensors)) {
             snprintf(sentence, size, "no memory for its tensors");
             return false;
         }
-        ok = runs_agree_on(&t.args, names[i], sentence, size);
-        if (ok && !problem_tensors_intact(&t)) {
+        ok = runs_agree_on(&tensors.args, names[i], sentence, size);
+        if (ok && !problem_tensors_intact(&tensors)) {
             snprintf(sentence, size, "on %s: an input or a gap of an output was written", names[i]);
             ok = false;
         }
-        ok = ok && outputs_judge(&t.args, names[i], sentence, size) <= 1;
-        problem_tensors_free(&t);
+        ok = ok && outputs_judge(&tensors.args, names[i], sentence, size) <= 1;
+        problem_tensors_free(&tensors);
     }
     return ok;
 }
 
-static bool visit(void *user, const problem *p)
+static bool visit(void *user, const problem_spec *problem)
 {
     struct tally *tally = user;
     char sentence[512] = "";
     double error = 0;
-    problem_print(p, current, sizeof current);
+    problem_print(problem, current, sizeof current);
     tally->problems++;
-    if (!run_problem(p, &error, sentence, sizeof sentence) ||
-        !run_own_bits(p, sentence, sizeof sentence)) {
+    if (!run_problem(problem, &error, sentence, sizeof sentence) ||
+        !run_own_bits(problem, sentence, sizeof sentence)) {
         printf("FAIL %s\n     %s\n", current, sentence);
         tally->failures++;
     } else if (error > tally->worst) {

@@ -19,34 +19,37 @@ static const char *const kinds[] = {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* Calls visit for the flat index of each element of o. */
-static void each_o(const trial *t,
-                   void (*visit)(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c))
+static void each_o(const op_trial *trial,
+                   void (*visit)(const op_trial *trial, int64_t b, int64_t i, int64_t h, int64_t c))
 {
-    const int64_t *n = t->args->o.shape;
+    const int64_t *n = trial->args->o.shape;
     for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
-        visit(t, at / n[3] / n[2] / n[1], at / n[3] / n[2] % n[1], at / n[3] % n[2], at % n[3]);
+        visit(trial, at / n[3] / n[2] / n[1], at / n[3] / n[2] % n[1], at / n[3] % n[2], at % n[3]);
     }
 }
 
-static bool is_empty_row(const trial *t, int64_t b, int64_t i, int64_t h)
+static bool is_empty_row(const op_trial *trial, int64_t b, int64_t i, int64_t h)
 {
-    return trial_lse(t, b, i, h) == -(double)INFINITY;
+    return trial_lse(trial, b, i, h) == -(double)INFINITY;
 }
 
 /* A few ulp of the sums' type; the 16-bit types absorb them. */
-static double slack(const trial *t)
+static double slack(const op_trial *trial)
 {
-    return t->p.dtype == ATTN_F64 ? 0x1p-49 : t->p.dtype == ATTN_F32 ? 0x1p-20 : 0;
+    return trial->problem.dtype == ATTN_F64   ? 0x1p-49
+           : trial->problem.dtype == ATTN_F32 ? 0x1p-20
+                                              : 0;
 }
 
-static void is_one(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c)
+static void is_one(const op_trial *trial, int64_t b, int64_t i, int64_t h, int64_t c)
 {
-    assert_near(trial_o(t, b, i, h, c), is_empty_row(t, b, i, h) ? 0 : 1, 0);
+    assert_near(trial_o(trial, b, i, h, c), is_empty_row(trial, b, i, h) ? 0 : 1, 0);
 }
 
-static void is_constant(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c)
+static void is_constant(const op_trial *trial, int64_t b, int64_t i, int64_t h, int64_t c)
 {
-    assert_near(trial_o(t, b, i, h, c), is_empty_row(t, b, i, h) ? 0 : -1.75, 1.75 * slack(t));
+    assert_near(trial_o(trial, b, i, h, c), is_empty_row(trial, b, i, h) ? 0 : -1.75,
+                1.75 * slack(trial));
 }
 
 /* V = 1 gives 1 exactly, since products and probabilities are then summed alike; any other constant
@@ -55,49 +58,52 @@ static void r1_constant_values(void **state)
 {
     (void)state;
     for (int n = 0; n < 4 * KINDS; n++) {
-        trial t = trial_open("%s dtype=%s lse=1", kinds[n / 4], dtypes[n % 4]);
-        tensor_fill(&t.args->v, 1);
-        trial_run(&t);
-        each_o(&t, is_one);
+        op_trial trial = trial_open("%s dtype=%s lse=1", kinds[n / 4], dtypes[n % 4]);
+        tensor_fill(&trial.args->v, 1);
+        trial_run(&trial);
+        each_o(&trial, is_one);
         if (n % 4 < 2) {
-            tensor_fill(&t.args->v, -1.75);
-            trial_run(&t);
-            each_o(&t, is_constant);
+            tensor_fill(&trial.args->v, -1.75);
+            trial_run(&trial);
+            each_o(&trial, is_constant);
         }
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
 /* V in [2, 3): so are the outputs. */
-static void is_between(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c)
+static void is_between(const op_trial *trial, int64_t b, int64_t i, int64_t h, int64_t c)
 {
-    double o = trial_o(t, b, i, h, c);
-    assert_true(is_empty_row(t, b, i, h) ? o == 0 : o >= 2 - 3 * slack(t) && o <= 3 + 3 * slack(t));
+    double o = trial_o(trial, b, i, h, c);
+    assert_true(is_empty_row(trial, b, i, h)
+                    ? o == 0
+                    : o >= 2 - 3 * slack(trial) && o <= 3 + 3 * slack(trial));
 }
 
 static void r2_between_the_least_and_the_largest(void **state)
 {
     (void)state;
     for (int n = 0; n < 4 * KINDS; n++) {
-        trial t = trial_open("%s dtype=%s lse=1 inputs=uniform", kinds[n / 4], dtypes[n % 4]);
-        for (int64_t j = 0; j < t.args->v.shape[1]; j++) {
-            attn_tensor row = tensor_slice(t.args->v, 1, j, 1);
+        op_trial trial =
+            trial_open("%s dtype=%s lse=1 inputs=uniform", kinds[n / 4], dtypes[n % 4]);
+        for (int64_t j = 0; j < trial.args->v.shape[1]; j++) {
+            attn_tensor row = tensor_slice(trial.args->v, 1, j, 1);
             tensor_fill(&row, 2 + (double)(j * 37 % 64) / 64);
         }
-        trial_run(&t);
-        each_o(&t, is_between);
-        trial_close(&t);
+        trial_run(&trial);
+        each_o(&trial, is_between);
+        trial_close(&trial);
     }
 }
 
 /* O and LSE of two trials within the bound of a score's error. */
-static void assert_close(const trial *a, const trial *b, double shift)
+static void assert_close(const op_trial *a, const op_trial *b, double shift)
 {
-    for (int64_t i = 0; i < a->p.nq; i++) {
-        for (int64_t h = 0; h < a->p.hq; h++) {
+    for (int64_t i = 0; i < a->problem.nq; i++) {
+        for (int64_t h = 0; h < a->problem.hq; h++) {
             assert_near(trial_lse(a, 0, i, h), trial_lse(b, 0, i, h) + shift,
                         2 * lse_bound(fabs(shift) + 10));
-            for (int64_t c = 0; c < a->p.dv; c++) {
+            for (int64_t c = 0; c < a->problem.dv; c++) {
                 assert_near(trial_o(a, 0, i, h, c), trial_o(b, 0, i, h, c),
                             7 * lse_bound(fabs(shift) + 10));
             }
@@ -108,39 +114,39 @@ static void assert_close(const trial *a, const trial *b, double shift)
 /* Key j becomes key 149 * j mod 300. */
 static void r3_permuted_keys(void **state)
 {
-    trial t = trial_open("nq=30 nk=300 hq=2 d=24 dtype=f32 lse=1"),
-          u = trial_open("nq=30 nk=300 hq=2 d=24 dtype=f32 lse=1");
+    op_trial trial = trial_open("nq=30 nk=300 hq=2 d=24 dtype=f32 lse=1"),
+             other = trial_open("nq=30 nk=300 hq=2 d=24 dtype=f32 lse=1");
     (void)state;
     for (int64_t j = 0; j < 300; j++) {
-        attn_tensor k = tensor_slice(u.args->k, 1, j * 149 % 300, 1),
-                    v = tensor_slice(u.args->v, 1, j * 149 % 300, 1);
-        attn_tensor from_k = tensor_slice(t.args->k, 1, j, 1),
-                    from_v = tensor_slice(t.args->v, 1, j, 1);
+        attn_tensor k = tensor_slice(other.args->k, 1, j * 149 % 300, 1),
+                    v = tensor_slice(other.args->v, 1, j * 149 % 300, 1);
+        attn_tensor from_k = tensor_slice(trial.args->k, 1, j, 1),
+                    from_v = tensor_slice(trial.args->v, 1, j, 1);
         tensor_copy(&k, &from_k);
         tensor_copy(&v, &from_v);
     }
-    trial_check(&t);
-    trial_check(&u);
-    assert_close(&t, &u, 0);
-    trial_close(&t);
-    trial_close(&u);
+    trial_check(&trial);
+    trial_check(&other);
+    assert_close(&trial, &other, 0);
+    trial_close(&trial);
+    trial_close(&other);
 }
 
 /* A constant bias moves LSE and nothing else. */
 static void r4_constant_bias(void **state)
 {
     static const double shifts[] = {3.25, -700, 100};
-    trial t = trial_open("nq=30 nk=150 hq=2 d=24 dtype=f32 lse=1");
+    op_trial trial = trial_open("nq=30 nk=150 hq=2 d=24 dtype=f32 lse=1");
     (void)state;
-    trial_check(&t);
+    trial_check(&trial);
     for (int n = 0; n < 3; n++) {
-        trial u = trial_open("nq=30 nk=150 hq=2 d=24 dtype=f32 lse=1 bias=1");
-        tensor_fill(&u.args->bias, shifts[n]);
-        trial_check(&u);
-        assert_close(&u, &t, shifts[n]);
-        trial_close(&u);
+        op_trial other = trial_open("nq=30 nk=150 hq=2 d=24 dtype=f32 lse=1 bias=1");
+        tensor_fill(&other.args->bias, shifts[n]);
+        trial_check(&other);
+        assert_close(&other, &trial, shifts[n]);
+        trial_close(&other);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* Heads that share K and V give the bits of heads that have copies. */
@@ -152,8 +158,8 @@ static void r6_shared_heads(void **state)
         const char *line =
             "b=2 nq=31 nk=100 hq=6 hkv=%d d=16 dtype=%s causal=1 window_left=70 bias=f16:hqk lse=1";
         int group = groups[n / 4];
-        trial gqa = trial_open(line, 6 / group, dtypes[n % 4]),
-              mha = trial_open(line, 6, dtypes[n % 4]);
+        op_trial gqa = trial_open(line, 6 / group, dtypes[n % 4]),
+                 mha = trial_open(line, 6, dtypes[n % 4]);
         for (int64_t h = 0; h < 6; h++) {
             attn_tensor k = tensor_slice(mha.args->k, 2, h, 1),
                         v = tensor_slice(mha.args->v, 2, h, 1);
@@ -176,9 +182,9 @@ static void r7_padding(void **state)
     static const int lengths[] = {61, 100, 500};
     (void)state;
     for (int n = 0; n < 12; n++) {
-        trial exact =
+        op_trial exact =
             trial_open("nq=20 nk=60 hq=2 d=16 dtype=%s causal=1 lse=1 row_max=1", dtypes[n % 4]);
-        trial padded =
+        op_trial padded =
             trial_open("nq=20 nk=%d hq=2 d=16 dtype=%s causal=1 used_k=60 lse=1 row_max=1",
                        lengths[n / 4], dtypes[n % 4]);
         attn_tensor *from[] = {&exact.args->k, &exact.args->v},
@@ -205,9 +211,9 @@ static void r8_batches(void **state)
     (void)state;
     for (int n = 0; n < 4; n++) {
         const char *dtype = dtypes[n];
-        trial varlen = trial_open(
+        op_trial varlen = trial_open(
             "lens_q=20,3,40 lens_k=70,9,64 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1", dtype);
-        trial padded = trial_open(
+        op_trial padded = trial_open(
             "b=3 nq=40 nk=70 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 used_q=40,3,20 used_k=64,9,70",
             dtype);
         trial_check(&varlen);
@@ -224,8 +230,8 @@ static void r8_batches(void **state)
         }
         trial_run(&padded);
         for (int s = 0; s < 3; s++) {
-            trial alone = trial_open("nq=%d nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1",
-                                     (int)nq[s], (int)nk[s], dtype);
+            op_trial alone = trial_open("nq=%d nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1",
+                                        (int)nq[s], (int)nk[s], dtype);
             alone.args->q = tensor_slice(varlen.args->q, 1, q_at[s], nq[s]);
             alone.args->k = tensor_slice(varlen.args->k, 1, k_at[s], nk[s]);
             alone.args->v = tensor_slice(varlen.args->v, 1, k_at[s], nk[s]);
@@ -252,18 +258,18 @@ static void r12_power_of_two(void **state)
     for (int n = 0; n < 8; n++) {
         const char *line = "nq=30 nk=100 hq=2 d=24 dtype=%s scale=%s lse=1 %s";
         const char *more = n / 4 ? "softcap=4" : "";
-        trial t = trial_open(line, dtypes[n % 4], "0.25", more),
-              u = trial_open(line, dtypes[n % 4], "0.03125", more);
+        op_trial trial = trial_open(line, dtypes[n % 4], "0.25", more),
+                 other = trial_open(line, dtypes[n % 4], "0.03125", more);
         for (int64_t at = 0; at < 30 * 2 * 24; at++) {
             double q = inputs_value(INPUTS_NORMAL, 5, INPUTS_Q, at);
-            inputs_store(&t.args->q, 0, at / 48, at / 24 % 2, at % 24, q);
-            inputs_store(&u.args->q, 0, at / 48, at / 24 % 2, at % 24, 8 * q);
+            inputs_store(&trial.args->q, 0, at / 48, at / 24 % 2, at % 24, q);
+            inputs_store(&other.args->q, 0, at / 48, at / 24 % 2, at % 24, 8 * q);
         }
-        trial_run(&t);
-        trial_run(&u);
-        assert_same_outputs(&t, &u);
-        trial_close(&t);
-        trial_close(&u);
+        trial_run(&trial);
+        trial_run(&other);
+        assert_same_outputs(&trial, &other);
+        trial_close(&trial);
+        trial_close(&other);
     }
 }
 
@@ -276,8 +282,8 @@ static void r13_layouts(void **state)
     for (int n = 0; n < 16; n++) {
         const char *line =
             "b=2 n=50 hq=3 d=24 dtype=%s causal=1 mask=bqk bias=f16:hqk lse=1 layout=%s";
-        trial plain = trial_open(line, dtypes[n % 4], "bshd"),
-              other = trial_open(line, dtypes[n % 4], layouts[n / 4]);
+        op_trial plain = trial_open(line, dtypes[n % 4], "bshd"),
+                 other = trial_open(line, dtypes[n % 4], layouts[n / 4]);
         trial_run(&plain);
         trial_run(&other);
         assert_same_outputs(&plain, &other);
@@ -291,11 +297,12 @@ static void r14_decoding(void **state)
 {
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial full = trial_open("n=140 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h", dtypes[n]);
+        op_trial full =
+            trial_open("n=140 hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h", dtypes[n]);
         trial_check(&full);
         for (int i = 0; i < 140; i += 9) {
-            trial step = trial_open("nq=1 nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h",
-                                    i + 1, dtypes[n]);
+            op_trial step = trial_open("nq=1 nk=%d hq=4 hkv=2 d=16 dtype=%s causal=1 lse=1 alibi=h",
+                                       i + 1, dtypes[n]);
             step.args->q = tensor_slice(full.args->q, 1, i, 1);
             step.args->k = tensor_slice(full.args->k, 1, 0, i + 1);
             step.args->v = tensor_slice(full.args->v, 1, 0, i + 1);

@@ -57,8 +57,8 @@ static void compare(const layout *l, int32_t dtype)
 {
     static double room[ROOM], values[ROOM];
     static long double sums[ROOM], sizes[ROOM];
-    trial dense = trial_open("%s d_bias=f64 pass=backward", l->line),
-          folded = trial_open("%s d_bias=f64 pass=backward", l->line);
+    op_trial dense = trial_open("%s d_bias=f64 pass=backward", l->line),
+             folded = trial_open("%s d_bias=f64 pass=backward", l->line);
     attn_tensor *d_bias = &folded.tensors.grad.d_bias, *bias = &folded.args->bias;
     for (int64_t i = 0; i < ROOM; i++) {
         values[i] = inputs_normal(inputs_bits(3, INPUTS_BIAS, i));
@@ -120,30 +120,31 @@ static void test_gaps(void **state)
 {
     static float room[2 * 700];
     const layout *l = &layouts[5];
-    trial t = trial_open("%s d_bias=f32 pass=backward", l->line);
+    op_trial trial = trial_open("%s d_bias=f32 pass=backward", l->line);
     (void)state;
     memset(room, 0xFF, sizeof room);
-    t.tensors.grad.d_bias = view_of(l, &t.tensors.grad.d_bias, room, ATTN_F32);
-    grad_trial_forward(&t);
-    grad_trial_backward(&t);
+    trial.tensors.grad.d_bias = view_of(l, &trial.tensors.grad.d_bias, room, ATTN_F32);
+    grad_trial_forward(&trial);
+    grad_trial_backward(&trial);
     for (int64_t i = 0; i < 2 * 700; i++) {
         const int64_t within = i % 700 - (300 - 2 * 119);
         const bool place = within >= 0 && within <= 4 * 119 && within % 2 == 0;
         assert_true(isnan(room[i]) == !place);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* Views that cannot be summed are refused. */
 static void test_refusal(void **state)
 {
-    trial t = trial_open("b=2 hq=4 nq=9 nk=9 d=8 dtype=f32 bias=bhk d_bias=f32 pass=backward");
+    op_trial trial =
+        trial_open("b=2 hq=4 nq=9 nk=9 d=8 dtype=f32 bias=bhk d_bias=f32 pass=backward");
     (void)state;
-    grad_trial_forward(&t);
-    t.tensors.grad.d_bias.stride[1] = 1;
-    assert_int_equal(attn_backward(NULL, &t.tensors.grad), ATTN_ERR_INVALID_ARGUMENT);
+    grad_trial_forward(&trial);
+    trial.tensors.grad.d_bias.stride[1] = 1;
+    assert_int_equal(attn_backward(NULL, &trial.tensors.grad), ATTN_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(attn_last_error(), "d_bias has strides by which its elements share"));
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 int main(void)

@@ -14,15 +14,15 @@ static void b51_nothing_to_do(void **state)
         "b=2 nq=4 nk=4 hq=0 hkv=0 d=8 lse=1", "lens_q=0,0 lens_k=3,0 hq=2 d=8 lse=1"};
     (void)state;
     for (int n = 0; n < 4; n++) {
-        trial t = trial_open("%s dtype=f32", lines[n]);
+        op_trial trial = trial_open("%s dtype=f32", lines[n]);
         size_t bytes;
         uint64_t workspace = 5;
-        trial_run(&t);
-        free(trial_bits(&t, &bytes));
+        trial_run(&trial);
+        free(trial_bits(&trial, &bytes));
         assert_int_equal(bytes, 0);
-        assert_int_equal(attn_forward_workspace(NULL, t.args, &workspace), ATTN_OK);
+        assert_int_equal(attn_forward_workspace(NULL, trial.args, &workspace), ATTN_OK);
         assert_int_equal(workspace, 0);
-        trial_close(&t);
+        trial_close(&trial);
     }
 }
 
@@ -44,20 +44,20 @@ static void nothing_to_do_at_huge_extents(void **state)
     (void)state;
     alarm(60);
     for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
-        attn_forward_args a = {.struct_size = sizeof a, .flags = ATTN_CAUSAL};
+        attn_forward_args args = {.struct_size = sizeof args, .flags = ATTN_CAUSAL};
         attn_plan plan = {.struct_size = sizeof plan};
         uint64_t workspace = 1;
-        a.q = (attn_tensor){
+        args.q = (attn_tensor){
             zeros, {cases[n].b, cases[n].nq, cases[n].hq, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
-        a.k = (attn_tensor){
+        args.k = (attn_tensor){
             zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].d}, {0, 0, 0, 1}, ATTN_F32, 0};
-        a.v = (attn_tensor){
+        args.v = (attn_tensor){
             zeros, {cases[n].b, cases[n].nk, cases[n].hkv, cases[n].dv}, {0, 0, 0, 1}, ATTN_F32, 0};
-        a.o = a.q, a.o.shape[3] = cases[n].dv, a.o.data = NULL;
-        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
-        assert_int_equal(attn_forward_plan(NULL, &a, &plan), ATTN_OK);
+        args.o = args.q, args.o.shape[3] = cases[n].dv, args.o.data = NULL;
+        assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
+        assert_int_equal(attn_forward_plan(NULL, &args, &plan), ATTN_OK);
         assert_int_equal(plan.items, 0);
-        assert_int_equal(attn_forward_workspace(NULL, &a, &workspace), ATTN_OK);
+        assert_int_equal(attn_forward_workspace(NULL, &args, &workspace), ATTN_OK);
         assert_int_equal(workspace, 0);
     }
     alarm(0);
@@ -66,32 +66,32 @@ static void nothing_to_do_at_huge_extents(void **state)
 /* An O without elements beside an LSE with some, which is written all the same. */
 static void only_sums_of_rows(void **state)
 {
-    trial t = trial_open("nq=70 nk=100 hq=2 d=8 dv=0 dtype=f32 causal=1 lse=1");
+    op_trial trial = trial_open("nq=70 nk=100 hq=2 d=8 dv=0 dtype=f32 causal=1 lse=1");
     (void)state;
-    trial_check(&t);
-    trial_close(&t);
+    trial_check(&trial);
+    trial_close(&trial);
 }
 
 /* d = 0: all scores are 0, so O is the mean of V and LSE = ln Nk. */
 static void b53_no_head_dimension(void **state)
 {
-    trial t = trial_open("nq=3 nk=100 hq=1 d=0 dv=4 dtype=f32 lse=1");
+    op_trial trial = trial_open("nq=3 nk=100 hq=1 d=0 dv=4 dtype=f32 lse=1");
     double mean = 0;
     (void)state;
     for (int64_t j = 0; j < 100; j++) {
-        mean += inputs_value(INPUTS_NORMAL, t.p.seed, INPUTS_V, j * 4 + 1) / 100;
+        mean += inputs_value(INPUTS_NORMAL, trial.problem.seed, INPUTS_V, j * 4 + 1) / 100;
     }
-    trial_check(&t);
-    assert_near(trial_o(&t, 0, 2, 0, 1), mean, 2e-7);
-    assert_near(trial_lse(&t, 0, 2, 0), log(100), 1e-6);
-    trial_close(&t);
+    trial_check(&trial);
+    assert_near(trial_o(&trial, 0, 2, 0, 1), mean, 2e-7);
+    assert_near(trial_lse(&trial, 0, 2, 0), log(100), 1e-6);
+    trial_close(&trial);
 }
 
 /* 40000 sequences in one varlen call. */
 static void b60_many_sequences(void **state)
 {
     enum { COUNT = 40000 };
-    trial t = trial_open("nq=80000 nk=120000 hq=1 d=4 dtype=f32 lse=1");
+    op_trial trial = trial_open("nq=80000 nk=120000 hq=1 d=4 dtype=f32 lse=1");
     int32_t *cu_q = calloc(COUNT + 1, sizeof *cu_q), *cu_k = calloc(COUNT + 1, sizeof *cu_k);
     (void)state;
     for (int32_t n = 0; n < COUNT; n++) {
@@ -100,12 +100,12 @@ static void b60_many_sequences(void **state)
     }
     assert_in_range(cu_q[COUNT], 1, 80000);
     assert_in_range(cu_k[COUNT], 1, 120000);
-    t.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, COUNT + 1, 1, 1, 1);
-    t.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, COUNT + 1, 1, 1, 1);
-    trial_check_once(&t, 3, 80000);
+    trial.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, COUNT + 1, 1, 1, 1);
+    trial.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, COUNT + 1, 1, 1, 1);
+    trial_check_once(&trial, 3, 80000);
     free(cu_q);
     free(cu_k);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* The workspace grows with the logarithm of the length, by one node of each strip (a sum over keys,
@@ -113,43 +113,44 @@ static void b60_many_sequences(void **state)
  * read: K and V lie at an address that traps. */
 static void b65_workspace_of_long_sequences(void **state)
 {
-    trial t = trial_open("nq=1000 nk=1 hq=1 d=128 dtype=f16");
+    op_trial trial = trial_open("nq=1000 nk=1 hq=1 d=128 dtype=f16");
     const void *nowhere = (const void *)(uintptr_t)64;
     attn_plan plan = {.struct_size = sizeof plan};
     uint64_t last = 0, bytes;
     (void)state;
     for (int bits = 22; bits <= 40; bits++) {
-        t.args->k = t.args->v = attn_tensor_bshd(nowhere, ATTN_F16, 1, INT64_C(1) << bits, 1, 128);
-        assert_int_equal(attn_forward_workspace(NULL, t.args, &bytes), ATTN_OK);
+        trial.args->k = trial.args->v =
+            attn_tensor_bshd(nowhere, ATTN_F16, 1, INT64_C(1) << bits, 1, 128);
+        assert_int_equal(attn_forward_workspace(NULL, trial.args, &bytes), ATTN_OK);
         assert_true(last == 0 || (bytes > last && bytes - last < 1 << 22));
         last = bytes;
-        assert_int_equal(attn_forward_plan(NULL, t.args, &plan),
+        assert_int_equal(attn_forward_plan(NULL, trial.args, &plan),
                          ATTN_OK); /* at once: tiles are not counted one by one */
         assert_true(plan.flops == 2.0 * 256 * 1000 * ldexp(1, bits));
     }
     /* times the stride of 128 elements */
-    t.args->k.shape[1] = t.args->v.shape[1] = INT64_C(1) << 56;
-    assert_int_equal(attn_forward_workspace(NULL, t.args, &bytes), ATTN_ERR_OVERFLOW);
+    trial.args->k.shape[1] = trial.args->v.shape[1] = INT64_C(1) << 56;
+    assert_int_equal(attn_forward_workspace(NULL, trial.args, &bytes), ATTN_ERR_OVERFLOW);
     assert_int_equal(bytes, 0);
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* 64 sequences, two without keys: -inf in their slots only. */
 static void b70_empty_sequences_in_a_batch(void **state)
 {
-    trial t = trial_open("b=64 nq=3 nk=5 hq=8 hkv=2 d=8 dtype=f32 lse=1");
+    op_trial trial = trial_open("b=64 nq=3 nk=5 hq=8 hkv=2 d=8 dtype=f32 lse=1");
     int32_t used[64];
     (void)state;
     for (int b = 0; b < 64; b++) {
         used[b] = b == 1 || b == 10 ? 0 : 5;
     }
-    t.args->seqused_k = attn_tensor_bshd(used, ATTN_I32, 64, 1, 1, 1);
-    trial_check(&t);
+    trial.args->seqused_k = attn_tensor_bshd(used, ATTN_I32, 64, 1, 1, 1);
+    trial_check(&trial);
     for (int64_t n = 0; n < 64 * 3 * 8; n++) {
         bool empty = n / 24 == 1 || n / 24 == 10;
-        assert_true((trial_lse(&t, n / 24, n / 8 % 3, n % 8) == -(double)INFINITY) == empty);
+        assert_true((trial_lse(&trial, n / 24, n / 8 % 3, n % 8) == -(double)INFINITY) == empty);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* A hundred sequences of length 3 want the workspace of length 3, not of length 300. */
@@ -164,24 +165,25 @@ static void b73_workspace_of_short_sequences(void **state)
         cu[n] = 3 * n;
     }
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
-    trial t = trial_open("n=300 hq=1 d=64 dtype=f32"),
-          u = trial_open("b=100 n=3 hq=1 d=64 dtype=f32");
-    assert_int_equal(attn_forward_workspace(context, t.args, &whole), ATTN_OK);
-    t.args->cu_seqlens_q = t.args->cu_seqlens_k = attn_tensor_bshd(cu, ATTN_I32, 101, 1, 1, 1);
-    assert_int_equal(attn_forward_workspace(context, t.args, &varlen), ATTN_OK);
-    assert_int_equal(attn_forward_workspace(context, u.args, &dense), ATTN_OK);
+    op_trial trial = trial_open("n=300 hq=1 d=64 dtype=f32"),
+             other = trial_open("b=100 n=3 hq=1 d=64 dtype=f32");
+    assert_int_equal(attn_forward_workspace(context, trial.args, &whole), ATTN_OK);
+    trial.args->cu_seqlens_q = trial.args->cu_seqlens_k =
+        attn_tensor_bshd(cu, ATTN_I32, 101, 1, 1, 1);
+    assert_int_equal(attn_forward_workspace(context, trial.args, &varlen), ATTN_OK);
+    assert_int_equal(attn_forward_workspace(context, other.args, &dense), ATTN_OK);
     assert_true(varlen <= dense + 103 * sizeof(int64_t) + 64);
     assert_true(varlen <= whole + 103 * sizeof(int64_t) + 64);
-    trial_run(&t);
-    trial_run(&u);
+    trial_run(&trial);
+    trial_run(&other);
     size_t bytes;
     /* equal inputs: the counter of inputs.h runs over both alike */
-    unsigned char *a = trial_bits(&t, &bytes), *b = trial_bits(&u, &bytes);
+    unsigned char *a = trial_bits(&trial, &bytes), *b = trial_bits(&other, &bytes);
     assert_memory_equal(a, b, bytes);
     free(a);
     free(b);
-    trial_close(&t);
-    trial_close(&u);
+    trial_close(&trial);
+    trial_close(&other);
     attn_context_destroy(context);
 }
 

@@ -20,15 +20,15 @@ static void sinks_far_above(void **state)
     (void)state;
     for (int n = 0; n < 4; n++) {
         for (int score_step = 0; score_step < 2; score_step++) {
-            trial t = trial_open(
+            op_trial trial = trial_open(
                 "nq=3 nk=70 hq=%d hkv=1 d=5 dv=9 dtype=%s sinks=h lse=1 row_max=1 softcap=%d", GAPS,
                 types[n].dtype, score_step * 50);
-            tensor_fill(&t.args->v, types[n].v);
+            tensor_fill(&trial.args->v, types[n].v);
             for (int64_t h = 0; h < GAPS; h++) {
-                inputs_store(&t.args->sinks, 0, h, 0, 0, gaps[h]);
+                inputs_store(&trial.args->sinks, 0, h, 0, 0, gaps[h]);
             }
-            trial_check(&t);
-            trial_close(&t);
+            trial_check(&trial);
+            trial_close(&trial);
         }
     }
 }
@@ -37,13 +37,13 @@ static void sinks_far_above(void **state)
 static void normal_output_of_an_overflowing_divisor(void **state)
 {
     (void)state;
-    trial t = trial_open("nq=1 nk=1 hq=1 d=1 scale=0 dtype=f32 sinks=1 lse=1 row_max=1");
-    tensor_fill(&t.args->v, 1e30);
-    tensor_fill(&t.args->sinks, 100);
-    trial_check(&t);
-    assert_near(trial_o(&t, 0, 0, 0, 0), 1e30 * exp(-100), 1e-7 * 1e30 * exp(-100));
-    assert_near(trial_lse(&t, 0, 0, 0), 100, 0);
-    trial_close(&t);
+    op_trial trial = trial_open("nq=1 nk=1 hq=1 d=1 scale=0 dtype=f32 sinks=1 lse=1 row_max=1");
+    tensor_fill(&trial.args->v, 1e30);
+    tensor_fill(&trial.args->sinks, 100);
+    trial_check(&trial);
+    assert_near(trial_o(&trial, 0, 0, 0, 0), 1e30 * exp(-100), 1e-7 * 1e30 * exp(-100));
+    assert_near(trial_lse(&trial, 0, 0, 0), 100, 0);
+    trial_close(&trial);
 }
 
 /* A sink of NaN or +inf is a visible score like any other: its row is NaN (C4), the others are
@@ -53,12 +53,12 @@ static void sinks_that_are_no_numbers(void **state)
     static const double values[] = {(double)NAN, (double)INFINITY};
     (void)state;
     for (int n = 0; n < 2; n++) {
-        trial t = trial_open("nq=2 nk=70 hq=2 d=4 dtype=f32 sinks=h lse=1");
-        inputs_store(&t.args->sinks, 0, 1, 0, 0, values[n]);
-        trial_check(&t);
-        assert_true(isnan(trial_o(&t, 0, 1, 1, 3)) && isnan(trial_lse(&t, 0, 1, 1)));
-        assert_true(isfinite(trial_o(&t, 0, 1, 0, 3)));
-        trial_close(&t);
+        op_trial trial = trial_open("nq=2 nk=70 hq=2 d=4 dtype=f32 sinks=h lse=1");
+        inputs_store(&trial.args->sinks, 0, 1, 0, 0, values[n]);
+        trial_check(&trial);
+        assert_true(isnan(trial_o(&trial, 0, 1, 1, 3)) && isnan(trial_lse(&trial, 0, 1, 1)));
+        assert_true(isfinite(trial_o(&trial, 0, 1, 0, 3)));
+        trial_close(&trial);
     }
 }
 
@@ -66,12 +66,12 @@ static void sinks_that_are_no_numbers(void **state)
 static void scores_that_are_no_numbers(void **state)
 {
     (void)state;
-    trial t = trial_open("nq=2 nk=70 hq=2 d=4 dtype=f32 sinks=h lse=1");
-    inputs_store(&t.args->q, 0, 1, 1, 2, (double)NAN);
-    trial_check(&t);
-    assert_true(isnan(trial_o(&t, 0, 1, 1, 3)) && isnan(trial_lse(&t, 0, 1, 1)));
-    assert_true(isfinite(trial_o(&t, 0, 0, 1, 3)));
-    trial_close(&t);
+    op_trial trial = trial_open("nq=2 nk=70 hq=2 d=4 dtype=f32 sinks=h lse=1");
+    inputs_store(&trial.args->q, 0, 1, 1, 2, (double)NAN);
+    trial_check(&trial);
+    assert_true(isnan(trial_o(&trial, 0, 1, 1, 3)) && isnan(trial_lse(&trial, 0, 1, 1)));
+    assert_true(isfinite(trial_o(&trial, 0, 0, 1, 3)));
+    trial_close(&trial);
 }
 
 /* Rows of a varlen tensor that belong to no sequence see a sink that is the same for all. */
@@ -79,16 +79,16 @@ static void rows_outside_every_sequence(void **state)
 {
     static int32_t cu_q[] = {2, 5, 8}, cu_k[] = {0, 6, 6};
     (void)state;
-    trial t = trial_open("nq=10 nk=12 hq=2 d=4 dtype=f32 sinks=h lse=1");
-    t.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 3, 1, 1, 1);
-    t.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 3, 1, 1, 1);
-    trial_check(&t);
-    assert_true(trial_lse(&t, 0, 1, 0) == oracle_element(&t.args->sinks, 0, 0, 0, 0));
-    assert_true(trial_lse(&t, 0, 9, 1) == oracle_element(&t.args->sinks, 0, 1, 0, 0));
-    assert_true(trial_o(&t, 0, 1, 0, 0) == 0 && trial_o(&t, 0, 9, 1, 3) == 0);
+    op_trial trial = trial_open("nq=10 nk=12 hq=2 d=4 dtype=f32 sinks=h lse=1");
+    trial.args->cu_seqlens_q = attn_tensor_bshd(cu_q, ATTN_I32, 3, 1, 1, 1);
+    trial.args->cu_seqlens_k = attn_tensor_bshd(cu_k, ATTN_I32, 3, 1, 1, 1);
+    trial_check(&trial);
+    assert_true(trial_lse(&trial, 0, 1, 0) == oracle_element(&trial.args->sinks, 0, 0, 0, 0));
+    assert_true(trial_lse(&trial, 0, 9, 1) == oracle_element(&trial.args->sinks, 0, 1, 0, 0));
+    assert_true(trial_o(&trial, 0, 1, 0, 0) == 0 && trial_o(&trial, 0, 9, 1, 3) == 0);
     /* no key, but a sink */
-    assert_true(trial_lse(&t, 0, 7, 1) == oracle_element(&t.args->sinks, 0, 1, 0, 0));
-    trial_close(&t);
+    assert_true(trial_lse(&trial, 0, 7, 1) == oracle_element(&trial.args->sinks, 0, 1, 0, 0));
+    trial_close(&trial);
 }
 
 int main(void)

@@ -7,9 +7,9 @@
 #include "trial.h"
 
 /* The merged outputs take the place of t's own. */
-static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
+static void run_splits(op_trial *trial, int64_t splits, bool sinks_in_first)
 {
-    const attn_forward_args *whole = t->args;
+    const attn_forward_args *whole = trial->args;
     int64_t rows = whole->q.shape[1], heads = whole->q.shape[2], dv = whole->v.shape[3],
             nk = whole->k.shape[1];
     attn_tensor *part_o = calloc((size_t)splits, sizeof *part_o),
@@ -18,18 +18,19 @@ static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
         .struct_size = sizeof merge, .parts = splits, .part_o = part_o, .part_lse = part_lse};
     for (int64_t n = 0; n < splits; n++) {
         int64_t first = nk * n / splits, last = nk * (n + 1) / splits;
-        attn_forward_args a = *whole;
-        a.k = tensor_slice(whole->k, 1, first, last - first);
-        a.v = tensor_slice(whole->v, 1, first, last - first);
-        a.mask = whole->mask.data ? tensor_slice(whole->mask, 3, first, last - first) : whole->mask;
-        part_o[n] = a.o =
+        attn_forward_args args = *whole;
+        args.k = tensor_slice(whole->k, 1, first, last - first);
+        args.v = tensor_slice(whole->v, 1, first, last - first);
+        args.mask =
+            whole->mask.data ? tensor_slice(whole->mask, 3, first, last - first) : whole->mask;
+        part_o[n] = args.o =
             attn_tensor_bshd(calloc((size_t)(rows * heads * dv), 4), ATTN_F32, 1, rows, heads, dv);
-        part_lse[n] = a.lse =
+        part_lse[n] = args.lse =
             attn_tensor_bshd(calloc((size_t)(rows * heads), 4), ATTN_F32, 1, rows, heads, 1);
         if (!(sinks_in_first && n == 0)) {
-            memset(&a.sinks, 0, sizeof a.sinks);
+            memset(&args.sinks, 0, sizeof args.sinks);
         }
-        assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+        assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
     }
     merge.o = whole->o;
     merge.lse = whole->lse;
@@ -44,13 +45,13 @@ static void run_splits(trial *t, int64_t splits, bool sinks_in_first)
 
 /* o within one part in 2^20 of sum p|v| (here at most the largest |v|), lse within A3 of the
  * unsplit call. */
-static void assert_same_as_whole(const trial *split, const trial *whole)
+static void assert_same_as_whole(const op_trial *split, const op_trial *whole)
 {
-    for (int64_t i = 0; i < whole->p.nq; i++) {
-        for (int64_t h = 0; h < whole->p.hq; h++) {
+    for (int64_t i = 0; i < whole->problem.nq; i++) {
+        for (int64_t h = 0; h < whole->problem.hq; h++) {
             double lse = trial_lse(whole, 0, i, h);
             assert_near(trial_lse(split, 0, i, h), lse, 2 * lse_bound(fabs(lse)));
-            for (int64_t c = 0; c < whole->p.dv; c++) {
+            for (int64_t c = 0; c < whole->problem.dv; c++) {
                 assert_near(trial_o(split, 0, i, h, c), trial_o(whole, 0, i, h, c), 7 * 0x1p-20);
             }
         }
@@ -60,33 +61,33 @@ static void assert_same_as_whole(const trial *split, const trial *whole)
 /* All keys masked, in 1 to 8 splits. */
 static void b27_all_parts_empty(void **state)
 {
-    trial t = trial_open("nq=3 nk=512 hq=2 d=8 dtype=f32 mask=k lse=1");
+    op_trial trial = trial_open("nq=3 nk=512 hq=2 d=8 dtype=f32 mask=k lse=1");
     (void)state;
-    tensor_fill(&t.args->mask, 0);
+    tensor_fill(&trial.args->mask, 0);
     for (int64_t splits = 1; splits <= 8; splits++) {
-        run_splits(&t, splits, false);
+        run_splits(&trial, splits, false);
         for (int64_t n = 0; n < 6; n++) {
-            assert_true(trial_lse(&t, 0, n / 2, n % 2) == -(double)INFINITY);
-            assert_true(trial_o(&t, 0, n / 2, n % 2, 7) == 0);
+            assert_true(trial_lse(&trial, 0, n / 2, n % 2) == -(double)INFINITY);
+            assert_true(trial_o(&trial, 0, n / 2, n % 2, 7) == 0);
         }
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* A sink belongs to one part only. */
 static void b48_sink_in_splits(void **state)
 {
-    trial t = trial_open("nq=2 nk=8 hq=1 d=4 dtype=f32 sinks=1 lse=1");
+    op_trial trial = trial_open("nq=2 nk=8 hq=1 d=4 dtype=f32 sinks=1 lse=1");
     (void)state;
-    tensor_fill(&t.args->q, 0);
-    tensor_fill(&t.args->v, 1);
-    tensor_fill(&t.args->sinks, 2);
+    tensor_fill(&trial.args->q, 0);
+    tensor_fill(&trial.args->v, 1);
+    tensor_fill(&trial.args->sinks, 2);
     for (int64_t splits = 1; splits <= 8; splits++) {
-        run_splits(&t, splits, true);
-        assert_near(trial_o(&t, 0, 1, 0, 3), 0.519850, 5e-7);
-        assert_near(trial_lse(&t, 0, 1, 0), log(8 + exp(2)), 3e-7);
+        run_splits(&trial, splits, true);
+        assert_near(trial_o(&trial, 0, 1, 0, 3), 0.519850, 5e-7);
+        assert_near(trial_lse(&trial, 0, 1, 0), log(8 + exp(2)), 3e-7);
     }
-    trial_close(&t);
+    trial_close(&trial);
 }
 
 /* The merged output with gaps: they stay as they are. */
@@ -94,13 +95,13 @@ static void b84_gaps_of_a_merged_output(void **state)
 {
     (void)state;
     for (int64_t splits = 1; splits <= 3; splits += 2) {
-        trial t = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1 layout=gap");
-        trial whole = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1");
-        run_splits(&t, splits, false);
+        op_trial trial = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1 layout=gap");
+        op_trial whole = trial_open("nq=9 nk=70 hq=3 d=8 dtype=f32 lse=1");
+        run_splits(&trial, splits, false);
         trial_run(&whole);
-        assert_same_as_whole(&t, &whole);
-        assert_true(problem_tensors_intact(&t.tensors));
-        trial_close(&t);
+        assert_same_as_whole(&trial, &whole);
+        assert_true(problem_tensors_intact(&trial.tensors));
+        trial_close(&trial);
         trial_close(&whole);
     }
 }
@@ -109,16 +110,16 @@ static void b84_gaps_of_a_merged_output(void **state)
  * merge to the single pass. */
 static void b96_natural_logarithm(void **state)
 {
-    trial zeros = trial_open("nq=1 nk=1024 hq=1 d=8 dtype=f32 scale=0 lse=1");
-    trial whole = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
+    op_trial zeros = trial_open("nq=1 nk=1024 hq=1 d=8 dtype=f32 scale=0 lse=1");
+    op_trial whole = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
     (void)state;
     trial_check(&zeros);
     assert_near(trial_lse(&zeros, 0, 0, 0), 6.93147181, 5e-7);
     trial_close(&zeros);
 
-    trial parts[2] = {trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1"),
-                      trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1")};
-    trial merged = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
+    op_trial parts[2] = {trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1"),
+                         trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1")};
+    op_trial merged = trial_open("nq=2 nk=3136 hq=1 d=16 dtype=f32 lse=1");
     attn_tensor o[2], lse[2];
     for (int n = 0; n < 2; n++) {
         parts[n].args->k = tensor_slice(parts[n].args->k, 1, n ? 3072 : 0, n ? 64 : 3072);
@@ -126,9 +127,9 @@ static void b96_natural_logarithm(void **state)
         trial_run(&parts[n]);
         o[n] = parts[n].args->o, lse[n] = parts[n].args->lse;
     }
-    attn_merge_args a = {.struct_size = sizeof a, .parts = 2, .part_o = o, .part_lse = lse};
-    a.o = merged.args->o, a.lse = merged.args->lse;
-    assert_int_equal(attn_merge(NULL, &a), ATTN_OK);
+    attn_merge_args args = {.struct_size = sizeof args, .parts = 2, .part_o = o, .part_lse = lse};
+    args.o = merged.args->o, args.lse = merged.args->lse;
+    assert_int_equal(attn_merge(NULL, &args), ATTN_OK);
     trial_check(&whole);
     assert_same_as_whole(&merged, &whole);
     trial_close(&parts[0]);
@@ -146,13 +147,13 @@ static void b97_b98_split_counts(void **state)
         "nq=2 nk=500 hq=2 d=16 dtype=f32 mask=qk lse=1 inputs=large"};
     (void)state;
     for (int line = 0; line < 3; line++) {
-        trial whole = trial_open("%s", lines[line]), t = trial_open("%s", lines[line]);
+        op_trial whole = trial_open("%s", lines[line]), trial = trial_open("%s", lines[line]);
         trial_check(&whole);
         for (size_t n = 0; n < sizeof splits / sizeof splits[0]; n++) {
-            run_splits(&t, splits[n], false);
-            assert_same_as_whole(&t, &whole);
+            run_splits(&trial, splits[n], false);
+            assert_same_as_whole(&trial, &whole);
         }
-        trial_close(&t);
+        trial_close(&trial);
         trial_close(&whole);
     }
 }
@@ -163,7 +164,7 @@ static void b97_b98_split_counts(void **state)
  * the bits of one call. */
 static void check_nodes(const char *line, const char *table, int64_t parts)
 {
-    trial whole = trial_open("%s", line);
+    op_trial whole = trial_open("%s", line);
     const attn_context_config config = {.struct_size = sizeof config, .cpu = table};
     attn_context *context;
     assert_int_equal(attn_context_create(&config, &context), ATTN_OK);
@@ -180,17 +181,18 @@ static void check_nodes(const char *line, const char *table, int64_t parts)
     }
     for (int64_t n = 0; n < parts; n++) {
         const int64_t first = span * n, last = first + span;
-        attn_forward_args a = *all;
+        attn_forward_args args = *all;
         origins[n + 1] = first;
         q_origin = attn_tensor_bshd(&origins[0], ATTN_I64, 1, 1, 1, 1);
         k_origin = attn_tensor_bshd(&origins[n + 1], ATTN_I64, 1, 1, 1, 1);
-        a.q_origin = q_origin, a.k_origin = k_origin;
-        a.k = tensor_slice(all->k, 1, first, (last < nk ? last : nk) - first);
-        a.v = tensor_slice(all->v, 1, first, (last < nk ? last : nk) - first);
-        part_o[n] = a.o =
+        args.q_origin = q_origin, args.k_origin = k_origin;
+        args.k = tensor_slice(all->k, 1, first, (last < nk ? last : nk) - first);
+        args.v = tensor_slice(all->v, 1, first, (last < nk ? last : nk) - first);
+        part_o[n] = args.o =
             attn_tensor_bshd(o + n * rows * heads * dv * size, real, 1, rows, heads, dv);
-        part_lse[n] = a.lse = attn_tensor_bshd(lse + n * rows * heads, ATTN_F64, 1, rows, heads, 1);
-        assert_int_equal(attn_forward(context, &a), ATTN_OK);
+        part_lse[n] = args.lse =
+            attn_tensor_bshd(lse + n * rows * heads, ATTN_F64, 1, rows, heads, 1);
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
     }
     attn_forward_args one = *all;
     origins[1] = 0;

@@ -10,102 +10,102 @@
 
 #include <stdio.h>
 
-trial trial_open(const char *format, ...)
+op_trial trial_open(const char *format, ...)
 {
     char line[8192], error[512];
-    trial t;
+    op_trial trial;
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (!problem_parse(line, &t.p, error, sizeof error)) {
+    if (!problem_parse(line, &trial.problem, error, sizeof error)) {
         fail_msg("%s", error);
     }
-    if (!problem_tensors_create(&t.p, PLACE_GUARD_AFTER, &t.tensors)) {
+    if (!problem_tensors_create(&trial.problem, PLACE_GUARD_AFTER, &trial.tensors)) {
         fail_msg("no memory for %s", line);
     }
-    t.args = calloc(1, sizeof *t.args); /* so that a trial can be returned */
-    *t.args = t.tensors.args;
-    t.tensors.grad.forward = t.args;
-    return t;
+    trial.args = calloc(1, sizeof *trial.args); /* so that a trial can be returned */
+    *trial.args = trial.tensors.args;
+    trial.tensors.grad.forward = trial.args;
+    return trial;
 }
 
-void trial_close(trial *t)
+void trial_close(op_trial *trial)
 {
-    problem_tensors_free(&t->tensors);
-    free(t->args);
+    problem_tensors_free(&trial->tensors);
+    free(trial->args);
 }
 
-static void fail_with_line(const trial *t, const char *sentence)
+static void fail_with_line(const op_trial *trial, const char *sentence)
 {
     char line[8192];
-    problem_print(&t->p, line, sizeof line);
+    problem_print(&trial->problem, line, sizeof line);
     fail_msg("%.500s: %s", line, sentence);
 }
 
-void trial_run(trial *t)
+void trial_run(op_trial *trial)
 {
     char sentence[512];
-    uint64_t before = outputs_inputs_hash(t->args);
-    if (!runs_agree(t->args, sentence, sizeof sentence)) {
-        fail_with_line(t, sentence);
+    uint64_t before = outputs_inputs_hash(trial->args);
+    if (!runs_agree(trial->args, sentence, sizeof sentence)) {
+        fail_with_line(trial, sentence);
     }
-    if (outputs_inputs_hash(t->args) != before) {
-        fail_with_line(t, "an input was written");
+    if (outputs_inputs_hash(trial->args) != before) {
+        fail_with_line(trial, "an input was written");
     }
 }
 
-void trial_check(trial *t)
+void trial_check(op_trial *trial)
 {
     char sentence[512];
-    trial_run(t);
-    if (!(outputs_judge(t->args, NULL, sentence, sizeof sentence) <= 1)) {
-        fail_with_line(t, sentence);
+    trial_run(trial);
+    if (!(outputs_judge(trial->args, NULL, sentence, sizeof sentence) <= 1)) {
+        fail_with_line(trial, sentence);
     }
 }
 
-void trial_check_own_bits(trial *t)
+void trial_check_own_bits(op_trial *trial)
 {
     char sentence[512];
     int count;
     const char *const *names = tables_own_bits(&count);
     for (int i = 0; i < count; i++) {
-        if (!runs_agree_on(t->args, names[i], sentence, sizeof sentence) ||
-            !(outputs_judge(t->args, names[i], sentence, sizeof sentence) <= 1)) {
-            fail_with_line(t, sentence);
+        if (!runs_agree_on(trial->args, names[i], sentence, sizeof sentence) ||
+            !(outputs_judge(trial->args, names[i], sentence, sizeof sentence) <= 1)) {
+            fail_with_line(trial, sentence);
         }
     }
 }
 
-void trial_run_once(trial *t, int threads)
+void trial_run_once(op_trial *trial, int threads)
 {
     char sentence[512];
-    if (!runs_once(t->args, NULL, threads, RUNS_NOISE, sentence, sizeof sentence)) {
-        fail_with_line(t, sentence);
+    if (!runs_once(trial->args, NULL, threads, RUNS_NOISE, sentence, sizeof sentence)) {
+        fail_with_line(trial, sentence);
     }
 }
 
-void trial_check_once(trial *t, int threads, int64_t rows)
+void trial_check_once(op_trial *trial, int threads, int64_t rows)
 {
     char sentence[512];
-    errors e;
-    trial_run_once(t, threads);
-    errors_measure(t->args, rows, &e);
-    if (!(e.c <= 4 && e.lse <= 8 && e.row_max <= 8)) {
-        snprintf(sentence, sizeof sentence, "c = %.3g, lse %.3g, row_max %.3g", e.c, e.lse,
-                 e.row_max);
-        fail_with_line(t, sentence);
+    error_stats errors;
+    trial_run_once(trial, threads);
+    errors_measure(trial->args, rows, &errors);
+    if (!(errors.c <= 4 && errors.lse <= 8 && errors.row_max <= 8)) {
+        snprintf(sentence, sizeof sentence, "c = %.3g, lse %.3g, row_max %.3g", errors.c,
+                 errors.lse, errors.row_max);
+        fail_with_line(trial, sentence);
     }
 }
 
-unsigned char *trial_bits(const trial *t, size_t *bytes)
+unsigned char *trial_bits(const op_trial *trial, size_t *bytes)
 {
-    unsigned char *bits = outputs_copy(t->args, bytes);
+    unsigned char *bits = outputs_copy(trial->args, bytes);
     assert_non_null(bits);
     return bits;
 }
 
-void assert_same_outputs(const trial *a, const trial *b)
+void assert_same_outputs(const op_trial *a, const op_trial *b)
 {
     size_t a_bytes, b_bytes;
     unsigned char *a_bits = trial_bits(a, &a_bytes), *b_bits = trial_bits(b, &b_bytes);
@@ -155,14 +155,14 @@ attn_tensor tensor_slice(attn_tensor t, int axis, int64_t first, int64_t n)
     return t;
 }
 
-double trial_o(const trial *t, int64_t b, int64_t i, int64_t h, int64_t c)
+double trial_o(const op_trial *trial, int64_t b, int64_t i, int64_t h, int64_t c)
 {
-    return oracle_element(&t->args->o, b, i, h, c);
+    return oracle_element(&trial->args->o, b, i, h, c);
 }
 
-double trial_lse(const trial *t, int64_t b, int64_t i, int64_t h)
+double trial_lse(const op_trial *trial, int64_t b, int64_t i, int64_t h)
 {
-    return oracle_element(&t->args->lse, b, i, h, 0);
+    return oracle_element(&trial->args->lse, b, i, h, 0);
 }
 
 void assert_near(double got, double want, double error)

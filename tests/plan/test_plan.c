@@ -11,23 +11,23 @@
 
 enum { LINE = 4096 };
 
-static void write_plan(const problem *p, char *text, size_t size)
+static void write_plan(const problem_spec *problem, char *text, size_t size)
 {
     int count;
     planned x;
-    if (!plan_on(&attn_isas(&count)[0], p, &x)) {
+    if (!plan_on(&attn_isas(&count)[0], problem, &x)) {
         snprintf(text, size, "    error: %s\n", attn_last_error());
     } else {
         const attn_cpu_plan *plan = &x.plan;
-        attn_tile_count tiles = attn_cpu_count_tiles(plan, &x.p);
+        attn_tile_count tiles = attn_cpu_count_tiles(plan, &x.problem);
         snprintf(text, size,
                  "    %s threads=%d items=%lld rows_per_item=%lld scratch=%llu workspace=%llu\n"
                  "    tiles full=%lld partial=%lld skipped=%lld scores=%.0f score_step=%d\n",
-                 plan->uk->name, plan->threads, (long long)plan->schedule.items,
+                 plan->table->name, plan->threads, (long long)plan->schedule.items,
                  (long long)plan->schedule.block_rows, (unsigned long long)plan->scratch.total,
                  (unsigned long long)plan->workspace_bytes, (long long)tiles.full,
                  (long long)tiles.partial, (long long)tiles.skipped, tiles.scores,
-                 plan->scores.step);
+                 plan->scores.has_score_step);
     }
     problem_tensors_free(&x.tensors);
 }
@@ -55,18 +55,18 @@ int main(int argc, char **argv)
         return 2;
     }
     for (bool more = fgets(line, LINE, file) != NULL; more; more = line[0] != '\0') {
-        problem p;
+        problem_spec problem;
         line[strcspn(line, "\n")] = '\0';
         read_plan(file, want, sizeof want, next);
         if (print) {
             printf("%s\n", line);
         }
         if (line[0] != '#' && line[0] != '\0') {
-            if (!problem_parse(line, &p, error, sizeof error)) {
+            if (!problem_parse(line, &problem, error, sizeof error)) {
                 printf("FAIL %s: %s\n", line, error);
                 return EXIT_FAILURE;
             }
-            write_plan(&p, got, sizeof got);
+            write_plan(&problem, got, sizeof got);
             plans++;
             if (print) {
                 printf("%s", got);

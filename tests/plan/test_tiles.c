@@ -11,28 +11,30 @@
 #include <string.h>
 
 /* The rule, word for word: off, causality, window, lengths, origins. */
-static bool sees(const problem *p, int64_t b, int64_t i, int64_t j)
+static bool sees(const problem_spec *problem, int64_t b, int64_t i, int64_t j)
 {
-    int64_t nq = p->has_lens ? p->lens_q[b] : p->nq, nk = p->has_lens ? p->lens_k[b] : p->nk;
-    nq = p->has_used_q ? p->used_q[b] : nq;
-    nk = p->has_used_k ? p->used_k[b] : nk;
-    int64_t at = i + (p->top_left ? 0 : nk - nq);
-    if (p->q_origins > 0 || p->k_origins > 0) {
-        at = i + p->q_origin[p->q_origins > 1 ? b : 0] - p->k_origin[p->k_origins > 1 ? b : 0];
+    int64_t nq = problem->has_lens ? problem->lens_q[b] : problem->nq,
+            nk = problem->has_lens ? problem->lens_k[b] : problem->nk;
+    nq = problem->has_used_q ? problem->used_q[b] : nq;
+    nk = problem->has_used_k ? problem->used_k[b] : nk;
+    int64_t at = i + (problem->top_left ? 0 : nk - nq);
+    if (problem->q_origins > 0 || problem->k_origins > 0) {
+        at = i + problem->q_origin[problem->q_origins > 1 ? b : 0] -
+             problem->k_origin[problem->k_origins > 1 ? b : 0];
     }
-    return i < nq && j < nk && (!p->causal || j <= at) &&
-           (!p->has_window || p->window_left < 0 || j >= at - p->window_left) &&
-           (!p->has_window || p->window_right < 0 || j <= at + p->window_right);
+    return i < nq && j < nk && (!problem->causal || j <= at) &&
+           (!problem->has_window || problem->window_left < 0 || j >= at - problem->window_left) &&
+           (!problem->has_window || problem->window_right < 0 || j <= at + problem->window_right);
 }
 
 /* One tile. Full: every row sees every key from the first to the last that any row sees. */
-static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int64_t row,
+static void count_tile(attn_tile_count *count, const problem_spec *problem, int64_t b, int64_t row,
                        int64_t end, int64_t j, int64_t last)
 {
-    int64_t group = p->hq / p->hkv, first_seen = last, last_seen = j - 1, seen = 0;
+    int64_t group = problem->hq / problem->hkv, first_seen = last, last_seen = j - 1, seen = 0;
     for (int64_t key = j; key < last; key++) {
         for (int64_t r = row; r < end; r++) {
-            if (sees(p, b, r / group, key)) {
+            if (sees(problem, b, r / group, key)) {
                 first_seen = key < first_seen ? key : first_seen;
                 last_seen = key;
                 seen++;
@@ -51,21 +53,26 @@ static void count_tile(attn_tile_count *count, const problem *p, int64_t b, int6
 
 /* Strips start at a sequence's first row, heads of a group folded in; blocks of keys at its first
  * key. */
-static attn_tile_count count_by_hand(const problem *p, const attn_ukernel *uk)
+static attn_tile_count count_by_hand(const problem_spec *problem, const attn_ukernel *table)
 {
     attn_tile_count count = {0};
-    for (int64_t b = 0; b < p->b; b++) {
-        int64_t rows = (p->has_lens ? p->lens_q[b] : p->nq) * (p->hkv > 0 ? p->hq / p->hkv : 0);
-        int64_t nk = p->has_used_k ? p->used_k[b] : p->has_lens ? p->lens_k[b] : p->nk;
+    for (int64_t b = 0; b < problem->b; b++) {
+        int64_t rows = (problem->has_lens ? problem->lens_q[b] : problem->nq) *
+                       (problem->hkv > 0 ? problem->hq / problem->hkv : 0);
+        int64_t nk = problem->has_used_k ? problem->used_k[b]
+                     : problem->has_lens ? problem->lens_k[b]
+                                         : problem->nk;
         attn_tile_count one = {0};
-        for (int64_t row = 0; row < rows; row += uk->strip) {
-            for (int64_t j = 0; j < nk; j += uk->key_tile) {
-                count_tile(&one, p, b, row, row + uk->strip < rows ? row + uk->strip : rows, j,
-                           j + uk->key_tile < nk ? j + uk->key_tile : nk);
+        for (int64_t row = 0; row < rows; row += table->strip) {
+            for (int64_t j = 0; j < nk; j += table->key_tile) {
+                count_tile(&one, problem, b, row,
+                           row + table->strip < rows ? row + table->strip : rows, j,
+                           j + table->key_tile < nk ? j + table->key_tile : nk);
             }
         }
-        count.full += one.full * p->hkv, count.partial += one.partial * p->hkv;
-        count.skipped += one.skipped * p->hkv, count.scores += one.scores * (double)p->hkv;
+        count.full += one.full * problem->hkv, count.partial += one.partial * problem->hkv;
+        count.skipped += one.skipped * problem->hkv,
+            count.scores += one.scores * (double)problem->hkv;
     }
     return count;
 }
@@ -82,11 +89,11 @@ static bool public_plan_agrees(const planned *x, const char *table, attn_tile_co
     attn_plan plan = {.struct_size = sizeof plan};
     uint64_t bytes;
     attn_context *context = tables_context(table, 4);
-    double flops = 2 * (double)(x->p.d + x->p.dv) * tiles.scores;
+    double flops = 2 * (double)(x->problem.d + x->problem.dv) * tiles.scores;
     return attn_forward_plan(context, &x->tensors.args, &plan) == ATTN_OK &&
            plan.tiles_full == tiles.full && plan.tiles_partial == tiles.partial &&
            plan.tiles_skipped == tiles.skipped && plan.flops == flops &&
-           strcmp(plan.kernel, x->plan.uk->name) == 0 && plan.strip == x->plan.uk->strip &&
+           strcmp(plan.kernel, x->plan.table->name) == 0 && plan.strip == x->plan.table->strip &&
            attn_forward_workspace(context, &x->tensors.args, &bytes) == ATTN_OK &&
            bytes == plan.workspace_bytes;
 }
@@ -96,19 +103,19 @@ struct tally {
     int plans, failures;
 };
 
-static bool visit(void *user, const problem *p)
+static bool visit(void *user, const problem_spec *problem)
 {
     struct tally *tally = user;
     char line[2048];
     planned x;
-    problem_print(p, line, sizeof line);
+    problem_print(problem, line, sizeof line);
     tally->plans++;
-    if (!plan_on(tally->isa, p, &x)) {
+    if (!plan_on(tally->isa, problem, &x)) {
         printf("FAIL %s %s: %s\n", tally->isa->name, line, attn_last_error());
         tally->failures++;
     } else {
-        attn_tile_count got = attn_cpu_count_tiles(&x.plan, &x.p),
-                        want = count_by_hand(p, x.plan.uk);
+        attn_tile_count got = attn_cpu_count_tiles(&x.plan, &x.problem),
+                        want = count_by_hand(problem, x.plan.table);
         if (!same(got, want) || !public_plan_agrees(&x, tally->isa->name, want)) {
             printf("FAIL %s %s: full %lld partial %lld skipped %lld scores %.0f, by hand %lld %lld "
                    "%lld %.0f; or the "

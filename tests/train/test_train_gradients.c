@@ -20,26 +20,26 @@ static const double STEP = 1e-5;
 /* Truncation is about STEP^2 of the third derivative, rounding 1e-15 / STEP: both near 1e-10. */
 static const double TOLERANCE = 1e-7;
 
-static double loss_at(model *m, tokens t, attention_dropout d, int64_t i, double value)
+static double loss_at(gpt_model *model, tokens t, attention_dropout d, int64_t i, double value)
 {
-    double old = m->parameters[i];
-    m->parameters[i] = value;
-    model_forward(m, t, d);
-    double loss = cross_entropy(ROWS, t.target, m->logits, m->losses);
-    m->parameters[i] = old;
+    double old = model->parameters[i];
+    model->parameters[i] = value;
+    model_forward(model, t, d);
+    double loss = cross_entropy(ROWS, t.target, model->logits, model->losses);
+    model->parameters[i] = old;
     return loss;
 }
 
-static void check_tensor(model *m, tokens t, attention_dropout d, int which)
+static void check_tensor(gpt_model *model, tokens t, attention_dropout d, int which)
 {
-    const tensor *x = &m->tensor[which];
+    const tensor *x = &model->tensor[which];
     double largest = 0, worst = 0;
     for (int64_t i = x->at; i < x->at + x->count; i++) {
-        double at = m->parameters[i];
+        double at = model->parameters[i];
         double numeric =
-            (loss_at(m, t, d, i, at + STEP) - loss_at(m, t, d, i, at - STEP)) / (2 * STEP);
+            (loss_at(model, t, d, i, at + STEP) - loss_at(model, t, d, i, at - STEP)) / (2 * STEP);
         largest = fmax(largest, fabs(numeric));
-        worst = fmax(worst, fabs(numeric - m->gradients[i]));
+        worst = fmax(worst, fabs(numeric - model->gradients[i]));
     }
     if (!(worst <= TOLERANCE * largest) || largest < 1e-3) {
         fail_msg("tensor %d: largest gradient %.3g, worst error %.3g", which, largest, worst);
@@ -53,21 +53,21 @@ static void check_model(enum attention_kind kind, double p)
     const attention_dropout d = {p, 5, 1000};
     uint8_t input[ROWS], target[ROWS];
     uint64_t random = 3;
-    model *m = model_new(&c);
+    gpt_model *model = model_new(&c);
     /* far from the small initial weights, so that every gradient counts */
-    for (int64_t i = 0; i < m->count; i++) {
-        m->parameters[i] += 0.4 * random_normal(&random);
+    for (int64_t i = 0; i < model->count; i++) {
+        model->parameters[i] += 0.4 * random_normal(&random);
     }
     for (int i = 0; i < ROWS; i++) {
         input[i] = (uint8_t)random_word(&random), target[i] = (uint8_t)random_word(&random);
     }
     tokens t = {BATCH, LENGTH, input, target};
-    model_forward(m, t, d);
-    model_backward(m, t, d);
-    for (int which = 0; which < m->tensors; which++) {
-        check_tensor(m, t, d, which);
+    model_forward(model, t, d);
+    model_backward(model, t, d);
+    for (int which = 0; which < model->tensors; which++) {
+        check_tensor(model, t, d, which);
     }
-    model_delete(m);
+    model_delete(model);
 }
 
 static void test_libattn(void **state)

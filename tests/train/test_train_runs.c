@@ -33,7 +33,7 @@ static text make_text(void)
         .train = letters, .valid = letters, .train_bytes = sizeof letters, .valid_bytes = 1024};
 }
 
-static trainer *start(const text *from, enum attention_kind kind, double dropout)
+static gpt_trainer *start(const text *from, enum attention_kind kind, double dropout)
 {
     const config c = {.layers = 2,
                       .width = 48,
@@ -48,19 +48,19 @@ static trainer *start(const text *from, enum attention_kind kind, double dropout
     return trainer_new(&c, from);
 }
 
-static void nudge(model *m)
+static void nudge(gpt_model *model)
 {
-    for (int64_t i = 0; i < m->count; i++) {
-        m->parameters[i] = nextafterf(m->parameters[i], 8);
+    for (int64_t i = 0; i < model->count; i++) {
+        model->parameters[i] = nextafterf(model->parameters[i], 8);
     }
 }
 
 static void compare_ways(double dropout)
 {
     text from = make_text();
-    trainer *ours = start(&from, ATTENTION_LIBATTN, dropout),
-            *standard = start(&from, ATTENTION_STANDARD, dropout);
-    trainer *nudged = start(&from, ATTENTION_STANDARD, dropout);
+    gpt_trainer *ours = start(&from, ATTENTION_LIBATTN, dropout),
+                *standard = start(&from, ATTENTION_STANDARD, dropout);
+    gpt_trainer *nudged = start(&from, ATTENTION_STANDARD, dropout);
     double apart = 0, by_rounding = 0;
     nudge(nudged->model);
     for (int i = 0; i < STEPS; i++) {
@@ -96,11 +96,11 @@ static void check_threads(enum attention_kind kind)
     text from = make_text();
     for (int n = 0; n < 3; n++) {
         threads_set(n + 1);
-        trainer *t = start(&from, kind, 0.1);
+        gpt_trainer *trainer = start(&from, kind, 0.1);
         for (int i = 0; i < STEPS; i++) {
-            losses[n][i] = trainer_step(t);
+            losses[n][i] = trainer_step(trainer);
         }
-        trainer_delete(t);
+        trainer_delete(trainer);
         assert_memory_equal(losses[0], losses[n], sizeof losses[0]);
     }
 }

@@ -10,42 +10,45 @@
 #include <math.h>
 #include <string.h>
 
-bool attn_grad_bias_is_whole(const attn_gradients *g)
+bool attn_grad_bias_is_whole(const attn_gradients *grads)
 {
-    const attn_problem *p = &g->p;
-    const int64_t *shape = g->d_bias.shape;
-    return g->d_bias.data && !p->varlen && shape[0] == p->batch && shape[1] == p->heads &&
-           shape[2] == p->q.shape[1] && shape[3] == p->k.shape[1];
+    const attn_problem *problem = &grads->problem;
+    const int64_t *shape = grads->d_bias.shape;
+    return grads->d_bias.data && !problem->varlen && shape[0] == problem->batch &&
+           shape[1] == problem->heads && shape[2] == problem->q.shape[1] &&
+           shape[3] == problem->k.shape[1];
 }
 
-bool attn_grad_bias_is_key_sum(const attn_gradients *g)
+bool attn_grad_bias_is_key_sum(const attn_gradients *grads)
 {
-    return g->d_bias.data && !attn_grad_bias_is_whole(g) && g->d_bias.shape[2] == 1;
+    return grads->d_bias.data && !attn_grad_bias_is_whole(grads) && grads->d_bias.shape[2] == 1;
 }
 
 /* ---- an element for each score --------------------------------------------------------------- */
 
-static void store_tile(const attn_grad_run *r, int strip, attn_interval keys)
+static void store_tile(const attn_grad_item *item, int strip_index, attn_interval keys)
 {
-    const attn_tensor *out = &r->g->d_bias;
-    const int lanes = attn_grad_lanes(r, strip);
+    const attn_tensor *out = &item->grads->d_bias;
+    const int lanes = attn_grad_lanes(item, strip_index);
     void *rows[ATTN_MAX_STRIP];
-    lane_row row = attn_score_row(&r->scores, r->first_row + (int64_t)strip * r->uk->strip);
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        rows[lane] = attn_at(out, r->seq.index, row.head, row.query, keys.lo);
+    lane_row row =
+        attn_score_row(&item->scores, item->first_row + (int64_t)strip_index * item->table->strip);
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&item->scores, row)) {
+        rows[lane] = attn_at(out, item->seq.index, row.head, row.query, keys.lo);
     }
-    r->uk->store(rows, out->stride[3], out->dtype, r->plain, keys.hi - keys.lo, NULL, lanes);
+    item->table->store(rows, out->stride[3], out->dtype, item->plain, keys.hi - keys.lo, NULL,
+                       lanes);
 }
 
-void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_interval keys)
+void attn_grad_bias_clear(const attn_grad_item *item, attn_interval rows, attn_interval keys)
 {
-    const attn_tensor *out = &r->g->d_bias;
+    const attn_tensor *out = &item->grads->d_bias;
     const int64_t size = (int64_t)attn_dtype_size(out->dtype),
                   together = out->stride[3] == 1 ? keys.hi - keys.lo : 1;
-    for (int64_t i = rows.lo; i < rows.hi && r->plan->whole_bias; i++) {
-        const lane_row row = attn_score_row(&r->scores, i);
+    for (int64_t i = rows.lo; i < rows.hi && item->plan->whole_bias; i++) {
+        const lane_row row = attn_score_row(&item->scores, i);
         for (int64_t key = keys.lo; key < keys.hi; key += together) {
-            memset(attn_at(out, r->seq.index, row.head, row.query, key), 0,
+            memset(attn_at(out, item->seq.index, row.head, row.query, key), 0,
                    (size_t)(together * size));
         }
     }
@@ -54,15 +57,15 @@ void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_inter
 /* ---- sums over queries ----------------------------------------------------------------------- */
 
 /* Chains of a sum: [keys][chains] in the scratch. */
-static double *chains_of(const attn_grad_run *r, int sum, int64_t key)
+static double *chains_of(const attn_grad_item *item, int sum, int64_t key)
 {
-    return r->key_sums + (sum * r->plan->keys + key) * r->plan->chains;
+    return item->key_sums + (sum * item->plan->keys + key) * item->plan->chains;
 }
 
-void attn_grad_bias_begin(attn_grad_run *r)
+void attn_grad_bias_begin(attn_grad_item *item)
 {
-    memset(r->key_sums, 0,
-           (size_t)(r->plan->key_sums * r->plan->keys * r->plan->chains) * sizeof(double));
+    memset(item->key_sums, 0,
+           (size_t)(item->plan->key_sums * item->plan->keys * item->plan->chains) * sizeof(double));
 }
 
 /* Rows from one of chain `at` on. */
@@ -80,51 +83,54 @@ static void add_row(double *chain, int64_t chains, int64_t at, const double *val
     }
 }
 
-static void add_tile(attn_grad_run *r, int sum, int strip, attn_interval keys)
+static void add_tile(attn_grad_item *item, int sum, int strip_index, attn_interval keys)
 {
-    const int lanes = attn_grad_lanes(r, strip);
-    const int64_t first = r->first_row + (int64_t)strip * r->uk->strip, chains = r->plan->chains;
-    const char *ds = r->plain;
+    const int lanes = attn_grad_lanes(item, strip_index);
+    const int64_t first = item->first_row + (int64_t)strip_index * item->table->strip,
+                  chains = item->plan->chains;
+    const char *ds = item->plain;
     double value[ATTN_MAX_STRIP], diagonal[ATTN_MAX_STRIP];
-    lane_row row = attn_score_row(&r->scores, first);
-    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&r->scores, row)) {
-        diagonal[lane] = (double)(row.query + r->seq.diagonal);
+    lane_row row = attn_score_row(&item->scores, first);
+    for (int lane = 0; lane < lanes; lane++, row = attn_score_next(&item->scores, row)) {
+        diagonal[lane] = (double)(row.query + item->seq.diagonal);
     }
-    for (int64_t key = keys.lo; key < keys.hi; key++, ds += r->uk->strip * r->uk->real_size) {
-        get_reals(r->uk, value, ds, lanes);
-        for (int lane = 0; r->plan->key_sum[sum].slopes && lane < lanes; lane++) {
+    for (int64_t key = keys.lo; key < keys.hi;
+         key++, ds += item->table->strip * item->table->real_size) {
+        get_reals(item->table, value, ds, lanes);
+        for (int lane = 0; item->plan->key_sum[sum].slopes && lane < lanes; lane++) {
             value[lane] *= -fabs(diagonal[lane] - (double)key);
         }
-        add_row(chains_of(r, sum, key - r->first_key), chains, first % chains, value, lanes);
+        add_row(chains_of(item, sum, key - item->first_key), chains, first % chains, value, lanes);
     }
 }
 
-void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys)
+void attn_grad_bias_tile(attn_grad_item *item, int strip_index, attn_interval keys)
 {
-    if (r->plan->whole_bias) {
-        store_tile(r, strip, keys);
+    if (item->plan->whole_bias) {
+        store_tile(item, strip_index, keys);
     }
-    for (int sum = 0; sum < r->plan->key_sums; sum++) {
-        add_tile(r, sum, strip, keys);
+    for (int sum = 0; sum < item->plan->key_sums; sum++) {
+        add_tile(item, sum, strip_index, keys);
     }
 }
 
 /* Sums of a head: one for each key of the tensor, sequences side by side. */
-static double *partial_of(const attn_problem *p, double *partial, int sum, const attn_sequence *seq,
-                          int64_t head)
+static double *partial_of(const attn_problem *problem, double *partial, int sum,
+                          const attn_sequence *seq, int64_t head)
 {
-    const int64_t at = (sum * p->q.shape[0] + seq->tensor) * p->heads + head;
-    return partial + at * p->k.shape[1] + attn_kv_row(seq, 0);
+    const int64_t at = (sum * problem->q.shape[0] + seq->tensor) * problem->heads + head;
+    return partial + at * problem->k.shape[1] + attn_kv_row(seq, 0);
 }
 
-void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
+void attn_grad_bias_end(attn_grad_item *item, int64_t first, int64_t last)
 {
-    const int64_t group = r->p->group, chains = r->plan->chains;
-    for (int sum = 0; sum < r->plan->key_sums; sum++) {
+    const int64_t group = item->problem->group, chains = item->plan->chains;
+    for (int sum = 0; sum < item->plan->key_sums; sum++) {
         for (int64_t head = 0; head < group; head++) {
-            double *to = partial_of(r->p, r->partial, sum, &r->seq, r->kv_head * group + head);
+            double *to = partial_of(item->problem, item->partial, sum, &item->seq,
+                                    item->kv_head * group + head);
             for (int64_t key = first; key < last; key++) {
-                const double *chain = chains_of(r, sum, key - first);
+                const double *chain = chains_of(item, sum, key - first);
                 to[key] = chain[head];
                 for (int64_t i = head + group; i < chains; i += group) {
                     to[key] += chain[i];
@@ -137,17 +143,18 @@ void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last)
 /* ---- elements that heads, keys and sequences share ------------------------------------------- */
 
 /* Sums over keys first .. last-1 of the sequences and heads of an element (b, h). */
-static double shared_sum(const attn_grad_job *j, int64_t b, int64_t h, int64_t first, int64_t last)
+static double shared_sum(const attn_grad_job *job, int64_t b, int64_t h, int64_t first,
+                         int64_t last)
 {
-    const attn_problem *p = &j->g->p;
-    const attn_tensor *out = &j->plan->key_sum[j->part].out;
+    const attn_problem *problem = &job->grads->problem;
+    const attn_tensor *out = &job->plan->key_sum[job->part].out;
     const bool all_b = out->shape[0] == 1, all_h = out->shape[1] == 1;
-    double *partial = (double *)(void *)(j->workspace + j->plan->partial);
+    double *partial = (double *)(void *)(job->workspace + job->plan->partial_offset);
     double sum = 0;
-    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? p->batch : b + 1); bb++) {
-        const attn_sequence seq = attn_problem_sequence(p, bb);
-        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? p->heads : h + 1); hh++) {
-            const double *from = partial_of(p, partial, j->part, &seq, hh);
+    for (int64_t bb = all_b ? 0 : b; bb < (all_b ? problem->batch : b + 1); bb++) {
+        const attn_sequence seq = attn_problem_sequence(problem, bb);
+        for (int64_t hh = all_h ? 0 : h; hh < (all_h ? problem->heads : h + 1); hh++) {
+            const double *from = partial_of(problem, partial, job->part, &seq, hh);
             for (int64_t key = first; key < min64(last, seq.k_rows); key++) {
                 sum += from[key];
             }
@@ -157,22 +164,22 @@ static double shared_sum(const attn_grad_job *j, int64_t b, int64_t h, int64_t f
 }
 
 /* index: (batch, head) of the shape. */
-static void shared_task(const void *job, int64_t index, int32_t thread)
+static void shared_task(const void *arg, int64_t index, int32_t thread)
 {
-    const attn_grad_job *j = job;
-    const attn_tensor *out = &j->plan->key_sum[j->part].out;
+    const attn_grad_job *job = arg;
+    const attn_tensor *out = &job->plan->key_sum[job->part].out;
     const int64_t b = index / out->shape[1], h = index % out->shape[1];
     (void)thread;
     for (int64_t key = 0; key < out->shape[3]; key++) {
-        double sum = shared_sum(j, b, h, key, out->shape[3] == 1 ? INT64_MAX : key + 1);
+        double sum = shared_sum(job, b, h, key, out->shape[3] == 1 ? INT64_MAX : key + 1);
         attn_element_from_f64(attn_at(out, b, h, 0, key), out->dtype, sum);
     }
 }
 
-void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *g,
+void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *grads,
                            const attn_executor *executor, char *workspace)
 {
-    attn_grad_job job = {.plan = plan, .g = g, .workspace = workspace};
+    attn_grad_job job = {.plan = plan, .grads = grads, .workspace = workspace};
     for (; job.part < plan->key_sums; job.part++) {
         const attn_tensor *out = &plan->key_sum[job.part].out;
         attn_tasks_run(executor, out->shape[0] * out->shape[1], shared_task, &job, NULL);

@@ -10,18 +10,18 @@
 #include "cpu/backward/tile.h"
 
 /* The cases that a plan can have. Whole: no two scores share an element of d_bias. */
-bool attn_grad_bias_is_whole(const attn_gradients *g);
-bool attn_grad_bias_is_key_sum(const attn_gradients *g);
+bool attn_grad_bias_is_whole(const attn_gradients *grads);
+bool attn_grad_bias_is_key_sum(const attn_gradients *grads);
 
 /* Of a pass with d_scores, on each set of keys: first; before their tiles, for rows and keys
  * without a tile; after each tile; last. */
-void attn_grad_bias_begin(attn_grad_run *r);
-void attn_grad_bias_clear(const attn_grad_run *r, attn_interval rows, attn_interval keys);
-void attn_grad_bias_tile(attn_grad_run *r, int strip, attn_interval keys);
-void attn_grad_bias_end(attn_grad_run *r, int64_t first, int64_t last);
+void attn_grad_bias_begin(attn_grad_item *item);
+void attn_grad_bias_clear(const attn_grad_item *item, attn_interval rows, attn_interval keys);
+void attn_grad_bias_tile(attn_grad_item *item, int strip_index, attn_interval keys);
+void attn_grad_bias_end(attn_grad_item *item, int64_t first, int64_t last);
 
 /* After the passes: sums over keys, heads and sequences that share an element. */
-void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *g,
+void attn_grad_bias_finish(const attn_grad_plan *plan, const attn_gradients *grads,
                            const attn_executor *executor, char *workspace);
 
 #endif

@@ -12,21 +12,21 @@
 /* An owner is a set of (batch, head) that shares memory with no other: a single one where batches
  * and heads lie apart. */
 typedef struct attn_fold {
-    int64_t chunks;    /* of an owner's rows; 0: no elements share memory */
-    int64_t owners[2]; /* along batch and head: their extent, or 1 where memory is not apart */
-    int64_t span;      /* sums of an owner: one for each place that a step leads to */
-    int64_t first;     /* the sum of the owner's element (0, 0, 0, 0) */
-    int64_t step[4];   /* from sum to sum along each axis; 0 along axes of owners */
-    uint64_t sums;     /* double [owners][chunks][span] in the workspace */
+    int64_t chunks;       /* of an owner's rows; 0: no elements share memory */
+    int64_t owners[2];    /* along batch and head: their extent, or 1 where memory is not apart */
+    int64_t span;         /* sums of an owner: one for each place that a step leads to */
+    int64_t first;        /* the sum of the owner's element (0, 0, 0, 0) */
+    int64_t step[4];      /* from sum to sum along each axis; 0 along axes of owners */
+    uint64_t sums_offset; /* double [owners][chunks][span] in the workspace */
 } attn_fold;
 
 /* Plans for rows in so many blocks; memory of chunks stays linear in `linear`, but for one
  * chunk. */
-attn_fold attn_fold_plan(const attn_tensor *t, int64_t blocks, int64_t linear);
+attn_fold attn_fold_plan(const attn_tensor *tensor, int64_t blocks, int64_t linear);
 
-static inline int64_t attn_fold_owners(const attn_fold *f)
+static inline int64_t attn_fold_owners(const attn_fold *fold)
 {
-    return f->owners[0] * f->owners[1];
+    return fold->owners[0] * fold->owners[1];
 }
 
 /* The (batch, head) of an owner: first .. last-1 of each. */
@@ -34,22 +34,26 @@ typedef struct attn_fold_part {
     int64_t b, b_end, h, h_end;
 } attn_fold_part;
 
-attn_fold_part attn_fold_owner(const attn_fold *f, const attn_tensor *t, int64_t owner);
+attn_fold_part attn_fold_owner(const attn_fold *fold, const attn_tensor *tensor, int64_t owner);
 
 /* Sums of a chunk. */
-static inline double *attn_fold_sums(const attn_fold *f, char *workspace, int64_t owner,
+static inline double *attn_fold_sums(const attn_fold *fold, char *workspace, int64_t owner,
                                      int64_t chunk)
 {
-    return (double *)(void *)(workspace + f->sums) + (owner * f->chunks + chunk) * f->span;
+    return (double *)(void *)(workspace + fold->sums_offset) +
+           (owner * fold->chunks + chunk) * fold->span;
 }
 
 /* The index of an element in them. */
-static inline int64_t attn_fold_at(const attn_fold *f, int64_t b, int64_t h, int64_t i, int64_t j)
+static inline int64_t attn_fold_at(const attn_fold *fold, int64_t b, int64_t h, int64_t i,
+                                   int64_t j)
 {
-    return f->first + b * f->step[0] + h * f->step[1] + i * f->step[2] + j * f->step[3];
+    return fold->first + b * fold->step[0] + h * fold->step[1] + i * fold->step[2] +
+           j * fold->step[3];
 }
 
 /* Every element of an owner = the sum of its place over all chunks. */
-void attn_fold_store(const attn_fold *f, const attn_tensor *t, char *workspace, int64_t owner);
+void attn_fold_store(const attn_fold *fold, const attn_tensor *tensor, char *workspace,
+                     int64_t owner);
 
 #endif

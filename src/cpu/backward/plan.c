@@ -34,42 +34,43 @@
 
 enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
 
-int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *p, const attn_sequence *s)
+int64_t attn_grad_blocks(const attn_grad_pass *pass, const attn_problem *problem,
+                         const attn_sequence *sequence)
 {
     if (pass->dq && pass->dkv) {
         return 1;
     }
-    int64_t n = pass->dq ? s->nq * p->group : s->k_rows;
+    int64_t n = pass->dq ? sequence->nq * problem->group : sequence->k_rows;
     return n / pass->schedule.block_rows + (n % pass->schedule.block_rows != 0);
 }
 
-static int64_t different_sequences(const attn_problem *p)
+static int64_t different_sequences(const attn_problem *problem)
 {
-    return p->varlen ? attn_problem_sequences(p) : p->batch > 0 ? 1 : 0;
+    return problem->varlen ? attn_problem_sequences(problem) : problem->batch > 0 ? 1 : 0;
 }
 
-static attn_grad_pass make_pass(const attn_problem *p, bool dq, bool dkv, int64_t block)
+static attn_grad_pass make_pass(const attn_problem *problem, bool dq, bool dkv, int64_t block)
 {
     attn_grad_pass pass = {
-        .schedule = {.block_rows = block, .sequences = attn_problem_sequences(p)}};
+        .schedule = {.block_rows = block, .sequences = attn_problem_sequences(problem)}};
     pass.dq = dq, pass.dkv = dkv;
-    for (int64_t b = 0; b < different_sequences(p); b++) {
-        attn_sequence s = attn_problem_sequence(p, b);
-        pass.schedule.items += attn_grad_blocks(&pass, p, &s) * p->kv_heads;
+    for (int64_t b = 0; b < different_sequences(problem); b++) {
+        attn_sequence sequence = attn_problem_sequence(problem, b);
+        pass.schedule.items += attn_grad_blocks(&pass, problem, &sequence) * problem->kv_heads;
     }
-    pass.schedule.items *= p->varlen ? 1 : pass.schedule.sequences;
+    pass.schedule.items *= problem->varlen ? 1 : pass.schedule.sequences;
     return pass;
 }
 
 /* All five products in one pass cost 5; two passes cost 3 + 4, but can be dealt out evenly. The
  * bits are the same. */
-static bool split_is_faster(const attn_problem *p, int32_t threads)
+static bool split_is_faster(const attn_problem *problem, int32_t threads)
 {
     double total = 0, largest = 0, items = 0;
-    for (int64_t b = 0; b < different_sequences(p); b++) {
-        attn_sequence s = attn_problem_sequence(p, b);
-        double work = (double)s.nq * (double)s.nk,
-               count = (double)p->kv_heads * (p->varlen ? 1 : (double)p->batch);
+    for (int64_t b = 0; b < different_sequences(problem); b++) {
+        attn_sequence sequence = attn_problem_sequence(problem, b);
+        double work = (double)sequence.nq * (double)sequence.nk,
+               count = (double)problem->kv_heads * (problem->varlen ? 1 : (double)problem->batch);
         total += work * count;
         items += work > 0 ? count : 0;
         largest = work > largest ? work : largest;
@@ -82,23 +83,24 @@ static bool split_is_faster(const attn_problem *p, int32_t threads)
     return 5 * (busiest > largest ? busiest : largest) > 7 * total / threads;
 }
 
-static int64_t most_keys(const attn_grad_plan *plan, const attn_problem *p)
+static int64_t most_keys(const attn_grad_plan *plan, const attn_problem *problem)
 {
-    return round_up(p->k.shape[1] > 0 ? p->k.shape[1] : 1, plan->uk->key_block);
+    return round_up(problem->k.shape[1] > 0 ? problem->k.shape[1] : 1, plan->table->key_block);
 }
 
 /* Q and dO are packed again for each set of keys, so more keys cost less. Their panels and sums may
  * spill into the L3 cache, from which a row block reads them once. Tables with products of their
  * own are faster than that cache. */
-static int64_t keys_at_once(const attn_grad_plan *plan, const attn_problem *p,
+static int64_t keys_at_once(const attn_grad_plan *plan, const attn_problem *problem,
                             const attn_machine *machine)
 {
-    const attn_ukernel *uk = plan->uk;
-    const int64_t block = uk->key_block, most = most_keys(plan, p), l2 = machine->caches.l2;
-    const int64_t room = (l2 > 0 ? l2 : 512 << 10) * (uk->grad->split ? 1 : 6) / 2;
-    const int64_t panels =
-        (int64_t)(uk->k_bytes(p->d) + uk->v_bytes(plan->d_pad) + uk->k_bytes(p->dv));
-    const int64_t bytes = panels / block + (plan->d_pad + plan->dv_pad) * uk->real_size;
+    const attn_ukernel *table = plan->table;
+    const int64_t block = table->key_block, most = most_keys(plan, problem),
+                  l2 = machine->caches.l2;
+    const int64_t room = (l2 > 0 ? l2 : 512 << 10) * (table->grad->split ? 1 : 6) / 2;
+    const int64_t panels = (int64_t)(table->k_bytes(problem->d) + table->v_bytes(plan->d_pad) +
+                                     table->k_bytes(problem->dv));
+    const int64_t bytes = panels / block + (plan->d_pad + plan->dv_pad) * table->real_size;
     int64_t keys = bytes > 0 ? room / bytes / block * block : MOST_KEYS;
     keys = keys < block ? block : keys > MOST_KEYS ? MOST_KEYS : keys;
     return keys > most ? most : keys;
@@ -111,22 +113,23 @@ static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads
     return share < most ? share : most;
 }
 
-static void plan_passes(attn_grad_plan *plan, const attn_gradients *g, const attn_machine *machine)
+static void plan_passes(attn_grad_plan *plan, const attn_gradients *grads,
+                        const attn_machine *machine)
 {
-    const attn_problem *p = &g->p;
-    const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = g->dq.data != NULL;
-    const bool dkv = g->dk.data != NULL || g->dv.data != NULL || d_scores;
-    const int64_t keys = p->q.shape[0] * p->k.shape[1] * p->kv_heads;
-    const int64_t rows = plan->uk->grad->row_block;
+    const attn_problem *problem = &grads->problem;
+    const bool d_scores = plan->whole_bias || plan->key_sums > 0, dq = grads->dq.data != NULL;
+    const bool dkv = grads->dk.data != NULL || grads->dv.data != NULL || d_scores;
+    const int64_t keys = problem->q.shape[0] * problem->k.shape[1] * problem->kv_heads;
+    const int64_t rows = plan->table->grad->row_block;
     int64_t row_block = block_size(plan->rows, ITEM_ROW_BLOCKS * rows, rows, machine->threads);
-    int64_t key_block = block_size(keys, plan->keys, plan->uk->key_block, machine->threads);
-    if (dq && dkv && !split_is_faster(p, machine->threads)) {
-        plan->pass[plan->passes++] = make_pass(p, true, true, INT64_MAX / 4);
+    int64_t key_block = block_size(keys, plan->keys, plan->table->key_block, machine->threads);
+    if (dq && dkv && !split_is_faster(problem, machine->threads)) {
+        plan->pass[plan->passes++] = make_pass(problem, true, true, INT64_MAX / 4);
     } else if (dkv) {
-        plan->pass[plan->passes++] = make_pass(p, false, true, key_block);
+        plan->pass[plan->passes++] = make_pass(problem, false, true, key_block);
     }
     if (dq && (plan->passes == 0 || !plan->pass[0].dq)) {
-        plan->pass[plan->passes++] = make_pass(p, true, false, row_block);
+        plan->pass[plan->passes++] = make_pass(problem, true, false, row_block);
     }
     plan->pass[0].d_scores = d_scores;
 }
@@ -139,169 +142,174 @@ static void plan_key_sum(attn_grad_plan *plan, const attn_tensor *out, bool slop
 }
 
 /* Decides the ways of gradients with respect to scores. */
-static void plan_scores(attn_grad_plan *plan, const attn_gradients *g)
+static void plan_scores(attn_grad_plan *plan, const attn_gradients *grads)
 {
     const attn_tensor none = {0};
-    const attn_tensor *d_bias = &g->d_bias;
-    const bool key_sum = attn_grad_bias_is_key_sum(g);
+    const attn_tensor *d_bias = &grads->d_bias;
+    const bool key_sum = attn_grad_bias_is_key_sum(grads);
     const bool fold = d_bias->data && attn_elements_may_meet(d_bias);
-    plan->whole_bias = attn_grad_bias_is_whole(g) && !fold;
+    plan->whole_bias = attn_grad_bias_is_whole(grads) && !fold;
     plan->shared_bias = d_bias->data && !plan->whole_bias && !key_sum;
     if (fold) {
-        const int64_t rows = plan->uk->grad->row_block, nq = d_bias->shape[2];
+        const int64_t rows = plan->table->grad->row_block, nq = d_bias->shape[2];
         plan->fold = attn_fold_plan(d_bias, (nq + rows - 1) / rows, 4 * (nq + d_bias->shape[3]));
     }
-    plan_key_sum(plan, key_sum ? &g->d_bias : &none, false);
-    plan_key_sum(plan, &g->d_alibi, true);
-    plan->chains = g->p.group;
+    plan_key_sum(plan, key_sum ? &grads->d_bias : &none, false);
+    plan_key_sum(plan, &grads->d_alibi, true);
+    plan->chains = grads->problem.group;
     while (plan->chains > 0 && plan->chains < LEAST_CHAINS) { /* 0 without query heads */
-        plan->chains += g->p.group;
+        plan->chains += grads->problem.group;
     }
 }
 
 /* Rows whose dQ an item sums. */
-static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *p)
+static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *problem)
 {
     const attn_grad_pass *pass = &plan->pass[plan->passes > 0 ? plan->passes - 1 : 0];
     int64_t most = 0;
-    for (int64_t b = 0; b < different_sequences(p) && pass->dq; b++) {
-        attn_sequence s = attn_problem_sequence(p, b);
-        most = s.nq * p->group > most ? s.nq * p->group : most;
+    for (int64_t b = 0; b < different_sequences(problem) && pass->dq; b++) {
+        attn_sequence sequence = attn_problem_sequence(problem, b);
+        most = sequence.nq * problem->group > most ? sequence.nq * problem->group : most;
     }
     return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows,
-                    plan->uk->strip);
+                    plan->table->strip);
 }
 
 /* P and dS: tiles, and the forms that products read; in tables without such forms, the tiles of all
  * strips. */
 static void map_tiles(attn_grad_plan *plan, attn_arena *arena)
 {
-    attn_grad_map *m = &plan->map;
-    const attn_ukernel *uk = plan->uk;
-    const int64_t strips = uk->grad->row_block / uk->strip, left = attn_grad_left_bytes(uk);
-    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip * uk->real_size;
-    const bool in_place = uk->grad->split == NULL;
-    m->s = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
-    m->dp = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
-    m->p = in_place ? m->s : attn_arena_take(arena, strips, left, 1);
-    m->ds = in_place ? m->dp : attn_arena_take(arena, strips, left, 1);
-    m->right = attn_arena_take(arena, in_place ? 0 : left, 1, 1);
+    attn_grad_map *map = &plan->map;
+    const attn_ukernel *table = plan->table;
+    const int64_t strips = table->grad->row_block / table->strip,
+                  left = attn_grad_left_bytes(table);
+    const int64_t tile = (int64_t)table->grad->key_tile * table->strip * table->real_size;
+    const bool in_place = table->grad->split == NULL;
+    map->s = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
+    map->dp = attn_arena_take(arena, in_place ? strips * left : tile, 1, 1);
+    map->p = in_place ? map->s : attn_arena_take(arena, strips, left, 1);
+    map->ds = in_place ? map->dp : attn_arena_take(arena, strips, left, 1);
+    map->right = attn_arena_take(arena, in_place ? 0 : left, 1, 1);
 }
 
-static void map_scratch(attn_grad_plan *plan, const attn_problem *p, attn_arena *total)
+static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_arena *total)
 {
-    attn_grad_map *m = &plan->map;
-    const attn_ukernel *uk = plan->uk;
-    const uint64_t real = (uint64_t)uk->real_size;
-    const int64_t rows = uk->grad->row_block, strips = rows / uk->strip,
-                  panels = plan->keys / uk->key_block;
-    const int64_t tile = (int64_t)uk->grad->key_tile * uk->strip, d_pad = plan->d_pad,
+    attn_grad_map *map = &plan->map;
+    const attn_ukernel *table = plan->table;
+    const uint64_t real = (uint64_t)table->real_size;
+    const int64_t rows = table->grad->row_block, strips = rows / table->strip,
+                  panels = plan->keys / table->key_block;
+    const int64_t tile = (int64_t)table->grad->key_tile * table->strip, d_pad = plan->d_pad,
                   dv_pad = plan->dv_pad;
     attn_arena arena = {0};
-    m->k = attn_arena_take(&arena, panels, 1, uk->k_bytes(p->d));
-    m->kt = uk->rows_are_panels && p->d == d_pad
-                ? m->k
-                : attn_arena_take(&arena, panels, 1, uk->v_bytes(d_pad));
-    m->v = attn_arena_take(&arena, panels, 1, uk->k_bytes(p->dv));
-    m->dk = attn_arena_take(&arena, plan->keys, d_pad, real);
-    m->dv = attn_arena_take(&arena, plan->keys, dv_pad, real);
-    m->qt = attn_arena_take(&arena, strips, 1, uk->q_bytes(p->d));
-    m->dot = attn_arena_take(&arena, strips, 1, uk->q_bytes(p->dv));
-    m->q = attn_arena_take(&arena, strips, 1, uk->grad->x_bytes(d_pad));
-    m->d_o = attn_arena_take(&arena, strips, 1, uk->grad->x_bytes(dv_pad));
+    map->k = attn_arena_take(&arena, panels, 1, table->k_bytes(problem->d));
+    map->kt = table->rows_are_panels && problem->d == d_pad
+                  ? map->k
+                  : attn_arena_take(&arena, panels, 1, table->v_bytes(d_pad));
+    map->v = attn_arena_take(&arena, panels, 1, table->k_bytes(problem->dv));
+    map->dk = attn_arena_take(&arena, plan->keys, d_pad, real);
+    map->dv = attn_arena_take(&arena, plan->keys, dv_pad, real);
+    map->qt = attn_arena_take(&arena, strips, 1, table->q_bytes(problem->d));
+    map->d_o_t = attn_arena_take(&arena, strips, 1, table->q_bytes(problem->dv));
+    map->q = attn_arena_take(&arena, strips, 1, table->grad->x_bytes(d_pad));
+    map->d_o = attn_arena_take(&arena, strips, 1, table->grad->x_bytes(dv_pad));
     map_tiles(plan, &arena);
-    m->products = attn_arena_take(&arena, p->softcap > 0 ? tile : 0, 1, real);
-    m->keep = attn_arena_take(&arena, p->dropout.on ? tile : 0, 1, real);
-    m->plain = attn_arena_take(&arena, plan->pass[0].d_scores ? tile : 0, 1, real);
-    m->visible = attn_arena_take(&arena, rows, uk->key_block, 1);
-    m->bias = attn_arena_take(&arena, p->mask.data || p->bias.data ? tile : 0, 1, real);
-    m->lanes = attn_arena_take(&arena, (int64_t)attn_score_lane_bytes(uk), 1, 1);
-    m->lse = attn_arena_take(&arena, rows, 1, real);
-    m->delta = attn_arena_take(&arena, rows, 1, real);
-    m->ones = attn_arena_take(&arena, uk->strip, 1, real);
-    m->dqt = attn_arena_take(&arena, most_dq_rows(plan, p), d_pad, real);
-    m->sums =
-        attn_arena_take(&arena, plan->shared_bias ? uk->key_block + 1 : 0, rows, sizeof(double));
-    m->key_sums =
+    map->products = attn_arena_take(&arena, problem->softcap > 0 ? tile : 0, 1, real);
+    map->keep = attn_arena_take(&arena, problem->dropout.on ? tile : 0, 1, real);
+    map->plain = attn_arena_take(&arena, plan->pass[0].d_scores ? tile : 0, 1, real);
+    map->visible = attn_arena_take(&arena, rows, table->key_block, 1);
+    map->bias =
+        attn_arena_take(&arena, problem->mask.data || problem->bias.data ? tile : 0, 1, real);
+    map->lanes = attn_arena_take(&arena, (int64_t)attn_score_lane_bytes(table), 1, 1);
+    map->lse = attn_arena_take(&arena, rows, 1, real);
+    map->delta = attn_arena_take(&arena, rows, 1, real);
+    map->ones = attn_arena_take(&arena, table->strip, 1, real);
+    map->dqt = attn_arena_take(&arena, most_dq_rows(plan, problem), d_pad, real);
+    map->sums =
+        attn_arena_take(&arena, plan->shared_bias ? table->key_block + 1 : 0, rows, sizeof(double));
+    map->key_sums =
         attn_arena_take(&arena, plan->key_sums * plan->keys, plan->chains, sizeof(double));
-    m->row_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(p->dv));
-    m->row_d_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(p->dv));
-    m->total = arena.bytes;
+    map->row_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(problem->dv));
+    map->row_d_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(problem->dv));
+    map->total = arena.bytes;
     total->overflow |= arena.overflow;
 }
 
-static void map_workspace(attn_grad_plan *plan, const attn_problem *p, const attn_machine *machine,
-                          attn_arena *arena)
+static void map_workspace(attn_grad_plan *plan, const attn_problem *problem,
+                          const attn_machine *machine, attn_arena *arena)
 {
-    const uint64_t real = (uint64_t)plan->uk->real_size;
+    const uint64_t real = (uint64_t)plan->table->real_size;
     for (int i = 0; i < plan->passes; i++) {
-        plan->pass[i].table = attn_arena_take(arena, p->varlen ? attn_problem_sequences(p) + 1 : 0,
-                                              1, sizeof(int64_t));
+        plan->pass[i].items_offset = attn_arena_take(
+            arena, problem->varlen ? attn_problem_sequences(problem) + 1 : 0, 1, sizeof(int64_t));
     }
-    plan->lse = attn_arena_take(arena, plan->rows, 1, real);
-    plan->delta = attn_arena_take(arena, plan->rows, 1, real);
-    plan->partial = attn_arena_take(arena, plan->key_sums * p->q.shape[0] * p->heads, p->k.shape[1],
-                                    sizeof(double));
-    plan->fold.sums = attn_arena_take(arena, attn_fold_owners(&plan->fold) * plan->fold.chunks,
-                                      plan->fold.span, sizeof(double));
-    plan->cells = attn_cells_plan(p, arena, &plan->cells_at);
-    map_scratch(plan, p, arena);
+    plan->lse_offset = attn_arena_take(arena, plan->rows, 1, real);
+    plan->delta_offset = attn_arena_take(arena, plan->rows, 1, real);
+    plan->partial_offset =
+        attn_arena_take(arena, plan->key_sums * problem->q.shape[0] * problem->heads,
+                        problem->k.shape[1], sizeof(double));
+    plan->fold.sums_offset = attn_arena_take(
+        arena, attn_fold_owners(&plan->fold) * plan->fold.chunks, plan->fold.span, sizeof(double));
+    plan->cells = attn_cells_plan(problem, arena, &plan->cells_offset);
+    map_scratch(plan, problem, arena);
     /* the executor may use any of the machine's thread numbers */
-    plan->scratch = attn_arena_take(arena, (int64_t)plan->map.total, machine->threads, 1);
+    plan->scratch_offset = attn_arena_take(arena, (int64_t)plan->map.total, machine->threads, 1);
 }
 
 /* Tables with products of their own take dO in the type of Q only. */
-static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *g)
+static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *grads)
 {
-    const bool mixed = g->p.q.dtype != ATTN_F64 && g->d_o.dtype != g->p.q.dtype;
-    return mixed ? isa->precise : attn_cpu_table(isa, &g->p);
+    const bool mixed =
+        grads->problem.q.dtype != ATTN_F64 && grads->d_o.dtype != grads->problem.q.dtype;
+    return mixed ? isa->precise : attn_cpu_table(isa, &grads->problem);
 }
 
-static bool nothing_to_write(const attn_gradients *g)
+static bool nothing_to_write(const attn_gradients *grads)
 {
-    return !g->dq.data && !g->dk.data && !g->dv.data && !g->d_bias.data && !g->d_alibi.data &&
-           !g->d_sinks.data;
+    return !grads->dq.data && !grads->dk.data && !grads->dv.data && !grads->d_bias.data &&
+           !grads->d_alibi.data && !grads->d_sinks.data;
 }
 
 /* Rows, and keys of each head, of all sequences together. */
-static bool too_large(const attn_problem *p, int64_t *rows)
+static bool too_large(const attn_problem *problem, int64_t *rows)
 {
-    const int64_t most = INT64_C(1) << 40, nk = p->k.shape[1];
+    const int64_t most = INT64_C(1) << 40, nk = problem->k.shape[1];
     int64_t heads, keys;
-    return p->d > most || p->dv > most || nk > INT64_MAX / 64 ||
-           __builtin_mul_overflow(p->q.shape[0], p->q.shape[1], rows) ||
-           __builtin_mul_overflow(*rows, p->heads, rows) || *rows > INT64_MAX / 64 ||
-           __builtin_mul_overflow(attn_problem_sequences(p), max64(p->heads, p->kv_heads),
-                                  &heads) ||
+    return problem->d > most || problem->dv > most || nk > INT64_MAX / 64 ||
+           __builtin_mul_overflow(problem->q.shape[0], problem->q.shape[1], rows) ||
+           __builtin_mul_overflow(*rows, problem->heads, rows) || *rows > INT64_MAX / 64 ||
+           __builtin_mul_overflow(attn_problem_sequences(problem),
+                                  max64(problem->heads, problem->kv_heads), &heads) ||
            __builtin_mul_overflow(heads, max64(nk, 1), &keys) || keys > INT64_MAX / 64;
 }
 
-attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g,
+attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *grads,
                                    const attn_machine *machine)
 {
-    const attn_problem *p = &g->p;
+    const attn_problem *problem = &grads->problem;
     *plan = (attn_grad_plan){
-        .uk = table(machine->isa, g),
-        .rows_uk = p->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
+        .table = table(machine->isa, grads),
+        .rows_uk = problem->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
     };
-    const int64_t pad =
-        plan->uk->grad->vector > plan->uk->granule ? plan->uk->grad->vector : plan->uk->granule;
-    if (nothing_to_write(g)) {
+    const int64_t pad = plan->table->grad->vector > plan->table->granule ? plan->table->grad->vector
+                                                                         : plan->table->granule;
+    if (nothing_to_write(grads)) {
         return ATTN_OK;
     }
-    if (too_large(p, &plan->rows)) {
+    if (too_large(problem, &plan->rows)) {
         return attn_fail(ATTN_ERR_OVERFLOW,
                          "q.shape = (%lld, %lld, %lld, %lld) or k.shape[1] = %lld is too large",
-                         (long long)p->q.shape[0], (long long)p->q.shape[1], (long long)p->heads,
-                         (long long)p->d, (long long)p->k.shape[1]);
+                         (long long)problem->q.shape[0], (long long)problem->q.shape[1],
+                         (long long)problem->heads, (long long)problem->d,
+                         (long long)problem->k.shape[1]);
     }
-    plan->d_pad = round_up(p->d, pad);
-    plan->dv_pad = round_up(p->dv, pad);
-    plan->keys = keys_at_once(plan, p, machine);
-    plan->scores = attn_plan_scores(p, plan->uk);
-    plan_scores(plan, g);
-    plan_passes(plan, g, machine);
+    plan->d_pad = round_up(problem->d, pad);
+    plan->dv_pad = round_up(problem->dv, pad);
+    plan->keys = keys_at_once(plan, problem, machine);
+    plan->scores = attn_plan_scores(problem, plan->table);
+    plan_scores(plan, grads);
+    plan_passes(plan, grads, machine);
     attn_arena arena = {0};
-    map_workspace(plan, p, machine, &arena);
+    map_workspace(plan, problem, machine, &arena);
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }

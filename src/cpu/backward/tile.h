@@ -10,15 +10,15 @@
 #include "cpu/scores.h"
 
 /* An item, or part of one, on one thread. */
-typedef struct attn_grad_run {
+typedef struct attn_grad_item {
     const attn_grad_plan *plan;
-    const attn_gradients *g;
-    const attn_problem *p;
-    const attn_ukernel *uk;
+    const attn_gradients *grads;
+    const attn_problem *problem;
+    const attn_ukernel *table;
     const attn_ukernel_grad *grad;
     attn_sequence seq;
     int64_t kv_head;
-    attn_score_run scores;
+    attn_score_rows scores;
     attn_cells cells;
     double factor;           /* of dS */
     bool d_scores;           /* tiles leave dS without the factor in `plain` */
@@ -28,8 +28,8 @@ typedef struct attn_grad_run {
     double *partial;         /* of all key sums (backward.h) */
 
     /* the thread's scratch */
-    char *k, *kt, *v, *dk, *dv, *qt, *dot, *q, *d_o, *s, *dp, *p_left, *ds_left, *right, *products,
-        *keep, *plain;
+    char *k, *kt, *v, *dk, *dv, *qt, *d_o_t, *q, *d_o, *s, *dp, *p_left, *ds_left, *right,
+        *products, *keep, *plain;
     char *lane_lse, *lane_delta, *ones, *dqt;
     double *sums, *key_sums;
     unsigned char *visible;
@@ -42,84 +42,86 @@ typedef struct attn_grad_run {
     int strips;
     attn_rows_mask mask[ATTN_MAX_ROW_BLOCK]; /* of each strip */
     uint64_t spoilt[ATTN_MAX_ROW_BLOCK];     /* lanes of each strip whose LSE is NaN */
-} attn_grad_run;
+} attn_grad_item;
 
 /* Points into the workspace; kv_head, fold and so on are the caller's. */
-void attn_grad_run_init(attn_grad_run *r, const attn_grad_plan *plan, const attn_gradients *g,
-                        char *workspace, int32_t thread);
+void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
+                         const attn_gradients *grads, char *workspace, int32_t thread);
 
 /* Packs keys first .. last-1, first a multiple of key_block, into their panels k and v, and kt if
  * wanted. */
-void attn_grad_pack_keys(attn_grad_run *r, int64_t first, int64_t last, bool transposed);
+void attn_grad_pack_keys(attn_grad_item *item, int64_t first, int64_t last, bool transposed);
 
 /* The panel of a block of keys. */
-static inline void *attn_grad_panel(const attn_grad_run *r, char *panels, uint64_t bytes,
+static inline void *attn_grad_panel(const attn_grad_item *item, char *panels, uint64_t bytes,
                                     int64_t key)
 {
-    return panels + (key - r->first_key) / r->uk->key_block * (int64_t)bytes;
+    return panels + (key - item->first_key) / item->table->key_block * (int64_t)bytes;
 }
 
 /* Loads rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if
  * wanted. */
-void attn_grad_pack_rows(attn_grad_run *r, int64_t first, int64_t last, bool as_rows);
+void attn_grad_pack_rows(attn_grad_item *item, int64_t first, int64_t last, bool as_rows);
 
 /* A strip's piece of an array of strips. */
-static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip)
+static inline char *attn_grad_strip(char *strips, uint64_t bytes, int strip_index)
 {
-    return strips + strip * (int64_t)bytes;
+    return strips + strip_index * (int64_t)bytes;
 }
 
 /* Rows of a strip. */
-int attn_grad_lanes(const attn_grad_run *r, int strip);
+int attn_grad_lanes(const attn_grad_item *item, int strip_index);
 
 /* True if products read the tiles of P and dS themselves. */
-static inline bool attn_grad_in_place(const attn_grad_run *r)
+static inline bool attn_grad_in_place(const attn_grad_item *item)
 {
-    return r->grad->split == NULL;
+    return item->grad->split == NULL;
 }
 
 /* Lanes that kernels work on: forms of P and dS have all lanes of a strip. */
-static inline int attn_grad_width(const attn_grad_run *r, int strip)
+static inline int attn_grad_width(const attn_grad_item *item, int strip_index)
 {
-    return attn_grad_in_place(r) ? attn_grad_lanes(r, strip) : r->uk->strip;
+    return attn_grad_in_place(item) ? attn_grad_lanes(item, strip_index) : item->table->strip;
 }
 
 /* Bytes of a strip's left factor: P or dS of a block of keys. */
-static inline int64_t attn_grad_left_bytes(const attn_ukernel *uk)
+static inline int64_t attn_grad_left_bytes(const attn_ukernel *table)
 {
-    return uk->grad->split ? (int64_t)uk->p_bytes()
-                           : (int64_t)uk->key_block * uk->strip * uk->real_size;
+    return table->grad->split ? (int64_t)table->p_bytes()
+                              : (int64_t)table->key_block * table->strip * table->real_size;
 }
 
 /* A tile in r->s or r->dp, real [key_tile][strip], whose first key is key `at` of the block. */
-static inline char *attn_grad_tile_at(const attn_grad_run *r, char *tiles, int strip, int64_t at)
+static inline char *attn_grad_tile_at(const attn_grad_item *item, char *tiles, int strip_index,
+                                      int64_t at)
 {
-    const int64_t key = strip * (int64_t)r->uk->key_block + at;
-    return attn_grad_in_place(r) ? tiles + key * r->uk->strip * r->uk->real_size : tiles;
+    const int64_t key = strip_index * (int64_t)item->table->key_block + at;
+    return attn_grad_in_place(item) ? tiles + key * item->table->strip * item->table->real_size
+                                    : tiles;
 }
 
 /* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the
  * strip sees, its beginning aligned; empty without such a key. */
-attn_interval attn_grad_part(const attn_grad_run *r, int strip, attn_interval all);
+attn_interval attn_grad_part(const attn_grad_item *item, int strip_index, attn_interval all);
 
 /* The tile that begins a part. */
-static inline attn_interval attn_grad_first_tile(const attn_grad_run *r, attn_interval part)
+static inline attn_interval attn_grad_first_tile(const attn_grad_item *item, attn_interval part)
 {
     return (attn_interval){
-        part.lo, min64(part.lo + r->grad->key_tile - part.lo % r->grad->key_tile, part.hi)};
+        part.lo, min64(part.lo + item->grad->key_tile - part.lo % item->grad->key_tile, part.hi)};
 }
 
 /* Computes P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0
  * where masked. In r->s and r->dp, or in the table's own forms, if it has them and the caller wants
  * them. */
-void attn_grad_tile_run(attn_grad_run *r, int strip, int64_t block, attn_interval keys,
+void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, attn_interval keys,
                         const attn_grad_forms *to);
 
 /* Stores dK and dV of keys first .. last-1; keys not in use have sums of 0. False if a result is
  * not finite. A careful run replaces non-finite results only. */
-bool attn_grad_store_keys(const attn_grad_run *r, int64_t first, int64_t last);
+bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t last);
 
 /* Stores dQ of the item's rows first .. last-1, likewise. */
-bool attn_grad_store_rows(attn_grad_run *r, int64_t first, int64_t last);
+bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last);
 
 #endif

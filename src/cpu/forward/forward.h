@@ -29,35 +29,35 @@ typedef struct attn_scratch_map {
 } attn_scratch_map;
 
 typedef struct attn_cpu_plan {
-    const attn_ukernel *uk;
+    const attn_ukernel *table;
     int32_t threads;
     int64_t strips; /* per item */
     int64_t dv_pad;
     int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
-    attn_cells cells;     /* of the mask tensor */
-    uint64_t cells_at;    /* where they are in the workspace */
-    uint64_t table_bytes; /* schedule.first_item and cells, at the start of the workspace */
+    attn_cells cells;      /* of the mask tensor */
+    uint64_t cells_offset; /* where they are in the workspace */
+    uint64_t table_bytes;  /* schedule.first_item and cells, at the start of the workspace */
     attn_scratch_map scratch;
     uint64_t workspace_bytes;
 } attn_cpu_plan;
 
 /* The table for a problem's type and flags. */
-const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *p);
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *problem);
 
 /* Pure. Errors: overflow. */
-attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *p,
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine);
 
 /* Tiles of all strips. */
-attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *p);
+attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *problem);
 
 /* Sets tiles, operations and bytes of *out. */
-void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *p, attn_plan *out);
+void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *problem, attn_plan *out);
 
 /* Runs the plan. workspace: at least workspace_bytes, aligned to 64. Cannot fail. */
-void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *p,
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
                       const attn_executor *executor, void *workspace);
 
 #endif

@@ -17,15 +17,15 @@ typedef struct attn_node {
 } attn_node;
 
 /* Node i of the strip's stack, the oldest being 0. */
-attn_node *attn_strip_node(const attn_item_run *r, int strip, int i);
+attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i);
 
 /* Before keys of a segment. True if they are the first ones of it. */
-bool attn_strip_enter(attn_item_run *r, int strip, int64_t segment);
+bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment);
 
 /* After all keys: one node is left, or none. */
-void attn_strip_leave(attn_item_run *r, int strip);
+void attn_strip_leave(attn_forward_item *item, int strip_index);
 
 /* After that: O of node 0, or OT. */
-char *attn_strip_sum(const attn_item_run *r, int strip);
+char *attn_strip_sum(const attn_forward_item *item, int strip_index);
 
 #endif

@@ -13,14 +13,14 @@ typedef struct attn_sums {
     int nodes;       /* sums of earlier segments that wait (nodes.h) */
 } attn_sums;
 
-typedef struct attn_item_run {
+typedef struct attn_forward_item {
     const attn_cpu_plan *plan;
-    const attn_problem *p;
-    const attn_ukernel *uk;
+    const attn_problem *problem;
+    const attn_ukernel *table;
     attn_sequence seq;
     int64_t kv_head, first_row, last_row;
     int strips;
-    attn_score_run scores;
+    attn_score_rows scores;
     char *s, *prob, *strip, *node;
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
@@ -29,67 +29,67 @@ typedef struct attn_item_run {
     attn_sums *sums;      /* of each strip */
     attn_interval next;   /* keys of the next block that are not prefetched yet */
     int64_t next_rows;    /* number of them per tile */
-} attn_item_run;
+} attn_forward_item;
 
-static inline char *strip_qt(const attn_item_run *r, int strip)
+static inline char *strip_qt(const attn_forward_item *item, int strip_index)
 {
-    return r->strip + (uint64_t)strip * r->plan->scratch.strip_bytes;
+    return item->strip + (uint64_t)strip_index * item->plan->scratch.strip_bytes;
 }
 
-static inline char *strip_ot(const attn_item_run *r, int strip)
+static inline char *strip_ot(const attn_forward_item *item, int strip_index)
 {
-    return strip_qt(r, strip) + r->plan->scratch.strip_ot;
+    return strip_qt(item, strip_index) + item->plan->scratch.strip_ot;
 }
 
-static inline attn_running strip_state(const attn_item_run *r, int strip)
+static inline attn_running strip_state(const attn_forward_item *item, int strip_index)
 {
-    int64_t lanes = r->uk->strip * r->uk->real_size;
-    char *m = strip_qt(r, strip) + r->plan->scratch.strip_state;
-    char *top = r->p->row_max.data ? m + 3 * lanes : NULL; /* strip_row_max */
+    int64_t lanes = item->table->strip * item->table->real_size;
+    char *m = strip_qt(item, strip_index) + item->plan->scratch.strip_state;
+    char *top = item->problem->row_max.data ? m + 3 * lanes : NULL; /* strip_row_max */
     return (attn_running){
-        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = r->uk->lags ? top : m};
+        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = item->table->lags ? top : m};
 }
 
 /* real [strip]: the largest score so far, of tables whose reference lags and of earlier
  * segments. */
-static inline void *strip_row_max(const attn_item_run *r, int strip)
+static inline void *strip_row_max(const attn_forward_item *item, int strip_index)
 {
-    const int64_t lanes = r->uk->strip * r->uk->real_size;
-    return strip_qt(r, strip) + r->plan->scratch.strip_state + 3 * lanes;
+    const int64_t lanes = item->table->strip * item->table->real_size;
+    return strip_qt(item, strip_index) + item->plan->scratch.strip_state + 3 * lanes;
 }
 
 /* Of the scores that the kernels see, in natural units. */
-static inline double strip_unit(const attn_item_run *r)
+static inline double strip_unit(const attn_forward_item *item)
 {
-    return r->plan->scores.step ? 1 : r->plan->scores.scale;
+    return item->plan->scores.has_score_step ? 1 : item->plan->scores.scale;
 }
 
-static inline int strip_lanes(const attn_item_run *r, int strip)
+static inline int strip_lanes(const attn_forward_item *item, int strip_index)
 {
-    int64_t left = r->last_row - r->first_row - (int64_t)strip * r->uk->strip;
-    return (int)min64(left, r->uk->strip);
+    int64_t left = item->last_row - item->first_row - (int64_t)strip_index * item->table->strip;
+    return (int)min64(left, item->table->strip);
 }
 
-static inline int64_t strip_first(const attn_item_run *r, int strip)
+static inline int64_t strip_first(const attn_forward_item *item, int strip_index)
 {
-    return r->first_row + (int64_t)strip * r->uk->strip;
+    return item->first_row + (int64_t)strip_index * item->table->strip;
 }
 
-static inline bool strip_sees_nothing(const attn_item_run *r, int strip)
+static inline bool strip_sees_nothing(const attn_forward_item *item, int strip_index)
 {
-    return r->mask[strip].hull.lo >= r->mask[strip].hull.hi;
+    return item->mask[strip_index].hull.lo >= item->mask[strip_index].hull.hi;
 }
 
 /* Makes the strip's mask, packs its rows of Q if any of them sees a key, and resets it. */
-void attn_strip_start(attn_item_run *r, int strip);
+void attn_strip_start(attn_forward_item *item, int strip_index);
 
 /* Sets the running state before the first key. */
-void attn_strip_reset(const attn_item_run *r, int strip);
+void attn_strip_reset(const attn_forward_item *item, int strip_index);
 
 /* The running state before the first key of a segment. */
-void attn_strip_begin(const attn_item_run *r, int strip);
+void attn_strip_begin(const attn_forward_item *item, int strip_index);
 
 /* Writes the strip's rows of O, LSE and row maximum. */
-void attn_strip_finish(const attn_item_run *r, int strip);
+void attn_strip_finish(const attn_forward_item *item, int strip_index);
 
 #endif

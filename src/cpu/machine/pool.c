@@ -22,11 +22,11 @@
 /* some tens of microseconds: longer than the gap between calls of a busy program */
 enum { SPINS = 4000 };
 
-typedef struct worker {
+typedef struct pool_worker {
     struct attn_pool *pool;
     pthread_t handle;
     int32_t thread; /* its number, from 1 */
-} worker;
+} pool_worker;
 
 struct attn_pool {
     int32_t threads;
@@ -45,7 +45,7 @@ struct attn_pool {
     int64_t n;
     void (*task)(void *arg, int64_t i, int32_t thread);
     void *arg;
-    worker workers[];
+    pool_worker workers[];
 };
 
 static void run_tasks(attn_pool *pool, int32_t thread)
@@ -80,8 +80,8 @@ static unsigned wait_for_job(attn_pool *pool, unsigned seen)
 
 static void *worker_main(void *arg)
 {
-    worker *w = arg;
-    attn_pool *pool = w->pool;
+    pool_worker *worker = arg;
+    attn_pool *pool = worker->pool;
     unsigned seen = 0;
     for (;;) {
         seen = wait_for_job(pool, seen);
@@ -91,7 +91,7 @@ static void *worker_main(void *arg)
             if (atomic_load(&pool->quit)) {
                 return NULL;
             }
-            run_tasks(pool, w->thread);
+            run_tasks(pool, worker->thread);
         }
         atomic_fetch_sub(&pool->inside, 1);
     }
@@ -117,9 +117,9 @@ static void start_workers(attn_pool *pool)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < pool->threads; i++) {
-        worker *w = &pool->workers[pool->started];
-        *w = (worker){.pool = pool, .thread = i};
-        if (pthread_create(&w->handle, NULL, worker_main, w) != 0) {
+        pool_worker *worker = &pool->workers[pool->started];
+        *worker = (pool_worker){.pool = pool, .thread = i};
+        if (pthread_create(&worker->handle, NULL, worker_main, worker) != 0) {
             break;
         }
         pool->started++;
@@ -129,7 +129,7 @@ static void start_workers(attn_pool *pool)
 
 static size_t pool_bytes(int32_t threads)
 {
-    size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(worker);
+    size_t bytes = sizeof(attn_pool) + (size_t)threads * sizeof(pool_worker);
     return (bytes + 63) / 64 * 64;
 }
 

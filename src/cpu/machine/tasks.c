@@ -7,7 +7,7 @@
 typedef struct loop {
     attn_task *task;
     const void *job;
-    const attn_ukernel *uk;
+    const attn_ukernel *table;
 } loop;
 
 static void run_task(void *arg, int64_t item, int32_t thread)
@@ -15,19 +15,19 @@ static void run_task(void *arg, int64_t item, int32_t thread)
     const loop *l = arg;
     attn_host host;
     attn_host_leave(&host);
-    if (l->uk) {
-        l->uk->begin();
+    if (l->table) {
+        l->table->begin();
     }
     l->task(l->job, item, thread);
-    if (l->uk) {
-        l->uk->end();
+    if (l->table) {
+        l->table->end();
     }
     attn_host_return(&host);
 }
 
-void attn_tasks_run(const attn_executor *executor, int64_t items, attn_task *task, const void *job,
-                    const attn_ukernel *uk)
+void attn_tasks_run(const attn_executor *executor, int64_t items, attn_task *task, const void *arg,
+                    const attn_ukernel *table)
 {
-    loop l = {task, job, uk};
+    loop l = {task, arg, table};
     executor->parallel_for(executor->user, items, run_task, &l);
 }

@@ -12,7 +12,7 @@ typedef void attn_task(const void *job, int64_t item, int32_t thread);
 
 /* Runs items 0 .. items-1 of a job. Each is enclosed by the begin and end of a table of
  * microkernels, if it calls one that has any (NULL: none). */
-void attn_tasks_run(const attn_executor *executor, int64_t items, attn_task *task, const void *job,
-                    const attn_ukernel *uk);
+void attn_tasks_run(const attn_executor *executor, int64_t items, attn_task *task, const void *arg,
+                    const attn_ukernel *table);
 
 #endif

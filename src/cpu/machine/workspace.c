@@ -4,12 +4,12 @@
 #include "cpu/machine/workspace.h"
 #include "core/error.h"
 
-attn_status attn_workspace_open(attn_workspace *w, const attn_allocator *allocator, uint64_t bytes,
-                                const attn_call *call)
+attn_status attn_workspace_open(attn_workspace *workspace, const attn_allocator *allocator,
+                                uint64_t bytes, const attn_call *call)
 {
-    *w = (attn_workspace){0};
+    *workspace = (attn_workspace){0};
     if (call->workspace) {
-        w->first = attn_align_up(call->workspace);
+        workspace->first = attn_align_up(call->workspace);
         return call->workspace_bytes >= bytes
                    ? ATTN_OK
                    : attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
@@ -17,18 +17,19 @@ attn_status attn_workspace_open(attn_workspace *w, const attn_allocator *allocat
                                (unsigned long long)bytes);
     }
     if (bytes <= PTRDIFF_MAX - 63) {
-        w->bytes = (bytes + 63) / 64 * 64;
-        w->owned = allocator->alloc(allocator->user, w->bytes, 64);
+        workspace->bytes = (bytes + 63) / 64 * 64;
+        workspace->owned = allocator->alloc(allocator->user, workspace->bytes, 64);
     }
-    w->first = w->owned;
-    return w->owned ? ATTN_OK
-                    : attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
-                                (unsigned long long)bytes);
+    workspace->first = workspace->owned;
+    return workspace->owned
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a workspace of %llu bytes",
+                           (unsigned long long)bytes);
 }
 
-void attn_workspace_close(const attn_workspace *w, const attn_allocator *allocator)
+void attn_workspace_close(const attn_workspace *workspace, const attn_allocator *allocator)
 {
-    if (w->owned) {
-        allocator->free(allocator->user, w->owned, w->bytes);
+    if (workspace->owned) {
+        allocator->free(allocator->user, workspace->owned, workspace->bytes);
     }
 }

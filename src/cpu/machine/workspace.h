@@ -15,8 +15,8 @@ typedef struct attn_workspace {
 
 /* `bytes` of scratch, of which 63 are for alignment: the call's, or allocated if it has none.
  * Errors: workspace, out of memory. */
-attn_status attn_workspace_open(attn_workspace *w, const attn_allocator *allocator, uint64_t bytes,
-                                const attn_call *call);
-void attn_workspace_close(const attn_workspace *w, const attn_allocator *allocator);
+attn_status attn_workspace_open(attn_workspace *workspace, const attn_allocator *allocator,
+                                uint64_t bytes, const attn_call *call);
+void attn_workspace_close(const attn_workspace *workspace, const attn_allocator *allocator);
 
 #endif

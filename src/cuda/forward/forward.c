@@ -14,11 +14,11 @@ typedef struct map_axis {
 } map_axis;
 
 /* Boxes of a 16-bit tensor, 64 columns each. axes: the other ones, from the innermost on. */
-static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
+static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
                             const map_axis *axes, uint32_t count)
 {
     static const uint32_t steps[5] = {1, 1, 1, 1, 1};
-    uint64_t extents[5] = {(uint64_t)t->shape[3]}, strides[4];
+    uint64_t extents[5] = {(uint64_t)tensor->shape[3]}, strides[4];
     uint32_t box[5] = {64};
     for (uint32_t i = 0; i < count; i++) {
         extents[i + 1] = (uint64_t)axes[i].extent;
@@ -27,107 +27,111 @@ static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const a
         strides[i] = axes[i].extent > 1 ? (uint64_t)axes[i].stride * 2 : 16;
     }
     return attn_driver_check(cu,
-                             cu->tensor_map(map, CU_TENSOR_U16, count + 1, t->data, extents,
+                             cu->tensor_map(map, CU_TENSOR_U16, count + 1, tensor->data, extents,
                                             strides, box, steps, 0, CU_SWIZZLE_128B,
                                             CU_PROMOTION_256B, 0),
                              "making a tensor map");
 }
 
 /* Columns, rows, heads, batches; boxes of so many rows of a head. */
-static attn_status map_rows(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
+static attn_status map_rows(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
                             int32_t rows)
 {
-    const map_axis axes[3] = {{t->shape[1], t->stride[1], rows},
-                              {t->shape[2], t->stride[2], 1},
-                              {t->shape[0], t->stride[0], 1}};
-    return make_map(cu, map, t, axes, 3);
+    const map_axis axes[3] = {{tensor->shape[1], tensor->stride[1], rows},
+                              {tensor->shape[2], tensor->stride[2], 1},
+                              {tensor->shape[0], tensor->stride[0], 1}};
+    return make_map(cu, map, tensor, axes, 3);
 }
 
 /* Columns, `fold` heads, rows, such heads, batches; boxes of `piece` rows of `fold` heads. */
-static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *t,
-                              const attn_cuda_schedule *s)
+static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map,
+                              const attn_tensor *tensor, const attn_cuda_schedule *schedule)
 {
-    const map_axis axes[4] = {{s->fold, t->stride[2], s->fold},
-                              {t->shape[1], t->stride[1], s->piece},
-                              {t->shape[2] / s->fold, t->stride[2] * s->fold, 1},
-                              {t->shape[0], t->stride[0], 1}};
-    return make_map(cu, map, t, axes, 4);
+    const map_axis axes[4] = {
+        {schedule->fold, tensor->stride[2], schedule->fold},
+        {tensor->shape[1], tensor->stride[1], schedule->piece},
+        {tensor->shape[2] / schedule->fold, tensor->stride[2] * schedule->fold, 1},
+        {tensor->shape[0], tensor->stride[0], 1}};
+    return make_map(cu, map, tensor, axes, 4);
 }
 
-static attn_status make_maps(const attn_cuda *x, attn_cuda_plan *plan, const attn_problem *p)
+static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
+                             const attn_problem *problem)
 {
-    const attn_cuda_kernel *k = &attn_cuda_kernels[plan->kernel];
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
     attn_cuda_forward_params *params = &plan->params;
-    TRY(k->loads == ATTN_CUDA_RAGGED
-            ? map_folded(x->driver, &params->q_map, &p->q, &params->schedule)
-            : map_rows(x->driver, &params->q_map, &p->q, 64)); /* rows of a warpgroup */
-    TRY(map_rows(x->driver, &params->k_map, &p->k, k->keys));
-    TRY(map_rows(x->driver, &params->v_map, &p->v, k->keys));
+    TRY(kernel->loads == ATTN_CUDA_RAGGED
+            ? map_folded(cuda->driver, &params->q_map, &problem->q, &params->schedule)
+            : map_rows(cuda->driver, &params->q_map, &problem->q, 64)); /* rows of a warpgroup */
+    TRY(map_rows(cuda->driver, &params->k_map, &problem->k, kernel->keys));
+    TRY(map_rows(cuda->driver, &params->v_map, &problem->v, kernel->keys));
     if (params->o_boxed) {
-        TRY(map_rows(x->driver, &params->o_map, &p->o, 16)); /* rows of a warp */
+        TRY(map_rows(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
     }
-    if (params->o_boxed && k->loads == ATTN_CUDA_RAGGED) {
-        TRY(map_rows(x->driver, &params->o_row_map, &p->o, 1));
+    if (params->o_boxed && kernel->loads == ATTN_CUDA_RAGGED) {
+        TRY(map_rows(cuda->driver, &params->o_row_map, &problem->o, 1));
     }
     return ATTN_OK;
 }
 
 /* The current context must be of this GPU; a thread without one borrows the one that attn_cuda
  * keeps. */
-static attn_status enter(const attn_cuda *x, bool *pushed)
+static attn_status enter(const attn_cuda *cuda, bool *pushed)
 {
     cu_context current = NULL;
     cu_device device = -1;
     *pushed = false;
-    TRY(attn_driver_check(x->driver, x->driver->context_current(&current),
+    TRY(attn_driver_check(cuda->driver, cuda->driver->context_current(&current),
                           "asking for the context"));
     if (current == NULL) {
         *pushed = true;
-        return attn_driver_check(x->driver, x->driver->context_push(x->context),
+        return attn_driver_check(cuda->driver, cuda->driver->context_push(cuda->context),
                                  "entering the GPU's context");
     }
-    if (x->driver->context_device(&device) != 0 || device != x->device) {
+    if (cuda->driver->context_device(&device) != 0 || device != cuda->device) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "the current CUDA context is of GPU %d, the attn_context of GPU %d",
-                         device, x->device);
+                         device, cuda->device);
     }
     return ATTN_OK;
 }
 
-static attn_status launch(const attn_cuda *x, attn_cuda_plan *plan, int kernel,
+static attn_status launch(const attn_cuda *cuda, attn_cuda_plan *plan, int kernel,
                           const uint32_t grid[3], void *stream)
 {
-    const attn_cuda_kernel *k = &attn_cuda_kernels[kernel];
+    const attn_cuda_kernel *chosen = &attn_cuda_kernels[kernel];
     void *params[] = {&plan->params};
-    return attn_driver_check(x->driver,
-                             x->driver->launch((cu_function)x->kernels[kernel], grid[0], grid[1],
-                                               grid[2], (unsigned)k->threads, 1, 1,
-                                               (unsigned)k->shared_bytes, stream, params, NULL),
-                             k->name);
+    return attn_driver_check(cuda->driver,
+                             cuda->driver->launch((cu_function)cuda->kernels[kernel], grid[0],
+                                                  grid[1], grid[2], (unsigned)chosen->threads, 1, 1,
+                                                  (unsigned)chosen->shared_bytes, stream, params,
+                                                  NULL),
+                             chosen->name);
 }
 
 /* In the current context. */
-static attn_status enqueue(const attn_cuda *x, attn_cuda_plan *plan, const attn_call *call)
+static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const attn_call *call)
 {
-    const attn_driver *cu = x->driver;
-    attn_cuda_plan_place(plan, x, call->workspace);
+    const attn_driver *cu = cuda->driver;
+    attn_cuda_plan_place(plan, cuda, call->workspace);
     if (plan->params.counter != NULL) {
         TRY(attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream),
                               "setting a counter"));
     }
-    TRY(launch(x, plan, plan->kernel, plan->grid, call->stream));
+    TRY(launch(cuda, plan, plan->kernel, plan->grid, call->stream));
     if (plan->merge >= 0) {
         const uint32_t grid[3] = {plan->merge_grid, 1, 1};
-        TRY(launch(x, plan, plan->merge, grid, call->stream));
+        TRY(launch(cuda, plan, plan->merge, grid, call->stream));
     }
     return ATTN_OK;
 }
 
-attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const attn_call *call)
+attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem,
+                              const attn_call *call)
 {
     attn_cuda_plan plan;
     bool pushed;
-    TRY(attn_cuda_plan_make(&plan, x, p));
+    TRY(attn_cuda_plan_make(&plan, cuda, problem));
     if (plan.grid[0] == 0) {
         return ATTN_OK;
     }
@@ -136,15 +140,15 @@ attn_status attn_cuda_forward(const attn_cuda *x, const attn_problem *p, const a
                          (unsigned long long)call->workspace_bytes,
                          (unsigned long long)plan.workspace_bytes);
     }
-    TRY(attn_problem_overlaps(p, call->workspace, plan.workspace_bytes));
+    TRY(attn_problem_overlaps(problem, call->workspace, plan.workspace_bytes));
     if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
-        TRY(make_maps(x, &plan, p));
+        TRY(make_maps(cuda, &plan, problem));
     }
-    TRY(enter(x, &pushed));
-    attn_status status = enqueue(x, &plan, call);
+    TRY(enter(cuda, &pushed));
+    attn_status status = enqueue(cuda, &plan, call);
     if (pushed) {
         cu_context borrowed;
-        (void)x->driver->context_pop(&borrowed);
+        (void)cuda->driver->context_pop(&borrowed);
     }
     return status;
 }
@@ -159,22 +163,25 @@ static double weight_loss(int32_t dtype)
     return dtype == ATTN_F16 ? 0x1p-11 : dtype == ATTN_BF16 ? 0x1p-8 : 0;
 }
 
-attn_status attn_cuda_plan_forward(const attn_cuda *x, const attn_problem *p, attn_plan *out)
+attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
+                                   attn_plan *out)
 {
     attn_cuda_plan plan;
-    TRY(attn_cuda_plan_make(&plan, x, p));
-    const attn_cuda_kernel *k = &attn_cuda_kernels[plan.kernel];
-    out->kernel = k->name;
+    TRY(attn_cuda_plan_make(&plan, cuda, problem));
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan.kernel];
+    out->kernel = kernel->name;
     (void)snprintf(out->why, sizeof out->why, "%s", plan.why);
-    out->strip = k->rows;
-    out->key_block = k->keys;
-    out->rows_per_item = k->rows;
+    out->strip = kernel->rows;
+    out->key_block = kernel->keys;
+    out->rows_per_item = kernel->rows;
     out->items = plan.params.schedule.items;
-    attn_cuda_plan_costs(&plan, x, p, out);
+    attn_cuda_plan_costs(&plan, cuda, problem, out);
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
-    out->sum_bits = p->q.dtype == ATTN_F64 ? 64 : 32;
-    out->tile_products = k->family == ATTN_CUDA_GENERIC ? 0 : p->q.dtype == ATTN_F32 ? 6 : 1;
-    out->weight_loss = k->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(p->q.dtype);
+    out->sum_bits = problem->q.dtype == ATTN_F64 ? 64 : 32;
+    out->tile_products = kernel->family == ATTN_CUDA_GENERIC ? 0
+                         : problem->q.dtype == ATTN_F32      ? 6
+                                                             : 1;
+    out->weight_loss = kernel->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(problem->q.dtype);
     return ATTN_OK;
 }

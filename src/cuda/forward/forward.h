@@ -65,35 +65,36 @@ typedef struct attn_cuda_plan {
 } attn_cuda_plan;
 
 /* Pure. Errors: unsupported. */
-attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p);
+attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                const attn_problem *problem);
 
 /* How many heads of a group share a tile of forward_sm90, and into how many splits keys are cut. */
-void attn_cuda_schedule_rows(attn_cuda_schedule *s, const attn_cuda_kernel *kernel,
-                             const attn_problem *p);
+void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
+                             const attn_problem *problem);
 
 /* Items, grid and workspace of a plan that has its kernel. Errors: unsupported. */
 attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
-                                    const attn_problem *p);
+                                    const attn_problem *problem);
 
 /* The plan for a call with that workspace, NULL: none. */
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
 
 /* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
-bool attn_cuda_is_aligned(const attn_tensor *t);
+bool attn_cuda_is_aligned(const attn_tensor *tensor);
 
 /* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
-bool attn_cuda_has_steps(const attn_problem *p);
+bool attn_cuda_has_steps(const attn_problem *problem);
 
 /* The steps as forward_sm90 takes them. */
-attn_cuda_steps attn_cuda_steps_of(const attn_problem *p);
+attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem);
 
 /* Why forward_sm90 cannot do these steps, or NULL. */
-const char *attn_cuda_steps_lack(const attn_problem *p);
+const char *attn_cuda_steps_lack(const attn_problem *problem);
 
 /* Tiles, operations and bytes of the plan; 0 if they depend on lengths or origins in the GPU's
  * memory. */
-void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *p,
-                          attn_plan *out);
+void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda,
+                          const attn_problem *problem, attn_plan *out);
 
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],

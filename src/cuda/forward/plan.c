@@ -66,22 +66,25 @@ enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction
 enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 
 /* True for problems of the kernels for one block of keys (kernel/forward/single_sm90.cuh). */
-static bool is_single(const attn_problem *p, int32_t keys)
+static bool is_single(const attn_problem *problem, int32_t keys)
 {
-    return p->k.shape[1] <= keys && p->q.shape[1] <= 64 * GRID_YZ && p->batch <= GRID_YZ &&
-           attn_problem_is_whole(p) && p->d % 4 == 0 && p->dv % 4 == 0 &&
-           p->o.dtype == p->q.dtype && attn_cuda_is_aligned(&p->q) && attn_cuda_is_aligned(&p->k) &&
-           attn_cuda_is_aligned(&p->v) && attn_cuda_is_aligned(&p->o);
+    return problem->k.shape[1] <= keys && problem->q.shape[1] <= 64 * GRID_YZ &&
+           problem->batch <= GRID_YZ && attn_problem_is_whole(problem) && problem->d % 4 == 0 &&
+           problem->dv % 4 == 0 && problem->o.dtype == problem->q.dtype &&
+           attn_cuda_is_aligned(&problem->q) && attn_cuda_is_aligned(&problem->k) &&
+           attn_cuda_is_aligned(&problem->v) && attn_cuda_is_aligned(&problem->o);
 }
 
-static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_problem *p,
+static int find_kernel(const attn_cuda *cuda, attn_cuda_family family, const attn_problem *problem,
                        int32_t loads)
 {
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
-        const attn_cuda_kernel *k = &attn_cuda_kernels[i];
-        if (k->family == family && k->dtype == p->q.dtype && k->loads == loads &&
-            (k->d == 0 || (p->d <= k->d && p->dv <= k->dv)) && k->shared_bytes <= x->shared_bytes &&
-            (!k->single || is_single(p, k->keys))) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == family && kernel->dtype == problem->q.dtype &&
+            kernel->loads == loads &&
+            (kernel->d == 0 || (problem->d <= kernel->d && problem->dv <= kernel->dv)) &&
+            kernel->shared_bytes <= cuda->shared_bytes &&
+            (!kernel->single || is_single(problem, kernel->keys))) {
             return i;
         }
     }
@@ -89,171 +92,181 @@ static int find_kernel(const attn_cuda *x, attn_cuda_family family, const attn_p
 }
 
 /* The kernel, or an error. */
-static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *x, attn_cuda_family family,
+static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *cuda, attn_cuda_family family,
                                int32_t loads)
 {
-    const attn_problem *p = &plan->params.problem;
-    plan->kernel = find_kernel(x, family, p, loads);
+    const attn_problem *problem = &plan->params.problem;
+    plan->kernel = find_kernel(cuda, family, problem, loads);
     if (plan->kernel < 0) {
         return attn_fail(
             ATTN_ERR_UNSUPPORTED,
-            "%s: no kernel for d = %lld, d_v = %lld fits into %d bytes of shared memory", x->name,
-            (long long)p->d, (long long)p->dv, x->shared_bytes);
+            "%s: no kernel for d = %lld, d_v = %lld fits into %d bytes of shared memory",
+            cuda->name, (long long)problem->d, (long long)problem->dv, cuda->shared_bytes);
     }
     return ATTN_OK;
 }
 
 /* NULL, or the reason why the tensor cores cannot do it. */
-static const char *tensor_cores_lack(const attn_problem *p, const attn_cuda *x)
+static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
-    const int64_t most = p->q.dtype == ATTN_F32 ? 128 : 256;
-    if (p->q.dtype == ATTN_F64) {
+    const int64_t most = problem->q.dtype == ATTN_F32 ? 128 : 256;
+    if (problem->q.dtype == ATTN_F64) {
         return "f64";
     }
-    if (p->precise && p->q.dtype != ATTN_F32) {
+    if (problem->precise && problem->q.dtype != ATTN_F32) {
         return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
     }
-    if (p->q.shape[1] > INT32_MAX / 2 || p->k.shape[1] > INT32_MAX / 2) {
+    if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
         return "lengths end at 2^30";
     }
-    if (p->d > most || p->dv > most) {
+    if (problem->d > most || problem->dv > most) {
         return "head dims end at 256 (128 for f32)";
     }
-    return find_kernel(x, ATTN_CUDA_SM80, p, ATTN_CUDA_THREADS) >= 0
+    return find_kernel(cuda, ATTN_CUDA_SM80, problem, ATTN_CUDA_THREADS) >= 0
                ? NULL
                : "its tiles exceed this GPU's shared memory";
 }
 
 /* NULL, or the reason why forward_sm90 cannot do a problem that the tensor cores can do. */
-static const char *sm90_lacks(const attn_problem *p, const attn_cuda *x)
+static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda)
 {
-    if (x->capability != 90) {
+    if (cuda->capability != 90) {
         return "it is for sm_90";
     }
-    return attn_cuda_has_steps(p) ? attn_cuda_steps_lack(p) : NULL;
+    return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
 }
 
 /* What the TMA takes. */
-static bool is_boxed(const attn_tensor *t)
+static bool is_boxed(const attn_tensor *tensor)
 {
-    bool ok = attn_cuda_is_aligned(t) && t->data != NULL && t->shape[3] > 0;
+    bool ok = attn_cuda_is_aligned(tensor) && tensor->data != NULL && tensor->shape[3] > 0;
     for (int a = 0; a < 3; a++) {
-        ok &= t->shape[a] == 1 || (t->stride[a] > 0 && t->stride[a] < INT64_C(1) << 38);
-        ok &= t->shape[a] > 0 && t->shape[a] <= INT32_MAX;
+        ok &= tensor->shape[a] == 1 ||
+              (tensor->stride[a] > 0 && tensor->stride[a] < INT64_C(1) << 38);
+        ok &= tensor->shape[a] > 0 && tensor->shape[a] <= INT32_MAX;
     }
     return ok;
 }
 
-static const char *tma_lacks(const attn_problem *p)
+static const char *tma_lacks(const attn_problem *problem)
 {
-    if (p->q.dtype == ATTN_F32) {
+    if (problem->q.dtype == ATTN_F32) {
         return "f32 is split into parts";
     }
-    return is_boxed(&p->q) && is_boxed(&p->k) && is_boxed(&p->v)
+    return is_boxed(&problem->q) && is_boxed(&problem->k) && is_boxed(&problem->v)
                ? NULL
                : "strides or alignment are not for the TMA";
 }
 
-static attn_cuda_family sm90_family(const attn_problem *p)
+static attn_cuda_family sm90_family(const attn_problem *problem)
 {
-    return attn_cuda_has_steps(p) ? ATTN_CUDA_SM90_STEPS : ATTN_CUDA_SM90;
+    return attn_cuda_has_steps(problem) ? ATTN_CUDA_SM90_STEPS : ATTN_CUDA_SM90;
 }
 
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
-static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                const attn_problem *problem)
 {
-    const bool whole = attn_problem_is_whole(p), steps = attn_cuda_has_steps(p);
-    attn_cuda_schedule *s = &plan->params.schedule;
-    TRY(take_kernel(plan, x, sm90_family(p), ATTN_CUDA_RAGGED));
+    const bool whole = attn_problem_is_whole(problem), steps = attn_cuda_has_steps(problem);
+    attn_cuda_schedule *schedule = &plan->params.schedule;
+    TRY(take_kernel(plan, cuda, sm90_family(problem), ATTN_CUDA_RAGGED));
     if (!steps) {
-        attn_cuda_schedule_rows(s, &attn_cuda_kernels[plan->kernel], p);
+        attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
-    if (whole && !steps && s->fold <= 1 && s->splits <= 1) {
-        TRY(take_kernel(plan, x, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
+    if (whole && !steps && schedule->fold <= 1 && schedule->splits <= 1) {
+        TRY(take_kernel(plan, cuda, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
                      whole ? "" : "; sequences have lengths or origins");
-    if (s->fold > 1) {
+    if (schedule->fold > 1) {
         n += snprintf(plan->why + n, sizeof plan->why - (size_t)n,
-                      "; rows of %d heads share a tile", s->fold);
+                      "; rows of %d heads share a tile", schedule->fold);
     }
-    if (s->splits > 1) {
-        plan->merge = find_kernel(x, ATTN_CUDA_SM90, p, ATTN_CUDA_MERGE);
+    if (schedule->splits > 1) {
+        plan->merge = find_kernel(cuda, ATTN_CUDA_SM90, problem, ATTN_CUDA_MERGE);
         (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
-                       "; keys are split into up to %d parts", s->splits);
+                       "; keys are split into up to %d parts", schedule->splits);
     }
     return ATTN_OK;
 }
 
-static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                 const attn_problem *problem)
 {
-    const char *none = tensor_cores_lack(p, x), *no_sm90 = sm90_lacks(p, x), *no_tma = tma_lacks(p);
+    const char *none = tensor_cores_lack(problem, cuda), *no_sm90 = sm90_lacks(problem, cuda),
+               *no_tma = tma_lacks(problem);
     if (none) {
-        TRY(take_kernel(plan, x, ATTN_CUDA_GENERIC, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, ATTN_CUDA_GENERIC, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
     } else if (no_sm90) {
-        TRY(take_kernel(plan, x, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
-        TRY(take_kernel(plan, x, sm90_family(p), ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, sm90_family(problem), ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "threads load the tiles: %s%s", no_tma,
                        attn_cuda_kernels[plan->kernel].single ? "; all keys are one block" : "");
     } else {
-        TRY(choose_boxed(plan, x, p));
+        TRY(choose_boxed(plan, cuda, problem));
     }
     return ATTN_OK;
 }
 
-static attn_cuda_place place(const attn_tensor *t)
+static attn_cuda_place place(const attn_tensor *tensor)
 {
-    int64_t size = (int64_t)attn_dtype_size(t->dtype);
-    return (attn_cuda_place){t->data, t->stride[0] * size, t->stride[1] * size,
-                             t->stride[2] * size};
+    int64_t size = (int64_t)attn_dtype_size(tensor->dtype);
+    return (attn_cuda_place){tensor->data, tensor->stride[0] * size, tensor->stride[1] * size,
+                             tensor->stride[2] * size};
 }
 
-static attn_cuda_index index_of(const attn_tensor *t)
+static attn_cuda_index index_of(const attn_tensor *tensor)
 {
-    const bool wide = t->dtype == ATTN_I64;
-    return (attn_cuda_index){t->data, t->stride[0] * (wide ? 8 : 4), wide};
+    const bool wide = tensor->dtype == ATTN_I64;
+    return (attn_cuda_index){tensor->data, tensor->stride[0] * (wide ? 8 : 4), wide};
 }
 
 /* The numbers of a problem of is_single, which fit. */
-static attn_cuda_single single(const attn_problem *p, int32_t block)
+static attn_cuda_single single(const attn_problem *problem, int32_t block)
 {
-    attn_sequence whole = attn_problem_whole_sequence(p, 0);
-    attn_cuda_single s = {
-        .q = place(&p->q), .k = place(&p->k), .v = place(&p->v), .o = place(&p->o)};
-    s.band = attn_mask_band(p, &whole), s.masked = whole.nk < block || attn_mask_differs(p);
-    s.group = (int32_t)p->group, s.d = (int32_t)p->d, s.dv = (int32_t)p->dv;
+    attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+    attn_cuda_single s = {.q = place(&problem->q),
+                          .k = place(&problem->k),
+                          .v = place(&problem->v),
+                          .o = place(&problem->o)};
+    s.band = attn_mask_band(problem, &whole),
+    s.masked = whole.nk < block || attn_mask_differs(problem);
+    s.group = (int32_t)problem->group, s.d = (int32_t)problem->d, s.dv = (int32_t)problem->dv;
     return s;
 }
 
-attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *x, const attn_problem *p)
+attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                const attn_problem *problem)
 {
-    if (p->d > COUNTED || p->dv > COUNTED || (p->varlen && p->batch > COUNTED)) {
+    if (problem->d > COUNTED || problem->dv > COUNTED ||
+        (problem->varlen && problem->batch > COUNTED)) {
         return attn_fail(ATTN_ERR_UNSUPPORTED,
                          "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
-                         (long long)p->d, (long long)p->dv, (long long)p->batch);
+                         (long long)problem->d, (long long)problem->dv, (long long)problem->batch);
     }
-    *plan = (attn_cuda_plan){.merge = -1, .params = {.problem = *p}};
-    TRY(choose_kernel(plan, x, p));
-    plan->params.steps = attn_cuda_has_steps(p);
-    plan->params.steps_sm90 = attn_cuda_steps_of(p);
-    plan->params.scale_log2 = (float)((plan->params.steps ? 1 : p->scale) * 1.4426950408889634);
+    *plan = (attn_cuda_plan){.merge = -1, .params = {.problem = *problem}};
+    TRY(choose_kernel(plan, cuda, problem));
+    plan->params.steps = attn_cuda_has_steps(problem);
+    plan->params.steps_sm90 = attn_cuda_steps_of(problem);
+    plan->params.scale_log2 =
+        (float)((plan->params.steps ? 1 : problem->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
-                           p->o.dtype == p->q.dtype && is_boxed(&p->o);
-    plan->params.statistics = p->row_max.data != NULL || p->sinks.data != NULL;
-    plan->params.lse_alone = p->lse.data != NULL && !plan->params.statistics;
-    plan->params.whole = attn_problem_is_whole(p);
-    plan->params.index[ATTN_CUDA_CU_Q] = index_of(&p->cu_q);
-    plan->params.index[ATTN_CUDA_CU_K] = index_of(&p->cu_k);
-    plan->params.index[ATTN_CUDA_USED_Q] = index_of(&p->used_q);
-    plan->params.index[ATTN_CUDA_USED_K] = index_of(&p->used_k);
-    plan->params.aligned = (attn_cuda_is_aligned(&p->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
-                           (attn_cuda_is_aligned(&p->k) ? ATTN_CUDA_ALIGNED_K : 0) |
-                           (attn_cuda_is_aligned(&p->v) ? ATTN_CUDA_ALIGNED_V : 0);
+                           problem->o.dtype == problem->q.dtype && is_boxed(&problem->o);
+    plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL;
+    plan->params.lse_alone = problem->lse.data != NULL && !plan->params.statistics;
+    plan->params.whole = attn_problem_is_whole(problem);
+    plan->params.index[ATTN_CUDA_CU_Q] = index_of(&problem->cu_q);
+    plan->params.index[ATTN_CUDA_CU_K] = index_of(&problem->cu_k);
+    plan->params.index[ATTN_CUDA_USED_Q] = index_of(&problem->used_q);
+    plan->params.index[ATTN_CUDA_USED_K] = index_of(&problem->used_k);
+    plan->params.aligned = (attn_cuda_is_aligned(&problem->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
+                           (attn_cuda_is_aligned(&problem->k) ? ATTN_CUDA_ALIGNED_K : 0) |
+                           (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);
     if (attn_cuda_kernels[plan->kernel].single) {
-        plan->params.single = single(p, attn_cuda_kernels[plan->kernel].keys);
+        plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
     }
-    return attn_cuda_schedule_make(plan, x, p);
+    return attn_cuda_schedule_make(plan, cuda, problem);
 }

@@ -12,11 +12,11 @@ enum {
 
 /* Products of parts step by step: dS depends on them linearly, and stands more roundings than a
  * score. */
-static void grad_dp(void *dp, const void *v, int64_t at, const void *dot, int64_t dv, int64_t n,
+static void grad_dp(void *dp, const void *v, int64_t at, const void *d_o_t, int64_t dv, int64_t n,
                     int lanes)
 {
     (void)lanes; /* whole strips */
-    const factors f = score_factors(v, at, dot, dv);
+    const factors f = score_factors(v, at, d_o_t, dv);
     store_product(dp, &f, n, false, true);
 }
 
@@ -24,11 +24,11 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
                       int first, int last)
 {
     const vec one = v_set1(1);
-    const int strip = first / STRIP;
+    const int strip_index = first / STRIP;
     for (int64_t c = 0; c < cols; c += 2 * TILE) {
         const factors f = {
-            .a = (const uint16_t *)p + strip * PARTS * P_PART + at * STRIP,
-            .b = (const uint16_t *)x + strip * PARTS * TILE * cols * 2 + c * 2,
+            .a = (const uint16_t *)p + strip_index * PARTS * P_PART + at * STRIP,
+            .b = (const uint16_t *)x + strip_index * PARTS * TILE * cols * 2 + c * 2,
             .a_stride = STRIP * 2,
             .a_part = P_PART,
             .a_step = PARTS * P_PART,
@@ -36,7 +36,7 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
             .b_stride = cols * 4,
             .b_part = TILE * cols * 2,
             .b_step = PARTS * TILE * cols * 2,
-            .steps = last / STRIP - strip,
+            .steps = last / STRIP - strip_index,
         };
         if (PARTS == 1) {
             add_product((float *)g + c, cols, pad32(n), one, one, &f, true);

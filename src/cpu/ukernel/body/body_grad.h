@@ -8,11 +8,11 @@
 /* `count` keys from s and dp on; keep and plain may be NULL. dS is 0 where exp2 gives 0: where d <
  * least. */
 ATTN_INLINE void FN(grad_softmax_keys)(real *s, real *dp, const real *keep, real *plain, vec lse,
-                                       vec delta, const attn_grad_tile *t, const int count)
+                                       vec delta, const attn_grad_tile *tile, const int count)
 {
-    const vec c = v_set1((real)t->exponent), least = v_set1((real)(EXP2_MIN / t->exponent)),
+    const vec c = v_set1((real)tile->exponent), least = v_set1((real)(EXP2_MIN / tile->exponent)),
               zero = v_set1(0);
-    const vec factor = v_set1((real)t->factor);
+    const vec factor = v_set1((real)tile->factor);
     vec d[SIDE], p[SIDE], ds[SIDE];
     EACH d[k] = v_sub(v_load(s + k * STRIP), lse);
     EACH d[k] = v_zero_lt(zero, d[k], d[k]);
@@ -27,23 +27,23 @@ ATTN_INLINE void FN(grad_softmax_keys)(real *s, real *dp, const real *keep, real
     }
 }
 
-static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *t, int lanes)
+static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_tile *tile, int lanes)
 {
     for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *dp = (real *)dp_ + lane;
-        const real *keep = t->keep ? (const real *)t->keep + lane : NULL;
-        real *plain = t->plain ? (real *)t->plain + lane : NULL;
-        const vec lse = v_load((const real *)t->lse + lane),
-                  delta = v_load((const real *)t->delta + lane);
+        const real *keep = tile->keep ? (const real *)tile->keep + lane : NULL;
+        real *plain = tile->plain ? (real *)tile->plain + lane : NULL;
+        const vec lse = v_load((const real *)tile->lse + lane),
+                  delta = v_load((const real *)tile->delta + lane);
         int64_t key = 0;
         for (; !keep && !plain && key + SIDE <= n; key += SIDE) {
             FN(grad_softmax_keys)
-            (s + key * STRIP, dp + key * STRIP, NULL, NULL, lse, delta, t, SIDE);
+            (s + key * STRIP, dp + key * STRIP, NULL, NULL, lse, delta, tile, SIDE);
         }
         for (; key < n; key++) {
             FN(grad_softmax_keys)
             (s + key * STRIP, dp + key * STRIP, keep ? keep + key * STRIP : NULL,
-             plain ? plain + key * STRIP : NULL, lse, delta, t, 1);
+             plain ? plain + key * STRIP : NULL, lse, delta, tile, 1);
         }
     }
 }
@@ -96,7 +96,7 @@ enum { FN(DROP_VECTORS) = STRIP / IVL % 2 == 0 ? 2 : 3 };
 
 /* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64
  * bits; the upper halves hold leftovers of products. */
-static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32_t quad,
+static void FN(drop_words)(const attn_drop_tile *tile, const ivec (*key)[2], uint32_t quad,
                            uint64_t word[4][STRIP])
 {
     enum { N = FN(DROP_VECTORS) };
@@ -104,8 +104,8 @@ static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32
     for (int lane = 0; lane < STRIP; lane += N * IVL) {
         ivec x0[N], x1[N], x2[N], x3[N];
         ATTN_UNROLL for (int i = 0; i < N; i++) {
-            x0[i] = i_set1(quad), x1[i] = i_load(t->query + lane + i * IVL);
-            x2[i] = i_load(t->stream + lane + i * IVL), x3[i] = i_high(x2[i]);
+            x0[i] = i_set1(quad), x1[i] = i_load(tile->query + lane + i * IVL);
+            x2[i] = i_load(tile->stream + lane + i * IVL), x3[i] = i_high(x2[i]);
         }
         for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
             ATTN_UNROLL for (int i = 0; i < N; i++) {
@@ -125,19 +125,20 @@ static void FN(drop_words)(const attn_drop_tile *t, const ivec (*key)[2], uint32
     }
 }
 
-static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *t, bool times)
+static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *drop,
+                          bool times)
 {
-    const uint32_t last = t->dropout->last;
-    const real kept = (real)t->dropout->scale;
+    const uint32_t last = drop->dropout->last;
+    const real kept = (real)drop->dropout->scale;
     uint64_t word[4][STRIP];
     ivec of_round[ATTN_PHILOX_ROUNDS][2];
     for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
-        of_round[i][0] = i_set1(t->dropout->key[0] + i * ATTN_PHILOX_W0);
-        of_round[i][1] = i_set1(t->dropout->key[1] + i * ATTN_PHILOX_W1);
+        of_round[i][0] = i_set1(drop->dropout->key[0] + i * ATTN_PHILOX_W0);
+        of_round[i][1] = i_set1(drop->dropout->key[1] + i * ATTN_PHILOX_W1);
     }
     for (int64_t key = 0; key < n;) {
-        int64_t from = (t->first_key + key) % 4;
-        FN(drop_words)(t, of_round, (uint32_t)((t->first_key + key) / 4), word);
+        int64_t from = (drop->first_key + key) % 4;
+        FN(drop_words)(drop, of_round, (uint32_t)((drop->first_key + key) / 4), word);
         for (; from < 4 && key < n; from++, key++) {
             real *to = (real *)tile + (done + key) * STRIP;
             for (int lane = 0; lane < STRIP; lane++) {

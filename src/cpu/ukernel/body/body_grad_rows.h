@@ -37,7 +37,7 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
     memset((real *)p + first * STRIP, 0, (size_t)((last - first) * STRIP) * sizeof(real));
 }
 
-static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
+static void FN(grad_dots)(void *d_o_t, const void *a_, const void *b_, int64_t d)
 {
     const real *a = a_, *b = b_;
     vec sum[NV], chunk[NV];
@@ -52,7 +52,7 @@ static void FN(grad_dots)(void *dot, const void *a_, const void *b_, int64_t d)
         }
         ATTN_UNROLL for (int v = 0; v < NV; v++) sum[v] = v_add(sum[v], chunk[v]);
     }
-    ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)dot + v * VL, sum[v]);
+    ATTN_UNROLL for (int v = 0; v < NV; v++) v_store((real *)d_o_t + v * VL, sum[v]);
 }
 
 /* Rows of P and X come in multiples of this number: their first AHEAD are in one strip, and the

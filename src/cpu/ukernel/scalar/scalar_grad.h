@@ -2,7 +2,7 @@
  * scalar_grad.h: the reference of table_grad.h, included by scalar.h with its parameters.
  */
 
-static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
+static void FN(grad_dots)(void *d_o_t, const void *a, const void *b, int64_t d)
 {
     for (int lane = 0; lane < FN(STRIP); lane++) {
         real sum = 0;
@@ -14,26 +14,26 @@ static void FN(grad_dots)(void *dot, const void *a, const void *b, int64_t d)
             }
             sum += chunk;
         }
-        ((real *)dot)[lane] = sum;
+        ((real *)d_o_t)[lane] = sum;
     }
 }
 
-static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *t, int lanes)
+static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes)
 {
-    const real c = (real)t->exponent, least = (real)(EXP2_MIN / t->exponent);
+    const real c = (real)tile->exponent, least = (real)(EXP2_MIN / tile->exponent);
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t lane = i % FN(STRIP);
         if (lane >= lanes) {
             continue;
         }
         real *score = (real *)s + i, *grad = (real *)dp + i,
-             keep = t->keep ? ((const real *)t->keep)[i] : 1;
-        real d = *score - ((const real *)t->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
-        real ds = p * (*grad * keep - ((const real *)t->delta)[lane]);
+             keep = tile->keep ? ((const real *)tile->keep)[i] : 1;
+        real d = *score - ((const real *)tile->lse)[lane], p = FN(exp2)(d > 0 ? 0 : d, c, least);
+        real ds = p * (*grad * keep - ((const real *)tile->delta)[lane]);
         *score = p * keep;
-        *grad = p < REAL_MIN ? 0 : ds * (real)t->factor;
-        if (t->plain) {
-            ((real *)t->plain)[i] = p < REAL_MIN ? 0 : ds;
+        *grad = p < REAL_MIN ? 0 : ds * (real)tile->factor;
+        if (tile->plain) {
+            ((real *)tile->plain)[i] = p < REAL_MIN ? 0 : ds;
         }
     }
 }
@@ -112,14 +112,15 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
     return finite;
 }
 
-static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *t, bool times)
+static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *drop,
+                          bool times)
 {
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
-        int64_t lane = i % FN(STRIP), key = t->first_key + i / FN(STRIP);
+        int64_t lane = i % FN(STRIP), key = drop->first_key + i / FN(STRIP);
         uint32_t word[4];
-        attn_dropout_words(t->dropout, t->stream[lane], (uint32_t)t->query[lane],
+        attn_dropout_words(drop->dropout, drop->stream[lane], (uint32_t)drop->query[lane],
                            (uint32_t)(key / 4), word);
-        real keep = word[key % 4] > t->dropout->last ? (real)t->dropout->scale : 0;
+        real keep = word[key % 4] > drop->dropout->last ? (real)drop->dropout->scale : 0;
         real *z = (real *)tile + done * FN(STRIP) + i;
         *z = times ? *z * keep : keep;
     }
