@@ -35,82 +35,83 @@ struct maker {
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Allocates memory for a tensor whose strides are set. */
-static struct piece *place(struct maker *m, attn_tensor *t, enum placement placement)
+static struct piece *place(struct maker *maker, attn_tensor *t, enum placement placement)
 {
     int64_t below, span = layout_span(t, &below), size = (int64_t)attn_dtype_size(t->dtype);
-    struct piece *piece = &m->memory->piece[m->memory->count];
-    if (m->failed ||
-        !region_create(&piece->region, (size_t)((m->spec->offset + span) * size), placement)) {
-        m->failed = true;
+    struct piece *piece = &maker->memory->piece[maker->memory->count];
+    if (maker->failed ||
+        !region_create(&piece->region, (size_t)((maker->spec->offset + span) * size), placement)) {
+        maker->failed = true;
         return NULL;
     }
-    m->memory->count++;
-    t->data = piece->region.first + (m->spec->offset + below) * size;
+    maker->memory->count++;
+    t->data = piece->region.first + (maker->spec->offset + below) * size;
     return piece;
 }
 
 /* ---- Kinds of tensors ------------------------------------------------------------------------ */
 
-static void make_output(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role)
+static void make_output(struct maker *maker, attn_tensor *t, attn_tensor shape, enum role role)
 {
     if (!layout_fits(&shape)) {
-        m->failed = true;
+        maker->failed = true;
         return;
     }
-    layout_apply(&shape, m->spec->layout, role);
-    struct piece *piece = place(m, &shape, m->placement);
+    layout_apply(&shape, maker->spec->layout, role);
+    struct piece *piece = place(maker, &shape, maker->placement);
     if (piece != NULL) {
         piece->output = *t = shape;
     }
 }
 
-static void fill(struct maker *m, struct piece *piece, const attn_tensor *t, int which)
+static void fill(struct maker *maker, struct piece *piece, const attn_tensor *t, int which)
 {
-    if (piece != NULL && m->placement != PLACE_NOWHERE) {
-        inputs_fill(t, m->spec->inputs, m->spec->seed, which);
+    if (piece != NULL && maker->placement != PLACE_NOWHERE) {
+        inputs_fill(t, maker->spec->inputs, maker->spec->seed, which);
         piece->hash = region_hash(&piece->region);
     }
 }
 
-static void make_input(struct maker *m, attn_tensor *t, attn_tensor shape, enum role role,
+static void make_input(struct maker *maker, attn_tensor *t, attn_tensor shape, enum role role,
                        int which)
 {
     if (!layout_fits(&shape)) {
-        m->failed = true;
+        maker->failed = true;
         return;
     }
-    layout_apply(&shape, m->spec->layout, role);
-    struct piece *piece = place(m, &shape, m->placement);
+    layout_apply(&shape, maker->spec->layout, role);
+    struct piece *piece = place(maker, &shape, maker->placement);
     *t = shape;
-    fill(m, piece, t, which);
+    fill(maker, piece, t, which);
 }
 
 /* Packs Q, K and V of one row and head one after the other: [batch][row][q, k, v][head][dim]. */
-static void make_packed(struct maker *m, attn_forward_args *args, attn_tensor shape)
+static void make_packed(struct maker *maker, attn_forward_args *args, attn_tensor shape)
 {
     attn_tensor all = shape, *part[3] = {&args->q, &args->k, &args->v};
     all.shape[2] *= 3;
     if (!layout_fits(&all)) {
-        m->failed = true;
+        maker->failed = true;
         return;
     }
     layout_apply(&all, LAYOUT_BSHD, ROLE_Q);
-    struct piece *piece = place(m, &all, m->placement);
+    struct piece *piece = place(maker, &all, maker->placement);
     for (int n = 0; n < 3 && piece != NULL; n++) {
         *part[n] = all;
         part[n]->shape[2] = shape.shape[2];
         part[n]->data = (char *)all.data +
                         n * shape.shape[2] * shape.shape[3] * (int64_t)attn_dtype_size(all.dtype);
-        fill(m, piece, part[n], n == 0 ? INPUTS_Q : n == 1 ? INPUTS_K : INPUTS_V);
+        fill(maker, piece, part[n], n == 0 ? INPUTS_Q : n == 1 ? INPUTS_K : INPUTS_V);
     }
 }
 
 /* Makes a tensor of numbers that calls read before they run: always in real memory. */
-static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, int64_t count)
+static void make_list(struct maker *maker, attn_tensor *t, const int64_t *values, int64_t count)
 {
-    *t = layout_shaped(count, 1, 1, 1, m->spec->index_dtype);
-    layout_apply(t, m->spec->layout, ROLE_LIST);
-    struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
+    *t = layout_shaped(count, 1, 1, 1, maker->spec->index_dtype);
+    layout_apply(t, maker->spec->layout, ROLE_LIST);
+    struct piece *piece =
+        place(maker, t, maker->placement == PLACE_NOWHERE ? PLACE_PLAIN : maker->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
         inputs_store(t, i, 0, 0, 0, (double)values[i]);
     }
@@ -120,13 +121,13 @@ static void make_list(struct maker *m, attn_tensor *t, const int64_t *values, in
 }
 
 /* Makes a tensor of running sums of lengths, from the rows outside on. */
-static void make_sums(struct maker *m, attn_tensor *t, const int64_t *lens)
+static void make_sums(struct maker *maker, attn_tensor *t, const int64_t *lens)
 {
-    int64_t sums[PROBLEM_MAX_SEQS + 1] = {m->spec->outside};
-    for (int64_t i = 0; i < m->spec->b; i++) {
+    int64_t sums[PROBLEM_MAX_SEQS + 1] = {maker->spec->outside};
+    for (int64_t i = 0; i < maker->spec->b; i++) {
         sums[i + 1] = sums[i] + lens[i];
     }
-    make_list(m, t, sums, m->spec->b + 1);
+    make_list(maker, t, sums, maker->spec->b + 1);
 }
 
 static int64_t pages_of(const problem_spec *spec)
@@ -141,18 +142,20 @@ static int64_t pool_pages(const problem_spec *spec)
 }
 
 /* Makes the table of all sequences' pages: every second one of the pool, round and round. */
-static void make_table(struct maker *m, attn_tensor *t)
+static void make_table(struct maker *maker, attn_tensor *t)
 {
-    const int64_t pages = pages_of(m->spec), count = m->spec->b * pages;
-    *t = layout_shaped(m->spec->b, pages, 1, 1, m->spec->index_dtype);
+    const int64_t pages = pages_of(maker->spec), count = maker->spec->b * pages;
+    *t = layout_shaped(maker->spec->b, pages, 1, 1, maker->spec->index_dtype);
     if (!layout_fits(t)) {
-        m->failed = true;
+        maker->failed = true;
         return;
     }
-    layout_apply(t, m->spec->layout, ROLE_LIST);
-    struct piece *piece = place(m, t, m->placement == PLACE_NOWHERE ? PLACE_PLAIN : m->placement);
+    layout_apply(t, maker->spec->layout, ROLE_LIST);
+    struct piece *piece =
+        place(maker, t, maker->placement == PLACE_NOWHERE ? PLACE_PLAIN : maker->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
-        inputs_store(t, i / pages, i % pages, 0, 0, (double)(2 * (i + 1) % pool_pages(m->spec)));
+        inputs_store(t, i / pages, i % pages, 0, 0,
+                     (double)(2 * (i + 1) % pool_pages(maker->spec)));
     }
     if (piece != NULL) {
         piece->hash = region_hash(&piece->region);
@@ -193,66 +196,67 @@ static void set_options(const problem_spec *spec, attn_forward_args *args)
     args->dropout_offset = spec->dropout_offset;
 }
 
-static void make_tensors(struct maker *m, attn_forward_args *args)
+static void make_tensors(struct maker *maker, attn_forward_args *args)
 {
-    const problem_spec *spec = m->spec;
+    const problem_spec *spec = maker->spec;
     int64_t b = spec->has_lens ? 1 : spec->b;
     int32_t real = spec->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     if (spec->layout == LAYOUT_QKV) {
-        make_packed(m, args, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype));
+        make_packed(maker, args, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype));
     } else {
-        make_input(m, &args->q, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype), ROLE_Q,
-                   INPUTS_Q);
+        make_input(maker, &args->q, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype),
+                   ROLE_Q, INPUTS_Q);
         const int64_t rows = spec->page > 0 ? spec->page : spec->nk,
                       count = spec->page > 0 ? pool_pages(spec) : b;
-        make_input(m, &args->k, layout_shaped(count, rows, spec->hkv, spec->d, spec->dtype), ROLE_K,
-                   INPUTS_K);
-        make_input(m, &args->v, layout_shaped(count, rows, spec->hkv, spec->dv, spec->dtype),
+        make_input(maker, &args->k, layout_shaped(count, rows, spec->hkv, spec->d, spec->dtype),
+                   ROLE_K, INPUTS_K);
+        make_input(maker, &args->v, layout_shaped(count, rows, spec->hkv, spec->dv, spec->dtype),
                    ROLE_V, INPUTS_V);
     }
-    make_output(m, &args->o, layout_shaped(b, spec->nq, spec->hq, spec->dv, spec->o_dtype), ROLE_O);
+    make_output(maker, &args->o, layout_shaped(b, spec->nq, spec->hq, spec->dv, spec->o_dtype),
+                ROLE_O);
     if (spec->lse) {
-        make_output(m, &args->lse, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
+        make_output(maker, &args->lse, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
     }
     if (spec->row_max) {
-        make_output(m, &args->row_max, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
+        make_output(maker, &args->row_max, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
     }
     if (spec->mask[0] != '\0') {
-        make_input(m, &args->mask, by_axes(spec, spec->mask, spec->mask_dtype), ROLE_SCORES,
+        make_input(maker, &args->mask, by_axes(spec, spec->mask, spec->mask_dtype), ROLE_SCORES,
                    INPUTS_MASK);
     }
     if (spec->bias[0] != '\0') {
-        make_input(m, &args->bias, by_axes(spec, spec->bias, spec->bias_dtype), ROLE_SCORES,
+        make_input(maker, &args->bias, by_axes(spec, spec->bias, spec->bias_dtype), ROLE_SCORES,
                    INPUTS_BIAS);
     }
     if (spec->alibi[0] != '\0') {
-        make_input(m, &args->alibi_slopes, by_axes(spec, spec->alibi, real), ROLE_LIST,
+        make_input(maker, &args->alibi_slopes, by_axes(spec, spec->alibi, real), ROLE_LIST,
                    INPUTS_SLOPES);
     }
     if (spec->sinks[0] != '\0') {
-        make_input(m, &args->sinks, by_axes(spec, spec->sinks, real), ROLE_LIST, INPUTS_SINKS);
+        make_input(maker, &args->sinks, by_axes(spec, spec->sinks, real), ROLE_LIST, INPUTS_SINKS);
     }
     if (spec->has_lens) {
-        make_sums(m, &args->cu_seqlens_q, spec->lens_q);
-        make_sums(m, &args->cu_seqlens_k, spec->lens_k);
+        make_sums(maker, &args->cu_seqlens_q, spec->lens_q);
+        make_sums(maker, &args->cu_seqlens_k, spec->lens_k);
     }
     if (spec->has_used_q) {
-        make_list(m, &args->seqused_q, spec->used_q, spec->b);
+        make_list(maker, &args->seqused_q, spec->used_q, spec->b);
     }
     if (spec->has_used_k) {
-        make_list(m, &args->seqused_k, spec->used_k, spec->b);
+        make_list(maker, &args->seqused_k, spec->used_k, spec->b);
     }
     if (spec->page > 0) {
-        make_table(m, &args->block_table);
+        make_table(maker, &args->block_table);
     }
     if (spec->has_leftpad) {
-        make_list(m, &args->leftpad_k, spec->leftpad_k, spec->b);
+        make_list(maker, &args->leftpad_k, spec->leftpad_k, spec->b);
     }
     if (spec->q_origins > 0) {
-        make_list(m, &args->q_origin, spec->q_origin, spec->q_origins);
+        make_list(maker, &args->q_origin, spec->q_origin, spec->q_origins);
     }
     if (spec->k_origins > 0) {
-        make_list(m, &args->k_origin, spec->k_origin, spec->k_origins);
+        make_list(maker, &args->k_origin, spec->k_origin, spec->k_origins);
     }
 }
 
@@ -261,28 +265,28 @@ static attn_tensor like(const attn_tensor *t, int32_t dtype)
     return layout_shaped(t->shape[0], t->shape[1], t->shape[2], t->shape[3], dtype);
 }
 
-static void make_gradients(struct maker *m, const attn_forward_args *args,
+static void make_gradients(struct maker *maker, const attn_forward_args *args,
                            attn_backward_args *backward)
 {
-    const problem_spec *spec = m->spec;
+    const problem_spec *spec = maker->spec;
     int32_t real = spec->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     backward->struct_size = sizeof *backward;
     backward->forward = args;
-    make_input(m, &backward->d_o, like(&args->o, spec->dtype), ROLE_O, INPUTS_GRAD_O);
+    make_input(maker, &backward->d_o, like(&args->o, spec->dtype), ROLE_O, INPUTS_GRAD_O);
     if (spec->d_lse) {
-        make_input(m, &backward->d_lse, like(&args->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);
+        make_input(maker, &backward->d_lse, like(&args->lse, real), ROLE_ROW, INPUTS_GRAD_LSE);
     }
-    make_output(m, &backward->dq, like(&args->q, spec->grad_dtype), ROLE_O);
-    make_output(m, &backward->dk, like(&args->k, spec->grad_dtype), ROLE_O);
-    make_output(m, &backward->dv, like(&args->v, spec->grad_dtype), ROLE_O);
+    make_output(maker, &backward->dq, like(&args->q, spec->grad_dtype), ROLE_O);
+    make_output(maker, &backward->dk, like(&args->k, spec->grad_dtype), ROLE_O);
+    make_output(maker, &backward->dv, like(&args->v, spec->grad_dtype), ROLE_O);
     if (spec->d_bias_dtype != 0) {
-        make_output(m, &backward->d_bias, like(&args->bias, spec->d_bias_dtype), ROLE_SCORES);
+        make_output(maker, &backward->d_bias, like(&args->bias, spec->d_bias_dtype), ROLE_SCORES);
     }
     if (spec->d_alibi) {
-        make_output(m, &backward->d_alibi_slopes, like(&args->alibi_slopes, real), ROLE_LIST);
+        make_output(maker, &backward->d_alibi_slopes, like(&args->alibi_slopes, real), ROLE_LIST);
     }
     if (spec->d_sinks) {
-        make_output(m, &backward->d_sinks, like(&args->sinks, real), ROLE_LIST);
+        make_output(maker, &backward->d_sinks, like(&args->sinks, real), ROLE_LIST);
     }
 }
 
@@ -294,16 +298,16 @@ bool problem_tensors_create(const problem_spec *spec, enum placement placement,
     if (tensors->memory == NULL) {
         return false;
     }
-    struct maker m = {spec, placement, tensors->memory, false};
+    struct maker maker = {spec, placement, tensors->memory, false};
     set_options(spec, &tensors->args);
-    make_tensors(&m, &tensors->args);
+    make_tensors(&maker, &tensors->args);
     if (spec->pass != PASS_FORWARD) {
-        make_gradients(&m, &tensors->args, &tensors->grad);
+        make_gradients(&maker, &tensors->args, &tensors->grad);
     }
-    if (m.failed) {
+    if (maker.failed) {
         problem_tensors_free(tensors);
     }
-    return !m.failed;
+    return !maker.failed;
 }
 
 void problem_tensors_free(problem_tensors *tensors)

@@ -190,9 +190,25 @@ static attn_status check_o_f32(const attn_problem *problem)
     return ATTN_OK;
 }
 
+/* Refuses the options that the context's device or the backward pass does not have yet. */
+static attn_status check_reach(const attn_problem *problem, const attn_forward_args *args)
+{
+    if (problem->device && (args->dropout_p != 0 || attn_tensor_present(&args->o_f32))) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "dropout_p = %g and o_f32 are for contexts of the CPU only",
+                         args->dropout_p);
+    }
+    if ((problem->paged || attn_tensor_present(&problem->pad_k)) &&
+        (problem->device || problem->backward)) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
+                         problem->paged ? "block_table" : "leftpad_k");
+    }
+    return ATTN_OK;
+}
+
 attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *args, int meaning)
 {
-    const bool device = meaning & ATTN_OF_DEVICE, backward = meaning & ATTN_OF_BACKWARD;
+    const bool backward = meaning & ATTN_OF_BACKWARD;
     *problem = (attn_problem){
         .q = args->q,
         .k = args->k,
@@ -219,18 +235,10 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
         .kv_heads = args->k.shape[2],
         .d = args->q.shape[3],
         .dv = args->v.shape[3],
-        .device = device,
+        .device = meaning & ATTN_OF_DEVICE,
         .backward = backward,
     };
-    if (device && (args->dropout_p != 0 || attn_tensor_present(&args->o_f32))) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED,
-                         "dropout_p = %g and o_f32 are for contexts of the CPU only",
-                         args->dropout_p);
-    }
-    if ((problem->paged || attn_tensor_present(&problem->pad_k)) && (device || backward)) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
-                         problem->paged ? "block_table" : "leftpad_k");
-    }
+    TRY(check_reach(problem, args));
     attn_tensor *const required[] = {&problem->q, &problem->k, &problem->v, &problem->o,
                                      &problem->lse};
     for (int i = 0; i < (backward ? 5 : 4) && meaning & ATTN_OF_SHAPES; i++) {

@@ -91,7 +91,8 @@ static inline int64_t attn_grad_left_bytes(const attn_ukernel *table)
                               : (int64_t)table->key_block * table->strip * table->real_size;
 }
 
-/* A tile in r->s or r->dp, real [key_tile][strip], whose first key is key `at` of the block. */
+/* A tile in item->s or item->dp, real [key_tile][strip], whose first key is key `at` of the
+ * block. */
 static inline char *attn_grad_tile_at(const attn_grad_item *item, char *tiles, int strip_index,
                                       int64_t at)
 {
@@ -112,8 +113,8 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_item *item, att
 }
 
 /* Computes P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0
- * where masked. In r->s and r->dp, or in the table's own forms, if it has them and the caller wants
- * them. */
+ * where masked. In item->s and item->dp, or in the table's own forms, if it has them and the caller
+ * wants them. */
 void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, attn_interval keys,
                         const attn_grad_forms *to);
 
