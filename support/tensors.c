@@ -196,6 +196,34 @@ static void set_options(const problem_spec *spec, attn_forward_args *args)
     args->dropout_offset = spec->dropout_offset;
 }
 
+/* Lengths, pages, padding and origins. */
+static void make_lists(struct maker *maker, attn_forward_args *args)
+{
+    const problem_spec *spec = maker->spec;
+    if (spec->has_lens) {
+        make_sums(maker, &args->cu_seqlens_q, spec->lens_q);
+        make_sums(maker, &args->cu_seqlens_k, spec->lens_k);
+    }
+    if (spec->has_used_q) {
+        make_list(maker, &args->seqused_q, spec->used_q, spec->b);
+    }
+    if (spec->has_used_k) {
+        make_list(maker, &args->seqused_k, spec->used_k, spec->b);
+    }
+    if (spec->page > 0) {
+        make_table(maker, &args->block_table);
+    }
+    if (spec->has_leftpad) {
+        make_list(maker, &args->leftpad_k, spec->leftpad_k, spec->b);
+    }
+    if (spec->q_origins > 0) {
+        make_list(maker, &args->q_origin, spec->q_origin, spec->q_origins);
+    }
+    if (spec->k_origins > 0) {
+        make_list(maker, &args->k_origin, spec->k_origin, spec->k_origins);
+    }
+}
+
 static void make_tensors(struct maker *maker, attn_forward_args *args)
 {
     const problem_spec *spec = maker->spec;
@@ -236,28 +264,7 @@ static void make_tensors(struct maker *maker, attn_forward_args *args)
     if (spec->sinks[0] != '\0') {
         make_input(maker, &args->sinks, by_axes(spec, spec->sinks, real), ROLE_LIST, INPUTS_SINKS);
     }
-    if (spec->has_lens) {
-        make_sums(maker, &args->cu_seqlens_q, spec->lens_q);
-        make_sums(maker, &args->cu_seqlens_k, spec->lens_k);
-    }
-    if (spec->has_used_q) {
-        make_list(maker, &args->seqused_q, spec->used_q, spec->b);
-    }
-    if (spec->has_used_k) {
-        make_list(maker, &args->seqused_k, spec->used_k, spec->b);
-    }
-    if (spec->page > 0) {
-        make_table(maker, &args->block_table);
-    }
-    if (spec->has_leftpad) {
-        make_list(maker, &args->leftpad_k, spec->leftpad_k, spec->b);
-    }
-    if (spec->q_origins > 0) {
-        make_list(maker, &args->q_origin, spec->q_origin, spec->q_origins);
-    }
-    if (spec->k_origins > 0) {
-        make_list(maker, &args->k_origin, spec->k_origin, spec->k_origins);
-    }
+    make_lists(maker, args);
 }
 
 static attn_tensor like(const attn_tensor *t, int32_t dtype)
