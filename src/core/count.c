@@ -64,11 +64,8 @@ static attn_tile_count count_at(const attn_count_place *place, int64_t index)
     const int64_t row = index * place->tiling->rows, end = row + place->tiling->rows;
     const int64_t last = (end < place->rows ? end : place->rows) - 1;
     const int64_t end_query = last / place->tiling->fold + 1;
-    attn_rows_mask mask =
+    const attn_rows_mask mask =
         attn_mask_range(place->problem, place->s, row / place->tiling->fold, end_query);
-    if (end_query > place->s->nq_used) {
-        mask.common.hi = 0; /* rows that are not in use see nothing */
-    }
     return count_row(&mask, place->s->nk, place->tiling->keys);
 }
 

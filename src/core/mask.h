@@ -2,9 +2,9 @@
  * mask.h: which keys a query row sees, as geometry. The only place where causality, windows and
  * lengths exist: every kind of them is one interval of keys per row, whose ends attn_mask_first and
  * attn_mask_end give. All else follows from these two, since both grow by one from row to row: the
- * intervals of several rows, the queries that see some keys, bands of 32 bits, and whether a tile
- * is skipped, full or partly masked. Mask tensors are not geometry: they reach the kernels as -inf
- * scores (cpu/scores.h, score.cuh).
+ * intervals of several rows, the queries that see some keys, bands of 32 bits, and the kinds of
+ * tiles (core/tiles.h). Mask tensors are not geometry: they reach the kernels as -inf scores
+ * (cpu/scores.h, score.cuh).
  */
 #ifndef ATTN_CORE_MASK_H
 #define ATTN_CORE_MASK_H
@@ -57,34 +57,21 @@ typedef struct attn_rows_mask {
     attn_interval hull, common;
 } attn_rows_mask;
 
-ATTN_CORE attn_rows_mask attn_mask_none(void)
-{
-    return (attn_rows_mask){{INT64_MAX, 0}, {0, INT64_MAX}};
-}
-
-ATTN_CORE void attn_mask_add(attn_rows_mask *mask, attn_interval row)
-{
-    if (row.lo < row.hi) {
-        mask->hull.lo = row.lo < mask->hull.lo ? row.lo : mask->hull.lo;
-        mask->hull.hi = row.hi > mask->hull.hi ? row.hi : mask->hull.hi;
-    }
-    mask->common.lo = row.lo > mask->common.lo ? row.lo : mask->common.lo;
-    mask->common.hi = row.hi < mask->common.hi ? row.hi : mask->common.hi;
-}
-
-/* Rows first .. last-1 of one sequence at once: both bounds grow with the row. */
+/* Rows first .. last-1 of one sequence at once: both bounds grow with the row. Rows that are not in
+ * use see no key. */
 ATTN_CORE attn_rows_mask attn_mask_range(const attn_problem *problem, const attn_sequence *sequence,
                                          int64_t first, int64_t last)
 {
-    attn_rows_mask mask;
-    last = last < sequence->nq_used ? last : sequence->nq_used;
-    if (first >= last) {
-        return attn_mask_none();
+    attn_rows_mask mask = {{INT64_MAX, 0}, {INT64_MAX, 0}};
+    const int64_t end = last < sequence->nq_used ? last : sequence->nq_used;
+    if (first >= end) {
+        return mask;
     }
     mask.hull.lo = attn_clamp(attn_mask_first(problem, sequence, first), 0, sequence->nk);
-    mask.common.lo = attn_clamp(attn_mask_first(problem, sequence, last - 1), 0, sequence->nk);
-    mask.hull.hi = attn_clamp(attn_mask_end(problem, sequence, last - 1), 0, sequence->nk);
-    mask.common.hi = attn_clamp(attn_mask_end(problem, sequence, first), 0, sequence->nk);
+    mask.common.lo = attn_clamp(attn_mask_first(problem, sequence, end - 1), 0, sequence->nk);
+    mask.hull.hi = attn_clamp(attn_mask_end(problem, sequence, end - 1), 0, sequence->nk);
+    mask.common.hi =
+        end < last ? 0 : attn_clamp(attn_mask_end(problem, sequence, first), 0, sequence->nk);
     return mask;
 }
 
@@ -122,21 +109,6 @@ ATTN_CORE void attn_band_row(const attn_band *b, int32_t i, int32_t *lo, int32_t
                 to = i + b->to < b->keys ? i + b->to : b->keys;
         *lo = from < to ? from : 0, *hi = from < to ? to : 0;
     }
-}
-
-typedef enum attn_tile { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile;
-
-/* The tile of these rows and keys first .. last-1; *keys = the part of it that any row sees. */
-ATTN_CORE attn_tile attn_mask_tile(const attn_rows_mask *mask, int64_t first, int64_t last,
-                                   attn_interval *keys)
-{
-    keys->lo = first > mask->hull.lo ? first : mask->hull.lo;
-    keys->hi = last < mask->hull.hi ? last : mask->hull.hi;
-    if (keys->lo >= keys->hi) {
-        return ATTN_TILE_SKIP;
-    }
-    return keys->lo >= mask->common.lo && keys->hi <= mask->common.hi ? ATTN_TILE_FULL
-                                                                      : ATTN_TILE_PARTIAL;
 }
 
 #endif

@@ -89,30 +89,3 @@ void attn_cells_fill(attn_cells *cells, const attn_problem *problem, const attn_
         attn_tasks_run(executor, lines, line_task, &job, NULL);
     }
 }
-
-/* ---- asking ---------------------------------------------------------------------------------- */
-
-attn_tile attn_cells_kind(const attn_cells *cells, const attn_tensor *mask, int64_t b,
-                          int64_t first_head, int64_t heads, attn_interval queries,
-                          attn_interval keys)
-{
-    if (cells == NULL || cells->kind == NULL) {
-        return ATTN_TILE_PARTIAL;
-    }
-    const bool one_head = mask->shape[1] == 1, one_row = mask->shape[2] == 1;
-    const int64_t batch = mask->shape[0] == 1 ? 0 : b;
-    const int64_t head = one_head ? 0 : first_head, end_head = one_head ? 1 : first_head + heads;
-    const int64_t row = one_row ? 0 : queries.lo / ATTN_CELL_ROWS,
-                  last_row = one_row ? 0 : (queries.hi - 1) / ATTN_CELL_ROWS;
-    bool skip = true, full = true;
-    for (int64_t h = head; h < end_head; h++) {
-        for (int64_t i = row; i <= last_row; i++) {
-            const unsigned char *line =
-                cells->kind + ((batch * mask->shape[1] + h) * cells->rows + i) * cells->keys;
-            for (int64_t k = keys.lo / ATTN_CELL_KEYS; k <= (keys.hi - 1) / ATTN_CELL_KEYS; k++) {
-                skip &= line[k] == ATTN_TILE_SKIP, full &= line[k] == ATTN_TILE_FULL;
-            }
-        }
-    }
-    return skip ? ATTN_TILE_SKIP : full ? ATTN_TILE_FULL : ATTN_TILE_PARTIAL;
-}

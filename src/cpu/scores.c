@@ -22,20 +22,6 @@ attn_score_plan attn_plan_scores(const attn_problem *problem, const attn_ukernel
     return s;
 }
 
-attn_rows_mask attn_score_rows_mask(const attn_score_rows *rows, int64_t first, int lanes)
-{
-    attn_rows_mask mask = attn_mask_none();
-    int64_t query = first / rows->fold,
-            last = lanes > 0 ? (first + lanes - 1) / rows->fold : query - 1;
-    if (!attn_mask_differs(rows->problem) && query < last && last < rows->seq->nq_used) {
-        query = last; /* for all of them */
-    }
-    for (; query <= last; query++) {
-        attn_mask_add(&mask, attn_mask_row(rows->problem, rows->seq, query));
-    }
-    return mask;
-}
-
 /* Lanes beyond the last row repeat it, here and below. */
 static void lane_bounds(const attn_score_rows *rows, int64_t first, int lanes, attn_interval keys)
 {
@@ -86,19 +72,9 @@ static void bias_tile(const attn_score_rows *work, bool masked, char *to, int64_
     work->table->bias(to, keys.hi - keys.lo, &rows);
 }
 
-attn_tile attn_score_mask_kind(const attn_score_rows *rows, int64_t first, int lanes,
-                               attn_interval keys)
-{
-    const attn_interval queries = {first / rows->fold, (first + lanes - 1) / rows->fold + 1};
-    return attn_cells_kind(rows->cells, &rows->problem->mask, rows->seq->index, rows->first_head,
-                           rows->fold, queries, keys);
-}
-
 static void score_step(const attn_score_rows *rows, void *s, int64_t first, int lanes,
-                       attn_interval keys)
+                       attn_interval keys, bool masked)
 {
-    const bool masked = rows->problem->mask.data &&
-                        attn_score_mask_kind(rows, first, lanes, keys) != ATTN_TILE_FULL;
     const bool tensors = rows->problem->bias.data || masked, alibi = rows->problem->alibi.data;
     if (alibi) {
         lane_slopes(rows, first, lanes, keys);
@@ -122,12 +98,13 @@ static void score_step(const attn_score_rows *rows, void *s, int64_t first, int 
 }
 
 void attn_score_tile_run(const attn_score_rows *rows, void *s, int64_t first, int lanes,
-                         attn_interval keys, attn_tile kind)
+                         const attn_tile *tile)
 {
+    const attn_interval keys = tile->keys;
     if (rows->plan->has_score_step) {
-        score_step(rows, s, first, lanes, keys);
+        score_step(rows, s, first, lanes, keys, tile->holes);
     }
-    if (kind == ATTN_TILE_PARTIAL) {
+    if (tile->cut) {
         lane_bounds(rows, first, lanes, keys);
         rows->table->mask(s, keys.hi - keys.lo, rows->lo, rows->hi,
                           rows->all_lanes ? rows->table->strip : lanes);

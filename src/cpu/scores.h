@@ -6,8 +6,7 @@
 #ifndef ATTN_CPU_SCORES_H
 #define ATTN_CPU_SCORES_H
 
-#include "core/mask.h"
-#include "cpu/cells.h"
+#include "core/tiles.h"
 #include "cpu/real.h"
 #include "cpu/ukernel/table.h"
 
@@ -66,17 +65,20 @@ static inline lane_row attn_score_next(const attn_score_rows *rows, lane_row row
                : (lane_row){row.query + 1, rows->first_head};
 }
 
-/* Makes the mask of rows first .. first + lanes - 1. */
-attn_rows_mask attn_score_rows_mask(const attn_score_rows *rows, int64_t first, int lanes);
+/* Rows first .. last-1 as a block of rows whose tiles begin at multiples of `step` keys. */
+static inline attn_tile_rows attn_score_tile_rows(const attn_score_rows *rows, int64_t first,
+                                                  int64_t last, int64_t step)
+{
+    const attn_interval heads = {rows->first_head, rows->first_head + rows->fold};
+    const attn_interval queries = {first / rows->fold,
+                                   last > first ? (last - 1) / rows->fold + 1 : 0};
+    return attn_tile_rows_of(rows->problem, rows->seq, rows->cells, heads, queries, step);
+}
 
-/* What the mask tensor lets those rows see of some keys. */
-attn_tile attn_score_mask_kind(const attn_score_rows *rows, int64_t first, int lanes,
-                               attn_interval keys);
-
-/* Computes the scores of those rows and keys.lo .. keys.hi-1, in place of the products
- * s[key][strip]; -inf where masked. */
+/* Computes the scores of rows first .. first + lanes - 1 and the keys of their tile, in place of
+ * the products s[key][strip]; -inf where masked. */
 void attn_score_tile_run(const attn_score_rows *rows, void *s, int64_t first, int lanes,
-                         attn_interval keys, attn_tile kind);
+                         const attn_tile *tile);
 
 /* Writes Z of C11 for those rows and n keys from first_key on into the tile; with `times`,
  * multiplies it into P from its key `done` on. */

@@ -223,7 +223,7 @@ static void b104_two_hundred_runs(void **state)
 }
 
 /* Masks that show whole tiles, parts of them and nothing: blocks on the diagonal, others for each
- * head. */
+ * head; rows upwards, then downwards, where later rows see earlier keys. */
 static void test_masks_of_blocks(void **state)
 {
     static const char *const lines[] = {
@@ -233,14 +233,14 @@ static void test_masks_of_blocks(void **state)
         "nq=130 nk=600 hq=2 d=8 dtype=f64 mask=i32:qk window_left=500 bias=k d_bias=f32 d_lse=1",
     };
     (void)state;
-    for (size_t line = 0; line < sizeof lines / sizeof lines[0]; line++) {
-        op_trial trial = trial_open("%s pass=backward", lines[line]);
+    for (size_t run = 0; run < 2 * sizeof lines / sizeof lines[0]; run++) {
+        op_trial trial = trial_open("%s pass=backward", lines[run / 2]);
         const int64_t *n = trial.args->mask.shape;
         for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
             const int64_t j = at % n[3], i = at / n[3] % n[2], h = at / n[3] / n[2] % n[1],
                           b = at / n[3] / n[2] / n[1];
             const bool visible = (i * n[3] / n[2] + 70 * h) / 150 == j / 150 && i % 48 < 40;
-            inputs_store(&trial.args->mask, b, h, i, j, visible);
+            inputs_store(&trial.args->mask, b, h, run % 2 ? n[2] - 1 - i : i, j, visible);
         }
         grad_trial_check(&trial);
         trial_close(&trial);

@@ -82,15 +82,9 @@ static void add_keys(const attn_grad_item *item, attn_interval rows, int64_t blo
  * row_step. */
 static attn_interval rows_of(const attn_grad_item *item, attn_interval keys)
 {
-    const attn_interval queries = attn_mask_queries(item->problem, &item->seq, keys.lo, keys.hi);
-    const int64_t fold = item->scores.fold, step = item->grad->row_step;
-    const int64_t lo = max64(queries.lo * fold, item->first_row),
-                  hi = min64(queries.hi * fold, item->last_row);
-    if (lo >= hi) {
-        return (attn_interval){0, 0};
-    }
-    return (attn_interval){(lo - item->first_row) / step * step,
-                           (hi - item->first_row + step - 1) / step * step};
+    const attn_interval rows = {item->first_row, item->last_row};
+    return attn_tile_rows_seeing(item->problem, &item->seq, keys, rows, item->scores.fold,
+                                 item->grad->row_step);
 }
 
 /* Adds to dV and dK of all keys of a block; keys that the same rows see go together. */
@@ -189,9 +183,11 @@ static void prefetch_rows(const attn_grad_item *item, attn_interval rows, int64_
 static void need_keys(attn_grad_item *item, const attn_grad_pass *pass, int64_t key, int64_t last)
 {
     const int64_t size = item->table->key_block;
-    if (key >= item->packed) {
+    const uint64_t bit = (uint64_t)1 << (key - item->first_key) / size;
+    if ((item->ready & bit) == 0) {
         attn_grad_pack_keys(item, key, min64(key + size, last), pass->dq);
-        item->packed = key + size;
+        item->packed = max64(item->packed, key + size);
+        item->ready |= bit;
     }
     const int64_t next = max64(item->fetched, item->packed),
                   end = min64(item->packed + 2 * size, last);
@@ -204,21 +200,17 @@ static void need_keys(attn_grad_item *item, const attn_grad_pass *pass, int64_t 
     }
 }
 
-/* Runs the row block at hand against its keys below `last`. */
+/* Runs the row block at hand against the keys of its walk, which end below `last`. */
 static void run_row_block(attn_grad_item *item, const attn_grad_pass *pass, attn_interval rows,
-                          attn_interval keys, int64_t last)
+                          attn_walk walk, int64_t last)
 {
-    const int64_t size = item->table->key_block, end = item->last_row,
-                  begin = keys.lo - keys.lo % size;
+    const int64_t size = walk.size, end = item->last_row;
+    const int64_t begin = walk.left.lo / size, blocks = (walk.left.hi - 1) / size + 1 - begin;
     const attn_interval next = {end, min64(end + item->grad->row_block, rows.hi)};
-    for (int64_t key = begin; key < keys.hi; key += size) {
-        const attn_interval all = {key, min64(key + size, last)};
-        need_keys(item, pass, key, last);
-        prefetch_rows(item, next, (key - begin) / size, (keys.hi - begin + size - 1) / size);
-        if (attn_score_mask_kind(&item->scores, item->first_row, (int)(end - item->first_row),
-                                 all) != ATTN_TILE_SKIP) {
-            run_block(item, pass, rows.lo, all);
-        }
+    while (attn_walk_next(&walk)) {
+        need_keys(item, pass, walk.first, last);
+        prefetch_rows(item, next, walk.first / size - begin, blocks);
+        run_block(item, pass, rows.lo, (attn_interval){walk.first, min64(walk.first + size, last)});
     }
 }
 
@@ -227,24 +219,23 @@ static void run_keys(attn_grad_item *item, const attn_grad_pass *pass, attn_inte
                      int64_t first, int64_t last)
 {
     const int64_t used = min64(last, item->seq.nk);
-    item->first_key = item->packed = item->fetched = first;
+    item->first_key = item->packed = item->fetched = first, item->ready = 0;
     for (int64_t row = rows.lo; row < rows.hi && (first < used || pass->d_scores);
          row += item->grad->row_block) {
-        const int64_t end = min64(row + item->grad->row_block, rows.hi),
-                      queries = (end - 1) / item->problem->group + 1;
-        const attn_rows_mask mask =
-            attn_mask_range(item->problem, &item->seq, row / item->problem->group, queries);
-        attn_interval keys;
-        const attn_tile tile = attn_mask_tile(&mask, first, used, &keys);
-        /* FULL says that every row sees `keys`, which may be fewer than first .. last-1 */
-        const bool whole = tile == ATTN_TILE_FULL && keys.lo == first && keys.hi == last &&
-                           queries <= item->seq.nq_used;
-        if (pass->d_scores && (!whole || item->scores.cells)) {
+        const int64_t end = min64(row + item->grad->row_block, rows.hi);
+        const attn_tile_rows seeing =
+            attn_score_tile_rows(&item->scores, row, end, item->grad->key_step);
+        const attn_tile tile = attn_tile_at(&seeing, (attn_interval){first, used});
+        /* FULL says that every row sees the tile's keys, which may be fewer than first .. last-1 */
+        const bool whole =
+            tile.kind == ATTN_TILE_FULL && tile.keys.lo == first && tile.keys.hi == last;
+        if (pass->d_scores && !whole) {
             attn_grad_bias_clear(item, (attn_interval){row, end}, (attn_interval){first, last});
         }
-        if (tile != ATTN_TILE_SKIP) {
+        if (tile.kind != ATTN_TILE_SKIP) {
             attn_grad_pack_rows(item, row, end, pass->dkv);
-            run_row_block(item, pass, rows, keys, used);
+            run_row_block(item, pass, rows,
+                          attn_walk_keys(&seeing, tile.keys, item->table->key_block), used);
         }
     }
 }

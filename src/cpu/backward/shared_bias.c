@@ -90,10 +90,9 @@ static void add_block(fold_item *item, int64_t b, int64_t first_head, int64_t fo
     bool packed = false;
     for (int64_t row = rows.lo; row < rows.hi && all.lo < all.hi; row += work->grad->row_block) {
         const int64_t end = min64(row + work->grad->row_block, rows.hi);
-        const attn_rows_mask mask =
-            attn_mask_range(work->problem, &work->seq, row / fold, (end - 1) / fold + 1);
-        attn_interval keys;
-        if (attn_mask_tile(&mask, all.lo, all.hi, &keys) == ATTN_TILE_SKIP) {
+        const attn_tile_rows seeing =
+            attn_score_tile_rows(&work->scores, row, end, work->grad->key_step);
+        if (attn_tile_at(&seeing, all).kind == ATTN_TILE_SKIP) {
             continue;
         }
         if (!packed) {

@@ -146,23 +146,14 @@ void attn_grad_pack_rows(attn_grad_item *item, int64_t first, int64_t last, bool
     item->first_row = first, item->last_row = last;
     item->strips = (int)((last - first + item->table->strip - 1) / item->table->strip);
     for (int i = 0; i < item->strips; i++) {
-        item->mask[i] = attn_score_rows_mask(&item->scores, first + (int64_t)i * item->table->strip,
-                                             attn_grad_lanes(item, i));
+        const int64_t row = first + (int64_t)i * item->table->strip;
+        item->rows[i] = attn_score_tile_rows(&item->scores, row, row + attn_grad_lanes(item, i),
+                                             item->grad->key_step);
         pack_one_strip(item, i, as_rows);
     }
 }
 
 /* ---- the tile -------------------------------------------------------------------------------- */
-
-attn_interval attn_grad_part(const attn_grad_item *item, int strip_index, attn_interval all)
-{
-    attn_interval part;
-    if (attn_mask_tile(&item->mask[strip_index], all.lo, all.hi, &part) == ATTN_TILE_SKIP) {
-        return (attn_interval){all.lo, all.lo};
-    }
-    part.lo -= part.lo % item->grad->key_step;
-    return part;
-}
 
 /* Rows whose LSE is NaN: P and dS of the keys that they see are NaN, and no others. */
 static void spoil(const attn_grad_item *item, int strip_index, char *s, int64_t n)
@@ -196,8 +187,7 @@ static void run_scores(attn_grad_item *item, int strip_index, int64_t block, att
     const int64_t n = keys.hi - keys.lo, at = keys.lo - block,
                   first = item->first_row + (int64_t)strip_index * table->strip;
     const int lanes = attn_grad_lanes(item, strip_index);
-    const attn_rows_mask *mask = &item->mask[strip_index];
-    const bool partial = keys.lo < mask->common.lo || keys.hi > mask->common.hi;
+    const attn_tile tile = attn_tile_at(&item->rows[strip_index], keys);
     table->qk(s, attn_grad_panel(item, item->k, table->k_bytes(item->problem->d), block), at,
               attn_grad_strip(item->qt, table->q_bytes(item->problem->d), strip_index),
               item->problem->d, n, attn_grad_width(item, strip_index));
@@ -207,8 +197,7 @@ static void run_scores(attn_grad_item *item, int strip_index, int64_t block, att
     if (item->problem->softcap > 0) {
         memcpy(item->products, s, (size_t)(n * table->strip * table->real_size));
     }
-    attn_score_tile_run(&item->scores, s, first, lanes, keys,
-                        partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
+    attn_score_tile_run(&item->scores, s, first, lanes, &tile);
     if (item->careful) {
         attn_score_note_visible(table, s, n,
                                 item->visible +

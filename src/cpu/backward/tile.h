@@ -34,13 +34,14 @@ typedef struct attn_grad_item {
     double *sums, *key_sums;
     unsigned char *visible;
 
-    /* of the panels; the end of keys packed, of those prefetched */
-    int64_t first_key, packed, fetched;
+    int64_t first_key;       /* of the panels */
+    int64_t packed, fetched; /* the end of keys packed, of those prefetched */
+    uint64_t ready;          /* a bit for each block of keys that is packed */
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
     int64_t first_row, last_row;
     int strips;
-    attn_rows_mask mask[ATTN_MAX_ROW_BLOCK]; /* of each strip */
+    attn_tile_rows rows[ATTN_MAX_ROW_BLOCK]; /* of each strip */
     uint64_t spoilt[ATTN_MAX_ROW_BLOCK];     /* lanes of each strip whose LSE is NaN */
 } attn_grad_item;
 
@@ -59,8 +60,8 @@ static inline void *attn_grad_panel(const attn_grad_item *item, char *panels, ui
     return panels + (key - item->first_key) / item->table->key_block * (int64_t)bytes;
 }
 
-/* Loads rows first .. last-1, at most row_block: masks, QT, dOT, lse, delta, and q, d_o as rows if
- * wanted. */
+/* Loads rows first .. last-1, at most row_block: which keys they see, QT, dOT, lse, delta, and q,
+ * d_o as rows if wanted. */
 void attn_grad_pack_rows(attn_grad_item *item, int64_t first, int64_t last, bool as_rows);
 
 /* A strip's piece of an array of strips. */
@@ -101,9 +102,13 @@ static inline char *attn_grad_tile_at(const attn_grad_item *item, char *tiles, i
                                     : tiles;
 }
 
-/* The part of a block of keys, all.lo (a multiple of key_block) .. all.hi-1, that some row of the
- * strip sees, its beginning aligned; empty without such a key. */
-attn_interval attn_grad_part(const attn_grad_item *item, int strip_index, attn_interval all);
+/* The part of some keys that some row of the strip sees, by intervals alone: `rows` reads P and dS
+ * of all strips of a row block. */
+static inline attn_interval attn_grad_part(const attn_grad_item *item, int strip_index,
+                                           attn_interval all)
+{
+    return attn_tile_keys(&item->rows[strip_index], all);
+}
 
 /* The tile that begins a part. */
 static inline attn_interval attn_grad_first_tile(const attn_grad_item *item, attn_interval part)

@@ -7,9 +7,9 @@
  * running state (m, l, OT) waits in the scratch meanwhile:
  *
  *     pack Q of every strip
- *     for each block of keys:            (mask.h: only blocks that some row sees)
+ *     for each block of keys:            (tiles.h: only blocks that some row sees)
  *         pack K, V
- *         for each strip:                (mask.h: SKIP | FULL | PARTIAL)
+ *         for each strip:                (tiles.h: SKIP | FULL | PARTIAL)
  *             for each tile of keys: S = K QT;  score step if there is one;  mask if PARTIAL;
  *             softmax
  *             OT = OT alpha + V^T P      (nodes.h: at the end of a segment, a node of its own)
@@ -17,10 +17,9 @@
  *
  * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that had
  * masked tiles and ends with a non-finite value is done again, carefully: without the products of
- * masked keys. Not here: instruction sets (table.h), rows in and out (strip.c), geometry of masks
- * (core/mask.h), the order of items (executor).
+ * masked keys. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
+ * are (core/tiles.h), the order of items (executor).
  */
-#include "core/segment.h"
 #include "cpu/forward/nodes.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
@@ -46,7 +45,7 @@ static void prefetch_rows(attn_forward_item *item, int64_t tiles)
 typedef struct strip_share {
     int lanes;
     int64_t first; /* row */
-    const attn_rows_mask *mask;
+    const attn_tile_rows *rows;
     const void *qt;
     attn_running state;
     attn_interval keys;
@@ -79,12 +78,10 @@ static attn_keys keys_of(const attn_forward_item *item, const strip_share *share
  * products. */
 static int64_t plain_end(const attn_forward_item *item, const strip_share *share, int64_t lo)
 {
-    if (share->careful || item->plan->scores.has_score_step || item->problem->dropout.on ||
-        lo < share->mask->common.lo) {
-        return lo;
-    }
-    const int64_t end = min64(share->keys.hi, share->mask->common.hi);
-    return end == share->keys.hi ? end : max64(end - end % item->table->key_tile, lo);
+    return share->careful || item->plan->scores.has_score_step || item->problem->dropout.on
+               ? lo
+               : attn_tiles_uncut(share->rows, (attn_interval){lo, share->keys.hi},
+                                  item->table->key_tile);
 }
 
 /* Runs any other tile. True if positions are masked. */
@@ -92,13 +89,10 @@ static bool run_tile(attn_forward_item *item, strip_share *share, attn_interval 
 {
     const attn_ukernel *table = item->table;
     const int64_t n = keys.hi - keys.lo, done = keys.lo - share->keys.lo;
-    const bool partial = keys.lo < share->mask->common.lo || keys.hi > share->mask->common.hi;
+    const attn_tile tile = attn_tile_at(share->rows, keys);
     table->qk(item->s, item->k, keys.lo - share->first_key, share->qt, item->problem->d, n,
               share->lanes);
-    if (partial || item->plan->scores.has_score_step) {
-        attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, keys,
-                            partial ? ATTN_TILE_PARTIAL : ATTN_TILE_FULL);
-    }
+    attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, &tile);
     if (share->careful) {
         attn_score_note_visible(table, item->s, n, item->visible + done * table->strip);
     }
@@ -107,7 +101,7 @@ static bool run_tile(attn_forward_item *item, strip_share *share, attn_interval 
     if (item->problem->dropout.on) {
         attn_score_drop(&item->scores, item->prob, done, share->first, keys.lo, n, true);
     }
-    return partial;
+    return tile.cut;
 }
 
 /* Computes the probabilities of the keys. True if positions are masked. */
@@ -134,22 +128,23 @@ static bool run_tiles(attn_forward_item *item, strip_share *share)
     return masked;
 }
 
-/* Runs the keys of a block for a strip, then their part of OT. True if positions are masked. */
-static bool run_block(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
-                      bool careful)
+/* Runs the keys of a block, the walk's, for a strip, then their part of OT. True if positions are
+ * masked. */
+static bool run_block(attn_forward_item *item, int strip_index, attn_interval keys,
+                      const attn_walk *walk, bool careful)
 {
     const attn_ukernel *table = item->table;
-    const int64_t n = keys.hi - keys.lo, at = keys.lo - block;
+    const int64_t n = keys.hi - keys.lo, block = walk->first, at = keys.lo - block;
     strip_share share = {strip_lanes(item, strip_index),
                          strip_first(item, strip_index),
-                         &item->mask[strip_index],
+                         &item->rows[strip_index],
                          strip_qt(item, strip_index),
                          strip_state(item, strip_index),
                          keys,
                          block,
                          careful};
     const void *alpha =
-        attn_strip_enter(item, strip_index, block / ATTN_SEGMENT) ? NULL : share.state.alpha;
+        attn_strip_enter(item, strip_index, walk->segment) ? NULL : share.state.alpha;
     const bool masked = run_tiles(item, &share) || n % table->key_step != 0;
     if (careful) {
         table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
@@ -198,57 +193,29 @@ static void pack_block(attn_forward_item *item, attn_interval keys, int64_t bloc
     }
 }
 
-/* The keys of a block that a strip sees, by its rows' intervals and by the mask tensor. */
-static bool sees_block(const attn_forward_item *item, int strip_index, attn_interval all,
-                       attn_interval *keys)
-{
-    return attn_mask_tile(&item->mask[strip_index], all.lo, all.hi, keys) != ATTN_TILE_SKIP &&
-           (!item->scores.cells ||
-            attn_score_mask_kind(&item->scores, strip_first(item, strip_index),
-                                 strip_lanes(item, strip_index), *keys) != ATTN_TILE_SKIP);
-}
-
-static bool any_sees_block(const attn_forward_item *item, int first, int last, attn_interval all)
-{
-    attn_interval keys;
-    bool sees = false;
-    for (int i = first; i < last && !sees; i++) {
-        sees = sees_block(item, i, all, &keys);
-    }
-    return sees;
-}
-
 /* Notes in masked[] the strips that had a tile with masked positions. */
 static void run_blocks(attn_forward_item *item, int first, int last, bool careful, bool *masked)
 {
-    attn_interval hull = {INT64_MAX, 0};
-    for (int i = first; i < last; i++) {
-        hull.lo = min64(hull.lo, item->mask[i].hull.lo);
-        hull.hi = max64(hull.hi, item->mask[i].hull.hi);
-    }
-    if (hull.lo >= hull.hi) {
-        return;
-    }
-    const int64_t size = item->table->key_block, step = item->table->key_step;
-    /* pv reads keys up to a multiple of step: the same ones, whichever strips share the item */
-    const int64_t end = min64(round_up(hull.hi, step), item->seq.nk);
+    const int64_t size = item->table->key_block, step = item->table->key_step, nk = item->seq.nk;
+    const int64_t tiles = size / item->table->key_tile, all_tiles = (last - first) * tiles;
+    const attn_tile_rows rows =
+        attn_score_tile_rows(&item->scores, strip_first(item, first),
+                             strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
+    attn_walk walk = attn_walk_keys(&rows, (attn_interval){0, nk}, size);
+    item->next_rows = (size + all_tiles - 1) / all_tiles;
     attn_host_flush(item->table->flushes);
-    for (int64_t block = hull.lo / size * size; block < hull.hi; block += size) {
-        attn_interval all = {max64(block, hull.lo / step * step), min64(block + size, end)}, keys;
-        const int64_t tiles = size / item->table->key_tile, all_tiles = (last - first) * tiles;
-        item->next = (attn_interval){all.hi, min64(all.hi + size, hull.hi)};
-        item->next_rows = (size + all_tiles - 1) / all_tiles;
-        if (item->scores.cells && !any_sees_block(item, first, last, all)) {
-            continue;
-        }
-        pack_block(item, all, block);
+    while (attn_walk_next(&walk)) {
+        /* pv reads keys up to a multiple of step: the same ones, whichever strips share the item */
+        const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
+        item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
+        pack_block(item, all, walk.first);
         for (int i = first; i < last; i++) {
-            if (!sees_block(item, i, all, &keys)) {
+            const attn_tile tile = attn_tile_at(&item->rows[i], all);
+            if (tile.kind == ATTN_TILE_SKIP) {
                 prefetch_rows(item, tiles);
-                continue;
+            } else {
+                masked[i] |= run_block(item, i, tile.keys, &walk, careful);
             }
-            keys.lo -= keys.lo % step;
-            masked[i] |= run_block(item, i, keys, block, careful);
         }
     }
     attn_host_flush(false);
@@ -291,7 +258,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &job->plan->scratch;
     const attn_ukernel *table = job->plan->table;
     char *base = job->scratch + (uint64_t)thread * map->total;
-    attn_rows_mask mask[ATTN_MAX_STRIPS];
+    attn_tile_rows rows[ATTN_MAX_STRIPS];
     attn_sums sums[ATTN_MAX_STRIPS];
     attn_item item = attn_schedule_item(&job->schedule, job->problem, index);
     attn_forward_item work = {
@@ -308,7 +275,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .visible = (unsigned char *)base + map->visible,
         .strip = base + map->strips,
         .node = base + map->nodes,
-        .mask = mask,
+        .rows = rows,
         .sums = sums,
     };
     work.scores = (attn_score_rows){.problem = job->problem,

@@ -7,6 +7,7 @@
 #include "core/count.h"
 #include "core/schedule.h"
 #include "cpu/machine/features.h"
+#include "cpu/cells.h"
 #include "cpu/scores.h"
 #include "cpu/machine/select.h"
 

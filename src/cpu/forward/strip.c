@@ -52,8 +52,9 @@ void attn_strip_start(attn_forward_item *item, int strip_index)
 {
     void *rows[ATTN_MAX_STRIP] = {NULL};
     const int lanes = strip_rows(item, strip_index, &item->problem->q, rows);
-    item->mask[strip_index] =
-        attn_score_rows_mask(&item->scores, strip_first(item, strip_index), lanes);
+    const int64_t first = strip_first(item, strip_index);
+    item->rows[strip_index] =
+        attn_score_tile_rows(&item->scores, first, first + lanes, item->table->key_step);
     attn_strip_reset(item, strip_index);
     if (!strip_sees_nothing(item, strip_index)) {
         item->table->pack_q(strip_qt(item, strip_index), (const void *const *)rows,

@@ -25,7 +25,7 @@ typedef struct attn_forward_item {
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
-    attn_rows_mask *mask; /* of each strip */
+    attn_tile_rows *rows; /* of each strip */
     attn_sums *sums;      /* of each strip */
     attn_interval next;   /* keys of the next block that are not prefetched yet */
     int64_t next_rows;    /* number of them per tile */
@@ -77,10 +77,10 @@ static inline int64_t strip_first(const attn_forward_item *item, int strip_index
 
 static inline bool strip_sees_nothing(const attn_forward_item *item, int strip_index)
 {
-    return item->mask[strip_index].hull.lo >= item->mask[strip_index].hull.hi;
+    return item->rows[strip_index].mask.hull.lo >= item->rows[strip_index].mask.hull.hi;
 }
 
-/* Makes the strip's mask, packs its rows of Q if any of them sees a key, and resets it. */
+/* Makes the strip's block of rows, packs its rows of Q if any of them sees a key, and resets it. */
 void attn_strip_start(attn_forward_item *item, int strip_index);
 
 /* Sets the running state before the first key. */
