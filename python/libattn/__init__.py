@@ -1,0 +1,43 @@
+"""Exact attention, forward and backward, on CPUs and NVIDIA GPUs.
+
+    import numpy as np, libattn
+    q = k = v = np.random.rand(1, 1024, 8, 64).astype(np.float32)  # batch, sequence, heads, dim
+    out = libattn.attention(q, k, v, causal=True)
+
+Arrays are NumPy's (bfloat16 by ml_dtypes), PyTorch's, JAX's, CuPy's, or any other with DLPack or
+the buffer protocol. None is copied; views pass by their strides; results are of the caller's kind.
+
+libattn.torch        scaled_dot_product_attention with PyTorch's semantics, autograd, install()
+libattn.flash_attn   the functions of the package flash-attn
+libattn.transformers register() for attn_implementation="libattn"
+"""
+
+from ._attention import (
+    Gradients,
+    Plan,
+    attention,
+    backward,
+    dropout_mask,
+    merge,
+    merge_backward,
+    plan,
+)
+from ._core import Context
+from ._machine import Info, info, set_num_threads
+
+__version__ = info().version
+
+__all__ = [
+    "Context",
+    "Gradients",
+    "Info",
+    "Plan",
+    "attention",
+    "backward",
+    "dropout_mask",
+    "info",
+    "merge",
+    "merge_backward",
+    "plan",
+    "set_num_threads",
+]

@@ -1,0 +1,54 @@
+"""Arrays that the extension cannot read or make by itself: called from C, rarely."""
+
+import numpy as np
+
+_BF16 = 4  # ATTN_BF16
+_NAMES = {1: "float64", 2: "float32", 3: "float16", 4: "bfloat16", 8: "uint8"}
+
+
+def export(array, name):
+    """The capsule of an array's DLPack export, or (its bits as an array, dtype)."""
+    if isinstance(array, np.ndarray):
+        kind = array.dtype.name
+        if kind == "bfloat16":
+            return array.view(np.uint16), _BF16
+        if kind.startswith(("float8", "float4", "float6")):
+            raise NotImplementedError(f"{name} has type {kind}; libattn has no 8-bit floats yet")
+        raise TypeError(f"{name} has type {kind}, which libattn does not know")
+    if hasattr(array, "__dlpack__"):
+        return _capsule(array)
+    raise TypeError(
+        f"{name} is a {type(array).__name__}; it must be an array with the buffer protocol or"
+        " __dlpack__ (NumPy, PyTorch, JAX, CuPy ...)"
+    )
+
+
+def _capsule(array):
+    options = {}
+    device, _ = array.__dlpack_device__()
+    if device == 2:  # CUDA: work stays on the stream that the call names
+        options["stream"] = -1
+    try:
+        return array.__dlpack__(max_version=(1, 1), **options)
+    except TypeError:  # older exporters know no versions
+        return array.__dlpack__(**options)
+
+
+def empty(like, shape, dtype):
+    """An array of the kind and on the device of `like`, which is on a GPU."""
+    space = like.__array_namespace__()
+    return space.empty(shape, dtype=getattr(space, _NAMES[dtype]), device=like.device)
+
+
+def finish(like, array, dtype):
+    """The array of the caller's kind for a result that NumPy holds."""
+    if dtype == _BF16:
+        import ml_dtypes
+
+        array = array.view(ml_dtypes.bfloat16)
+    if isinstance(like, np.ndarray) or not hasattr(like, "__array_namespace__"):
+        return array
+    space = like.__array_namespace__()
+    if dtype == _BF16:
+        return space.asarray(array)  # NumPy exports no bfloat16
+    return space.from_dlpack(array)

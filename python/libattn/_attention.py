@@ -1,0 +1,239 @@
+"""Attention over arrays of any kind."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+
+_forward = _core.forward
+_backward = _core.backward
+
+
+def attention(
+    q,
+    k,
+    v,
+    *,
+    mask=None,
+    bias=None,
+    alibi_slopes=None,
+    sinks=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    seqused_q=None,
+    seqused_k=None,
+    q_origin=None,
+    k_origin=None,
+    block_table=None,
+    leftpad_k=None,
+    softmax_scale=None,
+    causal=False,
+    top_left=False,
+    window_left=None,
+    window_right=None,
+    softcap=None,
+    dropout_p=None,
+    dropout_seed=None,
+    dropout_offset=None,
+    precise=False,
+    bf16x3=False,
+    layout="bshd",
+    out=None,
+    out_f32=None,
+    return_lse=False,
+    context=None,
+    stream=None,
+):
+    """softmax(softmax_scale * q k^T + bias, where visible) v, computed tile by tile.
+
+    Shapes, with B sequences of Nq queries and Nk keys, Hq heads that share Hk KV heads in groups:
+
+        q                       (B, Nq, Hq, d)    (total_q, Hq, d) with cu_seqlens_q
+        k                       (B, Nk, Hk, d)    (total_k, Hk, d)
+        v                       (B, Nk, Hk, d_v)  (total_k, Hk, d_v)
+        mask, bias              broadcast to (B, Hq, Nq, Nk), by NumPy's rules
+        alibi_slopes, sinks     (Hq) or (B, Hq), float32 or float64
+        cu_seqlens_q            (B + 1), int32 or int64: sequence b is rows [b] .. [b + 1] - 1
+        cu_seqlens_k            likewise; both or none
+        seqused_q, seqused_k    (B): rows in use of each sequence (padding)
+        q_origin, k_origin      number or (B): positions of the first query and key in a longer
+                                sequence
+        block_table             (B, n), int32 or int64: k and v are pools of pages, (pages, page
+                                size, Hk, .), and key j of sequence b lies in page
+                                block_table[b, j // page size]; its end is seqused_k[b]
+        leftpad_k               (B): rows before the first key of each sequence
+        returns out             (B, Nq, Hq, d_v)  (total_q, Hq, d_v)
+        and with return_lse     (B, Hq, Nq)       (Hq, total_q)
+
+    q, k, v: float64, float32, float16 or bfloat16, of one type. mask: bool or integers, not 0 =
+    visible. layout="bhsd" puts heads before the sequence in q, k, v and out, as PyTorch does.
+
+    causal: key j is visible to query i iff j <= i + Nk - Nq (bottom-right), or iff j <= i with
+    top_left=True. window_left, window_right: inclusive bounds around that diagonal; None or
+    negative = unbounded. softmax_scale=None means 1 / sqrt(d). softcap: scores become
+    softcap * tanh(s / softcap). alibi_slopes: -slope * |i + off - j| is added. sinks: the logit of
+    one more key whose value is 0. dropout_p: the probability by which a weight is dropped, a
+    function of dropout_seed, dropout_offset and positions alone (dropout_mask shows it).
+
+    A row without a visible key gives 0, and -inf as LSE, which is the natural logarithm of the sum
+    of exp(scores). precise=True keeps a call off tiles of 16 bits; bf16x3=True lets float32 be
+    computed by three products of bfloat16.
+
+    out, out_f32: arrays for the result, and for the result in float32 beside 16-bit ones.
+    context: a Context (threads, instruction set). stream: a CUDA stream as a number, for arrays
+    whose type does not tell the current one.
+
+    Raises ValueError, TypeError, NotImplementedError (this device or build cannot) or MemoryError,
+    with the library's own sentence.
+    """
+    result, lse, _, _ = _forward(
+        q=q,
+        k=k,
+        v=v,
+        out=True if out is None else out,
+        out_f32=out_f32,
+        lse=return_lse,
+        mask=mask,
+        bias=bias,
+        alibi_slopes=alibi_slopes,
+        sinks=sinks,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        q_origin=q_origin,
+        k_origin=k_origin,
+        block_table=block_table,
+        leftpad_k=leftpad_k,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        top_left=top_left,
+        window_left=window_left,
+        window_right=window_right,
+        softcap=softcap,
+        dropout_p=dropout_p,
+        dropout_seed=dropout_seed,
+        dropout_offset=dropout_offset,
+        precise=precise,
+        bf16x3=bf16x3,
+        layout=layout,
+        context=context,
+        stream=stream,
+    )
+    return (result, lse) if return_lse else result
+
+
+class Gradients(NamedTuple):
+    """Gradients by input; None for those that were not asked for."""
+
+    dq: object
+    dk: object
+    dv: object
+    d_bias: object
+    d_alibi_slopes: object
+    d_sinks: object
+
+
+def backward(d_out, q, k, v, out, lse, *, d_lse=None, out_f32=None, wrt=None, **options):
+    """Gradients of a loss, given d_out = dL/dout and, if the LSE is used too, d_lse = dL/dlse.
+
+    out and lse are those of attention(..., return_lse=True) with the same arguments; options are
+    its other keywords, unchanged. out_f32 is read in place of out where it is given: gradients of
+    16-bit inputs with outliers are several times more exact with it.
+
+    wrt: the inputs whose gradients are wanted, e.g. ("q", "bias"); all that were given if None.
+    Each gradient has the shape and type of its input, summed over whatever it is broadcast along;
+    the bias's own broadcast shape included.
+    """
+    optional = ("bias", "alibi_slopes", "sinks")
+    if wrt is None:
+        wrt = ("q", "k", "v", *(name for name in optional if options.get(name) is not None))
+    unknown = set(wrt) - {"q", "k", "v", *optional}
+    if unknown:
+        names = ", ".join(sorted(map(str, unknown)))
+        raise ValueError(f"wrt names {names}, which have no gradient")
+    return Gradients(
+        *_backward(
+            q=q,
+            k=k,
+            v=v,
+            out=out,
+            out_f32=out_f32,
+            lse=lse,
+            d_out=d_out,
+            d_lse=d_lse,
+            dq="q" in wrt,
+            dk="k" in wrt,
+            dv="v" in wrt,
+            d_bias="bias" in wrt,
+            d_alibi_slopes="alibi_slopes" in wrt,
+            d_sinks="sinks" in wrt,
+            **options,
+        )
+    )
+
+
+class Plan(NamedTuple):
+    """What a call would do, and what it costs; attn.h (attn_plan) describes each field."""
+
+    kernel: str
+    why: str
+    threads: int
+    strip: int
+    key_block: int
+    rows_per_item: int
+    items: int
+    tiles_full: int
+    tiles_partial: int
+    tiles_skipped: int
+    flops: float
+    bytes_tiled: float
+    bytes_standard: float
+    workspace_bytes: int
+    bits: int
+    sum_bits: int
+    vector_bits: int
+    tile_products: int
+    input_loss: float
+    weight_loss: float
+
+
+def plan(q, k, v, *, backward=False, **options):
+    """What attention(q, k, v, **options), or its backward pass, would run, and why.
+
+    Nothing is computed; the arrays' contents are not read, but for lengths.
+    """
+    if not backward:
+        return Plan(*_core.forward_plan(q=q, k=k, v=v, out=True, **options))
+    wants = {"dq": True, "dk": True, "dv": True}
+    for name in ("bias", "alibi_slopes", "sinks"):
+        wants["d_" + name] = options.get(name) is not None
+    return Plan(*_core.backward_plan(q=q, k=k, v=v, **wants, **options))
+
+
+def merge(outs, lses, *, layout="bshd"):
+    """Results over disjoint keys of the same queries combined: (out, lse).
+
+    outs: arrays (B, Nq, H, d_v), or (total, H, d_v); lses: (B, H, Nq), or (H, total). A part whose
+    LSE is -inf has no influence. A sink must have been given to one part only.
+    """
+    return _core.merge(list(outs), list(lses), _heads_first(layout))
+
+
+def merge_backward(outs, lses, d_out, d_lse=None, *, layout="bshd"):
+    """Gradients of a loss through merge: a list with (d_out, d_lse) of each part."""
+    return _core.merge_backward(list(outs), list(lses), d_out, d_lse, _heads_first(layout))
+
+
+def _heads_first(layout):
+    if layout not in ("bshd", "bhsd"):
+        raise ValueError(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
+    return layout == "bhsd"
+
+
+def dropout_mask(shape, dropout_p, *, seed=0, offset=0, q_origin=0, k_origin=0):
+    """What dropout keeps: a boolean NumPy array of shape (B, Hq, Nq, Nk), True = kept."""
+    keep = np.empty(shape, bool)
+    _core.dropout_mask(keep, dropout_p, seed, offset, q_origin, k_origin)
+    return keep

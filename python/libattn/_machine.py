@@ -1,0 +1,32 @@
+"""Threads and kernels that calls run on."""
+
+from typing import NamedTuple
+
+from . import _core
+
+
+class Info(NamedTuple):
+    """What libattn runs on; caches in bytes, of one core."""
+
+    version: str
+    build: str
+    cpu_features: str
+    cpu_table: str
+    cpu_tables: str
+    threads: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+
+def info(context=None):
+    """What calls on the CPU run on: version, instruction sets, threads, caches."""
+    return Info(*_core.info(context))
+
+
+def set_num_threads(threads):
+    """Threads of the calls that name no context; 0 = one per core that this process may use.
+
+    Results have the same bits for any number of threads.
+    """
+    _core.set_default(_core.Context(threads=threads) if threads else None)

@@ -1,0 +1,136 @@
+/*
+ * allocate.c: results as arrays of the caller's kind: by the exchange table of its type, by NumPy,
+ * or by libattn._arrays.
+ */
+#include "core.h"
+
+#include <string.h>
+
+static dl_dtype dlpack_dtype(int32_t dtype)
+{
+    switch (dtype) {
+    case ATTN_F64:
+        return (dl_dtype){DL_FLOAT, 64, 1};
+    case ATTN_F16:
+        return (dl_dtype){DL_FLOAT, 16, 1};
+    case ATTN_BF16:
+        return (dl_dtype){DL_BFLOAT, 16, 1};
+    case ATTN_U8:
+        return (dl_dtype){DL_UINT, 8, 1};
+    case ATTN_BOOL:
+        return (dl_dtype){DL_BOOL, 8, 1};
+    default:
+        return (dl_dtype){DL_FLOAT, 32, 1};
+    }
+}
+
+static void set_error(void *user, const char *kind, const char *message)
+{
+    (void)user, (void)kind;
+    PyErr_SetString(PyExc_MemoryError, message);
+}
+
+static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *shape, int32_t dtype,
+                             array_view *out)
+{
+    int64_t extents[4];
+    memcpy(extents, shape, (size_t)ndim * sizeof *shape);
+    dl_tensor prototype = {
+        .device = like->device, .ndim = ndim, .dtype = dlpack_dtype(dtype), .shape = extents};
+    dl_managed_versioned *managed = NULL;
+    if (like->exchange->allocate(&prototype, &managed, NULL, set_error)) {
+        if (!PyErr_Occurred())
+            PyErr_NoMemory();
+        return NULL;
+    }
+    view_from_dlpack(&managed->tensor, out);
+    out->dtype = dtype;
+    out->exchange = like->exchange;
+    void *object = NULL;
+    if (like->exchange->managed_to_object(managed, &object))
+        return NULL;
+    return object;
+}
+
+static PyObject *shape_tuple(int ndim, const int64_t *shape)
+{
+    PyObject *tuple = PyTuple_New(ndim);
+    for (int i = 0; tuple && i < ndim; i++) {
+        PyObject *extent = PyLong_FromLongLong(shape[i]);
+        if (!extent || PyTuple_SetItem(tuple, i, extent))
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* An array of NumPy's; bf16 as 16-bit numbers that allocate_finish gives their type. */
+static PyObject *by_numpy(core_state *state, int ndim, const int64_t *shape, int32_t dtype,
+                          array_view *out)
+{
+    PyObject *tuple = shape_tuple(ndim, shape);
+    if (!tuple)
+        return NULL;
+    PyObject *array = PyObject_CallFunctionObjArgs(state->empty, tuple, state->dtypes[dtype], NULL);
+    Py_DECREF(tuple);
+    if (!array)
+        return NULL;
+    out->array = array;
+    if (!view_take_buffer(array, "result", dtype, out)) {
+        view_release(out);
+        Py_DECREF(array);
+        return NULL;
+    }
+    return array;
+}
+
+static PyObject *by_arrays(core_state *state, const array_view *like, int ndim,
+                           const int64_t *shape, int32_t dtype, array_view *out)
+{
+    PyObject *arrays = core_arrays(state);
+    PyObject *tuple = arrays ? shape_tuple(ndim, shape) : NULL;
+    if (!tuple)
+        return NULL;
+    PyObject *array = PyObject_CallMethod(arrays, "empty", "OOi", like->array, tuple, (int)dtype);
+    Py_DECREF(tuple);
+    if (!array)
+        return NULL;
+    if (!view_take(state, array, "result", out)) {
+        view_release(out);
+        Py_DECREF(array);
+        return NULL;
+    }
+    return array;
+}
+
+PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
+                        int32_t dtype, array_view *out)
+{
+    memset(out, 0, offsetof(array_view, buffer));
+    if (like->exchange)
+        return by_exchange(like, ndim, shape, dtype, out);
+    if (like->device.type == DL_CPU)
+        return by_numpy(state, ndim, shape, dtype, out);
+    return by_arrays(state, like, ndim, shape, dtype, out);
+}
+
+/* True for results that are arrays of NumPy's and shall be. */
+static bool is_numpy(const core_state *state, const array_view *like, const array_view *result)
+{
+    return result->dtype != ATTN_BF16 && (PyObject *)Py_TYPE(like->array) == state->ndarray;
+}
+
+PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
+                          PyObject *array)
+{
+    if (like->exchange || like->device.type != DL_CPU || is_numpy(state, like, result)) {
+        return array;
+    }
+    PyObject *arrays = core_arrays(state);
+    PyObject *finished = NULL;
+    if (arrays) {
+        finished =
+            PyObject_CallMethod(arrays, "finish", "OOi", like->array, array, (int)result->dtype);
+    }
+    Py_DECREF(array);
+    return finished;
+}

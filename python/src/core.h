@@ -1,0 +1,124 @@
+/*
+ * core.h: the extension _core: attn.h as Python functions, whose keywords are the fields of its
+ * structs. Not a friendly interface: that is the package around it.
+ */
+#ifndef LIBATTN_CORE_H
+#define LIBATTN_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <attn/attn.h>
+#include <stdbool.h>
+#include "dlpack.h"
+
+enum { GPUS_MAX = 16, VIEWS_MAX = 40, FIELDS_MAX = 64 };
+
+/* What the module knows; one per interpreter. */
+typedef struct core_state {
+    PyObject *ndarray, *empty, *asarray; /* of NumPy */
+    PyObject *dtypes[16];                /* NumPy's dtypes by attn_dtype; NULL: it has none */
+    PyObject *exchange_name;             /* "__dlpack_c_exchange_api__" */
+    PyObject *names[FIELDS_MAX];         /* the fields' names, interned */
+    PyObject *context_type;
+    PyObject *default_context; /* a Context, or NULL: the library's own */
+    PyObject *gpus[GPUS_MAX];  /* a Context for each GPU in use, or NULL */
+    PyObject *arrays;          /* the Python module libattn._arrays; NULL until it is needed */
+} core_state;
+
+/* An array of the caller's, without a copy. */
+typedef struct array_view {
+    void *data;
+    int64_t shape[4], stride[4]; /* in elements */
+    int ndim;
+    int32_t dtype;
+    dl_device device;
+    bool readonly, has_buffer;
+    const dl_exchange *exchange; /* of the array's type, or NULL */
+    PyObject *array;             /* the caller's object */
+    PyObject *owner;             /* what keeps the memory alive beside it, or NULL */
+    Py_buffer buffer;
+} array_view;
+
+/* How an array's axes become the four axes of an attn_tensor. */
+typedef enum axes { AXES_ROWS, AXES_STATS, AXES_SCORES, AXES_HEADS, AXES_LENGTHS, AXES_TABLE } axes;
+
+/* One call on its way: arguments, and what has to be released after it. */
+typedef struct core_call {
+    core_state *state;
+    attn_forward_args forward;
+    attn_backward_args backward;
+    bool is_backward, is_plan;
+    bool heads_first; /* layout "bhsd" */
+    bool varlen_rows; /* an array of 3 axes among the rows */
+    PyObject *context;
+    void *stream;
+    int count;
+    array_view views[VIEWS_MAX];
+    int field_view[FIELDS_MAX];    /* the view of a field, or -1 */
+    PyObject *results[FIELDS_MAX]; /* outputs by field; NULL: not asked for */
+    bool wanted[FIELDS_MAX];       /* outputs to allocate */
+    array_view workspace;          /* on a GPU */
+} core_call;
+
+/* ---- view.c ---------------------------------------------------------------------------------- */
+
+bool view_take(core_state *state, PyObject *array, const char *name, array_view *out);
+/* The view of a buffer whose elements are read as dtype; 0: as what the buffer says. */
+bool view_take_buffer(PyObject *array, const char *name, int32_t dtype, array_view *out);
+void view_from_dlpack(const dl_tensor *tensor, array_view *out);
+bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype);
+void view_release(array_view *view);
+PyObject *core_arrays(core_state *state);
+
+/* ---- axes.c ---------------------------------------------------------------------------------- */
+
+bool axes_map(const array_view *view, axes kind, bool heads_first, const char *name,
+              attn_tensor *out);
+
+/* ---- allocate.c ------------------------------------------------------------------------------ */
+
+/* New array of the kind of like's array; *out views it. A new reference, or NULL. */
+PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
+                        int32_t dtype, array_view *out);
+/* The array that the caller gets for one of allocate_like's: steals it. */
+PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
+                          PyObject *array);
+
+/* ---- fields.c -------------------------------------------------------------------------------- */
+
+bool fields_intern(core_state *state);
+bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
+                  PyObject *names);
+bool fields_outputs(core_call *call); /* allocates what is wanted and absent */
+PyObject *fields_results(core_call *call, const int *list, int count);
+
+/* ---- context.c ------------------------------------------------------------------------------- */
+
+PyObject *context_make_type(PyObject *module);
+attn_context *context_of(PyObject *object);
+/* False, with an exception, unless the object is a Context of that device. */
+bool context_fits(core_state *state, PyObject *object, dl_device device);
+/* The context for arrays on a device: a borrowed reference in *object, or NULL. */
+bool context_choose(core_state *state, dl_device device, PyObject **object);
+PyObject *context_set_default(PyObject *module, PyObject *context);
+PyObject *core_info(PyObject *module, PyObject *context);
+
+/* ---- operations -------------------------------------------------------------------------------*/
+
+PyObject *core_forward(PyObject *module, PyObject *const *values, Py_ssize_t count,
+                       PyObject *names);
+PyObject *core_backward(PyObject *module, PyObject *const *values, Py_ssize_t count,
+                        PyObject *names);
+PyObject *core_forward_plan(PyObject *module, PyObject *const *values, Py_ssize_t count,
+                            PyObject *names);
+PyObject *core_backward_plan(PyObject *module, PyObject *const *values, Py_ssize_t count,
+                             PyObject *names);
+PyObject *core_merge(PyObject *module, PyObject *arguments);
+PyObject *core_merge_backward(PyObject *module, PyObject *arguments);
+PyObject *core_dropout_mask(PyObject *module, PyObject *arguments);
+PyObject *core_layout(PyObject *module, PyObject *unused);
+
+/* Sets the exception of a status, with the library's sentence. Returns NULL. */
+PyObject *core_raise(attn_status status, bool other_axes);
+
+#endif

@@ -1,0 +1,397 @@
+/*
+ * fields.c: keywords into the structs of attn.h.
+ */
+#include "fields.h"
+
+#include <string.h>
+
+#define IN(name, axes, member)                                                     \
+    {                                                                              \
+        name, FIELD_INPUT, axes, false, offsetof(attn_forward_args, member), 0, -1 \
+    }
+#define COUNTS(name, member)                                                                 \
+    {                                                                                        \
+        name, FIELD_LENGTHS, AXES_LENGTHS, false, offsetof(attn_forward_args, member), 0, -1 \
+    }
+#define OUT(name, axes, member)                                                      \
+    {                                                                                \
+        name, FIELD_RESULT, axes, false, offsetof(attn_forward_args, member), 0, F_Q \
+    }
+#define GRAD_IN(name, axes, member)                                                \
+    {                                                                              \
+        name, FIELD_INPUT, axes, true, offsetof(attn_backward_args, member), 0, -1 \
+    }
+#define GRAD(name, axes, member, like)                                                  \
+    {                                                                                   \
+        name, FIELD_GRADIENT, axes, true, offsetof(attn_backward_args, member), 0, like \
+    }
+#define OPTION(name, kind, member, flag)                                            \
+    {                                                                               \
+        name, kind, AXES_ROWS, false, offsetof(attn_forward_args, member), flag, -1 \
+    }
+
+const field_spec fields[F_COUNT] = {
+    [F_Q] = IN("q", AXES_ROWS, q),
+    [F_K] = IN("k", AXES_ROWS, k),
+    [F_V] = IN("v", AXES_ROWS, v),
+    [F_OUT] = OUT("out", AXES_ROWS, o),
+    [F_OUT_F32] = OUT("out_f32", AXES_ROWS, o_f32),
+    [F_LSE] = OUT("lse", AXES_STATS, lse),
+    [F_ROW_MAX] = OUT("row_max", AXES_STATS, row_max),
+    [F_D_OUT] = GRAD_IN("d_out", AXES_ROWS, d_o),
+    [F_D_LSE] = GRAD_IN("d_lse", AXES_STATS, d_lse),
+    [F_MASK] = IN("mask", AXES_SCORES, mask),
+    [F_BIAS] = IN("bias", AXES_SCORES, bias),
+    [F_SLOPES] = IN("alibi_slopes", AXES_HEADS, alibi_slopes),
+    [F_SINKS] = IN("sinks", AXES_HEADS, sinks),
+    [F_CU_Q] = COUNTS("cu_seqlens_q", cu_seqlens_q),
+    [F_CU_K] = COUNTS("cu_seqlens_k", cu_seqlens_k),
+    [F_USED_Q] = COUNTS("seqused_q", seqused_q),
+    [F_USED_K] = COUNTS("seqused_k", seqused_k),
+    [F_Q_ORIGIN] = COUNTS("q_origin", q_origin),
+    [F_K_ORIGIN] = COUNTS("k_origin", k_origin),
+    [F_TABLE] = IN("block_table", AXES_TABLE, block_table),
+    [F_LEFTPAD] = COUNTS("leftpad_k", leftpad_k),
+    [F_DQ] = GRAD("dq", AXES_ROWS, dq, F_Q),
+    [F_DK] = GRAD("dk", AXES_ROWS, dk, F_K),
+    [F_DV] = GRAD("dv", AXES_ROWS, dv, F_V),
+    [F_D_BIAS] = GRAD("d_bias", AXES_SCORES, d_bias, F_BIAS),
+    [F_D_SLOPES] = GRAD("d_alibi_slopes", AXES_HEADS, d_alibi_slopes, F_SLOPES),
+    [F_D_SINKS] = GRAD("d_sinks", AXES_HEADS, d_sinks, F_SINKS),
+    [F_SCALE] = OPTION("softmax_scale", FIELD_SCALE, softmax_scale, ATTN_SCALE),
+    [F_CAUSAL] = OPTION("causal", FIELD_FLAG, flags, ATTN_CAUSAL),
+    [F_TOP_LEFT] = OPTION("top_left", FIELD_FLAG, flags, ATTN_TOP_LEFT),
+    [F_WINDOW_LEFT] = OPTION("window_left", FIELD_WINDOW, window_left, ATTN_WINDOW),
+    [F_WINDOW_RIGHT] = OPTION("window_right", FIELD_WINDOW, window_right, ATTN_WINDOW),
+    [F_SOFTCAP] = OPTION("softcap", FIELD_NUMBER, softcap, 0),
+    [F_DROPOUT] = OPTION("dropout_p", FIELD_NUMBER, dropout_p, 0),
+    [F_SEED] = OPTION("dropout_seed", FIELD_COUNTER, dropout_seed, 0),
+    [F_OFFSET] = OPTION("dropout_offset", FIELD_COUNTER, dropout_offset, 0),
+    [F_PRECISE] = OPTION("precise", FIELD_FLAG, flags, ATTN_PRECISE),
+    [F_BF16X3] = OPTION("bf16x3", FIELD_FLAG, flags, ATTN_BF16X3),
+    [F_LAYOUT] = {"layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},
+    [F_CONTEXT] = {"context", FIELD_CONTEXT, AXES_ROWS, false, 0, 0, -1},
+    [F_STREAM] = {"stream", FIELD_STREAM, AXES_ROWS, false, 0, 0, -1},
+};
+
+bool fields_intern(core_state *state)
+{
+    for (int i = 0; i < F_COUNT; i++) {
+        if (!(state->names[i] = PyUnicode_InternFromString(fields[i].name)))
+            return false;
+    }
+    return true;
+}
+
+/* The field of a keyword, looked for from `start` on, where the next one usually is; or -1. */
+static int find(const core_state *state, PyObject *name, int start)
+{
+    for (int i = 0; i < F_COUNT; i++) {
+        int at = start + i < F_COUNT ? start + i : start + i - F_COUNT;
+        if (state->names[at] == name)
+            return at;
+    }
+    for (int i = 0; i < F_COUNT; i++) {
+        if (!PyUnicode_CompareWithASCIIString(name, fields[i].name))
+            return i;
+    }
+    return -1;
+}
+
+static void *member(core_call *call, const field_spec *field)
+{
+    return field->backward ? (char *)&call->backward + field->offset
+                           : (char *)&call->forward + field->offset;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static bool set_number(core_call *call, const field_spec *field, PyObject *value)
+{
+    double number = PyFloat_AsDouble(value);
+    if (number == -1 && PyErr_Occurred())
+        return false;
+    *(double *)member(call, field) = number;
+    call->forward.flags |= field->flag;
+    return true;
+}
+
+static bool set_flag(core_call *call, const field_spec *field, PyObject *value)
+{
+    int truth = PyObject_IsTrue(value);
+    if (truth > 0)
+        call->forward.flags |= field->flag;
+    return truth >= 0;
+}
+
+static bool set_window(core_call *call, const field_spec *field, PyObject *value)
+{
+    int64_t bound = PyLong_AsLongLong(value);
+    if (bound == -1 && PyErr_Occurred())
+        return false;
+    *(int64_t *)member(call, field) = bound;
+    if (bound >= 0)
+        call->forward.flags |= field->flag;
+    return true;
+}
+
+static bool set_counter(core_call *call, const field_spec *field, PyObject *value)
+{
+    uint64_t number = PyLong_AsUnsignedLongLong(value);
+    if (PyErr_Occurred())
+        return false;
+    *(uint64_t *)member(call, field) = number;
+    return true;
+}
+
+static bool set_layout(core_call *call, PyObject *value)
+{
+    call->heads_first = PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bhsd");
+    if (call->heads_first)
+        return true;
+    if (PyUnicode_Check(value) && !PyUnicode_CompareWithASCIIString(value, "bshd"))
+        return true;
+    PyErr_Format(PyExc_ValueError, "layout is %R; it must be 'bshd' or 'bhsd'", value);
+    return false;
+}
+
+static bool set_array(core_call *call, int at, PyObject *value)
+{
+    const field_spec *field = &fields[at];
+    PyObject *made = NULL;
+    if (field->kind == FIELD_LENGTHS &&
+        (PyLong_Check(value) || PyList_Check(value) || PyTuple_Check(value))) {
+        made = PyObject_CallFunction(call->state->asarray, "Os", value, "int64");
+        if (!made)
+            return false;
+        value = made;
+    }
+    array_view *view = &call->views[call->count];
+    call->field_view[at] = call->count++;
+    bool taken = view_take(call->state, value, field->name, view);
+    if (made && taken)
+        view->owner = made;
+    else
+        Py_XDECREF(made);
+    return taken;
+}
+
+static bool set_result(core_call *call, int at, PyObject *value)
+{
+    if (value == Py_False)
+        return true;
+    if (value == Py_True) {
+        call->wanted[at] = true;
+        return true;
+    }
+    if (!set_array(call, at, value))
+        return false;
+    if (fields[at].kind == FIELD_RESULT && call->is_backward)
+        return true;
+    if (call->views[call->field_view[at]].readonly) {
+        PyErr_Format(PyExc_ValueError, "%s is read-only", fields[at].name);
+        return false;
+    }
+    call->results[at] = Py_NewRef(value);
+    return true;
+}
+
+static bool set(core_call *call, int at, PyObject *value)
+{
+    const field_spec *field = &fields[at];
+    switch (field->kind) {
+    case FIELD_INPUT:
+    case FIELD_LENGTHS:
+        return set_array(call, at, value);
+    case FIELD_RESULT:
+    case FIELD_GRADIENT:
+        return set_result(call, at, value);
+    case FIELD_FLAG:
+        return set_flag(call, field, value);
+    case FIELD_SCALE:
+    case FIELD_NUMBER:
+        return set_number(call, field, value);
+    case FIELD_WINDOW:
+        return set_window(call, field, value);
+    case FIELD_COUNTER:
+        return set_counter(call, field, value);
+    case FIELD_LAYOUT:
+        return set_layout(call, value);
+    case FIELD_CONTEXT:
+        call->context = value;
+        return true;
+    case FIELD_STREAM:
+        call->stream = PyLong_AsVoidPtr(value);
+        return !PyErr_Occurred();
+    }
+    return false;
+}
+
+/* ---- A call's keywords ----------------------------------------------------------------------- */
+
+static bool complete(core_call *call)
+{
+    static const int required[] = {F_Q, F_K, F_V, F_OUT, F_LSE, F_D_OUT};
+    int count = call->is_backward && !call->is_plan ? 6 : 3; /* a plan needs no results */
+    for (int i = 0; i < count; i++) {
+        if (call->field_view[required[i]] >= 0)
+            continue;
+        PyErr_Format(PyExc_TypeError, "%s is missing", fields[required[i]].name);
+        return false;
+    }
+    return true;
+}
+
+/* Arrays into tensors; all on one device. */
+static bool map(core_call *call)
+{
+    const array_view *q = &call->views[call->field_view[F_Q]];
+    for (int at = 0; at < F_COUNT; at++) {
+        if (call->field_view[at] < 0)
+            continue;
+        const array_view *view = &call->views[call->field_view[at]];
+        const field_spec *field = &fields[at];
+        if (view->device.type != q->device.type || view->device.id != q->device.id) {
+            PyErr_Format(PyExc_ValueError, "%s and q are on different devices", field->name);
+            return false;
+        }
+        bool pool = (at == F_K || at == F_V) && call->field_view[F_TABLE] >= 0;
+        if (field->axes == AXES_ROWS && view->ndim != (pool ? 4 : q->ndim)) {
+            PyErr_Format(PyExc_ValueError, "%s has %d axes and q has %d", field->name, view->ndim,
+                         q->ndim);
+            return false;
+        }
+        if (!axes_map(view, field->axes, call->heads_first, field->name, member(call, field)))
+            return false;
+    }
+    if (q->ndim == 3 && call->field_view[F_CU_Q] < 0) {
+        PyErr_Format(PyExc_ValueError, "q has 3 axes; without cu_seqlens_q it must have 4: %s",
+                     call->heads_first ? "(batch, heads, sequence, dim)"
+                                       : "(batch, sequence, heads, dim)");
+        return false;
+    }
+    return true;
+}
+
+bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
+                  PyObject *names)
+{
+    for (int i = 0; i < F_COUNT; i++)
+        call->field_view[i] = -1;
+    memset(call->results, 0, sizeof call->results);
+    memset(call->wanted, 0, sizeof call->wanted);
+    call->forward.struct_size = sizeof call->forward;
+    call->forward.window_left = call->forward.window_right = -1;
+    Py_ssize_t total = names ? PyTuple_Size(names) : 0;
+    if (count) {
+        PyErr_Format(PyExc_TypeError, "%s takes keywords only", function);
+        return false;
+    }
+    int at = -1;
+    for (Py_ssize_t i = 0; i < total; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        at = find(call->state, name, at + 1);
+        if (at < 0) {
+            PyErr_Format(PyExc_TypeError, "%s has no keyword '%U'", function, name);
+            return false;
+        }
+        if (values[i] != Py_None && !set(call, at, values[i]))
+            return false;
+    }
+    if (!(call->forward.flags & ATTN_WINDOW))
+        call->forward.window_left = call->forward.window_right = 0;
+    return complete(call) && map(call);
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+/* Shape and type of a result that is to be allocated. */
+static int32_t result_shape(const core_call *call, int at, int *ndim, int64_t shape[4])
+{
+    const array_view *q = &call->views[call->field_view[F_Q]],
+                     *v = &call->views[call->field_view[F_V]];
+    int64_t rows = call->forward.q.shape[1], heads = call->forward.q.shape[2];
+    const array_view *like =
+        fields[at].like == F_Q ? q : &call->views[call->field_view[fields[at].like]];
+    if (fields[at].axes == AXES_STATS) {
+        *ndim = q->ndim - 1;
+        if (*ndim == 3)
+            shape[0] = call->forward.q.shape[0];
+        shape[*ndim - 2] = heads, shape[*ndim - 1] = rows;
+        return q->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    }
+    *ndim = like->ndim;
+    memcpy(shape, like->shape, sizeof like->shape);
+    if (fields[at].kind == FIELD_RESULT)
+        shape[*ndim - 1] = v->shape[v->ndim - 1];
+    return at == F_OUT_F32 ? ATTN_F32 : like->dtype;
+}
+
+/* Plans look at shapes only: a result has some address. */
+static bool pretend(core_call *call, int at, int ndim, const int64_t shape[4], int32_t dtype)
+{
+    array_view view = {.data = (void *)(uintptr_t)64, .ndim = ndim, .dtype = dtype};
+    int64_t stride = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        view.shape[i] = shape[i], view.stride[i] = stride;
+        stride *= shape[i] > 0 ? shape[i] : 1;
+    }
+    return axes_map(&view, fields[at].axes, call->heads_first, fields[at].name,
+                    member(call, &fields[at]));
+}
+
+bool fields_outputs(core_call *call)
+{
+    if (call->is_plan && call->is_backward) {
+        call->wanted[F_OUT] = call->field_view[F_OUT] < 0;
+        call->wanted[F_LSE] = call->field_view[F_LSE] < 0;
+    }
+    for (int at = 0; at < F_COUNT; at++) {
+        const field_spec *field = &fields[at];
+        if (!call->wanted[at])
+            continue;
+        if (call->field_view[field->like] < 0) {
+            PyErr_Format(PyExc_ValueError, "%s is asked for without %s", field->name,
+                         fields[field->like].name);
+            return false;
+        }
+        int ndim;
+        int64_t shape[4];
+        int32_t dtype = result_shape(call, at, &ndim, shape);
+        if (call->is_plan) {
+            if (!pretend(call, at, ndim, shape, dtype))
+                return false;
+            continue;
+        }
+        array_view *view = &call->views[call->count];
+        call->results[at] = allocate_like(call->state, &call->views[call->field_view[field->like]],
+                                          ndim, shape, dtype, view);
+        if (!call->results[at])
+            return false;
+        call->field_view[at] = call->count++;
+        if (!axes_map(view, field->axes, call->heads_first, field->name, member(call, field)))
+            return false;
+    }
+    return true;
+}
+
+/* The results of `list` as the caller gets them, None for those not asked for. */
+PyObject *fields_results(core_call *call, const int *list, int count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        int at = list[i];
+        PyObject *result = call->results[at];
+        call->results[at] = NULL;
+        if (!result) {
+            result = Py_NewRef(Py_None);
+        } else if (call->wanted[at]) {
+            array_view *view = &call->views[call->field_view[at]];
+            result = allocate_finish(call->state, &call->views[call->field_view[fields[at].like]],
+                                     view, result);
+        }
+        if (!result || PyTuple_SetItem(tuple, i, result))
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}

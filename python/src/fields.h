@@ -1,0 +1,81 @@
+/*
+ * fields.h: THE table of the binding: each keyword, the field of attn.h that it fills, and how.
+ */
+#ifndef LIBATTN_FIELDS_H
+#define LIBATTN_FIELDS_H
+
+#include "core.h"
+
+typedef enum field_kind {
+    FIELD_INPUT,    /* an array, or None */
+    FIELD_LENGTHS,  /* an array, a number, a list, or None */
+    FIELD_RESULT,   /* of the forward pass: an array, True (allocate), or None; input of backward */
+    FIELD_GRADIENT, /* the same, of the backward pass */
+    FIELD_FLAG,     /* a bit of flags */
+    FIELD_SCALE,    /* a number and its flag, or None */
+    FIELD_NUMBER,   /* double */
+    FIELD_WINDOW,   /* int64 and its flag; negative: unbounded */
+    FIELD_COUNTER,  /* uint64 */
+    FIELD_LAYOUT,   /* "bshd" or "bhsd" */
+    FIELD_CONTEXT,  /* a Context, or None */
+    FIELD_STREAM    /* a CUstream as a number, or None */
+} field_kind;
+
+typedef struct field_spec {
+    const char *name; /* keyword, and name in messages */
+    field_kind kind;
+    axes axes;
+    bool backward; /* in attn_backward_args */
+    size_t offset;
+    uint64_t flag;
+    int like; /* of a result: the field whose shape it has */
+} field_spec;
+
+enum {
+    F_Q,
+    F_K,
+    F_V,
+    F_OUT,
+    F_OUT_F32,
+    F_LSE,
+    F_ROW_MAX,
+    F_D_OUT,
+    F_D_LSE,
+    F_MASK,
+    F_BIAS,
+    F_SLOPES,
+    F_SINKS,
+    F_CU_Q,
+    F_CU_K,
+    F_USED_Q,
+    F_USED_K,
+    F_Q_ORIGIN,
+    F_K_ORIGIN,
+    F_TABLE,
+    F_LEFTPAD,
+    F_DQ,
+    F_DK,
+    F_DV,
+    F_D_BIAS,
+    F_D_SLOPES,
+    F_D_SINKS,
+    F_SCALE,
+    F_CAUSAL,
+    F_TOP_LEFT,
+    F_WINDOW_LEFT,
+    F_WINDOW_RIGHT,
+    F_SOFTCAP,
+    F_DROPOUT,
+    F_SEED,
+    F_OFFSET,
+    F_PRECISE,
+    F_BF16X3,
+    F_LAYOUT,
+    F_CONTEXT,
+    F_STREAM,
+    F_COUNT
+};
+
+extern const field_spec fields[F_COUNT];
+
+#endif
