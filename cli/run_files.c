@@ -47,6 +47,9 @@ static struct place find_place(const char *spec)
     if ((!p.safetensors && !ends_in(spec, length, ".npy")) || length >= sizeof p.path) {
         exit(cli_error(CLI_USAGE, "\"%s\" is neither a .npy nor a .safetensors file", spec));
     }
+    if (p.name != NULL && *p.name == '\0') {
+        exit(cli_error(CLI_USAGE, "\"%s\" ends where a tensor's name should be", spec));
+    }
     memcpy(p.path, spec, length);
     p.path[length] = '\0';
     return p;

@@ -68,7 +68,7 @@
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
  *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
  *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
- *       well, but for AMX tiles (see Accuracy).
+ *       well, but for AMX tiles (see Accuracy). Of a NaN, sign and payload do not count.
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
  *       prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
@@ -330,7 +330,8 @@ typedef struct attn_forward_args {
     attn_tensor o_f32;
 
     /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the
-     * largest s of the row (-inf for a row without a visible key; sinks do not count). */
+     * largest s of the row (-inf for a row without a visible key; sinks do not count; on CPUs NaN
+     * where one of them is). */
     attn_tensor lse, row_max;
 
     uint64_t flags;       /* ATTN_CAUSAL | ... */
@@ -345,8 +346,9 @@ typedef struct attn_forward_args {
      * at least the longest one are enough. */
     attn_tensor mask, bias;
 
-    attn_tensor alibi_slopes; /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
-    attn_tensor sinks;        /* f32 or f64, (B or 1, Hq or 1, 1, 1) */
+    /* Both f32 or f64, (B or 1, Hq or 1, 1, 1). Slopes of f64 are rounded to f32 with inputs of
+     * other types. A sink of NaN or +inf makes its rows NaN. */
+    attn_tensor alibi_slopes, sinks;
 
     /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-33. CPU contexts
      * only; q_origin + Nq below 2^32, k_origin + Nk below 2^34. */
@@ -354,8 +356,9 @@ typedef struct attn_forward_args {
     uint64_t dropout_seed, dropout_offset;
 
     /* Optional. Varlen: sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1]-1; both together or
-     * none; i32 or i64, (B + 1, 1, 1, 1), not decreasing, within [0, total]. Rows outside every
-     * sequence have no visible key, and a sink if axis 0 of sinks has extent 1. */
+     * none; i32 or i64, (B + 1, 1, 1, 1), a stride other than 0, not decreasing, within [0, total].
+     * Rows outside every sequence have no visible key, and a sink if axis 0 of sinks has
+     * extent 1. */
     attn_tensor cu_seqlens_q, cu_seqlens_k;
 
     /* Optional. Rows in use in each sequence (padding masks): i32 or i64, (B, 1, 1, 1), each within

@@ -5,7 +5,6 @@
 #include "api/args.h"
 #include "core/error.h"
 #include "cpu/machine/cores.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,28 +154,23 @@ void attn_context_destroy(attn_context *context)
     allocator.free(allocator.user, context, CONTEXT_BYTES);
 }
 
-/* The default context: the library's only global state. Created once; after a failure the next call
- * tries again. Once it is there no lock is taken: a child of fork() could find the lock held by a
- * thread that it does not have. */
+/* The default context: the library's only global state. After a failure the next call tries again.
+ * Without a lock: a child of fork() could find it held by a thread that it does not have. Of
+ * several contexts made at once the first to arrive stays. */
 attn_status attn_context_get(attn_context *context, attn_context **actual)
 {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static _Atomic(attn_context *) shared;
-    attn_status status = ATTN_OK;
-    if (context == NULL) {
-        context = atomic_load(&shared);
-    }
-    if (context == NULL) {
-        pthread_mutex_lock(&mutex);
-        context = atomic_load(&shared);
-        if (context == NULL) {
-            status = attn_context_create(NULL, &context);
-            atomic_store(&shared, context);
+    *actual = context ? context : atomic_load(&shared);
+    if (*actual == NULL) {
+        attn_context *own;
+        TRY(attn_context_create(NULL, &own));
+        if (atomic_compare_exchange_strong(&shared, actual, own)) {
+            *actual = own;
+        } else {
+            attn_context_destroy(own);
         }
-        pthread_mutex_unlock(&mutex);
     }
-    *actual = context;
-    return status;
+    return ATTN_OK;
 }
 
 attn_status attn_context_takes_stream(const attn_context *context, const void *stream)

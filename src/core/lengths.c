@@ -24,6 +24,11 @@ static attn_status check_cu_seqlens(const char *name, const attn_problem *proble
                                     const attn_tensor *tensor, int64_t total)
 {
     TRY(check_index(name, tensor, problem->batch + 1));
+    if (problem->batch > 0 && tensor->stride[0] == 0) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "%s.stride[0] = 0 would make %lld sequences of no rows", name,
+                         (long long)problem->batch);
+    }
     int64_t before = 0;
     for (int64_t b = 0; b <= problem->batch && !problem->device; b++) {
         int64_t at = attn_index_at(tensor, b);

@@ -11,6 +11,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* ---- a slow open() and a fixed getpid() between the library and libc ------------------------- */
+
+static _Thread_local bool opens_slowly;
+static atomic_bool opening, may_open;
+static pid_t fixed_pid; /* 0: the true one */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+pid_t __real_getpid(void);
+pid_t __wrap_getpid(void);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    if (opens_slowly) {
+        atomic_store(&opening, true);
+        while (!atomic_load(&may_open)) {
+        }
+    }
+    return __real_open(path, flags);
+}
+
+pid_t __wrap_getpid(void)
+{
+    return fixed_pid ? fixed_pid : __real_getpid();
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
 static attn_context *new_context(int threads)
 {
     attn_context_config config = {.struct_size = sizeof config, .threads = threads};
@@ -146,9 +174,51 @@ static void test_fork_during_calls_on_the_default_context(void **state)
     fork_during_calls(NULL, 1);
 }
 
+static void *first_call(void *arg)
+{
+    call *c = arg;
+    opens_slowly = true;
+    return attn_forward(NULL, c->args) == ATTN_OK && call_is_right(c) ? NULL : arg;
+}
+
+/* The fork finds another thread in the middle of making the default context. The first test: no
+ * call has used that context yet. */
+static void test_fork_during_the_first_call(void **state)
+{
+    call c, own;
+    pthread_t id;
+    void *wrong;
+    (void)state;
+    call_open(&c, CALL_LINE);
+    call_open(&own, CALL_LINE);
+    assert_int_equal(pthread_create(&id, NULL, first_call, &own), 0);
+    while (!atomic_load(&opening)) {
+    }
+    assert_child_works(NULL, &c, 1);
+    atomic_store(&may_open, true);
+    pthread_join(id, &wrong);
+    assert_null(wrong);
+    call_close(&own);
+    call_close(&c);
+}
+
+/* As in PID namespaces, where both may be number 1. */
+static void test_child_with_its_parents_number(void **state)
+{
+    attn_context *context = new_context(3);
+    (void)state;
+    fixed_pid = 1;
+    fork_while_idle(context, 3);
+    fork_during_calls(context, 3);
+    fixed_pid = 0;
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fork_during_the_first_call),
+        cmocka_unit_test(test_child_with_its_parents_number),
         cmocka_unit_test(test_fork_while_idle),
         cmocka_unit_test(test_fork_during_calls),
         cmocka_unit_test(test_fork_during_calls_on_the_default_context),

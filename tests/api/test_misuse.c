@@ -116,6 +116,8 @@ static void test_varlen_fields(void **state)
     static const misuse list[] = {
         FIELD(cu_seqlens_q.dtype, 0, INVALID_ARGUMENT, "cu_seqlens_q.dtype = 0"),
         FIELD(cu_seqlens_q.shape[0], 0, INVALID_ARGUMENT, "cu_seqlens_q has shape (0, 1, 1, 1)"),
+        FIELD(cu_seqlens_q.stride[0], 0, INVALID_ARGUMENT,
+              "cu_seqlens_q.stride[0] = 0 would make 2 sequences of no rows"),
         FIELD(cu_seqlens_k.shape[0], 2, INVALID_ARGUMENT,
               "cu_seqlens_k has shape (2, 1, 1, 1), wanted (3, 1, 1, 1)"),
         FIELD(mask.shape[2], 2, INVALID_ARGUMENT, "mask.shape[2] = 2, must be 1 or 3"),

@@ -3,6 +3,7 @@
  */
 #include "outputs.h"
 #include "args.h"
+#include "core/half.h"
 #include "errors.h"
 #include "region.h"
 #include "tables.h"
@@ -14,7 +15,7 @@
 
 /* Calls visit for the address of each element, in order of its index. */
 static void each_element(const attn_tensor *t,
-                         void (*visit)(void *user, char *element, size_t size), void *user)
+                         void (*visit)(void *user, char *element, int32_t dtype), void *user)
 {
     size_t size = attn_dtype_size(t->dtype);
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
@@ -22,7 +23,8 @@ static void each_element(const attn_tensor *t,
             for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
                 int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2];
                 for (int64_t i3 = 0; i3 < t->shape[3]; i3++) {
-                    visit(user, (char *)t->data + (at + i3 * t->stride[3]) * (int64_t)size, size);
+                    visit(user, (char *)t->data + (at + i3 * t->stride[3]) * (int64_t)size,
+                          t->dtype);
                 }
             }
         }
@@ -41,10 +43,10 @@ static int list_outputs(const attn_forward_args *args, const attn_tensor *list[A
     return count;
 }
 
-static void poison_element(void *user, char *element, size_t size)
+static void poison_element(void *user, char *element, int32_t dtype)
 {
     (void)user;
-    memset(element, 0xFF, size);
+    memset(element, 0xFF, attn_dtype_size(dtype));
 }
 
 void outputs_poison_these(const attn_tensor *const *tensors, int count)
@@ -63,10 +65,16 @@ void outputs_poison(const attn_forward_args *args)
     outputs_poison_these(outputs, count);
 }
 
-static void copy_element(void *user, char *element, size_t size)
+/* One NaN is as good as another (C7), but for the poison, which tells what was never written. */
+static void copy_element(void *user, char *element, int32_t dtype)
 {
+    static const unsigned char poison[8] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
+    const size_t size = attn_dtype_size(dtype);
     unsigned char **to = user;
     memcpy(*to, element, size);
+    if (isnan(attn_element_to_f64(element, dtype)) && memcmp(element, poison, size) != 0) {
+        attn_element_from_f64(*to, dtype, (double)NAN);
+    }
     *to += size;
 }
 

@@ -3,6 +3,7 @@
  * hides it, they change no bit of that row; in a place that it sees they poison that row. The
  * oracle says which rows are which.
  */
+#include "oracle.h"
 #include "trial.h"
 
 /* Bits that may be left over in padding. */
@@ -211,6 +212,30 @@ static void test_rows_outside_sequences(void **state)
     trial_close(&trial);
 }
 
+/* The largest score of a row with a NaN among them is NaN, wherever the NaN is; a bias of +inf is
+ * the largest, though LSE is NaN. */
+static void test_row_max(void **state)
+{
+    static const int64_t place[] = {0, 33, 69};
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        op_trial trial =
+            trial_open("nq=3 nk=70 hq=1 d=4 dtype=f32 lse=1 row_max=1 causal=1 bias=qk");
+        tensor_fill(&trial.args->bias, 0);
+        inputs_store(&trial.args->k, 0, place[n], 0, 2, (double)NAN);
+        inputs_store(&trial.args->bias, 0, 0, 1, 5, (double)INFINITY);
+        trial_run(&trial);
+        for (int64_t i = 0; i < 3; i++) {
+            const double lse = trial_lse(&trial, 0, i, 0),
+                         row_max = oracle_element(&trial.args->row_max, 0, i, 0, 0);
+            const bool sees = place[n] <= 67 + i;
+            assert_true(isnan(lse) == (sees || i == 1));
+            assert_true(i == 1 ? row_max == (double)INFINITY : isnan(row_max) == sees);
+        }
+        trial_close(&trial);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +243,7 @@ int main(void)
         cmocka_unit_test(test_a_nan_key),
         cmocka_unit_test(test_keys_that_no_row_sees),
         cmocka_unit_test(test_nan_queries),
+        cmocka_unit_test(test_row_max),
         cmocka_unit_test(test_rows_outside_sequences),
         cmocka_unit_test(test_a_key_that_some_rows_see_on_tiles),
     };

@@ -87,8 +87,10 @@ static void write_row(const attn_forward_item *item, lane_row row, double lse, d
                               problem->lse.dtype, attn_segment_join(lse, 0, sink, 0).lse + nan);
     }
     if (problem->row_max.data) {
+        const bool nan =
+            isnan(lse) && row_max != INFINITY; /* the kernels' maxima pass over a NaN */
         attn_element_from_f64(attn_at(&problem->row_max, item->seq.tensor, i, row.head, 0),
-                              problem->row_max.dtype, row_max * strip_unit(item));
+                              problem->row_max.dtype, nan ? lse : row_max * strip_unit(item));
     }
 }
 

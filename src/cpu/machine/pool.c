@@ -30,10 +30,10 @@ typedef struct pool_worker {
 
 struct attn_pool {
     int32_t threads;
-    int32_t started; /* workers that run */
-    pid_t process;   /* owner of the threads; 0 = not started */
+    int32_t started;  /* workers that run */
+    uint64_t process; /* owner of the threads; 0 = not started */
     /* the process that runs a job, 0 = none: a child of fork() finds its parent's here */
-    _Atomic pid_t busy;
+    _Atomic uint64_t busy;
     pthread_mutex_t mutex; /* for sleeping and waking only */
     pthread_cond_t wake;
 
@@ -47,6 +47,29 @@ struct attn_pool {
     void *arg;
     pool_worker workers[];
 };
+
+/* ---- this process ---------------------------------------------------------------------------- */
+
+/* Forks between the process that loaded the library and this one: in another PID namespace a child
+ * may have its parent's number. */
+static atomic_uint forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
+static uint64_t this_process(void)
+{
+    return (uint64_t)atomic_load(&forks) << 32 | (uint32_t)getpid();
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static void run_tasks(attn_pool *pool, int32_t thread)
 {
@@ -111,7 +134,7 @@ static void start_workers(attn_pool *pool)
     pthread_cond_init(&pool->wake, NULL);
     atomic_store(&pool->generation, 0);
     atomic_store(&pool->inside, 0);
-    pool->process = getpid();
+    pool->process = this_process();
     pool->started = 0;
     sigset_t all, before; /* the host's signals are not for the workers */
     sigfillset(&all);
@@ -135,6 +158,8 @@ static size_t pool_bytes(int32_t threads)
 
 attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
 {
+    static pthread_once_t watched = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&watched, watch_forks);
     attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
     if (pool) {
         *pool = (attn_pool){.threads = threads};
@@ -144,7 +169,7 @@ attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
 
 void attn_pool_destroy(attn_pool *pool, const attn_allocator *allocator)
 {
-    if (pool->process == getpid()) {
+    if (pool->process == this_process()) {
         atomic_store(&pool->quit, true);
         announce(pool);
         for (int32_t i = 0; i < pool->started; i++) {
@@ -180,7 +205,7 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
 
 static bool take(attn_pool *pool)
 {
-    pid_t self = getpid(), holder = atomic_load(&pool->busy);
+    uint64_t self = this_process(), holder = atomic_load(&pool->busy);
     return holder != self && atomic_compare_exchange_strong(&pool->busy, &holder, self);
 }
 
