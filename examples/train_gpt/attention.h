@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "real.h"
+#include "standard.h"
 
 enum attention_kind { ATTENTION_LIBATTN, ATTENTION_STANDARD };
 
@@ -19,12 +19,6 @@ extern const char *const attention_kind_name[2];
 typedef struct attention_shape {
     int batch, length, heads, dim;
 } attention_shape;
-
-/* Dropout of one call; p = 0: none. Each call has an offset of its own, batch * heads apart. */
-typedef struct attention_dropout {
-    double p;
-    uint64_t seed, offset;
-} attention_dropout;
 
 typedef struct gpt_attention {
     enum attention_kind kind;

@@ -6,7 +6,9 @@
 #ifndef TRAIN_GPT_CHECKPOINT_H
 #define TRAIN_GPT_CHECKPOINT_H
 
-#include "train.h"
+#include <stdbool.h>
+
+#include "trainer.h"
 
 /* Writes the file. Ends the program on failure. */
 void checkpoint_save(const char *path, const gpt_trainer *trainer);

@@ -7,8 +7,15 @@
 #define TRAIN_GPT_STANDARD_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-#include "attention.h"
+#include "real.h"
+
+/* Dropout of one call; p = 0: none. Each call has an offset of its own, batch * heads apart. */
+typedef struct attention_dropout {
+    double p;
+    uint64_t seed, offset;
+} attention_dropout;
 
 /* A head: its rows in qkv are `row` apart, those of o and its gradient `out_row`. */
 typedef struct standard_head {

@@ -1,32 +1,12 @@
 /*
- * train.h: a training run: its state, one step of it, and the loop with validation and progress.
+ * train.h: a training run: one step of it, and the loop with validation and progress.
  */
 #ifndef TRAIN_GPT_TRAIN_H
 #define TRAIN_GPT_TRAIN_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
-#include "adamw.h"
-#include "config.h"
-#include "model.h"
-#include "text.h"
-
-/* Everything that a checkpoint keeps: config, parameters, moments, step, random state and
- * losses. */
-typedef struct gpt_trainer {
-    config config;
-    const text *text;
-    gpt_model *model;
-    adamw adamw;
-    uint64_t random; /* draws the batches */
-    int64_t step;    /* done so far */
-    double *losses;  /* [steps]: of each step's batch before its update */
-    /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
-    double *valid;
-    uint8_t *input, *target;
-    double seconds; /* of trainer_run */
-} gpt_trainer;
+#include "trainer.h"
 
 gpt_trainer *trainer_new(const config *c, const text *t);
 void trainer_delete(gpt_trainer *trainer);

@@ -3,6 +3,7 @@
  */
 #include "api/args.h"
 #include "api/context.h"
+#include "core/dropout_args.h"
 #include "core/error.h"
 #include "cpu/machine/host.h"
 

@@ -2,6 +2,7 @@
  * lengths.c: validation of the arguments that say where sequences lie: lengths, pages, padding,
  * origins. Their values are read here, but for those in a GPU's memory.
  */
+#include "core/dropout_args.h"
 #include "core/error.h"
 #include "core/kv.h"
 #include <stdio.h>

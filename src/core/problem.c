@@ -2,6 +2,7 @@
  * problem.c: validation of the forward pass's arguments, field by field, and their normal form. No
  * arithmetic on q, k, v happens here.
  */
+#include "core/dropout_args.h"
 #include "core/problem.h"
 #include "core/error.h"
 #include <float.h>

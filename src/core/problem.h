@@ -68,12 +68,6 @@ ATTN_CORE int64_t attn_problem_sequences(const attn_problem *problem)
     return problem->varlen ? problem->batch + 2 : problem->batch;
 }
 
-/* Dropout as the arguments have it (dropout.c), and whether so many rows and keys can be counted in
- * its stream. */
-attn_status attn_dropout_init(attn_dropout *d, double p, uint64_t seed, uint64_t offset);
-attn_status attn_dropout_fits(const attn_dropout *d, const char *rows_name, int64_t rows_end,
-                              const char *keys_name, int64_t keys_end);
-
 /* Lengths, pages, padding and origins (lengths.c); sets varlen, batch and keys. */
 attn_status attn_check_lengths(attn_problem *problem, int meaning);
 

@@ -1,12 +1,13 @@
 /*
  * scalar.c: the reference tables, for any machine. Plain loops in scalar.h, which shares nothing
- * with body.h but the exp2 coefficients; every other table must give the same bits
- * (tests/checkattn).
+ * with body.h but the exp2 coefficients and the list of members; every other table must give the
+ * same bits (tests/checkattn).
  */
 #include "core/compiler.h"
 #include "core/half.h"
 #include "core/segment.h"
 #include "cpu/ukernel/exp2.h"
+#include "cpu/ukernel/members.h"
 #include "cpu/ukernel/table_grad.h"
 #include <float.h>
 #include <math.h>

@@ -128,19 +128,6 @@ static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_t
 
 static const attn_ukernel_grad FN(grad) = {
     .vector = 1,
-    .row_block = ATTN_ROW_BLOCK,
-    .key_tile = ATTN_KEY_BLOCK,
-    .key_step = 8,
     .row_step = 1,
-    .x_bytes = FN(x_bytes),
-    .pack_both = FN(pack_both),
-    .dp = FN(qk),
-    .dots = FN(grad_dots),
-    .softmax = FN(grad_softmax),
-    .softcap = FN(grad_softcap),
-    .clear = FN(grad_clear),
-    .rows = FN(grad_rows),
-    .rows_careful = FN(grad_rows_careful),
-    .put = FN(grad_put),
-    .drop = FN(grad_drop),
+    ATTN_TABLE_GRAD_KERNELS,
 };

@@ -1,0 +1,16 @@
+/*
+ * dropout_args.h: dropout from a call's arguments, checked.
+ */
+#ifndef ATTN_CORE_DROPOUT_ARGS_H
+#define ATTN_CORE_DROPOUT_ARGS_H
+
+#include "attn/attn.h"
+#include "core/dropout.h"
+
+/* Dropout as the arguments have it, and whether so many rows and keys can be counted in
+ * its stream. */
+attn_status attn_dropout_init(attn_dropout *dropout, double p, uint64_t seed, uint64_t offset);
+attn_status attn_dropout_fits(const attn_dropout *dropout, const char *rows_name, int64_t rows_end,
+                              const char *keys_name, int64_t keys_end);
+
+#endif
