@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cpu/backward/backward.h"
+#include "cpu/forward/forward.h"
 #include "cpu/machine/host.h"
 #include "cpu/machine/workspace.h"
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #define ATTN_CPU_BACKEND_H
 
 #include "core/backend.h"
-#include "cpu/forward/forward.h"
+#include "cpu/forward/plan.h"
 
 /* Immutable after the context's creation. */
 typedef struct attn_cpu_device {

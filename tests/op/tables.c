@@ -2,7 +2,7 @@
  * tables.c: see tables.h.
  */
 #include "tables.h"
-#include "cpu/forward/forward.h"
+#include "cpu/forward/plan.h"
 #include "cpu/machine/features.h"
 #include "cpu/machine/select.h"
 

@@ -5,7 +5,7 @@
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 
-#include "cpu/forward/forward.h"
+#include "cpu/forward/plan.h"
 #include "problem.h"
 
 /* One table, caches of 32 KiB, 1 MiB and 32 MiB, and the threads of the problem, or 4. */

@@ -7,6 +7,7 @@
 #include "cpu/backward/bias.h"
 #include "core/half.h"
 #include "core/kv.h"
+#include "cpu/machine/tasks.h"
 #include <math.h>
 #include <string.h>
 

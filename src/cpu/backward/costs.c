@@ -2,7 +2,7 @@
  * costs.c: what a plan of the backward pass costs: tiles, operations, bytes. Pure.
  */
 #include "core/count.h"
-#include "cpu/backward/backward.h"
+#include "cpu/backward/plan.h"
 #include <math.h>
 
 /* Score matrices that standard attention writes or reads, given P: P for dV; dP written; P and dP

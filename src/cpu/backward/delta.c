@@ -32,7 +32,7 @@ static void finish_rows(const attn_grad_job *job, row_place place, int64_t first
                         const char *dots)
 {
     const attn_problem *problem = &job->grads->problem;
-    const attn_ukernel *table = job->plan->rows_uk;
+    const attn_ukernel *table = job->plan->rows_table;
     const attn_tensor *d_lse = &job->grads->d_lse;
     const double unit = job->plan->scores.has_score_step ? 1 : job->plan->scores.scale;
     for (int64_t i = 0; i < n; i++, place = next_place(problem, place)) {
@@ -52,7 +52,7 @@ static void rows_task(const void *arg, int64_t index, int32_t thread)
     const attn_grad_job *job = arg;
     const attn_problem *problem = &job->grads->problem;
     const attn_tensor *tensor = &job->grads->d_o;
-    const attn_ukernel *table = job->plan->rows_uk;
+    const attn_ukernel *table = job->plan->rows_table;
     char *scratch =
         job->workspace + job->plan->scratch_offset + (uint64_t)thread * job->plan->map.total;
     char *o = scratch + job->plan->map.row_o, *d_o = scratch + job->plan->map.row_d_o,
@@ -91,6 +91,6 @@ void attn_grad_delta(const attn_grad_plan *plan, const attn_gradients *grads,
                      const attn_executor *executor, char *workspace)
 {
     const attn_grad_job job = {.plan = plan, .grads = grads, .workspace = workspace};
-    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_uk->strip;
+    const int64_t task_rows = (int64_t)TASK_STRIPS * plan->rows_table->strip;
     attn_tasks_run(executor, (plan->rows + task_rows - 1) / task_rows, rows_task, &job, NULL);
 }

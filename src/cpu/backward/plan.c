@@ -229,8 +229,8 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
         attn_arena_take(&arena, plan->shared_bias ? table->key_block + 1 : 0, rows, sizeof(double));
     map->key_sums =
         attn_arena_take(&arena, plan->key_sums * plan->keys, plan->chains, sizeof(double));
-    map->row_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(problem->dv));
-    map->row_d_o = attn_arena_take(&arena, 1, 1, plan->rows_uk->q_bytes(problem->dv));
+    map->row_o = attn_arena_take(&arena, 1, 1, plan->rows_table->q_bytes(problem->dv));
+    map->row_d_o = attn_arena_take(&arena, 1, 1, plan->rows_table->q_bytes(problem->dv));
     map->total = arena.bytes;
     total->overflow |= arena.overflow;
 }
@@ -289,7 +289,7 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     const attn_problem *problem = &grads->problem;
     *plan = (attn_grad_plan){
         .table = table(machine->isa, grads),
-        .rows_uk = problem->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
+        .rows_table = problem->q.dtype == ATTN_F64 ? machine->isa->f64 : machine->isa->precise,
     };
     const int64_t pad = plan->table->grad->vector > plan->table->granule ? plan->table->grad->vector
                                                                          : plan->table->granule;

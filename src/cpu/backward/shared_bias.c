@@ -14,6 +14,7 @@
  * Nothing of the size Nq x Nk exists but the bias gradient itself, if it has that shape.
  */
 #include "core/half.h"
+#include "cpu/backward/backward.h"
 #include "cpu/backward/tile.h"
 #include <math.h>
 #include <string.h>

@@ -20,7 +20,7 @@ static double sink_sum(const attn_grad_job *job, int64_t b, int64_t h)
                                          problem->lse.dtype),
                delta = 0;
         if (i - seq.q_first < seq.nq_used) {
-            delta = get_real(job->plan->rows_uk, job->workspace + job->plan->delta_offset,
+            delta = get_real(job->plan->rows_table, job->workspace + job->plan->delta_offset,
                              (seq.tensor * problem->q.shape[1] + i) * problem->heads + h);
         } else if (job->grads->d_lse.data) {
             delta = -attn_element_to_f64(attn_at(&job->grads->d_lse, seq.tensor, i, h, 0),

@@ -6,7 +6,7 @@
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H
 
-#include "cpu/backward/backward.h"
+#include "cpu/backward/plan.h"
 #include "cpu/scores.h"
 
 /* An item, or part of one, on one thread. */

@@ -20,7 +20,9 @@
  * masked keys. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
  * are (core/tiles.h), the order of items (executor).
  */
+#include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
+#include "cpu/forward/strip.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/machine/tasks.h"

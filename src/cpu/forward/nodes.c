@@ -3,6 +3,7 @@
  */
 #include "cpu/forward/nodes.h"
 #include "core/segment.h"
+#include <math.h>
 
 attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i)
 {
@@ -75,6 +76,13 @@ static void close_segment(const attn_forward_item *item, int strip_index)
         item->table->copy(&node, &part, item->problem->dv, lanes);
     }
     top->segment = sums->segment;
+}
+
+void attn_strip_begin(const attn_forward_item *item, int strip_index)
+{
+    const attn_running state = strip_state(item, strip_index);
+    fill_reals(item->table, state.m, item->table->strip, -INFINITY);
+    fill_reals(item->table, state.l, item->table->strip, 0);
 }
 
 bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment)

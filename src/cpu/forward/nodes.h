@@ -8,7 +8,7 @@
 #ifndef ATTN_CPU_FORWARD_NODES_H
 #define ATTN_CPU_FORWARD_NODES_H
 
-#include "cpu/forward/strip.h"
+#include "cpu/forward/item.h"
 
 /* O [d_v][strip] lies behind it, at the next multiple of 64 bytes. */
 typedef struct attn_node {
@@ -18,6 +18,9 @@ typedef struct attn_node {
 
 /* Node i of the strip's stack, the oldest being 0. */
 attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i);
+
+/* The running state before the first key of a segment. */
+void attn_strip_begin(const attn_forward_item *item, int strip_index);
 
 /* Before keys of a segment. True if they are the first ones of it. */
 bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment);

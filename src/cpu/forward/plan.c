@@ -14,10 +14,10 @@
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
  *     nodes    per strip of the item: node_depth times attn_node (nodes.h), O [d_v][strip]
  */
+#include "cpu/forward/plan.h"
 #include "core/arena.h"
 #include "core/mask.h"
 #include "core/segment.h"
-#include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
 #include "cpu/real.h"
 

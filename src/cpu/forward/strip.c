@@ -9,13 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-void attn_strip_begin(const attn_forward_item *item, int strip_index)
-{
-    const attn_running state = strip_state(item, strip_index);
-    fill_reals(item->table, state.m, item->table->strip, -INFINITY);
-    fill_reals(item->table, state.l, item->table->strip, 0);
-}
-
 void attn_strip_reset(const attn_forward_item *item, int strip_index)
 {
     attn_strip_begin(item, strip_index);

@@ -1,0 +1,82 @@
+/*
+ * item.h: the state of one item on one thread, and the places of its strips.
+ */
+#ifndef ATTN_CPU_FORWARD_ITEM_H
+#define ATTN_CPU_FORWARD_ITEM_H
+
+#include "cpu/forward/plan.h"
+
+/* How far the sum over a strip's keys has come. */
+typedef struct attn_sums {
+    int64_t segment; /* what OT and the running state hold a part of; -1: nothing yet */
+    int nodes;       /* sums of earlier segments that wait (nodes.h) */
+} attn_sums;
+
+typedef struct attn_forward_item {
+    const attn_cpu_plan *plan;
+    const attn_problem *problem;
+    const attn_ukernel *table;
+    attn_sequence seq;
+    int64_t kv_head, first_row, last_row;
+    int strips;
+    attn_score_rows scores;
+    char *s, *prob, *strip, *node;
+    char *k_space, *v_space; /* for panels */
+    const void *k, *v;       /* panels of the block at hand */
+    unsigned char *visible;
+    attn_tile_rows *rows; /* of each strip */
+    attn_sums *sums;      /* of each strip */
+    attn_interval next;   /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;    /* number of them per tile */
+} attn_forward_item;
+
+static inline char *strip_qt(const attn_forward_item *item, int strip_index)
+{
+    return item->strip + (uint64_t)strip_index * item->plan->scratch.strip_bytes;
+}
+
+static inline char *strip_ot(const attn_forward_item *item, int strip_index)
+{
+    return strip_qt(item, strip_index) + item->plan->scratch.strip_ot;
+}
+
+static inline attn_running strip_state(const attn_forward_item *item, int strip_index)
+{
+    int64_t lanes = item->table->strip * item->table->real_size;
+    char *m = strip_qt(item, strip_index) + item->plan->scratch.strip_state;
+    char *top = item->problem->row_max.data ? m + 3 * lanes : NULL; /* strip_row_max */
+    return (attn_running){
+        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = item->table->lags ? top : m};
+}
+
+/* real [strip]: the largest score so far, of tables whose reference lags and of earlier
+ * segments. */
+static inline void *strip_row_max(const attn_forward_item *item, int strip_index)
+{
+    const int64_t lanes = item->table->strip * item->table->real_size;
+    return strip_qt(item, strip_index) + item->plan->scratch.strip_state + 3 * lanes;
+}
+
+/* Of the scores that the kernels see, in natural units. */
+static inline double strip_unit(const attn_forward_item *item)
+{
+    return item->plan->scores.has_score_step ? 1 : item->plan->scores.scale;
+}
+
+static inline int strip_lanes(const attn_forward_item *item, int strip_index)
+{
+    int64_t left = item->last_row - item->first_row - (int64_t)strip_index * item->table->strip;
+    return (int)min64(left, item->table->strip);
+}
+
+static inline int64_t strip_first(const attn_forward_item *item, int strip_index)
+{
+    return item->first_row + (int64_t)strip_index * item->table->strip;
+}
+
+static inline bool strip_sees_nothing(const attn_forward_item *item, int strip_index)
+{
+    return item->rows[strip_index].mask.hull.lo >= item->rows[strip_index].mask.hull.hi;
+}
+
+#endif

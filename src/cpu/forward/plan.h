@@ -1,0 +1,60 @@
+/*
+ * plan.h: the plan of the forward pass on the CPU: kernels, items, places in the workspace.
+ */
+#ifndef ATTN_CPU_FORWARD_PLAN_H
+#define ATTN_CPU_FORWARD_PLAN_H
+
+#include "core/count.h"
+#include "core/schedule.h"
+#include "cpu/machine/features.h"
+#include "cpu/cells.h"
+#include "cpu/scores.h"
+#include "cpu/machine/select.h"
+
+enum { ATTN_MAX_STRIPS = 64 }; /* of an item */
+
+/* The facts that a plan depends on besides the problem. */
+typedef struct attn_machine {
+    const attn_isa *isa;
+    attn_caches caches;
+    int32_t threads;
+} attn_machine;
+
+/* Offsets in bytes into one thread's scratch; cpu/forward/plan.c draws the map. */
+typedef struct attn_scratch_map {
+    uint64_t k, v, s, p, bias, visible, lanes, strips; /* regions; p = s if in place */
+    /* inside the region `strips`: QT at 0, then OT, then m, l */
+    uint64_t strip_bytes, strip_ot, strip_state;
+    uint64_t nodes, node_bytes; /* region; one node */
+    uint64_t total;
+} attn_scratch_map;
+
+typedef struct attn_cpu_plan {
+    const attn_ukernel *table;
+    int32_t threads;
+    int64_t strips; /* per item */
+    int64_t dv_pad;
+    int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
+    attn_score_plan scores;
+    attn_schedule schedule;
+    attn_cells cells;      /* of the mask tensor */
+    uint64_t cells_offset; /* where they are in the workspace */
+    uint64_t table_bytes;  /* schedule.first_item and cells, at the start of the workspace */
+    attn_scratch_map scratch;
+    uint64_t workspace_bytes;
+} attn_cpu_plan;
+
+/* The table for a problem's type and flags. */
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *problem);
+
+/* Pure. Errors: overflow. */
+attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
+                                  const attn_machine *machine);
+
+/* Tiles of all strips. */
+attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *problem);
+
+/* Sets tiles, operations and bytes of *out. */
+void attn_cpu_forward_costs(const attn_cpu_plan *plan, const attn_problem *problem, attn_plan *out);
+
+#endif
