@@ -28,7 +28,7 @@ struct check {
     attn_context *context;
     void *streams[2];
     bool json;
-    long long problems, failed, unsupported, on_sm90, on_sm80; /* problems: of each seed */
+    long long problems, failed, unsupported, on_tensor_cores; /* problems: of each seed */
     /* fast: relative to the bound for probabilities of 16 bits */
     double worst_c, worst_lse, worst_fast, worst_rmse;
 };
@@ -37,7 +37,7 @@ struct outcome {
     struct check_verdict verdict;
     attn_status status;
     char kernel[48], sentence[300]; /* sentence: the library's, unless status is ATTN_OK */
-    bool on_sm90, on_sm80;
+    bool on_tensor_cores;
     bool rounds; /* probabilities are rounded to 16 bits */
     uint64_t workspace_bytes;
 };
@@ -80,8 +80,7 @@ static attn_status plan(const struct check *c, const attn_forward_args *args, st
     attn_status status = attn_forward_plan(c->context, args, &plan);
     if (status == ATTN_OK) {
         snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
-        out->on_sm90 = strstr(plan.kernel, "sm90") != NULL,
-        out->on_sm80 = strstr(plan.kernel, "sm80") != NULL;
+        out->on_tensor_cores = plan.tile_products > 0;
         out->rounds = plan.weight_loss > 0;
         out->workspace_bytes = plan.workspace_bytes;
     }
@@ -171,8 +170,7 @@ static void judge(struct check *c, const problem_spec *problem, struct outcome *
     c->problems++;
     c->unsupported += out->status == ATTN_ERR_UNSUPPORTED;
     c->failed += !verdict->ok && out->status != ATTN_ERR_UNSUPPORTED;
-    c->on_sm90 += out->on_sm90;
-    c->on_sm80 += out->on_sm80;
+    c->on_tensor_cores += out->on_tensor_cores;
 }
 
 /* ---- Telling --------------------------------------------------------------------------------- */
@@ -209,13 +207,13 @@ static void tell(const struct check *c, const problem_spec *problem, const char 
 
 static void tell_summary(const struct check *c)
 {
-    printf("%s: %lld problems, %lld failed, %lld unsupported; %lld on forward_sm90, %lld on "
-           "forward_sm80; worst c %.2f of "
-           "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE "
-           "%.2f of %.2f\n",
-           c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported, c->on_sm90,
-           c->on_sm80, c->worst_c, CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast,
-           c->worst_rmse, max_rmse);
+    printf(
+        "%s: %lld problems, %lld failed, %lld unsupported, %lld on tensor cores; worst c %.2f of "
+        "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE "
+        "%.2f of %.2f\n",
+        c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported,
+        c->on_tensor_cores, c->worst_c, CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast,
+        c->worst_rmse, max_rmse);
 }
 
 int check_gpu(const cli_list *list, int64_t seeds, bool json)
