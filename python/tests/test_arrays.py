@@ -3,18 +3,16 @@
 import ctypes
 import gc
 import inspect
-import os
 import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import libattn
 import ml_dtypes
 import numpy as np
 import pytest
-
-import libattn
 from libattn import _core
 
 HEADER = Path(__file__).parents[2] / "include" / "attn" / "attn.h"

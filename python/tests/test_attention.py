@@ -1,10 +1,9 @@
 """libattn.attention and backward on NumPy arrays against float64, one option after the other."""
 
-import numpy as np
-import pytest
-
 import libattn
+import numpy as np
 import oracle
+import pytest
 
 RNG = np.random.default_rng(18)
 
@@ -77,9 +76,7 @@ def test_backward(options):
         o, logs = oracle.attention(**values, **fixed)
         return (o * d_out).sum() + (np.where(np.isfinite(logs), logs, 0) * d_lse).sum()
 
-    for name, gradient in zip(
-        ("q", "k", "v", "bias", "alibi_slopes", "sinks"), grads, strict=True
-    ):
+    for name, gradient in zip(("q", "k", "v", "bias", "alibi_slopes", "sinks"), grads, strict=True):
         if name not in inputs:
             assert gradient is None
             continue
@@ -176,9 +173,7 @@ def test_layouts_have_equal_bits():
     out, lse = libattn.attention(q, k, v, causal=True, return_lse=True)
     heads_first = [x.transpose(0, 2, 1, 3) for x in (q, k, v)]
     for arrays in (heads_first, [np.ascontiguousarray(x) for x in heads_first]):
-        turned, turned_lse = libattn.attention(
-            *arrays, causal=True, layout="bhsd", return_lse=True
-        )
+        turned, turned_lse = libattn.attention(*arrays, causal=True, layout="bhsd", return_lse=True)
         assert turned.shape == (2, 4, 37, 16)
         assert (turned.transpose(0, 2, 1, 3) == out).all() and (turned_lse == lse).all()
     d_out = RNG.standard_normal(out.shape).astype(np.float32)

@@ -1,0 +1,356 @@
+"""libattn.torch against PyTorch's math backend in float64, and its place in PyTorch's machinery."""
+
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import libattn  # noqa: E402
+import libattn.torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from libattn.torch import attention, scaled_dot_product_attention  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+OP = torch.ops.libattn.forward
+
+
+def rows(*shape, dtype=torch.float64, grad=True, turned=False):
+    if turned:
+        return rows(*shape[:-3], shape[-2], shape[-3], shape[-1], dtype=dtype).transpose(-3, -2)
+    return torch.randn(*shape, dtype=dtype, requires_grad=grad)
+
+
+# ---- Against PyTorch -----------------------------------------------------------------------------
+
+
+def random_mask(heads, queries, keys, batch):
+    shape = [random.choice((1, n)) for n in (batch, heads, queries, keys)]
+    shape = shape[random.randrange(4) :]
+    if random.random() < 0.4:
+        return torch.rand(shape) < 0.7
+    bias = torch.randn(shape, dtype=torch.float64)
+    bias[torch.rand(shape) < 0.1] = -torch.inf
+    return bias.requires_grad_(random.random() < 0.7)
+
+
+def random_problem():
+    batch, heads, group = random.choice((1, 1, 2, 3)), random.choice((1, 2, 3)), 1
+    gqa = random.random() < 0.3
+    if gqa:
+        group = random.choice((1, 2, 5))
+    queries, keys = random.choice((1, 2, 7, 33, 70)), random.choice((1, 3, 17, 64, 90))
+    dim = random.choice((1, 4, 13, 32))
+    value_dim = random.choice((dim, dim, 6))
+    axes = random.choice((4, 4, 4, 3, 2, 5))
+    leading = {2: (), 3: (heads,), 4: (batch, heads), 5: (2, batch, heads)}[axes]
+    if axes < 4 or gqa is False:
+        group, gqa = 1, False
+    turned = axes >= 4 and random.random() < 0.5
+    query_heads = (*leading[:-1], leading[-1] * group) if leading else ()
+    query = rows(*query_heads, queries, dim, turned=turned)
+    key = rows(*leading, keys, dim, turned=turned)
+    value = rows(*leading, keys, value_dim)
+    options = {"scale": random.choice((None, None, 0.3, 0.0)), "enable_gqa": gqa}
+    kind = random.random()
+    if kind < 0.3:
+        options["is_causal"] = True
+    elif kind < 0.7:
+        mask = random_mask(heads * group, queries, keys, batch)
+        options["attn_mask"] = mask if axes >= 4 else mask[(0,) * max(0, mask.ndim - axes)]
+    return query, key, value, options
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_problems(seed):
+    """50 problems each: results and gradients, those of the mask included."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    for _ in range(50):
+        query, key, value, options = random_problem()
+        with sdpa_kernel(SDPBackend.MATH):
+            expected = F.scaled_dot_product_attention(query, key, value, **options)
+        out = scaled_dot_product_attention(query, key, value, **options)
+        assert out.shape == expected.shape
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+        inputs = [query, key, value]
+        mask = options.get("attn_mask")
+        if mask is not None and mask.requires_grad:
+            inputs.append(mask)
+        d_out = torch.randn_like(expected)
+        for own, other in zip(
+            torch.autograd.grad(out, inputs, d_out),
+            torch.autograd.grad(expected, inputs, d_out),
+            strict=True,
+        ):
+            assert own.shape == other.shape and own.dtype == other.dtype
+            torch.testing.assert_close(own, other, rtol=1e-10, atol=1e-11)
+        with torch.no_grad():
+            assert torch.equal(scaled_dot_product_attention(query, key, value, **options), out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_types(dtype):
+    query, key, value = (rows(2, 4, 70, 32, dtype=dtype) for _ in range(3))
+    out = scaled_dot_product_attention(query, key, value, is_causal=True)
+    wide = [x.detach().double().requires_grad_() for x in (query, key, value)]
+    expected = F.scaled_dot_product_attention(*wide, is_causal=True)
+    d_out = torch.randn_like(out)
+    error = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2.5e-2}[dtype]
+    pairs = [(out, expected)]
+    pairs += zip(
+        torch.autograd.grad(out, (query, key, value), d_out),
+        torch.autograd.grad(expected, wide, d_out.double()),
+        strict=True,
+    )
+    for own, other in pairs:
+        assert own.dtype == dtype
+        assert (own.double() - other).abs().max() <= error * other.abs().max()
+
+
+def test_errors_of_sixteen_bits_are_those_of_rounding():
+    """A4 through autograd: the result is kept in float32 for the backward pass."""
+    torch.manual_seed(0)
+    inputs = [rows(1, 4, 256, 64, dtype=torch.bfloat16) for _ in range(3)]
+    with torch.no_grad():
+        inputs[0][..., 0] *= 20
+    d_out = torch.randn(1, 4, 256, 64).bfloat16()
+    wide = [x.detach().double().requires_grad_() for x in inputs]
+    exact = torch.autograd.grad(F.scaled_dot_product_attention(*wide), wide, d_out.double())
+    grads = torch.autograd.grad(attention(*inputs, layout="bhsd", precise=True), inputs, d_out)
+    for own, other in zip(grads, exact, strict=True):
+        floor = (other.bfloat16().double() - other).square().mean()
+        assert (own.double() - other).square().mean() <= 1.05**2 * floor
+
+
+def test_refusals():
+    query, key, value = (rows(2, 4, 7, 8) for _ in range(3))
+    mask = torch.ones(7, 7, dtype=torch.bool)
+    with pytest.raises(RuntimeError, match="exclude each other"):
+        scaled_dot_product_attention(query, key, value, mask, is_causal=True)
+    with pytest.raises(RuntimeError, match="enable_gqa"):
+        scaled_dot_product_attention(query, key[:, :2], value[:, :2])
+    with pytest.raises(ValueError, match="shape"):
+        scaled_dot_product_attention(query, key[..., :4], value)
+    with pytest.raises(TypeError):
+        scaled_dot_product_attention(query.to(torch.complex128), key, value)
+    out = scaled_dot_product_attention(query, key, value)
+    first = torch.autograd.grad(out.square().sum(), query, create_graph=True)[0]
+    with pytest.raises(NotImplementedError, match="double backward"):
+        torch.autograd.grad(first.sum(), query)
+
+
+def test_dropout_is_seeded_by_torch():
+    query, key, value = (rows(2, 4, 64, 16) for _ in range(3))
+    torch.manual_seed(3)
+    first = scaled_dot_product_attention(query, key, value, dropout_p=0.4)
+    other = scaled_dot_product_attention(query, key, value, dropout_p=0.4)
+    torch.manual_seed(3)
+    again = scaled_dot_product_attention(query, key, value, dropout_p=0.4)
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    mean = (
+        sum(scaled_dot_product_attention(query, key, value, dropout_p=0.4) for _ in range(400))
+        / 400
+    )
+    exact = scaled_dot_product_attention(query, key, value)
+    assert (mean - exact).abs().mean() < 0.05 * exact.abs().mean() + 0.01
+    generator = torch.Generator().manual_seed(5)
+    own = attention(query, key, value, dropout_p=0.4, generator=generator)
+    generator.manual_seed(5)
+    assert torch.equal(own, attention(query, key, value, dropout_p=0.4, generator=generator))
+
+
+def test_autocast():
+    query, key, value = (rows(2, 4, 16, 8, dtype=torch.float32) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert F.scaled_dot_product_attention(query, key, value).dtype == torch.bfloat16
+        assert scaled_dot_product_attention(query, key, value).dtype == torch.bfloat16
+        out = attention(query, key, value)
+    out.sum().backward()
+    assert query.grad.dtype == torch.float32
+
+
+# ---- Gradients -----------------------------------------------------------------------------------
+
+LENGTHS = torch.tensor([0, 3, 3, 9], dtype=torch.int32)
+GRADCHECKS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "window": {"window_left": 3, "window_right": 1},
+    "softcap": {"softcap": 2.0},
+    "mask": {"mask": torch.arange(81).view(9, 9) % 3 > 0},
+    "bias": {"bias": rows(1, 4, 1, 9)},
+    "bias of a head": {"bias": rows(4, 9, 9), "causal": True},
+    "alibi": {"alibi_slopes": rows(4)},
+    "sinks": {"sinks": rows(4)},
+    "dropout": {"dropout_p": 0.3},
+    "padding": {"seqused_k": torch.tensor([5, 9])},
+    "everything": {
+        "bias": rows(2, 1, 9, 9),
+        "alibi_slopes": rows(2, 4),
+        "sinks": rows(4),
+        "softcap": 3.0,
+        "causal": True,
+        "dropout_p": 0.2,
+    },
+}
+
+
+@pytest.mark.parametrize("options", GRADCHECKS.values(), ids=GRADCHECKS.keys())
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+def test_gradcheck(options, layout):
+    """Of the result and of the LSE, with GQA and d_v other than d."""
+    torch.manual_seed(1)
+    heads = (lambda x: x) if layout == "bshd" else (lambda x: x.transpose(1, 2).contiguous())
+    q, k, v = (
+        heads(x).detach().requires_grad_()
+        for x in (rows(2, 9, 4, 5), rows(2, 9, 2, 5), rows(2, 9, 2, 3))
+    )
+    names = [name for name in ("bias", "alibi_slopes", "sinks") if name in options]
+
+    def call(q, k, v, *extra):
+        generator = torch.Generator().manual_seed(7)
+        given = {**options, **dict(zip(names, extra, strict=True))}
+        return attention(q, k, v, layout=layout, return_lse=True, generator=generator, **given)
+
+    assert torch.autograd.gradcheck(call, (q, k, v, *(options[name] for name in names)))
+
+
+def test_gradcheck_varlen():
+    q, k, v = rows(9, 4, 5), rows(9, 2, 5), rows(9, 2, 3)
+
+    def call(q, k, v):
+        return attention(
+            q, k, v, cu_seqlens_q=LENGTHS, cu_seqlens_k=LENGTHS, causal=True, return_lse=True
+        )
+
+    assert torch.autograd.gradcheck(call, (q, k, v))
+    bounds = [(0, 3), (3, 9)]
+    out = call(q, k, v)[0]
+    for begin, end in bounds:
+        own = attention(q[None, begin:end], k[None, begin:end], v[None, begin:end], causal=True)
+        assert torch.equal(own[0], out[begin:end])
+
+
+def test_lse_alone():
+    q, k, v = (rows(1, 6, 2, 4) for _ in range(3))
+    attention(q, k, v, return_lse=True)[1].sum().backward()
+    assert q.grad.abs().sum() > 0 and (v.grad is None or v.grad.abs().sum() == 0)
+
+
+# ---- PyTorch's machinery -------------------------------------------------------------------------
+
+
+def operands(**options):
+    """Arguments of the operator."""
+    torch.manual_seed(2)
+    q, k, v = rows(2, 4, 9, 5), rows(2, 2, 11, 5), rows(2, 2, 11, 3)
+    defaults = {**libattn.torch._functions._DEFAULTS, "heads_first": True}
+    return (q, k, v, *{**defaults, **options}.values(), False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bias": rows(1, 4, 9, 1), "causal": True, "softcap": 2.0},
+        {"mask": torch.ones(9, 11, dtype=torch.bool), "sinks": rows(4)},
+        {"dropout_p": 0.3, "dropout_seed": torch.tensor([5]), "alibi_slopes": rows(2, 4)},
+    ],
+)
+def test_opcheck(options):
+    arguments = operands(**options)
+    torch.library.opcheck(OP, arguments)
+    with torch.no_grad():
+        plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in arguments]
+        half = [x.to(torch.bfloat16) if i < 3 else x for i, x in enumerate(plain)]
+        torch.library.opcheck(OP, (*half[:-1], True))
+        out, lse, _ = OP(*plain)
+    wanted = [True, True, True]
+    wanted += [options.get(name) is not None for name in ("bias", "alibi_slopes", "sinks")]
+    torch.library.opcheck(
+        torch.ops.libattn.backward,
+        (torch.randn_like(out), None, out, lse, *plain[:-1], wanted),
+    )
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile(backend):
+    query, key, value = (rows(2, 4, 16, 8) for _ in range(3))
+    bias = rows(1, 4, 16, 16)
+
+    def model(query, key, value, bias):
+        out = scaled_dot_product_attention(query * 2, key, value, bias)
+        more, lse = attention(
+            query, key, value, layout="bhsd", causal=True, window_left=5, return_lse=True
+        )
+        return (out * more).sum() + lse.sum()
+
+    expected = torch.autograd.grad(model(query, key, value, bias), (query, key, value, bias))
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    grads = torch.autograd.grad(compiled(query, key, value, bias), (query, key, value, bias))
+    for own, other in zip(grads, expected, strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_compile_with_dropout_and_export():
+    class Model(torch.nn.Module):
+        def forward(self, query, key, value):
+            return scaled_dot_product_attention(query, key, value, dropout_p=0.5)
+
+    arrays = [rows(2, 4, 16, 8, grad=False) for _ in range(3)]
+    torch.compile(Model(), backend="aot_eager", fullgraph=True)(*arrays)
+    program = torch.export.export(Model(), tuple(arrays))
+    assert "libattn.forward" in str(program.graph)
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0, 0), (1, None, 2), (None, 0, None)])
+def test_vmap(in_dims):
+    shape = (2, 4, 7, 5)
+    arrays = []
+    for dim in in_dims:
+        x = torch.randn(3, *shape, dtype=torch.float64)
+        arrays.append(x[0] if dim is None else x.movedim(0, dim))
+    bias = torch.randn(4, 7, 7, dtype=torch.float64)
+
+    def loss(query, key, value, bias):
+        return scaled_dot_product_attention(query, key, value, bias).square().sum()
+
+    def one_by_one(function):
+        results = []
+        for i in range(3):
+            own = [x if d is None else x.select(d, i) for x, d in zip(arrays, in_dims, strict=True)]
+            results.append(function(*own, bias))
+        return results
+
+    places = (0, 1, 2, 3)
+    for function in (loss, torch.func.grad(loss, places)):
+        mapped = torch.vmap(function, (*in_dims, None))(*arrays, bias)
+        expected = one_by_one(function)
+        if isinstance(mapped, tuple):
+            expected = [torch.stack(parts) for parts in zip(*expected, strict=True)]
+        else:
+            mapped, expected = (mapped,), [torch.stack(expected)]
+        for own, other in zip(mapped, expected, strict=True):
+            torch.testing.assert_close(own, other)
+
+
+def test_vmap_of_varlen_and_dropout():
+    q, k, v = (torch.randn(3, 9, 4, 5) for _ in range(3))
+
+    def call(q, k, v):
+        return attention(q, k, v, cu_seqlens_q=LENGTHS, cu_seqlens_k=LENGTHS)
+
+    mapped = torch.vmap(call)(q, k, v)
+    assert torch.equal(mapped, torch.stack([call(*x) for x in zip(q, k, v, strict=True)]))
+
+    def dropped(q):
+        return scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+
+    same = torch.zeros(3, 4, 9, 5) + torch.randn(4, 9, 5)
+    different = torch.vmap(dropped, randomness="different")(same)
+    assert not torch.equal(different[0], different[1])
+    equal = torch.vmap(dropped, randomness="same")(same)
+    assert torch.equal(equal[0], equal[1])
+    with pytest.raises(RuntimeError, match="random"):
+        torch.vmap(dropped)(same)
