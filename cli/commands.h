@@ -10,6 +10,7 @@ int cli_bench(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_ladder(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_info(int argc, char **argv);
 
 #endif

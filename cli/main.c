@@ -19,6 +19,7 @@ static const struct command {
     {"check", cli_check, "attn check", "this machine's kernels, or its GPU's, against float64"},
     {"plan", cli_plan, "attn plan", "what would run, why, and what it costs"},
     {"ladder", cli_ladder, "attn ladder", "attention in steps, from the textbook to the library"},
+    {"trace", cli_trace, "attn trace", "the walk over tiles of a small problem, number by number"},
     {"info", cli_info, "attn info", "version, CPU features, kernels, caches, GPUs"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -54,7 +55,7 @@ static bool is_one_of(const char *name, const char *a, const char *b, const char
 
 static int refuse(const char *name)
 {
-    char hint[64] = "run, bench, check, plan, ladder or info";
+    char hint[64] = "run, bench, check, plan, ladder, trace or info";
     near_search search = near_start(name, strlen(name));
     if (name[0] == '\0') {
         return cli_error(CLI_USAGE, "no command given: %s (see attn --help)", hint);

@@ -56,6 +56,10 @@ typedef struct oracle_gradients {
 void oracle_backward(const attn_backward_args *args, oracle_gradients *g);
 void oracle_gradients_free(oracle_gradients *g);
 
+/* scores[i * Nk + j] = the score of row i and key j of head h of sequence b after all its steps;
+ * -inf where masked. Nq x Nk of that sequence. False: no memory. */
+bool oracle_scores(const attn_forward_args *args, int64_t b, int64_t h, double *scores);
+
 /* True if dropout (C11) keeps position (b, h, i, j) of `heads` heads. */
 bool oracle_keeps(double p, uint64_t seed, uint64_t offset, int64_t b, int64_t heads, int64_t h,
                   int64_t i, int64_t j);

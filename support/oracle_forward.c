@@ -127,3 +127,24 @@ void oracle_forward(const attn_forward_args *args, const oracle_result *result, 
     }
     free(wanted);
 }
+
+bool oracle_scores(const attn_forward_args *args, int64_t b, int64_t h, double *scores)
+{
+    const struct sequence sequence = sequence_of(args, NULL, b);
+    const int64_t group = args->q.shape[2] / args->k.shape[2], nk = sequence.nk;
+    double *panel = calloc((size_t)(nk * (sequence.d + sequence.dv + 2) + 1), sizeof *panel);
+    if (panel == NULL) {
+        return false;
+    }
+    double *row = panel + nk * (sequence.d + sequence.dv), top[3];
+    load_double(&sequence, h / group, panel);
+    for (int64_t i = 0; i < sequence.rows; i++) {
+        scores_double(&sequence, i, h, panel, row, row + nk, top);
+        for (int64_t j = 0; j < nk; j++) {
+            const bool seen = j >= first_key(&sequence, i) && j < end_key(&sequence, i);
+            scores[i * nk + j] = seen ? row[j] : -INFINITY;
+        }
+    }
+    free(panel);
+    return true;
+}
