@@ -1,0 +1,113 @@
+"""flash-attn's functions with gradients: dense and varlen, packed or not."""
+
+from .. import attention as _plain_attention
+from ..torch import attention
+
+
+def _options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes):
+    left, right = window_size
+    return {
+        "dropout_p": dropout_p,
+        "softmax_scale": softmax_scale,
+        "causal": causal,
+        "window_left": -1 if left is None else left,
+        "window_right": -1 if right is None else right,
+        "softcap": max(softcap, 0.0),
+        "alibi_slopes": alibi_slopes,
+    }
+
+
+def _result(out, lse, return_attn_probs):
+    return (out, lse, None) if return_attn_probs else out
+
+
+def flash_attn_func(
+    q,
+    k,
+    v,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+):
+    """q (batch, seqlen_q, heads, dim), k and v (batch, seqlen_k, kv_heads, dim) give out like q.
+
+    causal and window_size are aligned bottom-right; window_size is inclusive, -1 = unbounded.
+    With return_attn_probs: (out, softmax_lse (batch, heads, seqlen_q), None).
+    """
+    options = _options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _result(*attention(q, k, v, return_lse=True, **options), return_attn_probs)
+
+
+def flash_attn_kvpacked_func(q, kv, *options, **named):
+    """flash_attn_func of q and kv (batch, seqlen_k, 2, kv_heads, dim)."""
+    return flash_attn_func(q, *kv.unbind(-3), *options, **named)
+
+
+def flash_attn_qkvpacked_func(qkv, *options, **named):
+    """flash_attn_func of qkv (batch, seqlen, 3, heads, dim)."""
+    return flash_attn_func(*qkv.unbind(-3), *options, **named)
+
+
+def flash_attn_varlen_func(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p=0.0,
+    softmax_scale=None,
+    causal=False,
+    window_size=(-1, -1),
+    softcap=0.0,
+    alibi_slopes=None,
+    deterministic=False,
+    return_attn_probs=False,
+    block_table=None,
+):
+    """q (total_q, heads, dim), k and v (total_k, kv_heads, dim), cu_seqlens (batch + 1) give out
+    like q; the LSE is (heads, total_q). max_seqlen_q and max_seqlen_k are not needed.
+
+    With block_table (batch, pages), k and v are pools (pages, page_size, kv_heads, dim), without
+    gradients.
+    """
+    options = _options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    if block_table is None:
+        result = attention(
+            q,
+            k,
+            v,
+            cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k,
+            return_lse=True,
+            **options,
+        )
+    else:
+        result = _plain_attention(
+            q,
+            k,
+            v,
+            cu_seqlens_q=cu_seqlens_q,
+            seqused_k=cu_seqlens_k.diff(),
+            block_table=block_table,
+            return_lse=True,
+            **options,
+        )
+    return _result(*result, return_attn_probs)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):
+    """flash_attn_varlen_func of q and kv (total_k, 2, kv_heads, dim)."""
+    return flash_attn_varlen_func(q, *kv.unbind(-3), *options, **named)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *options, **named):
+    """flash_attn_varlen_func of qkv (total, 3, heads, dim)."""
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return flash_attn_varlen_func(*qkv.unbind(-3), *lengths, *options, **named)
