@@ -240,10 +240,12 @@ _DEFAULTS = {name: None for name in _ops.OPTIONS} | {
 
 
 def _recorded(q, k, v, options):
-    """(out, lse) by the operator, which autograd, compilers and transforms see."""
+    """(out, lse) by the operator, which autograd, compilers and transforms see, or around it."""
     values = _DEFAULTS | options
     trained = (q, k, v, values["bias"], values["alibi_slopes"], values["sinks"])
     records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in trained)
     keep_f32 = records and q.dtype in _HALF and q.device.type == "cpu"
-    out, lse, _ = _ops.forward(q, k, v, *values.values(), keep_f32)
+    tensors = [x for x in values.values() if isinstance(x, torch.Tensor)]
+    run = _ops.compute if not records and _plain(q, k, v, *tensors) else _ops.forward
+    out, lse, _ = run(q, k, v, *values.values(), keep_f32)
     return out, lse

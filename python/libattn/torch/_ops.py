@@ -87,7 +87,8 @@ def _results(q, v, options, keep_f32):
     return out, torch.empty(stats, dtype=kind, device=q.device), exact
 
 
-def _forward(q, k, v, *options_and_keep):
+def compute(q, k, v, *options_and_keep):
+    """The kernel of torch.ops.libattn.forward."""
     *options, keep_f32 = options_and_keep
     out, lse, exact = _results(q, v, options, keep_f32)
     _core.forward(
@@ -136,7 +137,7 @@ def _fake_backward(d_out, d_lse, out, lse, q, k, v, *options_and_wanted):
 
 
 for _device in ("CPU", "CUDA"):
-    torch.library.impl("libattn::forward", _device, _forward)
+    torch.library.impl("libattn::forward", _device, compute)
     torch.library.impl("libattn::backward", _device, _backward)
 torch.library.register_fake("libattn::forward", _fake_forward)
 torch.library.register_fake("libattn::backward", _fake_backward)
