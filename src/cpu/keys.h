@@ -13,7 +13,7 @@ static inline attn_rows attn_key_rows(const attn_problem *problem, const attn_te
                                       const attn_sequence *sequence, int64_t kv_head, int64_t key)
 {
     return (attn_rows){attn_kv_find(problem, tensor, sequence, kv_head, key, 0), tensor->stride[1],
-                       tensor->stride[3], tensor->dtype};
+                       tensor->stride[3], tensor->dtype, NULL};
 }
 
 /* Keys first .. last-1 towards the cache. */

@@ -19,4 +19,16 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
+/* Fetches some lines of the rows that are read soon, if any are left. */
+static inline void attn_fetch_soon(attn_soon *soon, int64_t lines)
+{
+    for (; lines > 0 && soon->rows > 0; lines--) {
+        ATTN_PREFETCH(*soon->row + soon->offset);
+        soon->offset += 64;
+        if (soon->offset >= soon->bytes) {
+            soon->row++, soon->rows--, soon->offset = 0;
+        }
+    }
+}
+
 #endif

@@ -96,6 +96,25 @@ static void *make_state(kernel_kit *kit, enum slot slot, int64_t rows, double va
     return state;
 }
 
+/* pack_v_few, in two runs, and pv_few give the bits of pv. */
+static void compare_few(kernel_kit *kit, const block_case *block, const void *ot, const void *p,
+                        const void *alpha, int lanes)
+{
+    const attn_ukernel *table = kit->uk;
+    const int64_t pad = (block->dv + table->granule - 1) / table->granule * table->granule;
+    void *panel = kit_slot(kit, SLOT_K, table->v_bytes(pad)),
+         *few = make_state(kit, SLOT_QT, pad, alpha ? 0 : (double)NAN);
+    for (int64_t first = 0, end = block->n / 3; first < block->n; first = end, end = block->n) {
+        const attn_rows source = panel_rows(&block->value, first);
+        if (end > first) {
+            KIT_CALL(kit, table->pack_v_few(panel, first, &source, end - first, block->dv, pad));
+        }
+    }
+    kit_lock(kit, SLOT_K);
+    KIT_CALL(kit, table->pv_few(few, panel, 0, p, pad, block->n, alpha, lanes));
+    kit_compare_lanes(kit, "OT of few", few, ot, block->dv, lanes);
+}
+
 static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool careful)
 {
     static block_case block;
@@ -139,6 +158,9 @@ static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool caref
         KIT_CALL(kit, kit->uk->pv(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, lanes));
     }
     judge(kit, &block, ot, l, lanes);
+    if (!careful && lanes <= kit->uk->few_lanes) {
+        compare_few(kit, &block, ot, p, turn % 3 ? alpha : NULL, lanes);
+    }
 }
 
 void check_block(kernel_kit *kit)

@@ -23,6 +23,7 @@
 #include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
 #include "cpu/forward/strip.h"
+#include "cpu/forward/pack.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
 #include "cpu/machine/tasks.h"
@@ -34,7 +35,7 @@
 static void prefetch_rows(attn_forward_item *item, int64_t tiles)
 {
     const int64_t last = min64(item->next.lo + tiles * item->next_rows, item->next.hi);
-    if (item->next.lo < last) {
+    if (item->next.lo < last && !item->by_tile) {
         attn_prefetch_keys(item->problem, &item->problem->k, &item->seq, item->kv_head,
                            item->next.lo, last);
         attn_prefetch_keys(item->problem, &item->problem->v, &item->seq, item->kv_head,
@@ -56,9 +57,12 @@ typedef struct strip_share {
 } strip_share;
 
 /* The data read after the keys before `next`: more keys, or the products with V. */
-static attn_ahead ahead_of(const attn_forward_item *item, const strip_share *share, int64_t next)
+static attn_ahead ahead_of(attn_forward_item *item, const strip_share *share, int64_t next)
 {
     const attn_interval keys = share->keys;
+    if (item->by_tile) {
+        return (attn_ahead){.soon = &item->soon};
+    }
     return next < keys.hi ? (attn_ahead){.k = item->k,
                                          .at = next - share->first_key,
                                          .n = min64(keys.hi - next, item->table->key_tile),
@@ -80,10 +84,11 @@ static attn_keys keys_of(const attn_forward_item *item, const strip_share *share
  * products. */
 static int64_t plain_end(const attn_forward_item *item, const strip_share *share, int64_t lo)
 {
+    const int64_t tile = item->table->key_tile, one = min64(lo + tile - lo % tile, share->keys.hi);
     return share->careful || item->plan->scores.has_score_step || item->problem->dropout.on
                ? lo
-               : attn_tiles_uncut(share->rows, (attn_interval){lo, share->keys.hi},
-                                  item->table->key_tile);
+               : attn_tiles_uncut(share->rows,
+                                  (attn_interval){lo, item->by_tile ? one : share->keys.hi}, tile);
 }
 
 /* Runs any other tile. True if positions are masked. */
@@ -116,6 +121,9 @@ static bool run_tiles(attn_forward_item *item, strip_share *share)
         const bool plain = keys.hi > keys.lo;
         if (!plain) {
             keys.hi = min64(keys.lo + tile - keys.lo % tile, share->keys.hi);
+        }
+        if (item->by_tile) {
+            attn_pack_tile(item, keys, share->first_key, keys.hi == share->keys.hi);
         }
         share->state.ahead = ahead_of(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);
@@ -152,48 +160,14 @@ static bool run_block(attn_forward_item *item, int strip_index, attn_interval ke
         table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
                           n, alpha, item->visible, share.lanes);
     } else {
-        table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
-                  alpha, share.lanes);
+        (item->few ? table->pv_few : table->pv)(strip_ot(item, strip_index), item->v, at,
+                                                item->prob, item->plan->dv_pad, n, alpha,
+                                                share.lanes);
     }
     return masked;
 }
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
-
-/* Rows that already are a panel need no packing. */
-static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
-                     attn_interval block)
-{
-    return item->table->rows_are_panels &&
-           attn_kv_run_end(item->problem, &item->seq, block.lo, block.hi) == block.hi &&
-           tensor->dtype == (item->table->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
-           tensor->stride[3] == 1 && tensor->stride[1] == cols && tensor->shape[3] == cols;
-}
-
-/* The panels of a block of keys, which begins at key `block`: of those that a strip sees. */
-static void pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
-{
-    const attn_tensor *k = &item->problem->k, *v = &item->problem->v;
-    const attn_interval all = {block, keys.hi};
-    const bool k_is_panel = is_panel(item, k, item->problem->d, all),
-               v_is_panel = is_panel(item, v, item->plan->dv_pad, all);
-    item->k = k_is_panel ? attn_kv_find(item->problem, k, &item->seq, item->kv_head, block, 0)
-                         : item->k_space;
-    item->v = v_is_panel ? attn_kv_find(item->problem, v, &item->seq, item->kv_head, block, 0)
-                         : item->v_space;
-    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const attn_rows k_rows = attn_key_rows(item->problem, k, &item->seq, item->kv_head, key),
-                        v_rows = attn_key_rows(item->problem, v, &item->seq, item->kv_head, key);
-        end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
-        if (!k_is_panel) {
-            item->table->pack_k(item->k_space, key - block, &k_rows, end - key, item->problem->d);
-        }
-        if (!v_is_panel) {
-            item->table->pack_v(item->v_space, key - block, &v_rows, end - key, item->problem->dv,
-                                item->plan->dv_pad);
-        }
-    }
-}
 
 /* Notes in masked[] the strips that had a tile with masked positions. */
 static void run_blocks(attn_forward_item *item, int first, int last, bool careful, bool *masked)
@@ -205,12 +179,13 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, (attn_interval){0, nk}, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
+    item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes;
     attn_host_flush(item->table->flushes);
     while (attn_walk_next(&walk)) {
         /* pv reads keys up to a multiple of step: the same ones, whichever strips share the item */
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
         item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
-        pack_block(item, all, walk.first);
+        attn_pack_block(item, all, walk.first);
         for (int i = first; i < last; i++) {
             const attn_tile tile = attn_tile_at(&item->rows[i], all);
             if (tile.kind == ATTN_TILE_SKIP) {
@@ -225,8 +200,10 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
 
 static void run_item(attn_forward_item *item)
 {
+    const char *soon_row[2 * ATTN_MAX_KEY_TILE];
     bool masked[ATTN_MAX_STRIPS] = {false},
          tensors = item->problem->bias.data || item->problem->mask.data;
+    item->by_tile = item->strips == 1, item->soon_row = soon_row;
     for (int i = 0; i < item->strips; i++) {
         attn_strip_start(item, i);
     }

@@ -24,10 +24,15 @@ typedef struct attn_forward_item {
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
-    attn_tile_rows *rows; /* of each strip */
-    attn_sums *sums;      /* of each strip */
-    attn_interval next;   /* keys of the next block that are not prefetched yet */
-    int64_t next_rows;    /* number of them per tile */
+    attn_tile_rows *rows;  /* of each strip */
+    attn_sums *sums;       /* of each strip */
+    bool by_tile;          /* keys are packed tile by tile: one strip needs each of them once */
+    bool few;              /* V is packed for pv_few */
+    const char **soon_row; /* [2 ATTN_MAX_KEY_TILE] */
+    attn_soon soon;        /* rows of the next tile, if by_tile */
+    attn_interval pack;    /* keys of the block that are not packed yet, if by_tile */
+    attn_interval next;    /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;     /* number of them per tile */
 } attn_forward_item;
 
 static inline char *strip_qt(const attn_forward_item *item, int strip_index)

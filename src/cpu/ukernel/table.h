@@ -38,13 +38,24 @@ enum {
 };
 
 /* Limits of all tables. */
-enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512 };
+enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
+
+/* Rows of memory that are read soon, a hint. Members with time to spare fetch some of their lines
+ * (attn_fetch_soon), so that the memory is never idle. */
+typedef struct attn_soon {
+    const char *const *row;
+    int64_t rows;   /* those left */
+    int64_t offset; /* of the next line in the first of them */
+    int64_t bytes;  /* of each row */
+    int64_t lines;  /* of all rows, at first */
+} attn_soon;
 
 /* Rows of a tensor for packing. Strides in elements of dtype. */
 typedef struct attn_rows {
     const void *data;
     int64_t row_stride, col_stride;
     int32_t dtype;
+    attn_soon *soon; /* to fetch meanwhile, or NULL */
 } attn_rows;
 
 /* Changes of a tile of scores besides the scale. Absent members are 0 or NULL. */
@@ -84,6 +95,7 @@ typedef struct attn_ahead {
     const void *k, *v;
     int64_t at, n;
     int64_t cols; /* of the panel: d or dv_pad */
+    attn_soon *soon; /* to fetch as well, or NULL */
 } attn_ahead;
 
 /* The running state of a strip, real [strip] each. */
@@ -191,6 +203,14 @@ typedef struct attn_ukernel {
      * Without alpha (NULL), OT = V^T P. */
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes);
+
+    /* pack_v and pv for strips of at most few_lanes rows, whose V panel is read once and has a form
+     * of its own; the bits are those of pv. NULL where few_lanes is 0. */
+    int few_lanes;
+    void (*pack_v_few)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
+                       int64_t dv_pad);
+    void (*pv_few)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes);
 
     /* pv where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
      * bytes. */

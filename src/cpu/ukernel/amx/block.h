@@ -14,7 +14,8 @@ ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
 {
     const int64_t n = left - KEY_TILE;
     const attn_ahead next = {
-        .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d};
+        .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d,
+        .soon = state->ahead.soon};
     return fetch_of(n > 0 ? &next : &state->ahead);
 }
 

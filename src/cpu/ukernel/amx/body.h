@@ -84,6 +84,7 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
     }
 }
 
+#include "cpu/ukernel/amx/few.h"
 #include "cpu/ukernel/amx/block.h"
 #include "cpu/ukernel/amx/grad.h"
 
@@ -130,6 +131,9 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .mask = mask_f32,
     .softmax = softmax,
     .pv = pv,
+    .few_lanes = GROUP,
+    .pack_v_few = pack_v_few,
+    .pv_few = pv_few,
     .pv_careful = pv_careful,
     .finite = finite_f32,
     .store = store_f32,

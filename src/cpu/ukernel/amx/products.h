@@ -21,6 +21,7 @@ typedef struct factors {
     int64_t a_stride, a_part, a_step, a_rows;
     int64_t b_stride, b_part, b_step;
     int64_t steps; /* of 32 products each */
+    bool swapped;  /* A holds the second factor of each product of parts */
 } factors;
 
 /* What is computed: its rows; 32 columns (`wide`) or 16; its order:
@@ -121,11 +122,11 @@ ATTN_INLINE void add_steps(const uint16_t *a, const factors *f, const int which,
             if ((which & (next.a + next.b > 0 ? SMALL : LARGE)) == 0) {
                 continue;
             }
-            if (next.a != last.a) {
-                load_a(a, f, next.a, rows);
+            if (f->swapped ? next.b != last.b : next.a != last.a) {
+                load_a(a, f, f->swapped ? next.b : next.a, rows);
             }
-            if (next.b != last.b) {
-                load_b(b, f, next.b, wide);
+            if (f->swapped ? next.a != last.a : next.b != last.b) {
+                load_b(b, f, f->swapped ? next.a : next.b, wide);
             }
             multiply(rows, wide, meanwhile);
             last = next;

@@ -248,6 +248,9 @@ static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int
         cols *= rows, cols_pad = cols, rows = 1;
     }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
+        if (src->soon) {
+            attn_fetch_soon(src->soon, src->soon->lines / (2 * ATTN_KEY_BLOCK));
+        }
         FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
         for (int64_t c = cols; c < cols_pad; c++) {
             dst[c] = 0;

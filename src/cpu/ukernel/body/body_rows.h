@@ -8,6 +8,7 @@
  */
 #include "core/compiler.h"
 #include "core/half.h"
+#include "cpu/prefetch.h"
 #include "core/segment.h"
 #include "cpu/ukernel/exp2.h"
 #include "cpu/ukernel/members.h"

@@ -18,6 +18,7 @@
  *     X      [16][cols][2]      dword (i, column) holds queries i and 16 + i
  */
 #include "core/half.h"
+#include "cpu/prefetch.h"
 
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
 #define REAL_BITS 32

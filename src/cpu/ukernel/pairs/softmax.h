@@ -125,12 +125,13 @@ ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int6
 typedef struct fetch {
     const char *from, *end;
     int64_t step; /* for two keys of a tile */
+    attn_soon *soon;
 } fetch;
 
 /* No lines, at any address. */
 ATTN_INLINE fetch no_fetch(const void *at)
 {
-    return (fetch){at, at, 0};
+    return (fetch){at, at, 0, NULL};
 }
 
 /* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for
@@ -138,17 +139,20 @@ ATTN_INLINE fetch no_fetch(const void *at)
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
-        return no_fetch(ahead);
+        return (fetch){NULL, NULL, 0, ahead->soon};
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
                   rows = ahead->k ? ahead->n : GROUP;
     const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row
                                 : (const char *)ahead->v + ahead->at * 2;
-    return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE};
+    return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE, ahead->soon};
 }
 
 ATTN_INLINE void fetch_some(fetch *f)
 {
+    if (f->soon) {
+        attn_fetch_soon(f->soon, f->soon->lines / (2 * KEY_TILE)); /* a quarter, with all pairs */
+    }
     const char *next = f->from + f->step, *end = next < f->end ? next : f->end;
     for (; f->from < end; f->from += 64) {
         _mm_prefetch(f->from, _MM_HINT_T0);

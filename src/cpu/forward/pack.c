@@ -1,0 +1,79 @@
+/*
+ * pack.c: see pack.h.
+ */
+#include "cpu/forward/pack.h"
+#include "cpu/keys.h"
+
+/* Rows that already are a panel need no packing. */
+static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
+                     attn_interval block)
+{
+    return item->table->rows_are_panels &&
+           attn_kv_run_end(item->problem, &item->seq, block.lo, block.hi) == block.hi &&
+           tensor->dtype == (item->table->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
+           tensor->stride[3] == 1 && tensor->stride[1] == cols && tensor->shape[3] == cols;
+}
+
+/* Packs keys of the block that begins at key `block`, run by run. */
+static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block)
+{
+    const attn_problem *problem = item->problem;
+    const attn_ukernel *table = item->table;
+    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
+        attn_rows k_rows = attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key),
+                  v_rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
+        k_rows.soon = v_rows.soon = item->by_tile ? &item->soon : NULL;
+        end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
+        if (item->k == item->k_space) {
+            table->pack_k(item->k_space, key - block, &k_rows, end - key, problem->d);
+        }
+        if (item->v == item->v_space) {
+            (item->few ? table->pack_v_few : table->pack_v)(
+                item->v_space, key - block, &v_rows, end - key, problem->dv, item->plan->dv_pad);
+        }
+    }
+}
+
+void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
+{
+    const attn_tensor *k = &item->problem->k, *v = &item->problem->v;
+    const attn_interval all = {block, keys.hi};
+    const bool k_is_panel = is_panel(item, k, item->problem->d, all),
+               v_is_panel = is_panel(item, v, item->plan->dv_pad, all);
+    item->k = k_is_panel ? attn_kv_find(item->problem, k, &item->seq, item->kv_head, block, 0)
+                         : item->k_space;
+    item->v = v_is_panel ? attn_kv_find(item->problem, v, &item->seq, item->kv_head, block, 0)
+                         : item->v_space;
+    item->pack = keys;
+    if (!item->by_tile) {
+        pack_keys(item, keys, block);
+    }
+}
+
+/* The addresses of rows of K or V, run by run. */
+static void note_soon(attn_forward_item *item, const attn_tensor *tensor, attn_interval keys)
+{
+    const int64_t step = tensor->stride[1] * attn_element_size(tensor->dtype);
+    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
+        const char *row = attn_kv_find(item->problem, tensor, &item->seq, item->kv_head, key, 0);
+        end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
+        for (int64_t i = 0; i < end - key; i++) {
+            item->soon_row[item->soon.rows++] = row + i * step;
+        }
+    }
+}
+
+void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last)
+{
+    const attn_problem *problem = item->problem;
+    const int64_t size = attn_element_size(problem->k.dtype);
+    const attn_interval next = {keys.hi, min64(keys.hi + item->table->key_tile, item->next.hi)};
+    const attn_interval pack = {item->pack.lo, last ? item->pack.hi : keys.hi};
+    attn_fetch_soon(&item->soon, INT64_MAX); /* what is left of this tile's rows */
+    item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(problem->d, problem->dv) * size};
+    note_soon(item, &problem->k, next);
+    note_soon(item, &problem->v, next);
+    item->soon.lines = item->soon.rows * ((item->soon.bytes + 63) / 64);
+    pack_keys(item, pack, block);
+    item->pack.lo = pack.hi;
+}
