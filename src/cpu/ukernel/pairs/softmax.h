@@ -128,10 +128,10 @@ typedef struct fetch {
     attn_soon *soon;
 } fetch;
 
-/* No lines, at any address. */
-ATTN_INLINE fetch no_fetch(const void *at)
+/* No lines of panels, at any address. */
+ATTN_INLINE fetch no_lines(const void *at, attn_soon *soon)
 {
-    return (fetch){at, at, 0, NULL};
+    return (fetch){at, at, 0, soon};
 }
 
 /* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for
@@ -139,7 +139,7 @@ ATTN_INLINE fetch no_fetch(const void *at)
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
-        return (fetch){NULL, NULL, 0, ahead->soon};
+        return no_lines(ahead, ahead->soon);
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
                   rows = ahead->k ? ahead->n : GROUP;

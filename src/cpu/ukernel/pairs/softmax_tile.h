@@ -58,7 +58,7 @@ ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const att
     if (last_pairs(e, groups, r->far, raised)) {
         raise_reference(t->p, t->done, t->s, t->n, c, state, raised, groups);
         load_references(r, state, c, groups);
-        *e = exponentials_of(to, t->s, even_keys(t), r, no_fetch(t->s));
+        *e = exponentials_of(to, t->s, even_keys(t), r, no_lines(t->s, NULL));
         last_pairs(e, groups, r->far, raised);
     }
     const vec sum[2] = {e->sum[0], e->sum[1]};
