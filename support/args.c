@@ -25,6 +25,10 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_ORIGIN_K] = {"k_origin", AT(k_origin), ARGS_LENGTHS, false},
     [ARGS_TABLE] = {"block_table", AT(block_table), ARGS_LENGTHS, false},
     [ARGS_LEFTPAD] = {"leftpad_k", AT(leftpad_k), ARGS_LENGTHS, false},
+    [ARGS_K_NEW] = {"k_new", AT(k_new), ARGS_VECTORS, false},
+    [ARGS_V_NEW] = {"v_new", AT(v_new), ARGS_VECTORS, false},
+    [ARGS_COS] = {"rope_cos", AT(rope_cos), ARGS_ANGLES, false},
+    [ARGS_SIN] = {"rope_sin", AT(rope_sin), ARGS_ANGLES, false},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

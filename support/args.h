@@ -30,6 +30,10 @@ enum {
     ARGS_ORIGIN_K,
     ARGS_TABLE,
     ARGS_LEFTPAD,
+    ARGS_K_NEW,
+    ARGS_V_NEW,
+    ARGS_COS,
+    ARGS_SIN,
     ARGS_TENSORS
 };
 
@@ -39,6 +43,7 @@ enum args_kind {
     ARGS_ROWS,    /* (batch, sequence, head, 1) */
     ARGS_SCORES,  /* (batch, head, query, key), each possibly 1 */
     ARGS_HEADS,   /* (batch, head, 1, 1), each possibly 1 */
+    ARGS_ANGLES,  /* (position, pair, 1, 1) */
     ARGS_LENGTHS  /* (count, 1, 1, 1): lengths and origins; (count, pages, 1, 1): pages */
 };
 

@@ -64,7 +64,7 @@
  *       Hq not divisible by Hk, is an error.
  *   C6  Every element of O, LSE and row_max inside the declared shape is written; nothing else is
  *       (gaps, padding). Rows beyond a sequence's length count as rows without a visible key.
- *       Inputs are never written.
+ *       Inputs are never written, but for the rows of k and v that k_new and v_new say.
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
  *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
  *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
@@ -210,6 +210,8 @@ ATTN_API size_t attn_dtype_size(int32_t dtype);
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
  *   q_origin, k_origin                (batch or 1, 1, 1, 1)
  *   block_table                       (batch, page, 1, 1); leftpad_k (batch, 1, 1, 1)
+ *   k_new, v_new                      as q: (batch, sequence, head, dim)
+ *   rope_cos, rope_sin                (position, pair, 1, 1)
  */
 typedef struct attn_tensor {
     void *data;
@@ -312,7 +314,8 @@ enum {
     /* arithmetic of f32 at least, on CPUs the bits of all of them: see Accuracy above */
     ATTN_PRECISE = 1 << 4,
     /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
-    ATTN_BF16X3 = 1 << 5
+    ATTN_BF16X3 = 1 << 5,
+    ATTN_ROPE_INTERLEAVED = 1 << 6 /* rotary pairs are columns 2 c and 2 c + 1 */
 };
 
 typedef struct attn_forward_args {
@@ -402,6 +405,25 @@ typedef struct attn_forward_args {
      * of C3 does not, and key 0 of masks, biases and C3 is the first one behind them. Not with
      * cu_seqlens_k. Forward pass and CPU contexts only. */
     attn_tensor leftpad_k;
+
+    /* Optional. New rows of the cache, (B, Nq, Hk, d) and (B, Nq, Hk, d_v) or varlen as q, of k's
+     * type and any strides: before the attention, row i in use of a sequence is written to its key
+     * Nk - Nq + i, so that seqused_k counts it, and k and v are outputs. Nq above Nk is an error.
+     * No two sequences of a call may write to one row. Without v_new nothing is written to v, which
+     * may then be a view of k; without k_new nothing to k. Forward pass and CPU contexts only. */
+    attn_tensor k_new, v_new;
+
+    /* Optional. Rotary embedding of q and k_new (k has been rotated already): of the first
+     * rope_dims columns, even and at most d, 0 = d, each pair (x, y) becomes (x cos - y sin, x sin
+     * + y cos). Pair c is columns c and c + rope_dims / 2, or 2 c and 2 c + 1 with
+     * ATTN_ROPE_INTERLEAVED. Its angle at position n is row n of the tables rope_cos and rope_sin,
+     * f32 or f64, (positions, rope_dims / 2, 1, 1), both together; or n rope_base^(-2 c /
+     * rope_dims) with rope_base > 0 and no tables. Row i of a sequence is at position q_origin + i,
+     * or Nk - Nq + i without q_origin. Rotated rows are rounded to their type, as if they had been
+     * stored. Forward pass and CPU contexts only. */
+    attn_tensor rope_cos, rope_sin;
+    double rope_base;
+    int64_t rope_dims;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,

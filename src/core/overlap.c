@@ -96,7 +96,7 @@ typedef struct named_tensor {
     const attn_tensor *tensor;
 } named_tensor;
 
-enum { MOST = 28 };
+enum { MOST = 32 };
 
 /* Each of the first `written` tensors against all after it. */
 static attn_status check(const named_tensor *tensors, int written, int count)
@@ -136,9 +136,27 @@ static int list_read(named_tensor *to, const attn_problem *problem)
         {"seqused_q", &problem->used_q},   {"seqused_k", &problem->used_k},
         {"q_origin", &problem->q_origin},  {"k_origin", &problem->k_origin},
         {"block_table", &problem->table},  {"leftpad_k", &problem->pad_k},
+        {"k_new", &problem->k_new},        {"v_new", &problem->v_new},
+        {"rope_cos", &problem->rope.cos},  {"rope_sin", &problem->rope.sin},
     };
     memcpy(to, read, sizeof read);
     return sizeof read / sizeof read[0];
+}
+
+/* The cache where it is appended to. V may be a view of K that is written by way of K, or the
+ * reverse. */
+static attn_status check_append(const attn_problem *problem)
+{
+    named_tensor tensors[MOST];
+    int written = 0;
+    if (attn_tensor_present(&problem->k_new)) {
+        tensors[written++] = (named_tensor){"k", &problem->k};
+    }
+    if (attn_tensor_present(&problem->v_new)) {
+        tensors[written++] = (named_tensor){"v", &problem->v};
+    }
+    tensors[written] = (named_tensor){"q", &problem->q};
+    return check(tensors, written, written + 1 + list_read(tensors + written + 1, problem));
 }
 
 attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, uint64_t bytes)
@@ -155,7 +173,8 @@ attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, 
         {"v", &problem->v},
     };
     const int own = 8;
-    return check(tensors, 5, own + list_read(tensors + own, problem));
+    const attn_status status = check(tensors, 5, own + list_read(tensors + own, problem));
+    return status == ATTN_OK ? check_append(problem) : status;
 }
 
 attn_status attn_gradients_overlaps(const attn_gradients *grads, void *workspace, uint64_t bytes)

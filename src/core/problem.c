@@ -147,8 +147,8 @@ static attn_status check_flags_of_values(const attn_forward_args *args)
 
 static attn_status check_scalars(attn_problem *problem, const attn_forward_args *args)
 {
-    const uint64_t known =
-        ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE | ATTN_BF16X3;
+    const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE |
+                           ATTN_BF16X3 | ATTN_ROPE_INTERLEAVED;
     if (args->flags & ~known) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits",
                          (unsigned long long)args->flags);
@@ -199,17 +199,23 @@ static attn_status check_reach(const attn_problem *problem, const attn_forward_a
                          "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
-    if ((problem->paged || attn_tensor_present(&problem->pad_k)) &&
+    const bool append = attn_tensor_present(&args->k_new) || attn_tensor_present(&args->v_new);
+    const bool rotate = attn_tensor_present(&args->rope_cos) || args->rope_base != 0;
+    if ((problem->paged || append || rotate || attn_tensor_present(&problem->pad_k)) &&
         (problem->device || problem->backward)) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
-                         problem->paged ? "block_table" : "leftpad_k");
+                         problem->paged ? "block_table"
+                         : append       ? "k_new"
+                         : rotate       ? "rope_base"
+                                        : "leftpad_k");
     }
     return ATTN_OK;
 }
 
 attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *args, int meaning)
 {
-    const bool backward = meaning & ATTN_OF_BACKWARD;
+    const bool backward = meaning & ATTN_OF_BACKWARD,
+               interleaved = args->flags & ATTN_ROPE_INTERLEAVED;
     *problem = (attn_problem){
         .q = args->q,
         .k = args->k,
@@ -230,6 +236,9 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
         .k_origin = args->k_origin,
         .table = args->block_table,
         .pad_k = args->leftpad_k,
+        .k_new = args->k_new,
+        .v_new = args->v_new,
+        .rope = {args->rope_cos, args->rope_sin, args->rope_base, 0, interleaved},
         .paged = attn_tensor_present(&args->block_table),
         .batch = args->q.shape[0],
         .heads = args->q.shape[2],
@@ -254,6 +263,7 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
     TRY(attn_dropout_init(&problem->dropout, args->dropout_p, args->dropout_seed,
                           args->dropout_offset));
     TRY(attn_check_lengths(problem, meaning));
+    TRY(attn_check_append(problem, args));
     TRY(check_score_tensors(problem));
     attn_tensor *const tensors[] = {&problem->q,        &problem->k,        &problem->v,
                                     &problem->o,        &problem->lse,      &problem->o_f32,

@@ -13,9 +13,19 @@
 
 #define ATTN_UNBOUNDED INT64_MAX
 
+/* Rotation of Q and of new rows of K. */
+typedef struct attn_rope {
+    attn_tensor cos, sin; /* absent: by the base */
+    double base;
+    int64_t dims; /* columns that are rotated; 0: none */
+    bool interleaved;
+} attn_rope;
+
 typedef struct attn_problem {
     attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
     attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin, table, pad_k;
+    attn_tensor k_new, v_new; /* rows that the call writes to k and v first */
+    attn_rope rope;
     bool paged;   /* k and v are pools of pages, table says which (kv.h) */
     int64_t keys; /* rows that k has for a sequence, or for all of varlen */
     int64_t batch, heads, kv_heads, group, d, dv;
@@ -70,6 +80,9 @@ ATTN_CORE int64_t attn_problem_sequences(const attn_problem *problem)
 
 /* Lengths, pages, padding and origins (lengths.c); sets varlen, batch and keys. */
 attn_status attn_check_lengths(attn_problem *problem, int meaning);
+
+/* New rows of the cache, and rotation (append.c). */
+attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args);
 
 /* Checks an origin of `batch` sequences of up to `rows` rows, if it is present. *end = the largest
  * origin, or 0, plus rows. On a device values are not read and *end = rows. */
@@ -259,6 +272,14 @@ ATTN_CORE attn_sequence attn_problem_sequence(const attn_problem *problem, int64
     attn_sequence sequence = attn_problem_lengths(problem, index);
     sequence.diagonal = attn_sequence_diagonal(problem, &sequence);
     return sequence;
+}
+
+/* The position of row 0, for rotation. */
+ATTN_CORE int64_t attn_first_position(const attn_problem *problem, const attn_sequence *sequence)
+{
+    return attn_tensor_present(&problem->q_origin)
+               ? attn_origin(&problem->q_origin, sequence->index)
+               : sequence->nk - sequence->nq_used;
 }
 
 /* Rows outside every sequence have a sink only if it is the same for all sequences. */

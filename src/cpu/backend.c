@@ -3,6 +3,7 @@
  * of the context's allocator.
  */
 #include "cpu/backend.h"
+#include "cpu/append.h"
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cpu/backward/backward.h"
@@ -114,7 +115,9 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
     TRY(attn_problem_overlaps(problem, call->workspace, forward_bytes(&plan)));
     if (plan.schedule.items > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
-        attn_cpu_forward(&plan, problem, &cpu->executor, workspace.first);
+        const attn_problem step =
+            attn_cpu_append(problem, &cpu->executor, (char *)workspace.first + plan.rotated);
+        attn_cpu_forward(&plan, &step, &cpu->executor, workspace.first);
         attn_workspace_close(&workspace, &cpu->allocator);
     }
     return ATTN_OK;

@@ -18,6 +18,7 @@
 #include "core/arena.h"
 #include "core/mask.h"
 #include "core/segment.h"
+#include "cpu/append.h"
 #include "cpu/forward/nodes.h"
 #include "cpu/real.h"
 
@@ -113,7 +114,8 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_a
 /* Outputs without elements need no rows, however many there are. */
 static bool nothing_to_write(const attn_problem *problem)
 {
-    return problem->dv == 0 && !problem->lse.data && !problem->row_max.data;
+    return problem->dv == 0 && !problem->lse.data && !problem->row_max.data &&
+           !attn_tensor_present(&problem->k_new);
 }
 
 static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
@@ -167,6 +169,9 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
+    uint64_t rotated_bytes;
+    workspace.overflow |= !attn_rotated_bytes(problem, &rotated_bytes);
+    plan->rotated = attn_arena_take(&workspace, 1, 1, rotated_bytes);
     /* the executor may use any of the machine's thread numbers */
     plan->table_bytes = attn_arena_take(&workspace, machine->threads, 1, plan->scratch.total);
     return attn_arena_room(&workspace, &plan->workspace_bytes);

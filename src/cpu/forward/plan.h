@@ -38,6 +38,7 @@ typedef struct attn_cpu_plan {
     attn_score_plan scores;
     attn_schedule schedule;
     attn_cells cells;      /* of the mask tensor */
+    uint64_t rotated;      /* where Q is in the workspace, if it is rotated */
     uint64_t cells_offset; /* where they are in the workspace */
     uint64_t table_bytes;  /* schedule.first_item and cells, at the start of the workspace */
     attn_scratch_map scratch;
