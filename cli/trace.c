@@ -210,8 +210,8 @@ static void compare(const trace_report *report, const problem_spec *problem,
     }
 }
 
-static int tell(const struct choice *choice, const problem_spec *problem, problem_tensors *tensors,
-                struct arrays *arrays)
+static int tell(const struct choice *choice, const problem_spec *problem, const char *line,
+                problem_tensors *tensors, struct arrays *arrays)
 {
     const trace_head head = {
         .nq = problem->nq,
@@ -227,8 +227,6 @@ static int tell(const struct choice *choice, const problem_spec *problem, proble
     };
     const trace_report report = {&head, choice->json};
     const trace_listener listener = {(void *)&report, trace_tell_tile, trace_tell_grad_tile};
-    char line[4096];
-    problem_print(problem, line, sizeof line);
     trace_tell_heading(&report, "%s, head %lld: tiles of %lld rows and %lld keys", line,
                        (long long)choice->head, (long long)choice->rows, (long long)choice->keys);
     bool ok = run_forward(choice, &report, arrays);
@@ -254,6 +252,7 @@ static int trace(const struct choice *choice, const problem_spec *given)
     problem_spec problem = *given;
     problem_tensors tensors;
     struct arrays arrays;
+    char line[4096];
     const char *reason = refuses(&problem);
     if (reason == NULL && choice->head >= problem.hq) {
         reason = "--head is beyond the problem's heads";
@@ -261,13 +260,14 @@ static int trace(const struct choice *choice, const problem_spec *given)
     if (reason != NULL) {
         return cli_error(CLI_USAGE, "attn trace: %s", reason);
     }
+    problem_print(given, line, sizeof line);
     problem.lse = true; /* the backward pass reads it */
     if (!problem_tensors_create(&problem, PLACE_PLAIN, &tensors)) {
         return cli_error(CLI_INTERNAL, "out of memory");
     }
     const bool made = make_arrays(&arrays, &problem, &tensors, choice);
-    const int status =
-        made ? tell(choice, &problem, &tensors, &arrays) : cli_error(CLI_INTERNAL, "out of memory");
+    const int status = made ? tell(choice, &problem, line, &tensors, &arrays)
+                            : cli_error(CLI_INTERNAL, "out of memory");
     free_arrays(&arrays);
     problem_tensors_free(&tensors);
     return status;
