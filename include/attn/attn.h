@@ -568,6 +568,80 @@ typedef struct attn_dropout_mask_args {
 
 ATTN_API attn_status attn_dropout_mask(attn_context *context, const attn_dropout_mask_args *args);
 
+/* ---- Cache ----------------------------------------------------------------------------------- */
+
+/*
+ * A pool of pages of K and V with the tables of its sequences, for those who want no arithmetic of
+ * pages; attn_forward takes any table, whoever made it. The memory is the caller's: the pools k and
+ * v, and the bookkeeping, whose size attn_cache_bytes says; nothing is allocated. Pages are shared
+ * by forks and copied before they are written to.
+ *
+ *   attn_cache_config c = {.struct_size = sizeof c, .k = pool_k, .v = pool_v, .sequences = 64,
+ *                          .length = 4096};
+ *   attn_cache_bytes(&c, &bytes), attn_cache_open(&c, malloc(bytes), bytes, &cache);
+ *   attn_cache_alloc(cache, &prompt), attn_cache_extend(cache, prompt, tokens);
+ *   attn_cache_view(cache, &prompt, 1, table, lengths, &args);  // k, v, block_table, seqused_k
+ *   args.k_new = ..., args.v_new = ..., attn_forward(NULL, &args);
+ *
+ * Threads: all functions but open and close may be called at once on one cache. A view stays right
+ * until one of its sequences is extended, truncated or freed; writing rows of a sequence (k_new) is
+ * safe while no other thread forks it.
+ */
+typedef struct attn_cache attn_cache;
+
+typedef struct attn_cache_config {
+    uint64_t struct_size;
+    /* (pages, page size, Hk, d) and (pages, page size, Hk, d_v), as attn_forward takes them with a
+     * block_table; below 2^31 pages. v may be a view of k. They must outlive the cache. */
+    attn_tensor k, v;
+    int64_t sequences; /* the most at once */
+    int64_t length;    /* the most keys of one */
+    /* Copies the first `rows` rows of a page of K and V to another page; NULL: the pools are in
+     * this process's memory and the library copies. Called by the thread that extends. */
+    void *user;
+    void (*copy)(void *user, int64_t to_page, int64_t from_page, int64_t rows);
+} attn_cache_config;
+
+/* *bytes = the bookkeeping's memory, at any alignment. */
+ATTN_API attn_status attn_cache_bytes(const attn_cache_config *config, uint64_t *bytes);
+
+/* Opens an empty cache in memory of at least attn_cache_bytes. Errors: invalid argument, unknown
+ * field, overflow, workspace (too small), out of memory (a mutex); *cache is NULL then. */
+ATTN_API attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint64_t bytes,
+                                     attn_cache **cache);
+
+/* The memory is the caller's again. NULL is allowed. */
+ATTN_API void attn_cache_close(attn_cache *cache);
+
+/* A sequence is a number from 0 to sequences - 1 that alloc or fork gave and free has not taken
+ * back; other numbers are an invalid argument. After an error everything is as before. */
+
+/* A new sequence of length 0. Errors: out of memory (as many sequences as there may be). */
+ATTN_API attn_status attn_cache_alloc(attn_cache *cache, int64_t *sequence);
+
+/* Gives back its pages, as far as no other sequence has them, and its number. */
+ATTN_API attn_status attn_cache_free(attn_cache *cache, int64_t sequence);
+
+/* A new sequence that shares the first `length` keys of another. No row is copied. */
+ATTN_API attn_status attn_cache_fork(attn_cache *cache, int64_t sequence, int64_t length,
+                                     int64_t *forked);
+
+/* Room for `rows` more keys, at least 0; its length counts them. A last page that others share is
+ * copied. Errors: out of memory (pages), invalid argument (beyond the config's length). */
+ATTN_API attn_status attn_cache_extend(attn_cache *cache, int64_t sequence, int64_t rows);
+
+/* Drops the keys from `length` on, with their pages. */
+ATTN_API attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, int64_t length);
+
+/* Sets k, v, block_table and seqused_k of *args for some sequences in this order, by way of the
+ * caller's table [count][columns], columns = length / page size, rounded up, and lengths [count].
+ * Entries behind a sequence's last page are -1. */
+ATTN_API attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
+                                     int32_t *table, int64_t *lengths, attn_forward_args *args);
+
+/* Pages that no sequence has. */
+ATTN_API attn_status attn_cache_free_pages(attn_cache *cache, int64_t *pages);
+
 /* ---- Merge ----------------------------------------------------------------------------------- */
 
 /*

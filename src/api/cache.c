@@ -1,0 +1,353 @@
+/*
+ * cache.c: a pool of pages with the tables of its sequences (attn_cache_*), in the caller's memory.
+ * Each page counts the sequences that have it; a sequence writes to pages of its own only. One lock
+ * for all of it: what it guards takes less than a step of decoding. Not here: attention.
+ */
+#include "api/args.h"
+#include "core/arena.h"
+#include "core/half.h"
+#include "core/problem.h"
+#include <pthread.h>
+#include <string.h>
+
+struct attn_cache {
+    attn_cache_config config;
+    pthread_mutex_t lock;
+    int64_t page_size, columns; /* of the table */
+    int64_t free_pages, free_sequences;
+    int32_t *free_page;     /* [pages]: a stack */
+    int32_t *shares;        /* [pages]: sequences that have the page */
+    int64_t *free_sequence; /* [sequences]: a stack */
+    int64_t *length;        /* [sequences]; -1: free */
+    int32_t *table;         /* [sequences][columns] */
+};
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static attn_status check_config(const attn_cache_config *config)
+{
+    const attn_tensor *k = &config->k, *v = &config->v;
+    TRY(attn_check_tensor("k", k, ATTN_FLOAT_TYPES, true));
+    TRY(attn_check_tensor("v", v, 1 << k->dtype, true));
+    for (int a = 0; a < 3; a++) {
+        if (v->shape[a] != k->shape[a]) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "v.shape[%d] = %lld but k.shape[%d] = %lld",
+                             a, (long long)v->shape[a], a, (long long)k->shape[a]);
+        }
+    }
+    if (k->shape[0] > INT32_MAX || k->shape[1] < 1) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "k.shape = (%lld, %lld, ..), must be below 2^31 pages of at least 1 row",
+                         (long long)k->shape[0], (long long)k->shape[1]);
+    }
+    if (config->sequences < 0 || config->length < 0 || config->length > INT64_MAX / 2) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "sequences = %lld and length = %lld",
+                         (long long)config->sequences, (long long)config->length);
+    }
+    return ATTN_OK;
+}
+
+/* Places the arrays behind the struct; `base` NULL: counts their bytes only. */
+static attn_status lay_out(attn_cache *cache, char *base, uint64_t *bytes)
+{
+    attn_arena arena = {0};
+    const int64_t pages = cache->config.k.shape[0], sequences = cache->config.sequences;
+    cache->page_size = cache->config.k.shape[1];
+    cache->columns = (cache->config.length + cache->page_size - 1) / cache->page_size;
+    (void)attn_arena_take(&arena, 1, 1, sizeof *cache);
+    const uint64_t at[] = {
+        attn_arena_take(&arena, 1, pages, sizeof(int32_t)),
+        attn_arena_take(&arena, 1, pages, sizeof(int32_t)),
+        attn_arena_take(&arena, 1, sequences, sizeof(int64_t)),
+        attn_arena_take(&arena, 1, sequences, sizeof(int64_t)),
+        attn_arena_take(&arena, sequences, cache->columns, sizeof(int32_t)),
+    };
+    if (base) {
+        cache->free_page = (int32_t *)(void *)(base + at[0]);
+        cache->shares = (int32_t *)(void *)(base + at[1]);
+        cache->free_sequence = (int64_t *)(void *)(base + at[2]);
+        cache->length = (int64_t *)(void *)(base + at[3]);
+        cache->table = (int32_t *)(void *)(base + at[4]);
+    }
+    return attn_arena_room(&arena, bytes);
+}
+
+attn_status attn_cache_bytes(const attn_cache_config *config, uint64_t *bytes)
+{
+    attn_cache cache = {.page_size = 0};
+    if (bytes == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "bytes is NULL");
+    }
+    *bytes = 0;
+    TRY(attn_copy_args(&cache.config, sizeof cache.config, config, "attn_cache_config"));
+    TRY(check_config(&cache.config));
+    return lay_out(&cache, NULL, bytes);
+}
+
+attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint64_t bytes,
+                            attn_cache **cache)
+{
+    attn_cache made = {.page_size = 0};
+    uint64_t needed = 0;
+    if (cache == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "cache is NULL");
+    }
+    *cache = NULL;
+    TRY(attn_copy_args(&made.config, sizeof made.config, config, "attn_cache_config"));
+    TRY(check_config(&made.config));
+    char *base = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    TRY(lay_out(&made, base, &needed));
+    if (memory == NULL || bytes < needed) {
+        return attn_fail(ATTN_ERR_WORKSPACE, "memory of %llu bytes, needed are %llu",
+                         (unsigned long long)(memory ? bytes : 0), (unsigned long long)needed);
+    }
+    made.free_pages = made.config.k.shape[0], made.free_sequences = made.config.sequences;
+    for (int64_t i = 0; i < made.free_pages; i++) {
+        made.free_page[i] = (int32_t)(made.free_pages - 1 - i), made.shares[i] = 0;
+    }
+    for (int64_t i = 0; i < made.free_sequences; i++) {
+        made.free_sequence[i] = made.free_sequences - 1 - i, made.length[i] = -1;
+    }
+    attn_cache *const at = (attn_cache *)(void *)base;
+    memcpy(at, &made, sizeof made);
+    if (pthread_mutex_init(&at->lock, NULL) != 0) {
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "a mutex cannot be made");
+    }
+    *cache = at;
+    return ATTN_OK;
+}
+
+void attn_cache_close(attn_cache *cache)
+{
+    if (cache) {
+        (void)pthread_mutex_destroy(&cache->lock);
+    }
+}
+
+/* ---- pages, with the lock held --------------------------------------------------------------- */
+
+static int32_t *table_row(const attn_cache *cache, int64_t sequence)
+{
+    return cache->table + sequence * cache->columns;
+}
+
+static int64_t pages_for(const attn_cache *cache, int64_t length)
+{
+    return length / cache->page_size + (length % cache->page_size != 0);
+}
+
+static attn_status check_sequence(const attn_cache *cache, int64_t sequence)
+{
+    return sequence >= 0 && sequence < cache->config.sequences && cache->length[sequence] >= 0
+               ? ATTN_OK
+               : attn_fail(ATTN_ERR_INVALID_ARGUMENT, "sequence %lld is not in use",
+                           (long long)sequence);
+}
+
+static int32_t take_page(attn_cache *cache)
+{
+    const int32_t page = cache->free_page[--cache->free_pages];
+    cache->shares[page] = 1;
+    return page;
+}
+
+static void drop_page(attn_cache *cache, int32_t page)
+{
+    if (--cache->shares[page] == 0) {
+        cache->free_page[cache->free_pages++] = page;
+    }
+}
+
+static void shorten(attn_cache *cache, int64_t sequence, int64_t length)
+{
+    const int64_t kept = pages_for(cache, length);
+    for (int64_t i = pages_for(cache, cache->length[sequence]); i > kept; i--) {
+        drop_page(cache, table_row(cache, sequence)[i - 1]);
+    }
+    cache->length[sequence] = length;
+}
+
+static void copy_rows(const attn_tensor *pool, int64_t to, int64_t from, int64_t rows)
+{
+    const size_t size = (size_t)attn_element_size(pool->dtype);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t head = 0; head < pool->shape[2]; head++) {
+            for (int64_t c = 0; c < pool->shape[3]; c++) {
+                memcpy(attn_at(pool, to, row, head, c), attn_at(pool, from, row, head, c), size);
+            }
+        }
+    }
+}
+
+/* Gives the sequence a page of its own in place of a shared one, with the rows it has in it. */
+static void own_page(attn_cache *cache, int32_t *entry, int64_t rows)
+{
+    const attn_cache_config *config = &cache->config;
+    const int32_t shared = *entry;
+    *entry = take_page(cache);
+    if (config->copy) {
+        config->copy(config->user, *entry, shared, rows);
+    } else {
+        copy_rows(&config->k, *entry, shared, rows);
+        copy_rows(&config->v, *entry, shared, rows);
+    }
+    drop_page(cache, shared);
+}
+
+static attn_status extend(attn_cache *cache, int64_t sequence, int64_t rows)
+{
+    const int64_t length = cache->length[sequence], part = length % cache->page_size;
+    if (rows < 0 || rows > cache->config.length - length) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "rows = %lld, must be in [0, %lld]: the sequence has %lld keys",
+                         (long long)rows, (long long)(cache->config.length - length),
+                         (long long)length);
+    }
+    int32_t *entries = table_row(cache, sequence);
+    const int64_t have = pages_for(cache, length), want = pages_for(cache, length + rows);
+    const bool shared = rows > 0 && part > 0 && cache->shares[entries[have - 1]] > 1;
+    if (want - have + shared > cache->free_pages) {
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "%lld pages are wanted, %lld of %lld are free",
+                         (long long)(want - have + shared), (long long)cache->free_pages,
+                         (long long)cache->config.k.shape[0]);
+    }
+    if (shared) {
+        own_page(cache, &entries[have - 1], part);
+    }
+    for (int64_t i = have; i < want; i++) {
+        entries[i] = take_page(cache);
+    }
+    cache->length[sequence] = length + rows;
+    return ATTN_OK;
+}
+
+static attn_status take_sequence(attn_cache *cache, int64_t *sequence)
+{
+    if (cache->free_sequences == 0) {
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "all %lld sequences are in use",
+                         (long long)cache->config.sequences);
+    }
+    *sequence = cache->free_sequence[--cache->free_sequences];
+    cache->length[*sequence] = 0;
+    return ATTN_OK;
+}
+
+static attn_status fork_sequence(attn_cache *cache, int64_t sequence, int64_t length,
+                                 int64_t *forked)
+{
+    TRY(check_sequence(cache, sequence));
+    if (length < 0 || length > cache->length[sequence]) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "length = %lld, must be in [0, %lld]",
+                         (long long)length, (long long)cache->length[sequence]);
+    }
+    TRY(take_sequence(cache, forked));
+    for (int64_t i = 0; i < pages_for(cache, length); i++) {
+        const int32_t page = table_row(cache, sequence)[i];
+        table_row(cache, *forked)[i] = page;
+        cache->shares[page]++;
+    }
+    cache->length[*forked] = length;
+    return ATTN_OK;
+}
+
+static attn_status view(const attn_cache *cache, const int64_t *sequences, int64_t count,
+                        int32_t *table, int64_t *lengths)
+{
+    for (int64_t i = 0; i < count; i++) {
+        TRY(check_sequence(cache, sequences[i]));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        lengths[i] = cache->length[sequences[i]];
+        const int64_t pages = pages_for(cache, lengths[i]);
+        for (int64_t page = 0; page < cache->columns; page++) {
+            table[i * cache->columns + page] =
+                page < pages ? table_row(cache, sequences[i])[page] : -1;
+        }
+    }
+    return ATTN_OK;
+}
+
+/* ---- the public functions: each of them under the lock --------------------------------------- */
+
+static attn_status enter(attn_cache *cache, const void *needed, const char *name)
+{
+    if (cache == NULL || needed == NULL) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL", cache ? name : "cache");
+    }
+    (void)pthread_mutex_lock(&cache->lock);
+    return ATTN_OK;
+}
+
+static attn_status leave(attn_cache *cache, attn_status status)
+{
+    (void)pthread_mutex_unlock(&cache->lock);
+    return status;
+}
+
+attn_status attn_cache_alloc(attn_cache *cache, int64_t *sequence)
+{
+    TRY(enter(cache, sequence, "sequence"));
+    return leave(cache, take_sequence(cache, sequence));
+}
+
+attn_status attn_cache_free(attn_cache *cache, int64_t sequence)
+{
+    TRY(enter(cache, cache, "cache"));
+    const attn_status status = check_sequence(cache, sequence);
+    if (status == ATTN_OK) {
+        shorten(cache, sequence, 0);
+        cache->length[sequence] = -1;
+        cache->free_sequence[cache->free_sequences++] = sequence;
+    }
+    return leave(cache, status);
+}
+
+attn_status attn_cache_fork(attn_cache *cache, int64_t sequence, int64_t length, int64_t *forked)
+{
+    TRY(enter(cache, forked, "forked"));
+    return leave(cache, fork_sequence(cache, sequence, length, forked));
+}
+
+attn_status attn_cache_extend(attn_cache *cache, int64_t sequence, int64_t rows)
+{
+    TRY(enter(cache, cache, "cache"));
+    const attn_status status = check_sequence(cache, sequence);
+    return leave(cache, status == ATTN_OK ? extend(cache, sequence, rows) : status);
+}
+
+attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, int64_t length)
+{
+    TRY(enter(cache, cache, "cache"));
+    attn_status status = check_sequence(cache, sequence);
+    if (status == ATTN_OK && (length < 0 || length > cache->length[sequence])) {
+        status = attn_fail(ATTN_ERR_INVALID_ARGUMENT, "length = %lld, must be in [0, %lld]",
+                           (long long)length, (long long)cache->length[sequence]);
+    } else if (status == ATTN_OK) {
+        shorten(cache, sequence, length);
+    }
+    return leave(cache, status);
+}
+
+attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
+                            int32_t *table, int64_t *lengths, attn_forward_args *args)
+{
+    if (count < 0 || (count > 0 && (!sequences || !table || !lengths))) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "count = %lld needs sequences, table and lengths", (long long)count);
+    }
+    TRY(enter(cache, args, "args"));
+    const attn_status status = view(cache, sequences, count, table, lengths);
+    if (status == ATTN_OK) {
+        args->k = cache->config.k, args->v = cache->config.v;
+        args->block_table = attn_tensor_bshd(table, ATTN_I32, count, cache->columns, 1, 1);
+        args->seqused_k = attn_tensor_bshd(lengths, ATTN_I64, count, 1, 1, 1);
+    }
+    return leave(cache, status);
+}
+
+attn_status attn_cache_free_pages(attn_cache *cache, int64_t *pages)
+{
+    TRY(enter(cache, pages, "pages"));
+    *pages = cache->free_pages;
+    return leave(cache, ATTN_OK);
+}
