@@ -63,7 +63,7 @@ static void pool_close(pool *p)
     free(p->v);
 }
 
-/* ---- the model: each sequence an array of rows, of which one number is known ------------------- */
+/* ---- the model: each sequence an array of rows, of which one number is known ------------------ */
 
 typedef struct model {
     int64_t sequence, length;
@@ -240,7 +240,7 @@ static void test_random_programs(void **state)
 {
     static worker workers[THREADS];
     pthread_t id[THREADS];
-    pool p = pool_open(200, 5, THREADS * OWN - 4);
+    pool p = pool_open(80, 5, THREADS * OWN - 4);
     model prompt = {0};
     int64_t pages, lacked = 0;
     attn_context_config one = {.struct_size = sizeof one, .threads = 1};
@@ -268,7 +268,7 @@ static void test_random_programs(void **state)
     assert_true(lacked > 0); /* or else the programs never met the end of the pages */
     assert_int_equal(attn_cache_free(p.cache, prompt.sequence), ATTN_OK);
     assert_int_equal(attn_cache_free_pages(p.cache, &pages), ATTN_OK);
-    assert_int_equal(pages, 200);
+    assert_int_equal(pages, 80);
     attn_context_destroy(context);
     pool_close(&p);
 }
