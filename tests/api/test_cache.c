@@ -63,7 +63,7 @@ static void pool_close(pool *p)
     free(p->v);
 }
 
-/* ---- the model: each sequence an array of rows, of which one number is known ------------------- */
+/* ---- the model: each sequence an array of rows, of which one number is known --------------- */
 
 typedef struct model {
     int64_t sequence, length;
