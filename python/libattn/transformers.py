@@ -44,7 +44,8 @@ def attention_forward(
 
     query (batch, heads, queries, dim), key and value (batch, kv_heads, keys, dim); attention_mask
     boolean, True = takes part, or added; s_aux: sinks (heads); position_bias: added, (batch or 1,
-    heads, queries, keys). Windows are in the mask. Returns (out (batch, queries, heads, dim), None).
+    heads, queries, keys). Windows are in the mask. Returns out, (batch, queries, heads, dim), and
+    None in place of weights.
     """
     if cache is not None:
         raise NotImplementedError("libattn has no paged attention of transformers' batching yet")
