@@ -27,6 +27,10 @@ def attention(
     k_origin=None,
     block_table=None,
     leftpad_k=None,
+    k_new=None,
+    v_new=None,
+    rope_cos=None,
+    rope_sin=None,
     softmax_scale=None,
     causal=False,
     top_left=False,
@@ -36,6 +40,9 @@ def attention(
     dropout_p=None,
     dropout_seed=None,
     dropout_offset=None,
+    rope_base=None,
+    rope_dims=None,
+    rope_interleaved=False,
     precise=False,
     bf16x3=False,
     layout="bshd",
@@ -63,6 +70,9 @@ def attention(
                                 size, Hk, .), and key j of sequence b lies in page
                                 block_table[b, j // page size]; its end is seqused_k[b]
         leftpad_k               (B): rows before the first key of each sequence
+        k_new, v_new            (B, Nq, Hk, .): rows written to k and v, in place, as the last Nq
+                                keys in use (seqused_k counts them)
+        rope_cos, rope_sin      (positions, rope_dims / 2), float32 or float64
         returns out             (B, Nq, Hq, d_v)  (total_q, Hq, d_v)
         and with return_lse     (B, Hq, Nq)       (Hq, total_q)
 
@@ -75,6 +85,10 @@ def attention(
     softcap * tanh(s / softcap). alibi_slopes: -slope * |i + off - j| is added. sinks: the logit of
     one more key whose value is 0. dropout_p: the probability by which a weight is dropped, a
     function of dropout_seed, dropout_offset and positions alone (dropout_mask shows it).
+
+    Rotary embedding of q and k_new: rope_cos and rope_sin, or rope_base alone, for the first
+    rope_dims columns (None: all); pairs are halves of those columns, or neighbours with
+    rope_interleaved=True. Row i is at position q_origin + i, by default behind the keys before it.
 
     A row without a visible key gives 0, and -inf as LSE, which is the natural logarithm of the sum
     of exp(scores). precise=True keeps a call off tiles of 16 bits; bf16x3=True lets float32 be
@@ -106,6 +120,10 @@ def attention(
         k_origin=k_origin,
         block_table=block_table,
         leftpad_k=leftpad_k,
+        k_new=k_new,
+        v_new=v_new,
+        rope_cos=rope_cos,
+        rope_sin=rope_sin,
         softmax_scale=softmax_scale,
         causal=causal,
         top_left=top_left,
@@ -115,6 +133,9 @@ def attention(
         dropout_p=dropout_p,
         dropout_seed=dropout_seed,
         dropout_offset=dropout_offset,
+        rope_base=rope_base,
+        rope_dims=rope_dims,
+        rope_interleaved=rope_interleaved,
         precise=precise,
         bf16x3=bf16x3,
         layout=layout,

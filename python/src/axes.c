@@ -10,7 +10,7 @@ static const char *const wanted[] = {
     [AXES_SCORES] = "as much of (batch, heads, queries, keys) as it needs, from the right",
     [AXES_HEADS] = "(heads) or (batch, heads)",
     [AXES_LENGTHS] = "(count)",
-    [AXES_TABLE] = "(batch, pages)",
+    [AXES_TABLE] = "of two axes",
 };
 
 static bool refuse(const array_view *view, axes kind, bool heads_first, const char *name)

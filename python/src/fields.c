@@ -52,6 +52,10 @@ const field_spec fields[F_COUNT] = {
     [F_K_ORIGIN] = COUNTS("k_origin", k_origin),
     [F_TABLE] = IN("block_table", AXES_TABLE, block_table),
     [F_LEFTPAD] = COUNTS("leftpad_k", leftpad_k),
+    [F_K_NEW] = IN("k_new", AXES_ROWS, k_new),
+    [F_V_NEW] = IN("v_new", AXES_ROWS, v_new),
+    [F_ROPE_COS] = IN("rope_cos", AXES_TABLE, rope_cos),
+    [F_ROPE_SIN] = IN("rope_sin", AXES_TABLE, rope_sin),
     [F_DQ] = GRAD("dq", AXES_ROWS, dq, F_Q),
     [F_DK] = GRAD("dk", AXES_ROWS, dk, F_K),
     [F_DV] = GRAD("dv", AXES_ROWS, dv, F_V),
@@ -67,6 +71,9 @@ const field_spec fields[F_COUNT] = {
     [F_DROPOUT] = OPTION("dropout_p", FIELD_NUMBER, dropout_p, 0),
     [F_SEED] = OPTION("dropout_seed", FIELD_COUNTER, dropout_seed, 0),
     [F_OFFSET] = OPTION("dropout_offset", FIELD_COUNTER, dropout_offset, 0),
+    [F_ROPE_BASE] = OPTION("rope_base", FIELD_NUMBER, rope_base, 0),
+    [F_ROPE_DIMS] = OPTION("rope_dims", FIELD_COUNTER, rope_dims, 0),
+    [F_ROPE_INTERLEAVED] = OPTION("rope_interleaved", FIELD_FLAG, flags, ATTN_ROPE_INTERLEAVED),
     [F_PRECISE] = OPTION("precise", FIELD_FLAG, flags, ATTN_PRECISE),
     [F_BF16X3] = OPTION("bf16x3", FIELD_FLAG, flags, ATTN_BF16X3),
     [F_LAYOUT] = {"layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},
@@ -242,6 +249,21 @@ static bool complete(core_call *call)
     return true;
 }
 
+/* New rows are written to k and v. */
+static bool cache_writable(const core_call *call)
+{
+    for (int i = 0; i < 2; i++) {
+        int at = i ? F_V : F_K;
+        bool written = call->field_view[i ? F_V_NEW : F_K_NEW] >= 0;
+        if (!written || !call->views[call->field_view[at]].readonly)
+            continue;
+        PyErr_Format(PyExc_ValueError, "%s is read-only, and new rows are written to it",
+                     fields[at].name);
+        return false;
+    }
+    return true;
+}
+
 /* Arrays into tensors; all on one device. */
 static bool map(core_call *call)
 {
@@ -300,7 +322,7 @@ bool fields_parse(core_call *call, const char *function, PyObject *const *values
     }
     if (!(call->forward.flags & ATTN_WINDOW))
         call->forward.window_left = call->forward.window_right = 0;
-    return complete(call) && map(call);
+    return complete(call) && cache_writable(call) && map(call);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */

@@ -76,6 +76,12 @@ static const place places[] = {
     FORWARD(stream),
     FORWARD(block_table),
     FORWARD(leftpad_k),
+    FORWARD(k_new),
+    FORWARD(v_new),
+    FORWARD(rope_cos),
+    FORWARD(rope_sin),
+    FORWARD(rope_base),
+    FORWARD(rope_dims),
 
     SIZE(attn_backward_args),
     BACKWARD(struct_size),
@@ -189,6 +195,7 @@ static const place values[] = {
     VALUE(ATTN_SCALE),
     VALUE(ATTN_PRECISE),
     VALUE(ATTN_BF16X3),
+    VALUE(ATTN_ROPE_INTERLEAVED),
 };
 
 static int add(PyObject *result, const place *list, size_t count)

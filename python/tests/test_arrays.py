@@ -43,6 +43,8 @@ def test_read_only_inputs_and_outputs():
     assert (libattn.attention(q, K, V, causal=True) == OUT).all()
     with pytest.raises(ValueError, match="out is read-only"):
         libattn.attention(Q, K, V, out=q)
+    with pytest.raises(ValueError, match="k is read-only, and new rows"):
+        libattn.attention(q, q, V.copy(), k_new=K, v_new=V)
 
 
 def test_torch():

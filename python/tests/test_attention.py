@@ -158,6 +158,42 @@ def test_pages_and_left_padding():
     assert (padded[0] == libattn.attention(q, k[:, 5:], v[:, 5:], causal=True)[0]).all()
 
 
+def test_append_and_rotary_embedding():
+    q, k, v = problem(nq=3, nk=20, d=8, d_v=8)
+    new_k, new_v = k[:, :3] + 1, v[:, :3] - 1
+    angles = RNG.standard_normal((40, 4))
+    used = np.array([20, 11])
+
+    def turned(x, first):
+        at = angles[first : first + 3][:, None]
+        pair = x[..., :4] + 1j * x[..., 4:]
+        pair = pair * np.exp(1j * at)
+        return np.concatenate([pair.real, pair.imag], -1)
+
+    expected_k, expected_v = k.copy(), v.copy()
+    turned_q = q.copy()
+    for b in range(2):
+        rows = slice(used[b] - 3, used[b])
+        expected_k[b, rows] = turned(new_k[b], used[b] - 3)
+        expected_v[b, rows] = new_v[b]
+        turned_q[b] = turned(q[b], used[b] - 3)
+    out = libattn.attention(
+        q,
+        k,
+        v,
+        k_new=new_k,
+        v_new=new_v,
+        rope_cos=np.cos(angles),
+        rope_sin=np.sin(angles),
+        seqused_k=used,
+        causal=True,
+    )
+    np.testing.assert_allclose(k, expected_k, rtol=0, atol=1e-14)
+    assert (v == expected_v).all()
+    own = libattn.attention(turned_q, expected_k, v, seqused_k=used, causal=True)
+    np.testing.assert_allclose(out, own, rtol=0, atol=1e-13)
+
+
 def test_empty_rows():
     """C1: a row without a visible key."""
     q, k, v = problem()

@@ -146,12 +146,14 @@ def rotated(x, position, cos, sin, interleaved):
 @pytest.mark.parametrize("leftpad", [False, True])
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
-def test_kvcache(place, leftpad, interleaved, causal):
+@pytest.mark.parametrize("queries", [1, 3, 5])
+def test_kvcache(place, leftpad, interleaved, causal, queries):
+    """By the forward pass itself where there is a key for each query, else around it."""
     torch.manual_seed(0)
-    batch, new, capacity, page = 2, 3, 32, 8
+    batch, new, capacity, page = 2, 3 if queries > 1 else 1, 32, 8
     used = torch.tensor([7, 20], dtype=torch.int32)
     pad = torch.tensor([2, 5], dtype=torch.int32) if leftpad else None
-    q = torch.randn(batch, new, 4, 8)
+    q = torch.randn(batch, queries, 4, 8)
     k, v = torch.randn(2, batch, new, 2, 8)
     angles = torch.randn(capacity, 3)
     cos, sin = angles.cos(), angles.sin()
@@ -191,7 +193,7 @@ def test_kvcache(place, leftpad, interleaved, causal):
             torch.stack(
                 [
                     rotated(x[b, n], start + (n if causal or x is k else 0), cos, sin, interleaved)
-                    for n in range(new)
+                    for n in range(x.shape[1])
                 ]
             )
             for x in (q, k)

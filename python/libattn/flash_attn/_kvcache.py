@@ -39,17 +39,28 @@ def flash_attn_with_kvcache(
     gradients.
     """
     used = _lengths(cache_seqlens, q)
+    local = causal or tuple(window_size) != (-1, -1)
+    options = {}
     if k is not None:
         if used is None:
             raise ValueError("cache_seqlens says where k and v go; it is missing")
-        start = used if cache_leftpad is None else used - cache_leftpad.to(used)
-        if rotary_cos is not None:
-            local = causal or tuple(window_size) != (-1, -1)
-            steps = torch.arange(q.shape[1], device=q.device) * local
-            turn = (rotary_cos, rotary_sin, rotary_interleaved)
-            q = _rotate(q, start[:, None] + steps, *turn)
-            k = _rotate(k, start[:, None] + torch.arange(k.shape[1], device=q.device), *turn)
-        _append(k_cache, v_cache, k, v, used, cache_batch_idx, block_table)
+        turn = None if rotary_cos is None else (rotary_cos, rotary_sin, rotary_interleaved)
+        pages = 1 if block_table is None else block_table.shape[1]
+        if q.device.type == "cpu":
+            _check_room(used, k.shape[1], k_cache.shape[1] * pages)
+        if _by_library(q, k, turn, local):
+            options = {"k_new": k.to(k_cache.dtype), "v_new": v.to(v_cache.dtype)}
+            if turn is not None:
+                options["rope_cos"], options["rope_sin"] = rotary_cos.float(), rotary_sin.float()
+                options["rope_dims"] = 2 * rotary_cos.shape[1]
+                options["rope_interleaved"] = rotary_interleaved
+        else:
+            start = used if cache_leftpad is None else used - cache_leftpad.to(used)
+            if turn is not None:
+                steps = torch.arange(q.shape[1], device=q.device) * local
+                q = _rotate(q, start[:, None] + steps, *turn)
+                k = _rotate(k, start[:, None] + torch.arange(k.shape[1], device=q.device), *turn)
+            _append(k_cache, v_cache, k, v, used, cache_batch_idx, block_table)
         used = used + k.shape[1]
     elif rotary_cos is not None:
         raise ValueError("rotary_cos turns new keys; k and v are missing")
@@ -72,6 +83,7 @@ def flash_attn_with_kvcache(
         softcap=max(softcap, 0.0),
         alibi_slopes=alibi_slopes,
         return_lse=True,
+        **options,
     )
     return (out, lse) if return_softmax_lse else out
 
@@ -82,14 +94,21 @@ def _lengths(cache_seqlens, q):
     return torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
 
 
+def _by_library(q, k, turn, local):
+    """Whether the forward pass appends and rotates: on CPUs, a new key for each query."""
+    same = q.device.type == "cpu" and q.shape[1] == k.shape[1]
+    return same and (turn is None or local or q.shape[1] == 1)
+
+
+def _check_room(used, new, capacity):
+    last = int(used.max()) + new if used.numel() else 0
+    if last > capacity:
+        raise ValueError(f"the cache has room for {capacity} keys; {last} are too many")
+
+
 def _append(k_cache, v_cache, k, v, used, slots, block_table):
     """New rows behind the used ones, in the slot or the pages of each sequence."""
     places = used.long()[:, None] + torch.arange(k.shape[1], device=k.device)
-    capacity = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
-    if k.device.type == "cpu" and places.numel() and int(places.max()) >= capacity:
-        raise ValueError(
-            f"the cache has room for {capacity} keys; position {int(places.max())} is beyond"
-        )
     if block_table is not None:
         size = k_cache.shape[1]
         rows, places = block_table.long().gather(1, places // size), places % size
