@@ -89,8 +89,12 @@ PyObject *allocate_finish(core_state *state, const array_view *like, const array
 bool fields_intern(core_state *state);
 bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
                   PyObject *names);
-bool fields_outputs(core_call *call); /* allocates what is wanted and absent */
-PyObject *fields_results(core_call *call, const int *list, int count);
+
+/* ---- results.c ------------------------------------------------------------------------------- */
+
+bool results_allocate(core_call *call); /* what is wanted and absent */
+/* The results of a list of fields as the caller gets them, None for those not asked for. */
+PyObject *results_give(core_call *call, const int *list, int count);
 
 /* ---- context.c ------------------------------------------------------------------------------- */
 

@@ -85,4 +85,7 @@ enum {
 
 extern const field_spec fields[F_COUNT];
 
+/* Where a field lies in the call's structs. */
+void *fields_member(core_call *call, const field_spec *field);
+
 #endif

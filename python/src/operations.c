@@ -92,7 +92,7 @@ static bool prepare(core_call *call, const char *function, PyObject *const *valu
                     Py_ssize_t count, PyObject *names)
 {
     return fields_parse(call, function, values, count, names) && settle(call) &&
-           fields_outputs(call);
+           results_allocate(call);
 }
 
 PyObject *core_forward(PyObject *module, PyObject *const *values, Py_ssize_t count, PyObject *names)
@@ -106,7 +106,7 @@ PyObject *core_forward(PyObject *module, PyObject *const *values, Py_ssize_t cou
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_forward(context, &call.forward);
         Py_END_ALLOW_THREADS results =
-            status ? core_raise(status, call.heads_first) : fields_results(&call, list, 4);
+            status ? core_raise(status, call.heads_first) : results_give(&call, list, 4);
     }
     end(&call);
     return results;
@@ -125,7 +125,7 @@ PyObject *core_backward(PyObject *module, PyObject *const *values, Py_ssize_t co
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_backward(context, &call.backward);
         Py_END_ALLOW_THREADS results =
-            status ? core_raise(status, call.heads_first) : fields_results(&call, list, 6);
+            status ? core_raise(status, call.heads_first) : results_give(&call, list, 6);
     }
     end(&call);
     return results;
