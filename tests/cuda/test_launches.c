@@ -145,7 +145,7 @@ static void test_sizes(void **state)
 
     args = fake_args(ATTN_F32, 5, 30, 64);
     args.q.shape[0] = args.k.shape[0] = args.v.shape[0] = args.o.shape[0] = 1;
-    args.cu_seqlens_q = (attn_tensor){&plan, {INT64_MAX, 1, 1, 1}, {1}, ATTN_I64, 0};
+    args.cu_seqlens_q = (attn_tensor){&plan, {INT64_C(1) << 40, 1, 1, 1}, {1}, ATTN_I64, 0};
     args.cu_seqlens_k = args.cu_seqlens_q;
     assert_int_equal(attn_forward(context, &args), ATTN_ERR_UNSUPPORTED);
     assert_int_equal(fake.launches, 0);
