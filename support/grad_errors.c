@@ -21,22 +21,49 @@ void grad_errors_tensors(const attn_backward_args *args,
     tensors[ORACLE_DSINKS] = &args->d_sinks;
 }
 
-/* The part of an error that half an ulp and u times the size of the terms do not explain. The least
- * probability that counts is 2^-125 (f64: 2^-1021), hence the last term. */
+/* The largest |x| of the numbers of a tensor, at least 1. */
+static double largest(const attn_tensor *t)
+{
+    double most = 1;
+    for (int64_t i0 = 0; t->data && i0 < t->shape[0]; i0++) {
+        for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
+            for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
+                for (int64_t i3 = 0; i3 < t->shape[3]; i3++) {
+                    const double x = fabs(oracle_element(t, i0, i1, i2, i3));
+                    most = isfinite(x) ? fmax(most, x) : most;
+                }
+            }
+        }
+    }
+    return most;
+}
+
+/* A P below 2^-125 (f64: 2^-1021) is 0: what a gradient may lose with it, each factor at its
+ * largest, with 2^13 terms or so. */
+static double least_error(const attn_backward_args *args)
+{
+    const attn_forward_args *forward = args->forward;
+    const double factors = largest(&args->d_o) * largest(&forward->v) * largest(&args->d_lse) *
+                           fmax(largest(&forward->q), largest(&forward->k));
+    return factors * (forward->q.dtype == ATTN_F64 ? 0x1p-1000 : 0x1p-110);
+}
+
+/* The part of an error that half an ulp, u times the size of the terms and the least error do not
+ * explain. */
 static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
-                             double exact, double size)
+                             double exact, double size, double least)
 {
     bool wide = args->forward->q.dtype == ATTN_F64;
     double half_ulp = oracle_bound(args->forward->q.dtype, t->dtype, 0, exact, 0, 0),
            u = wide ? 0x1p-53 : 0x1p-24;
-    double excess =
-        isinf(error) ? error : fmax(error - half_ulp - (wide ? 0x1p-1000 : 0x1p-110), 0);
+    double excess = isinf(error) ? error : fmax(error - half_ulp - least, 0);
     return excess == 0 ? 0 : excess / (u * size);
 }
 
 static void measure(const attn_backward_args *args, const attn_tensor *t,
                     const oracle_gradients *exact, enum oracle_gradient which, grad_errors *errors)
 {
+    const double least = least_error(args);
     int64_t at = 0, count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
         for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
@@ -45,9 +72,9 @@ static void measure(const attn_backward_args *args, const attn_tensor *t,
                     double x = (double)exact->of[which][at];
                     double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
                     double once = errors_distance(half_rounded(t->dtype, x), x);
+                    double size = (double)exact->size[which][at];
                     errors->c[which] =
-                        fmax(errors->c[which],
-                             error_in_units(args, t, error, x, (double)exact->size[which][at]));
+                        fmax(errors->c[which], error_in_units(args, t, error, x, size, least));
                     errors->rmse[which] += error * error;
                     errors->rmse_once[which] += once * once;
                 }

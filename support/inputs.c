@@ -58,6 +58,20 @@ double inputs_value(int kind, uint64_t seed, int tensor, int64_t index)
     }
 }
 
+double inputs_wild(int32_t dtype, uint64_t seed, int tensor, int64_t index)
+{
+    static const double offsets[] = {0, 0, 1, -1, 100}, spreads[] = {1, 1, 0x1p-8, 0};
+    const uint64_t bits = inputs_bits(~seed, tensor, -1);
+    const bool scored = tensor == INPUTS_Q || tensor == INPUTS_K;
+    const int far = dtype == ATTN_F64 ? 150 : dtype == ATTN_F16 ? 5 : scored ? 20 : 25;
+    const int reach = bits % 4 == 0 ? far : bits % 4 == 1 ? 4 : 0;
+    const int exponent = (int)(bits >> 8 & 0xFFFF) % (2 * reach + 1) - reach;
+    const double offset = offsets[(bits >> 24 & 0xFF) % 5];
+    const double spread = spreads[(bits >> 32 & 0xFF) % 4];
+    const double value = offset + spread * inputs_normal(inputs_bits(seed, tensor, index));
+    return ldexp(offset == 0 && spread == 0 ? 0.1 : value, exponent);
+}
+
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
                   double value)
 {
@@ -139,6 +153,7 @@ static void *fill_part(void *arg)
     const attn_tensor *t = p->t;
     const bool main_value =
         p->tensor <= INPUTS_V || (p->tensor == INPUTS_GRAD_O && p->kind >= INPUTS_POSITIVE);
+    const bool wild = p->kind == INPUTS_WILD;
     for (int64_t at = p->first; at < p->end; at++) {
         int64_t i0 = at / p->n[1], i1 = at % p->n[1];
         for (int64_t i2 = 0; i2 < p->n[2]; i2++) {
@@ -146,12 +161,25 @@ static void *fill_part(void *arg)
             for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
                 int64_t index = row * t->shape[3] + i3;
                 inputs_store(t, i0, i1, i2, i3,
-                             main_value ? inputs_value(p->kind, p->seed, p->tensor, index)
-                                        : side_value(t, p->seed, p->tensor, row, index));
+                             !main_value ? side_value(t, p->seed, p->tensor, row, index)
+                             : wild      ? inputs_wild(t->dtype, p->seed, p->tensor, index)
+                                         : inputs_value(p->kind, p->seed, p->tensor, index));
             }
         }
     }
     return NULL;
+}
+
+void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor)
+{
+    const int64_t count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    for (int64_t at = 0; at < count; at++) {
+        if (inputs_bits(seed + 1, tensor, at) % (uint64_t)n == 0) {
+            const int64_t row = at / t->shape[3], head = row / t->shape[2];
+            inputs_store(t, head / t->shape[1], head % t->shape[1], row % t->shape[2],
+                         at % t->shape[3], (double)NAN);
+        }
+    }
 }
 
 /* Fills large tensors on all cores: filling those of a GPU's problem would take longer than the

@@ -37,12 +37,18 @@ double inputs_normal(uint64_t bits);
  *   positive Q, K, V and dO uniform in [0, 1)
  *   offset   Q and K N(0, 1); V and dO 1 + 0.1 N(0, 1)
  *   even     Q and K 0.5 everywhere; V and dO uniform in [1, 2)
- * The sums of the last three grow with N where those of zero mean cancel. */
+ *   wild     by tensor, from the seed: 2^e (offset + spread N(0, 1)), e as far as products of the
+ *            tensors stay in the type (inputs_wild); a constant where spread is 0
+ * Sums of the last four may grow with N where those of zero mean cancel. */
 double inputs_value(int kind, uint64_t seed, int tensor, int64_t index);
+double inputs_wild(int32_t dtype, uint64_t seed, int tensor, int64_t index);
 
 /* Writes one element, rounded to the tensor's dtype. */
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
                   double value);
+
+/* Writes a NaN into one in n elements, in places that depend on the seed. */
+void inputs_sow(const attn_tensor *t, int64_t n, uint64_t seed, int tensor);
 
 /* Writes all elements of a tensor. Q, K, V: inputs_value. Bias: N(0, 1), one in 16 is -inf. Mask:
  * three in four true; one row in 16 false throughout if it has several rows. Slopes: 2^(-8 (h + 1)

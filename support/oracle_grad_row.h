@@ -88,6 +88,7 @@ static void NAME(set_delta)(struct NAME(row) * terms)
                                 : 0;
     REAL stored = o->dtype == ATTN_BF16 ? 0x1p15 : o->dtype == ATTN_F16 ? 0x1p12 : 0;
     stored = args->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p28 : stored;
+    REAL least = o->dtype == ATTN_F16 ? 0x1p-14 : 0; /* below that an ulp is no smaller */
     terms->delta = -d_lse, terms->delta_size = fabs(d_lse);
     for (int64_t c = 0; c < sequence->dv; c++) {
         REAL sum = 0, size = 0;
@@ -98,7 +99,7 @@ static void NAME(set_delta)(struct NAME(row) * terms)
             }
         }
         terms->delta += terms->do_row[c] * sum;
-        terms->delta_size += fabs(terms->do_row[c]) * (size + stored * fabs(sum));
+        terms->delta_size += fabs(terms->do_row[c]) * (size + stored * fmax(fabs(sum), least));
     }
 }
 

@@ -28,7 +28,8 @@
  *   dropout=P dropout_seed=S dropout_offset=O
  *   pass=forward|backward|training (both)   d_lse=0|1   d_bias=DTYPE d_alibi=0|1 d_sinks=0|1
  *   grad_dtype=dtype|f32           of dq, dk, dv
- *   inputs=normal|outlier|uniform|large|equal|positive|offset|even
+ *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|wild
+ *   sown=N                         one in N elements of Q, K, V and dO is a NaN; 0: none
  *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
@@ -61,7 +62,7 @@ typedef struct problem_spec {
     int64_t page;                 /* 0: no pages */
     int64_t leftpad_k[PROBLEM_MAX_SEQS];
     bool has_leftpad;
-    int64_t offset;
+    int64_t offset, sown;
     uint64_t seed;
     int32_t threads;
     char cpu[16];
@@ -77,7 +78,8 @@ enum problem_inputs {
     INPUTS_EQUAL,
     INPUTS_POSITIVE,
     INPUTS_OFFSET,
-    INPUTS_EVEN
+    INPUTS_EVEN,
+    INPUTS_WILD
 };
 
 /* Reads one line. On error returns false and writes one sentence that names the word into

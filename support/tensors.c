@@ -68,6 +68,9 @@ static void fill(struct maker *maker, struct piece *piece, const attn_tensor *t,
 {
     if (piece != NULL && maker->placement != PLACE_NOWHERE) {
         inputs_fill(t, maker->spec->inputs, maker->spec->seed, which);
+        if (maker->spec->sown > 0 && (which <= INPUTS_V || which == INPUTS_GRAD_O)) {
+            inputs_sow(t, maker->spec->sown, maker->spec->seed, which);
+        }
         piece->hash = region_hash(&piece->region);
     }
 }

@@ -13,10 +13,11 @@ static const struct name masks[] = {{"bool", ATTN_BOOL}, {"u8", ATTN_U8},   {"i8
 static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
                                       {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
                                       {"strided", LAYOUT_STRIDED}, {NULL, 0}};
-static const struct name generators[] = {
-    {"normal", INPUTS_NORMAL}, {"outlier", INPUTS_OUTLIER}, {"uniform", INPUTS_UNIFORM},
-    {"large", INPUTS_LARGE},   {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
-    {"offset", INPUTS_OFFSET}, {"even", INPUTS_EVEN},       {NULL, 0}};
+static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
+                                         {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
+                                         {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
+                                         {"offset", INPUTS_OFFSET},   {"even", INPUTS_EVEN},
+                                         {"wild", INPUTS_WILD},       {NULL, 0}};
 
 static const struct name passes[] = {
     {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};
@@ -68,6 +69,7 @@ const struct word problem_words[] = {
     {"grad_dtype", NAME, AT(grad_dtype), 0, problem_floats, NULL},
     {"offset", SIZE, AT(offset), 0, NULL, NULL},
     {"inputs", NAME, AT(inputs), 0, generators, NULL},
+    {"sown", SIZE, AT(sown), 0, NULL, NULL},
     {"seed", SEED, AT(seed), 0, NULL, NULL},
     {"threads", THREADS, AT(threads), 0, NULL, NULL},
     {"cpu", CPU, AT(cpu), 0, NULL, NULL},

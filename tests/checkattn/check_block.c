@@ -153,7 +153,7 @@ static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool caref
     }
     if (careful) {
         KIT_CALL(kit, kit->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible,
-                                          lanes));
+                                          lanes, kit_room(kit)));
     } else {
         KIT_CALL(kit, kit->uk->pv(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, lanes));
     }

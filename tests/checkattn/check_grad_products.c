@@ -167,7 +167,8 @@ static void run_rows(kernel_kit *kit, product_case *test)
     kit_lock(kit, SLOT_V);
     if (test->careful) {
         KIT_CALL(kit, kit->uk->grad->rows_careful(g, test->p_left, test->at, x, test->cols, test->n,
-                                                  0, (int)rows_of(kit, test), test->visible));
+                                                  0, (int)rows_of(kit, test), test->visible,
+                                                  kit_room(kit)));
     } else {
         KIT_CALL(kit, kit->uk->grad->rows(g, test->p_left, test->at, x, test->cols, test->n, 0,
                                           (int)rows_of(kit, test)));

@@ -109,7 +109,7 @@ static void one_rows(kernel_kit *kit, int64_t cols, int64_t n, int64_t strips, i
     kit_lock(kit, SLOT_VISIBLE);
     if (careful) {
         KIT_CALL(kit, kit->uk->grad->rows_careful(g, p, at, panel, cols, n, test.first, test.last,
-                                                  visible));
+                                                  visible, kit_room(kit)));
     } else {
         KIT_CALL(kit, kit->uk->grad->rows(g, p, at, panel, cols, n, test.first, test.last));
     }

@@ -37,7 +37,7 @@ static void run_scalar(const kernel_kit *kit, const pv_case *c, void *want)
         }
         if (c->visible) {
             kit->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible,
-                                    narrow);
+                                    narrow, NULL);
         } else {
             kit->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
         }
@@ -154,7 +154,7 @@ static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool caref
     pack(kit, panel, &test);
     if (careful) {
         KIT_CALL(kit, kit->uk->pv_careful(ot, panel, test.at, test.p, test.pad, n, test.alpha,
-                                          test.visible, test.lanes));
+                                          test.visible, test.lanes, kit_room(kit)));
     } else {
         KIT_CALL(kit, kit->uk->pv(ot, panel, test.at, test.p, test.pad, n, test.alpha, test.lanes));
     }

@@ -94,9 +94,9 @@ static void pv_no_rescale(void *ot, const void *v, int64_t at, const void *p, in
 /* 0 x NaN where a lane must not look. */
 static void pv_careful_careless(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
                                 int64_t n, const void *alpha, const unsigned char *visible,
-                                int lanes)
+                                int lanes, void *room)
 {
-    (void)visible;
+    (void)visible, (void)room;
     right->pv(ot, v, at, p, dv_pad, n, alpha, lanes);
 }
 

@@ -71,10 +71,12 @@ static void copy_element(void *user, char *element, int32_t dtype)
     static const unsigned char poison[8] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
     const size_t size = attn_dtype_size(dtype);
     unsigned char **to = user;
-    memcpy(*to, element, size);
+    double value = 0; /* aligned for any type */
+    memcpy(&value, element, size);
     if (isnan(attn_element_to_f64(element, dtype)) && memcmp(element, poison, size) != 0) {
-        attn_element_from_f64(*to, dtype, (double)NAN);
+        attn_element_from_f64(&value, dtype, (double)NAN);
     }
+    memcpy(*to, &value, size);
     *to += size;
 }
 

@@ -51,7 +51,7 @@ static void add_dq(const attn_grad_item *item, int strip_index, int64_t item_row
         const unsigned char *visible =
             item->visible + (strip_index * (int64_t)table->key_block + at) * table->strip;
         table->pv_careful(dqt, kt, at, ds, item->plan->d_pad, part.hi - part.lo, item->ones,
-                          visible, lanes);
+                          visible, lanes, item->room);
     } else {
         table->pv(dqt, kt, at, ds, item->plan->d_pad, part.hi - part.lo, item->ones, lanes);
     }
@@ -70,8 +70,9 @@ static void add_keys(const attn_grad_item *item, attn_interval rows, int64_t blo
          *sum_v = item->dv + key * dv * item->table->real_size;
     if (item->careful) {
         item->grad->rows_careful(sum_v, item->p_left, at, item->d_o, dv, n, first, last,
-                                 item->visible);
-        item->grad->rows_careful(dk, item->ds_left, at, item->q, d, n, first, last, item->visible);
+                                 item->visible, item->room);
+        item->grad->rows_careful(dk, item->ds_left, at, item->q, d, n, first, last, item->visible,
+                                 item->room);
     } else {
         item->grad->rows(sum_v, item->p_left, at, item->d_o, dv, n, first, last);
         item->grad->rows(dk, item->ds_left, at, item->q, d, n, first, last);

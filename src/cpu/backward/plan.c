@@ -16,6 +16,7 @@
  *     keep           [key_tile][strip]               only with dropout
  *     plain          [key_tile][strip]               dS without the scale; only for d_scores
  *     visible        [key_block][strip] per strip    bytes, for the careful path
+ *     room           careful_bytes                   for the same
  *     bias           [key_tile][strip]               only with a mask or bias tensor
  *     lanes          4 x [strip]                     of scores.h
  *     lse, delta     [row_block]
@@ -218,6 +219,7 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
     map->keep = attn_arena_take(&arena, problem->dropout.on ? tile : 0, 1, real);
     map->plain = attn_arena_take(&arena, plan->pass[0].d_scores ? tile : 0, 1, real);
     map->visible = attn_arena_take(&arena, rows, table->key_block, 1);
+    map->room = attn_arena_take(&arena, 1, 1, table->careful_bytes());
     map->bias =
         attn_arena_take(&arena, problem->mask.data || problem->bias.data ? tile : 0, 1, real);
     map->lanes = attn_arena_take(&arena, (int64_t)attn_score_lane_bytes(table), 1, 1);

@@ -11,7 +11,7 @@
 /* Offsets in bytes into one thread's scratch; cpu/backward/plan.c draws the map. */
 typedef struct attn_grad_map {
     uint64_t k, kt, v, dk, dv, qt, d_o_t, q, d_o, s, dp, p, ds, right, products, keep, plain,
-        visible;
+        visible, room;
     uint64_t bias, lanes, lse, delta, ones, dqt, sums, key_sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;

@@ -33,6 +33,7 @@ typedef struct attn_grad_item {
     char *lane_lse, *lane_delta, *ones, *dqt;
     double *sums, *key_sums;
     unsigned char *visible;
+    void *room; /* of the careful products */
 
     int64_t first_key;       /* of the panels */
     int64_t packed, fetched; /* the end of keys packed, of those prefetched */

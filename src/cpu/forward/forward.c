@@ -15,9 +15,9 @@
  *             OT = OT alpha + V^T P      (nodes.h: at the end of a segment, a node of its own)
  *     for each strip: O = OT / l, LSE
  *
- * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that had
- * masked tiles and ends with a non-finite value is done again, carefully: without the products of
- * masked keys. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
+ * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that ends
+ * with a non-finite value is done again, carefully: without the products of positions whose score
+ * is -inf. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
  * are (core/tiles.h), the order of items (executor).
  */
 #include "cpu/forward/forward.h"
@@ -91,8 +91,8 @@ static int64_t plain_end(const attn_forward_item *item, const strip_share *share
                                   (attn_interval){lo, item->by_tile ? one : share->keys.hi}, tile);
 }
 
-/* Runs any other tile. True if positions are masked. */
-static bool run_tile(attn_forward_item *item, strip_share *share, attn_interval keys)
+/* Runs any other tile. */
+static void run_tile(attn_forward_item *item, strip_share *share, attn_interval keys)
 {
     const attn_ukernel *table = item->table;
     const int64_t n = keys.hi - keys.lo, done = keys.lo - share->keys.lo;
@@ -108,14 +108,12 @@ static bool run_tile(attn_forward_item *item, strip_share *share, attn_interval 
     if (item->problem->dropout.on) {
         attn_score_drop(&item->scores, item->prob, done, share->first, keys.lo, n, true);
     }
-    return tile.cut;
 }
 
-/* Computes the probabilities of the keys. True if positions are masked. */
-static bool run_tiles(attn_forward_item *item, strip_share *share)
+/* Computes the probabilities of the keys. */
+static void run_tiles(attn_forward_item *item, strip_share *share)
 {
     const int64_t tile = item->table->key_tile;
-    bool masked = false;
     for (attn_interval keys = share->keys; keys.lo < share->keys.hi; keys.lo = keys.hi) {
         keys.hi = plain_end(item, share, keys.lo);
         const bool plain = keys.hi > keys.lo;
@@ -132,15 +130,13 @@ static bool run_tiles(attn_forward_item *item, strip_share *share)
             item->table->qk_softmax(item->prob, keys.lo - share->keys.lo, item->s, &run,
                                     item->plan->scores.exponent, &share->state, share->lanes);
         } else {
-            masked |= run_tile(item, share, keys);
+            run_tile(item, share, keys);
         }
     }
-    return masked;
 }
 
-/* Runs the keys of a block, the walk's, for a strip, then their part of OT. True if positions are
- * masked. */
-static bool run_block(attn_forward_item *item, int strip_index, attn_interval keys,
+/* Runs the keys of a block, the walk's, for a strip, then their part of OT. */
+static void run_block(attn_forward_item *item, int strip_index, attn_interval keys,
                       const attn_walk *walk, bool careful)
 {
     const attn_ukernel *table = item->table;
@@ -155,22 +151,20 @@ static bool run_block(attn_forward_item *item, int strip_index, attn_interval ke
                          careful};
     const void *alpha =
         attn_strip_enter(item, strip_index, walk->segment) ? NULL : share.state.alpha;
-    const bool masked = run_tiles(item, &share) || n % table->key_step != 0;
+    run_tiles(item, &share);
     if (careful) {
         table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
-                          n, alpha, item->visible, share.lanes);
+                          n, alpha, item->visible, share.lanes, item->room);
     } else {
         (item->few ? table->pv_few : table->pv)(strip_ot(item, strip_index), item->v, at,
                                                 item->prob, item->plan->dv_pad, n, alpha,
                                                 share.lanes);
     }
-    return masked;
 }
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
 
-/* Notes in masked[] the strips that had a tile with masked positions. */
-static void run_blocks(attn_forward_item *item, int first, int last, bool careful, bool *masked)
+static void run_blocks(attn_forward_item *item, int first, int last, bool careful)
 {
     const int64_t size = item->table->key_block, step = item->table->key_step, nk = item->seq.nk;
     const int64_t tiles = size / item->table->key_tile, all_tiles = (last - first) * tiles;
@@ -191,7 +185,7 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
             if (tile.kind == ATTN_TILE_SKIP) {
                 prefetch_rows(item, tiles);
             } else {
-                masked[i] |= run_block(item, i, tile.keys, &walk, careful);
+                run_block(item, i, tile.keys, &walk, careful);
             }
         }
     }
@@ -201,20 +195,17 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
 static void run_item(attn_forward_item *item)
 {
     const char *soon_row[2 * ATTN_MAX_KEY_TILE];
-    bool masked[ATTN_MAX_STRIPS] = {false},
-         tensors = item->problem->bias.data || item->problem->mask.data;
     item->by_tile = item->strips == 1, item->soon_row = soon_row;
     for (int i = 0; i < item->strips; i++) {
         attn_strip_start(item, i);
     }
-    run_blocks(item, 0, item->strips, false, masked);
+    run_blocks(item, 0, item->strips, false);
     for (int i = 0; i < item->strips; i++) {
         attn_strip_leave(item, i);
-        if ((masked[i] || tensors) &&
-            !item->table->finite(attn_strip_sum(item, i), item->problem->dv,
+        if (!item->table->finite(attn_strip_sum(item, i), item->problem->dv,
                                  strip_lanes(item, i))) {
             attn_strip_reset(item, i);
-            run_blocks(item, i, i + 1, true, masked);
+            run_blocks(item, i, i + 1, true);
             attn_strip_leave(item, i);
         }
         attn_strip_finish(item, i);
@@ -252,6 +243,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .s = base + map->s,
         .prob = base + map->p,
         .visible = (unsigned char *)base + map->visible,
+        .room = base + map->room,
         .strip = base + map->strips,
         .node = base + map->nodes,
         .rows = rows,

@@ -24,6 +24,7 @@ typedef struct attn_forward_item {
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
+    void *room;            /* of the careful products */
     attn_tile_rows *rows;  /* of each strip */
     attn_sums *sums;       /* of each strip */
     bool by_tile;          /* keys are packed tile by tile: one strip needs each of them once */

@@ -25,6 +25,7 @@
     .qk_softmax = FN(qk_softmax),               \
     .pv = FN(pv),                               \
     .pv_careful = FN(pv_careful),               \
+    .careful_bytes = FN(p_bytes),               \
     .finite = FN(finite),                       \
     .store = FN(store),                         \
     .logs = FN(logs),                           \

@@ -215,7 +215,11 @@ typedef struct attn_ukernel {
     /* pv where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
      * bytes. */
     void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
-                       int64_t n, const void *alpha, const unsigned char *visible, int lanes);
+                       int64_t n, const void *alpha, const unsigned char *visible, int lanes,
+                       void *room);
+
+    /* Bytes of the room that pv_careful and rows_careful work in. */
+    uint64_t (*careful_bytes)(void);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);

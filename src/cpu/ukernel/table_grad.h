@@ -89,7 +89,8 @@ typedef struct attn_ukernel_grad {
      * becomes dS. In split too, `plain` gets n keys, and may get more of key_tile. */
     void (*softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes);
 
-    /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. */
+    /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. A dS of 0 stays,
+     * whatever S is: the position may be masked. */
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
 
     /* Turns P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are the
@@ -110,7 +111,7 @@ typedef struct attn_ukernel_grad {
     /* rows where X may hold NaN or Inf in rows that some keys must not see: visible, bytes [strip
      * number][key_block][strip]. */
     void (*rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                         int first, int last, const unsigned char *visible);
+                         int first, int last, const unsigned char *visible, void *room);
 
     /* `cols` elements of row[i] = those of G[i][cols_pad], for n rows; false if one of them is NaN
      * or Inf. */

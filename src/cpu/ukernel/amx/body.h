@@ -135,6 +135,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .pack_v_few = pack_v_few,
     .pv_few = pv_few,
     .pv_careful = pv_careful,
+    .careful_bytes = careful_bytes,
     .finite = finite_f32,
     .store = store_f32,
     .logs = logs_f32,

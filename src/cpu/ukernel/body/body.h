@@ -184,8 +184,10 @@ static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t d
 }
 
 static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad,
-                           int64_t n, const void *alpha_, const unsigned char *visible, int lanes)
+                           int64_t n, const void *alpha_, const unsigned char *visible, int lanes,
+                           void *room)
 {
+    (void)room;
     const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
     for (int64_t c = 0; c < dv_pad; c++) {
         for (int lane = 0; lane < lanes; lane++) {

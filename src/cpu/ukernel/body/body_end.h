@@ -6,6 +6,7 @@
 #undef TYPE
 #undef REAL_MAX
 #undef REAL_MIN
+#undef REAL_LEAST
 #undef FUSED
 #undef EXP2_MIN
 #undef EXP2_MAGIC

@@ -59,7 +59,8 @@ static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_,
     for (int64_t at = 0; at < n * STRIP; at += VL) {
         vec x = v_div(v_mul(v_load((const real *)s + at), scale), cap);
         vec e = FN(exp2)(v_mul(minus, v_abs(x)), c, least), sum = v_add(one, e);
-        v_store(ds + at, v_mul(v_load(ds + at), v_div(v_mul(v_set1(4), e), v_mul(sum, sum))));
+        vec d = v_load(ds + at), slope = v_div(v_mul(v_set1(4), e), v_mul(sum, sum));
+        v_store(ds + at, v_zero_lt(v_abs(d), v_set1(REAL_LEAST), v_mul(d, slope)));
     }
 }
 

@@ -132,8 +132,10 @@ static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, i
 }
 
 static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const void *x, int64_t cols,
-                                  int64_t n, int first, int last, const unsigned char *visible)
+                                  int64_t n, int first, int last, const unsigned char *visible,
+                                  void *room)
 {
+    (void)room;
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0, *g = (real *)g_ + key * cols + c;

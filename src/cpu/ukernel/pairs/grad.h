@@ -103,7 +103,7 @@ static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lane
     for (int64_t key = 0; key < n; key += 2) {
         for (int g = 0; g < STRIP; g += VL) {
             scale_pair(p + key * STRIP + 2 * g, v_load(z + key * STRIP + g),
-                       v_load(z + (key + 1) * STRIP + g));
+                       v_load(z + (key + 1) * STRIP + g), 0xFFFF);
         }
     }
 }

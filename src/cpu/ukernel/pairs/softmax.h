@@ -77,17 +77,22 @@ ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
     store_parts(p, a_part, b_part);
 }
 
-/* P of two keys, 16 lanes, times a and b. */
-ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b)
+/* P of two keys times a and b, of those of 16 lanes. The others keep their parts: split anew, the
+ * same number may have others, and products that leave out some of the parts other bits. */
+ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, __mmask16 lanes)
 {
+    __m512i before[PARTS];
     vec first = v_set1(0), second = v_set1(0);
     for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
-        __m512i x = _mm512_loadu_si512(p + part * P_PART);
+        __m512i x = before[part] = _mm512_loadu_si512(p + part * P_PART);
         first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
         second = v_add(
             second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
     }
     store_pair(p, v_mul(first, a), v_mul(second, b));
+    for (int part = 0; part < PARTS; part++) {
+        _mm512_mask_storeu_epi32(p + part * P_PART, (__mmask16)~lanes, before[part]);
+    }
 }
 
 /* max(top, S) of 16 lanes; a NaN counts as nothing. */
@@ -115,7 +120,7 @@ ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int6
         v_store(l, v_mul(v_load(l), a));
         v_store(alpha, v_mul(v_load(alpha), a));
         for (int64_t key = 0; key < done; key += 2) {
-            scale_pair(p + key * STRIP + 2 * g * VL, a, a);
+            scale_pair(p + key * STRIP + 2 * g * VL, a, a, raised[g]);
         }
     }
 }

@@ -191,8 +191,10 @@ static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys
 }
 
 static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
-                           int64_t n, const void *alpha, const unsigned char *visible, int lanes)
+                           int64_t n, const void *alpha, const unsigned char *visible, int lanes,
+                           void *room)
 {
+    (void)room;
     const real *x = (const real *)v + at * dv_pad;
     for (int64_t c = 0; c < dv_pad; c++) {
         for (int lane = 0; lane < lanes; lane++) {
@@ -210,7 +212,7 @@ static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, i
 static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                    const void *alpha, int lanes)
 {
-    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes);
+    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes, NULL);
 }
 
 static bool FN(finite)(const void *ot, int64_t dv, int lanes)

@@ -45,7 +45,8 @@ static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, d
         real x = ((const real *)s)[i] * (real)scale / (real)cap;
         real e = FN(exp2)(-2 * (x < 0 ? -x : x), (real)1.4426950408889634,
                           (real)(EXP2_MIN / 1.4426950408889634));
-        ((real *)ds)[i] *= 4 * e / ((1 + e) * (1 + e));
+        real *d = (real *)ds + i;
+        *d = *d == 0 ? 0 : *d * (4 * e / ((1 + e) * (1 + e)));
     }
 }
 
@@ -74,8 +75,10 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
 }
 
 static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
-                                  int64_t n, int first, int last, const unsigned char *visible)
+                                  int64_t n, int first, int last, const unsigned char *visible,
+                                  void *room)
 {
+    (void)room;
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0;
@@ -94,7 +97,7 @@ static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void
 static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
                           int64_t n, int first, int last)
 {
-    FN(grad_rows_careful)(g, p, at, x, cols, n, first, last, NULL);
+    FN(grad_rows_careful)(g, p, at, x, cols, n, first, last, NULL, NULL);
 }
 
 static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype,

@@ -1,0 +1,28 @@
+/*
+ * draw.h: random problem lines. Not here: their tensors (support/problem.h).
+ */
+#ifndef TESTS_HUNT_DRAW_H
+#define TESTS_HUNT_DRAW_H
+
+#include "problem.h"
+
+/* Random numbers by a counter: the same seed gives the same ones. */
+typedef struct dice {
+    uint64_t seed;
+    int64_t thrown;
+} dice;
+
+/* A number in [0, n). */
+int64_t dice_roll(dice *d, int64_t n);
+
+/* True one time in n. */
+bool dice_one_in(dice *d, int64_t n);
+
+/* Writes the line of a random problem over the whole grammar, of little work, with a kind of inputs
+ * (NULL: any). The line may name a problem that does not exist: problem_parse tells. */
+void draw_line(dice *d, const char *inputs, char *line, size_t size);
+
+/* A line that the relations understand: sequences of equal lengths, without gradients. */
+void draw_plain_line(dice *d, char *line, size_t size);
+
+#endif

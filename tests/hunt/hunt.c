@@ -1,0 +1,158 @@
+/*
+ * hunt.c: an endless random tester: hunt SECONDS [SEED|- [INPUTS]]. 0 seconds: until it is ended.
+ * Prints each problem whose result is wrong, as a line that test_problems, test_gradients and `attn
+ * check` take, and how it is wrong. Exit status 1 if there was one. Without a seed, a fresh one,
+ * printed. INPUTS: one kind of values for all problems (support/inputs.h). hunt FILE judges the
+ * problem lines of a file.
+ */
+#include "draw.h"
+#include "judge.h"
+#include "relations.h"
+#include "tables.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef SLOW
+enum { MOST_COMPLAINTS = 20, TURNS = 1 };
+#else
+enum { MOST_COMPLAINTS = 20, TURNS = 4 };
+#endif
+
+static char current[16384]; /* the problem at hand, for the signal handler */
+
+static void on_signal(int number)
+{
+    static const char text[] = "\nFAIL memory fault in: ";
+    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
+    n = write(STDOUT_FILENO, current, strlen(current));
+    n = write(STDOUT_FILENO, "\n", 1);
+    (void)n;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t fresh_seed(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return ((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000) ^ (uint64_t)getpid() << 44;
+}
+
+struct tally {
+    int64_t problems, sown, related, complaints;
+};
+
+/* False for words that do not go together: the library refuses such a call, which other tests see
+ * to. */
+static bool exists(const problem_spec *spec)
+{
+    problem_tensors tensors;
+    uint64_t bytes;
+    if (!problem_tensors_create(spec, PLACE_NOWHERE, &tensors)) {
+        return false;
+    }
+    attn_context *context = tables_context(tables_usual(), 1);
+    const attn_status status = spec->pass == PASS_FORWARD
+                                   ? attn_forward_workspace(context, &tensors.args, &bytes)
+                                   : attn_backward_workspace(context, &tensors.grad, &bytes);
+    problem_tensors_free(&tensors);
+    return status == ATTN_OK;
+}
+
+static bool judge(const problem_spec *spec, dice *d, struct tally *tally, char *sentence,
+                  size_t size)
+{
+    problem_print(spec, current, sizeof current);
+    spec->sown > 0 ? tally->sown++ : tally->problems++;
+    return spec->sown > 0 ? judge_sown(spec, d, sentence, size)
+                          : judge_problem(spec, d, sentence, size);
+}
+
+/* A line of a file, a few times: each draws its ways of running anew. */
+static bool visit(void *user, const problem_spec *spec)
+{
+    struct tally *tally = user;
+    char sentence[1024] = "";
+    dice d = {spec->seed, 0};
+    for (int n = 0; n < TURNS; n++) {
+        if (!judge(spec, &d, tally, sentence, sizeof sentence)) {
+            tally->complaints++;
+            printf("FAIL %s\n     %s\n", current, sentence);
+            break;
+        }
+    }
+    return true;
+}
+
+/* One problem in four is judged by a relation. Each problem has dice of its own. */
+static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, char *sentence,
+                     size_t size)
+{
+    dice d = {seed, 0};
+    problem_spec spec;
+    char line[4096], error[512];
+    if (dice_one_in(&d, 4)) {
+        tally->related++;
+        return relations_judge(&d, current, sizeof current, sentence, size);
+    }
+    draw_line(&d, inputs, line, sizeof line);
+    if (!problem_parse(line, &spec, error, sizeof error) || !exists(&spec)) {
+        return true;
+    }
+    return judge(&spec, &d, tally, sentence, size);
+}
+
+/* Judges random problems until the time is up. */
+static void hunt(double seconds, uint64_t seed, const char *inputs, struct tally *tally)
+{
+    const double begin = now();
+    for (uint64_t n = 0;
+         (seconds == 0 || now() - begin < seconds) && tally->complaints < MOST_COMPLAINTS; n++) {
+        char sentence[1024] = "";
+        if (!hunt_one(seed + n, inputs, tally, sentence, sizeof sentence)) {
+            tally->complaints++;
+            printf("FAIL %s\n     %s\n     (seed %" PRIu64 ", after %.1f s)\n", current, sentence,
+                   seed + n, now() - begin);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char *end = NULL, error[512];
+    const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = now();
+    const bool given = argc > 2 && strcmp(argv[2], "-") != 0;
+    const uint64_t seed = given ? strtoull(argv[2], NULL, 10) : fresh_seed();
+    struct tally tally = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGSEGV, on_signal);
+    signal(SIGBUS, on_signal);
+    if (argc > 1 && *end != '\0') {
+        if (!problem_suite(argv[1], visit, &tally, error, sizeof error)) {
+            printf("FAIL %s\n", error);
+            tally.complaints++;
+        }
+    } else {
+        printf("hunt: seed %" PRIu64 "\n", seed);
+        hunt(seconds, seed, argc > 3 ? argv[3] : NULL, &tally);
+    }
+    const double took = now() - begin;
+    const int64_t all = tally.problems + tally.sown + tally.related;
+    printf("hunt: %.0f s, %" PRId64 " problems beside the oracle, %" PRId64 " with NaN, %" PRId64
+           " relations; %.1f a second; %" PRId64 " complaints\n",
+           took, tally.problems, tally.sown, tally.related, (double)all / took, tally.complaints);
+    return tally.complaints > 0 || all == 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,19 @@
+/*
+ * judge.h: one problem on one table, in two ways that must not matter, beside the oracle: bits,
+ * errors, memory. Outputs are poisoned before, and tensors and workspace stand beside inaccessible
+ * pages.
+ */
+#ifndef TESTS_HUNT_JUDGE_H
+#define TESTS_HUNT_JUDGE_H
+
+#include "draw.h"
+
+/* Judges a problem on the tables with scalar's bits, two of them, and on each with bits of its own.
+ * False with a sentence: the library is wrong. */
+bool judge_problem(const problem_spec *spec, dice *d, char *sentence, size_t size);
+
+/* The same for a problem with NaN sown into its inputs: beside the oracle's numbers stand the bits
+ * of the problem without them. */
+bool judge_sown(const problem_spec *spec, dice *d, char *sentence, size_t size);
+
+#endif
