@@ -397,13 +397,15 @@ typedef struct attn_forward_args {
      * entries must be in [0, pages), which attn_forward checks, not its plan. With pages there is
      * no cu_seqlens_k, and cu_seqlens_q may be given alone; a mask or bias has at least as many
      * keys as the longest sequence in use. A table of one column is a list of cache slots: sequence
-     * b has its keys in k[block_table[b]]. Forward pass and CPU contexts only. */
+     * b has its keys in k[block_table[b]]. Forward pass only. GPU contexts: the table is in the
+     * GPU's memory and cannot be checked; entries are cut to [0, pages), and other rows of a page
+     * in use may be read, without effect. */
     attn_tensor block_table;
 
     /* Optional. Rows of K and V before the first key of each sequence, never read: i32 or i64, (B,
      * 1, 1, 1), each within [0, the keys in use]. seqused_k and block_table count these rows; Nk
      * of C3 does not, and key 0 of masks, biases and C3 is the first one behind them. Not with
-     * cu_seqlens_k. Forward pass and CPU contexts only. */
+     * cu_seqlens_k. Forward pass only. */
     attn_tensor leftpad_k;
 
     /* Optional. New rows of the cache, (B, Nq, Hk, d) and (B, Nq, Hk, d_v) or varlen as q, of k's

@@ -218,7 +218,7 @@ attn_status attn_check_lengths(attn_problem *problem, int meaning)
     TRY(check_table(problem));
     TRY(check_seqused(problem));
     TRY(check_left_padding(problem));
-    if (!(meaning & ATTN_OF_SHAPES)) {
+    if (!(meaning & ATTN_OF_SHAPES) && !problem->device) {
         TRY(check_entries(problem));
     }
     return check_positions(problem);

@@ -114,8 +114,7 @@ static attn_status check_score_tensors(const attn_problem *problem)
 {
     int64_t nq, nk;
     find_longest(problem, &nq, &nk);
-    int mask_types = problem->device ? ATTN_BYTE_MASK_TYPES : ATTN_MASK_TYPES;
-    TRY(check_broadcast("mask", &problem->mask, problem, mask_types, nq, nk));
+    TRY(check_broadcast("mask", &problem->mask, problem, ATTN_MASK_TYPES, nq, nk));
     TRY(check_broadcast("bias", &problem->bias, problem, ATTN_FLOAT_TYPES, nq, nk));
     TRY(check_broadcast("alibi_slopes", &problem->alibi, problem, ATTN_WIDE_TYPES, 1, 1));
     return check_broadcast("sinks", &problem->sinks, problem, ATTN_WIDE_TYPES, 1, 1);
@@ -199,15 +198,21 @@ static attn_status check_reach(const attn_problem *problem, const attn_forward_a
                          "dropout_p = %g and o_f32 are for contexts of the CPU only",
                          args->dropout_p);
     }
+    const int32_t mask_type = args->mask.dtype;
+    if (problem->device && attn_tensor_present(&args->mask) && mask_type >= 0 && mask_type < 32 &&
+        (ATTN_MASK_TYPES & ~ATTN_BYTE_MASK_TYPES) >> mask_type & 1) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "mask.dtype = %d (%s): GPUs take masks of one byte",
+                         mask_type, attn_type_name(mask_type));
+    }
     const bool append = attn_tensor_present(&args->k_new) || attn_tensor_present(&args->v_new);
     const bool rotate = attn_tensor_present(&args->rope_cos) || args->rope_base != 0;
-    if ((problem->paged || append || rotate || attn_tensor_present(&problem->pad_k)) &&
-        (problem->device || problem->backward)) {
+    if ((append || rotate) && (problem->device || problem->backward)) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
-                         problem->paged ? "block_table"
-                         : append       ? "k_new"
-                         : rotate       ? "rope_base"
-                                        : "leftpad_k");
+                         append ? "k_new" : "rope_base");
+    }
+    if ((problem->paged || attn_tensor_present(&problem->pad_k)) && problem->backward) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
+                         problem->paged ? "block_table" : "leftpad_k");
     }
     return ATTN_OK;
 }

@@ -16,5 +16,7 @@
 
 IMAGE(forward_sm90);
 IMAGE(forward_sm90_steps);
+IMAGE(forward_sm90_wide);
+IMAGE(forward_sm90_paged);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);

@@ -16,9 +16,17 @@ typedef struct attn_tensor_map {
 } attn_tensor_map;
 
 /* Ways of forward_sm90 tiles into shared memory: by TMA from whole sequences; by TMA from
- * sequences that may end inside the tensors, perhaps with the heads of a group folded into rows; or
- * by the producer's threads. The merge of splits has no tiles. */
-enum { ATTN_CUDA_WHOLE, ATTN_CUDA_RAGGED, ATTN_CUDA_THREADS, ATTN_CUDA_MERGE };
+ * sequences that may end inside the tensors, perhaps with the heads of a group folded into rows;
+ * the same where V is the first columns of K, or where keys lie in pages; or by the producer's
+ * threads. The merge of splits has no tiles. */
+enum {
+    ATTN_CUDA_WHOLE,
+    ATTN_CUDA_RAGGED,
+    ATTN_CUDA_VIEW,
+    ATTN_CUDA_PAGED,
+    ATTN_CUDA_THREADS,
+    ATTN_CUDA_MERGE
+};
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
@@ -51,7 +59,19 @@ typedef struct attn_cuda_index {
     bool wide;
 } attn_cuda_index;
 
-enum { ATTN_CUDA_CU_Q, ATTN_CUDA_CU_K, ATTN_CUDA_USED_Q, ATTN_CUDA_USED_K };
+enum {
+    ATTN_CUDA_CU_Q,
+    ATTN_CUDA_CU_K,
+    ATTN_CUDA_USED_Q,
+    ATTN_CUDA_USED_K,
+    ATTN_CUDA_PAD_K,
+    ATTN_CUDA_INDICES
+};
+
+/* Pages of keys: `size` rows each, loaded `box` at a time, which all lie in one page. */
+typedef struct attn_cuda_pages {
+    int32_t size, box;
+} attn_cuda_pages;
 
 enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
 
@@ -108,8 +128,9 @@ typedef struct attn_cuda_forward_params {
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     uint32_t *counter;
     attn_cuda_schedule schedule;
-    attn_cuda_parts parts;    /* if schedule.splits > 1 */
-    attn_cuda_index index[4]; /* cu_q, cu_k, used_q, used_k */
+    attn_cuda_parts parts; /* if schedule.splits > 1 */
+    attn_cuda_index index[ATTN_CUDA_INDICES];
+    attn_cuda_pages pages; /* ATTN_CUDA_PAGED */
     attn_tensor_map q_map, k_map, v_map, o_map,
         o_row_map; /* for kernels that load by TMA; o_map if o_boxed */
     attn_problem problem;

@@ -40,7 +40,7 @@ static void test_capabilities(void **state)
         int capability, shared_bytes, images;
     } gpus[] = {{80, 163 << 10, 2},
                 {86, 99 << 10, 2},
-                {90, 227 << 10, 4},
+                {90, 227 << 10, 6},
                 {100, 227 << 10, 2},
                 {120, 99 << 10, 2}};
     attn_context *context;
@@ -95,6 +95,63 @@ static void test_no_kernel(void **state)
     assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
     assert_true(fake_keeps_nothing());
+}
+
+/* Head dims beyond 256: on tensor cores where the TMA takes the tensors; V may be a view of K. */
+static void test_wide(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 576);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.v.shape[3] = args.o.shape[3] = 512;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_sm90_wide_bf16_d576");
+    args.v.data = args.k.data;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_sm90_wide_bf16_view");
+    args.v.stride[1]++;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_bf16");
+    args.v = args.k, args.v.shape[3] = 512, args.softcap = 30;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_bf16");
+    args.softcap = 0, args.k.shape[3] = args.q.shape[3] = 577;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_bf16");
+    attn_context_destroy(context);
+}
+
+/* Keys in pages: boxes of rows divide a page and a tile; behind left padding a box is a row. */
+static void test_pages(void **state)
+{
+    static const struct {
+        int64_t size;
+        uint32_t box;
+    } pages[] = {{1, 1}, {16, 16}, {17, 1}, {48, 16}, {100, 4}, {128, 128}, {1000, 8}, {1024, 128}};
+    attn_context *context;
+    attn_forward_args args = fake_args(ATTN_BF16, 1, 300, 128);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.block_table = attn_tensor_bshd(fake_memory(4), ATTN_I32, 2, 30, 1, 1);
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        args.k = attn_tensor_bshd(fake_memory(1), ATTN_BF16, 70, pages[i].size, 4, 128);
+        args.v = attn_tensor_bshd(fake_memory(2), ATTN_BF16, 70, pages[i].size, 4, 128);
+        fake.maps = 0;
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
+        assert_string_equal(fake.last.kernel, "attn_forward_sm90_paged_bf16_d128");
+        assert_int_equal(fake.last.params.pages.size, pages[i].size);
+        assert_int_equal(fake.last.params.pages.box, pages[i].box);
+        assert_int_equal(fake.box_rows[1], pages[i].box);
+        assert_int_equal(fake.box_rows[2], pages[i].box);
+    }
+    args.leftpad_k = attn_tensor_bshd(fake_memory(5), ATTN_I32, 2, 1, 1, 1);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_int_equal(fake.last.params.pages.box, 1);
+    attn_context_destroy(context);
 }
 
 /* ---- Plans of any size ----------------------------------------------------------------------- */
@@ -252,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
+        cmocka_unit_test(test_pages),        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_no_kernel),    cmocka_unit_test(test_flops),
         cmocka_unit_test(test_sizes),        cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_alignment),    cmocka_unit_test(test_params),

@@ -13,7 +13,7 @@ static double kv_passes(const attn_cuda_schedule *schedule, const attn_cuda *cud
                         const attn_problem *problem, double share)
 {
     double heads = (double)schedule->section * schedule->fold / (double)problem->group;
-    double bytes = heads * (double)problem->k.shape[1] * (double)(problem->d + problem->dv) *
+    double bytes = heads * (double)problem->keys * (double)(problem->d + problem->dv) *
                    (double)attn_dtype_size(problem->k.dtype);
     double waves = ceil((double)schedule->section * schedule->blocks / cuda->multiprocessors);
     double missed = bytes > cuda->l2_bytes ? 1 - cuda->l2_bytes / bytes : 0;

@@ -60,15 +60,16 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
 {
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
     attn_cuda_forward_params *params = &plan->params;
-    TRY(kernel->loads == ATTN_CUDA_RAGGED
-            ? map_folded(cuda->driver, &params->q_map, &problem->q, &params->schedule)
-            : map_rows(cuda->driver, &params->q_map, &problem->q, 64)); /* rows of a warpgroup */
-    TRY(map_rows(cuda->driver, &params->k_map, &problem->k, kernel->keys));
-    TRY(map_rows(cuda->driver, &params->v_map, &problem->v, kernel->keys));
+    const bool ragged = kernel->loads != ATTN_CUDA_WHOLE;
+    TRY(ragged ? map_folded(cuda->driver, &params->q_map, &problem->q, &params->schedule)
+               : map_rows(cuda->driver, &params->q_map, &problem->q, 64)); /* rows of a warpgroup */
+    const int32_t box = kernel->loads == ATTN_CUDA_PAGED ? params->pages.box : kernel->keys;
+    TRY(map_rows(cuda->driver, &params->k_map, &problem->k, box));
+    TRY(map_rows(cuda->driver, &params->v_map, &problem->v, box));
     if (params->o_boxed) {
         TRY(map_rows(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
     }
-    if (params->o_boxed && kernel->loads == ATTN_CUDA_RAGGED) {
+    if (params->o_boxed && ragged) {
         TRY(map_rows(cuda->driver, &params->o_row_map, &problem->o, 1));
     }
     return ATTN_OK;

@@ -12,6 +12,8 @@
 typedef enum attn_cuda_family {
     ATTN_CUDA_SM90,
     ATTN_CUDA_SM90_STEPS,
+    ATTN_CUDA_SM90_WIDE,
+    ATTN_CUDA_SM90_PAGED,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_FAMILIES
@@ -35,6 +37,9 @@ enum {
 #define ATTN_FORWARD_SM90(...) +1
 #define ATTN_FORWARD_MERGE(...) +1
 #define ATTN_FORWARD_SM90_STEPS(...) +1
+#define ATTN_FORWARD_SM90_WIDE(...) +1
+#define ATTN_FORWARD_WIDE_MERGE(...) +1
+#define ATTN_FORWARD_SM90_PAGED(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #include "cuda/kernels.inc"
@@ -98,6 +103,7 @@ void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda,
 
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
-    attn_image_forward_sm80[], attn_image_forward_generic[];
+    attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[], attn_image_forward_sm80[],
+    attn_image_forward_generic[];
 
 #endif

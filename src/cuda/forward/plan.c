@@ -29,17 +29,24 @@
     SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, false)
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, true)
-#define ATTN_FORWARD_MERGE(name, dtype) \
-    {"attn_forward_sm90_" #name,        \
-     ATTN_CUDA_SM90,                    \
-     dtype,                             \
-     256,                               \
-     256,                               \
-     1,                                 \
-     0,                                 \
-     128,                               \
-     0,                                 \
-     ATTN_CUDA_MERGE,                   \
+#define MERGE_KERNEL(name, family, dtype, d, dv) \
+    {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, false},
+#define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
+#define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
+    MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
+#define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, false)
+#define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
+    {"attn_forward_sm90_" #name,                                 \
+     ATTN_CUDA_SM90_WIDE,                                        \
+     dtype,                                                      \
+     d,                                                          \
+     512,                                                        \
+     64,                                                         \
+     64,                                                         \
+     384,                                                        \
+     ATTN_SM90_WIDE_BYTES(dtype, d, loads),                      \
+     loads,                                                      \
      false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
     {"attn_forward_sm80_" #name,                           \
@@ -68,7 +75,7 @@ enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
 /* True for problems of the kernels for one block of keys (kernel/forward/single_sm90.cuh). */
 static bool is_single(const attn_problem *problem, int32_t keys)
 {
-    return problem->k.shape[1] <= keys && problem->q.shape[1] <= 64 * GRID_YZ &&
+    return !problem->paged && problem->keys <= keys && problem->q.shape[1] <= 64 * GRID_YZ &&
            problem->batch <= GRID_YZ && attn_problem_is_whole(problem) && problem->d % 4 == 0 &&
            problem->dv % 4 == 0 && problem->o.dtype == problem->q.dtype &&
            attn_cuda_is_aligned(&problem->q) && attn_cuda_is_aligned(&problem->k) &&
@@ -106,36 +113,6 @@ static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *cuda, attn
     return ATTN_OK;
 }
 
-/* NULL, or the reason why the tensor cores cannot do it. */
-static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
-{
-    const int64_t most = problem->q.dtype == ATTN_F32 ? 128 : 256;
-    if (problem->q.dtype == ATTN_F64) {
-        return "f64";
-    }
-    if (problem->precise && problem->q.dtype != ATTN_F32) {
-        return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
-    }
-    if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
-        return "lengths end at 2^30";
-    }
-    if (problem->d > most || problem->dv > most) {
-        return "head dims end at 256 (128 for f32)";
-    }
-    return find_kernel(cuda, ATTN_CUDA_SM80, problem, ATTN_CUDA_THREADS) >= 0
-               ? NULL
-               : "its tiles exceed this GPU's shared memory";
-}
-
-/* NULL, or the reason why forward_sm90 cannot do a problem that the tensor cores can do. */
-static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda)
-{
-    if (cuda->capability != 90) {
-        return "it is for sm_90";
-    }
-    return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
-}
-
 /* What the TMA takes. */
 static bool is_boxed(const attn_tensor *tensor)
 {
@@ -153,14 +130,88 @@ static const char *tma_lacks(const attn_problem *problem)
     if (problem->q.dtype == ATTN_F32) {
         return "f32 is split into parts";
     }
+    if (attn_tensor_present(&problem->pad_k) && !problem->paged) {
+        return "keys begin behind padding";
+    }
     return is_boxed(&problem->q) && is_boxed(&problem->k) && is_boxed(&problem->v)
                ? NULL
                : "strides or alignment are not for the TMA";
 }
 
+/* Head dims of which tiles do not hold all columns of O at once. */
+static bool is_wide(const attn_problem *problem)
+{
+    const int64_t most = problem->q.dtype == ATTN_F32 ? 128 : 256;
+    return problem->d > most || problem->dv > most;
+}
+
+/* V is the first columns of K. */
+static bool is_view(const attn_problem *problem)
+{
+    bool same = problem->v.data == problem->k.data && problem->dv <= problem->d;
+    for (int a = 0; a < 4; a++) {
+        same &= problem->v.stride[a] == problem->k.stride[a];
+    }
+    return same;
+}
+
+static const char *wide_lacks(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (cuda->capability != 90 ||
+        find_kernel(cuda, ATTN_CUDA_SM90_WIDE, problem, ATTN_CUDA_RAGGED) < 0) {
+        return "head dims end at 256 (f32: 128; sm_90, 16 bits: 576, d_v 512)";
+    }
+    return attn_cuda_has_steps(problem) ? "score steps end at head dim 256" : tma_lacks(problem);
+}
+
+static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (cuda->capability != 90 ||
+        find_kernel(cuda, ATTN_CUDA_SM90_PAGED, problem, ATTN_CUDA_PAGED) < 0) {
+        return "keys in pages are for sm_90, 16 bits and head dims up to 256";
+    }
+    return attn_cuda_has_steps(problem) ? "keys are in pages, and there are score steps"
+                                        : tma_lacks(problem);
+}
+
+/* NULL, or the reason why the tensor cores cannot do it. */
+static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (problem->q.dtype == ATTN_F64) {
+        return "f64";
+    }
+    if (problem->precise && problem->q.dtype != ATTN_F32) {
+        return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
+    }
+    if (problem->q.shape[1] > INT32_MAX / 2 || problem->keys > INT32_MAX / 2) {
+        return "lengths end at 2^30";
+    }
+    if (problem->paged) {
+        return pages_lack(problem, cuda);
+    }
+    if (is_wide(problem)) {
+        return wide_lacks(problem, cuda);
+    }
+    return find_kernel(cuda, ATTN_CUDA_SM80, problem, ATTN_CUDA_THREADS) >= 0
+               ? NULL
+               : "its tiles exceed this GPU's shared memory";
+}
+
+/* NULL, or the reason why forward_sm90 cannot do a problem that the tensor cores can do. */
+static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (cuda->capability != 90) {
+        return "it is for sm_90";
+    }
+    return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
+}
+
 static attn_cuda_family sm90_family(const attn_problem *problem)
 {
-    return attn_cuda_has_steps(problem) ? ATTN_CUDA_SM90_STEPS : ATTN_CUDA_SM90;
+    return problem->paged                 ? ATTN_CUDA_SM90_PAGED
+           : attn_cuda_has_steps(problem) ? ATTN_CUDA_SM90_STEPS
+           : is_wide(problem)             ? ATTN_CUDA_SM90_WIDE
+                                          : ATTN_CUDA_SM90;
 }
 
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
@@ -169,21 +220,27 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
 {
     const bool whole = attn_problem_is_whole(problem), steps = attn_cuda_has_steps(problem);
     attn_cuda_schedule *schedule = &plan->params.schedule;
-    TRY(take_kernel(plan, cuda, sm90_family(problem), ATTN_CUDA_RAGGED));
+    TRY(take_kernel(plan, cuda, sm90_family(problem),
+                    problem->paged                         ? ATTN_CUDA_PAGED
+                    : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
+                                                           : ATTN_CUDA_RAGGED));
     if (!steps) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
-    if (whole && !steps && schedule->fold <= 1 && schedule->splits <= 1) {
+    if (whole && !steps && !is_wide(problem) && !problem->paged && schedule->fold <= 1 &&
+        schedule->splits <= 1) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
-    int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s",
+    int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s%s",
+                     problem->paged ? ", keys in pages" : "",
                      whole ? "" : "; sequences have lengths or origins");
     if (schedule->fold > 1) {
         n += snprintf(plan->why + n, sizeof plan->why - (size_t)n,
                       "; rows of %d heads share a tile", schedule->fold);
     }
     if (schedule->splits > 1) {
-        plan->merge = find_kernel(cuda, ATTN_CUDA_SM90, problem, ATTN_CUDA_MERGE);
+        plan->merge = find_kernel(cuda, is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90,
+                                  problem, ATTN_CUDA_MERGE);
         (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
                        "; keys are split into up to %d parts", schedule->splits);
     }
@@ -224,6 +281,20 @@ static attn_cuda_index index_of(const attn_tensor *tensor)
     return (attn_cuda_index){tensor->data, tensor->stride[0] * (wide ? 8 : 4), wide};
 }
 
+/* A box of rows begins where a page or tile can: behind left padding anywhere. */
+static attn_cuda_pages pages(const attn_problem *problem, const attn_cuda_kernel *kernel)
+{
+    const int64_t size = problem->k.shape[1];
+    int64_t box = kernel->keys, rest = size % box;
+    while (rest > 0) { /* the greatest common divisor */
+        const int64_t next = box % rest;
+        box = rest, rest = next;
+    }
+    box = attn_tensor_present(&problem->pad_k) ? 1 : box;
+    return (attn_cuda_pages){.size = (int32_t)(size < COUNTED ? size : COUNTED),
+                             .box = (int32_t)box};
+}
+
 /* The numbers of a problem of is_single, which fit. */
 static attn_cuda_single single(const attn_problem *problem, int32_t block)
 {
@@ -262,6 +333,10 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->params.index[ATTN_CUDA_CU_K] = index_of(&problem->cu_k);
     plan->params.index[ATTN_CUDA_USED_Q] = index_of(&problem->used_q);
     plan->params.index[ATTN_CUDA_USED_K] = index_of(&problem->used_k);
+    plan->params.index[ATTN_CUDA_PAD_K] = index_of(&problem->pad_k);
+    if (problem->paged) {
+        plan->params.pages = pages(problem, &attn_cuda_kernels[plan->kernel]);
+    }
     plan->params.aligned = (attn_cuda_is_aligned(&problem->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (attn_cuda_is_aligned(&problem->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);

@@ -43,7 +43,7 @@ enum { FILLED = 128 /* items */, LEAST_BLOCKS = 4, KEYS_PER_ROW = 8, MOST_SPLITS
 static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                              const attn_problem *problem)
 {
-    const int64_t fold = schedule->fold, nq = problem->q.shape[1], nk = problem->k.shape[1];
+    const int64_t fold = schedule->fold, nq = problem->q.shape[1], nk = problem->keys;
     const int64_t items = problem->heads / fold * ceil_div(nq, kernel->rows / 64 * (64 / fold));
     const double o_rows = (double)problem->batch * (double)nq * (double)problem->heads;
     if (problem->varlen || items == 0 || nk / KEYS_PER_ROW < nq || o_rows > INT32_MAX) {
@@ -73,7 +73,7 @@ static int64_t section_columns(const attn_problem *problem, const attn_cuda *cud
     if (problem->window_right == ATTN_UNBOUNDED) {
         return group < columns ? group : columns;
     }
-    double head_bytes = (double)problem->k.shape[1] * (double)(problem->d + problem->dv) *
+    double head_bytes = (double)problem->keys * (double)(problem->d + problem->dv) *
                         (double)attn_dtype_size(problem->k.dtype);
     double most = cuda->multiprocessors / 2.0, least = cuda->multiprocessors / 8.0;
     double fit = head_bytes > 0 ? cuda->l2_bytes / 2.0 / head_bytes * (double)group : most;
@@ -86,8 +86,7 @@ static int64_t section_columns(const attn_problem *problem, const attn_cuda *cud
 static void plan_grid(attn_cuda_plan *plan, const attn_cuda *cuda, int64_t grid)
 {
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
-    bool stays = (kernel->family == ATTN_CUDA_SM90 || kernel->family == ATTN_CUDA_SM90_STEPS) &&
-                 !kernel->single;
+    bool stays = kernel->family < ATTN_CUDA_SM80 && !kernel->single;
     plan->grid[0] =
         (uint32_t)(stays && grid > cuda->multiprocessors ? cuda->multiprocessors : grid);
     plan->grid[1] = plan->grid[2] = 1;

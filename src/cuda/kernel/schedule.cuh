@@ -94,6 +94,86 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
     item.sequence = attn_problem_sequence(&p, item.sequence.index);
 }
 
+/* Element i, cut to 0 .. most. */
+__device__ __forceinline__ int index_at(const attn_cuda_index &t, int i, int most)
+{
+    const char *at = t.data + (int64_t)i * t.step;
+    const int64_t x = t.wide ? *(const int64_t *)at : *(const int32_t *)at;
+    return (int)min(max(x, (int64_t)0), (int64_t)most);
+}
+
+/* Where segment v begins among the `total` rows or keys: 0 is what lies before the first sequence,
+ * v is sequence v - 1, batch + 1 is what lies after the last. */
+__device__ __forceinline__ int segment_at(const attn_cuda_index &cu, int v, int batch, int total)
+{
+    return v == 0 ? 0 : v > batch + 1 ? total : index_at(cu, v - 1, total);
+}
+
+/* attn_problem_sequence of segment v, in 32 bits and in place: registers are few there. */
+__device__ __forceinline__ void fill_segment(const attn_cuda_forward_params &a, int v,
+                                             attn_sequence &s)
+{
+    const attn_problem &p = a.problem;
+    const int batch = (int)p.batch, rows = (int)p.q.shape[1], keys = (int)p.keys;
+    const bool inside = v >= 1 && v <= batch;
+    const attn_cuda_index *index = a.index;
+    const int q = p.varlen ? segment_at(index[ATTN_CUDA_CU_Q], v, batch, rows) : 0,
+              q_end = p.varlen ? segment_at(index[ATTN_CUDA_CU_Q], v + 1, batch, rows) : rows,
+              nq = max(q_end - q, 0);
+    s.index = inside ? v - 1 : 0, s.tensor = p.varlen ? 0 : v - 1;
+    s.outside = !inside;
+    s.q_first = q, s.nq = nq;
+    s.nq_used = !inside ? 0
+                : index[ATTN_CUDA_USED_Q].data == NULL
+                    ? nq
+                    : index_at(index[ATTN_CUDA_USED_Q], v - 1, nq);
+    const int k = p.varlen ? segment_at(index[ATTN_CUDA_CU_K], v, batch, keys) : 0,
+              k_end = p.varlen ? segment_at(index[ATTN_CUDA_CU_K], v + 1, batch, keys) : keys,
+              k_rows = max(k_end - k, 0);
+    const int in_use = !inside ? 0
+                       : index[ATTN_CUDA_USED_K].data == NULL
+                           ? k_rows
+                           : index_at(index[ATTN_CUDA_USED_K], v - 1, k_rows);
+    const int padding = !inside || index[ATTN_CUDA_PAD_K].data == NULL
+                            ? 0
+                            : index_at(index[ATTN_CUDA_PAD_K], v - 1, in_use);
+    s.k_first = k + padding, s.k_rows = k_rows - padding, s.nk = in_use - padding;
+    s.diagonal = attn_sequence_diagonal(&p, &s);
+}
+
+/* schedule_item in 32 bits and in place. One thread. */
+__device__ __forceinline__ void fill_item(const attn_cuda_forward_params &a, uint32_t index,
+                                          Item &item)
+{
+    const attn_problem &p = a.problem;
+    const attn_cuda_schedule &s = a.schedule;
+    int v, row;
+    if (p.varlen) {
+        const int slot = (int)(index / (uint32_t)s.heads), batch = (int)p.batch;
+        const int rows = (int)p.q.shape[1];
+        int end = batch + 2;
+        v = 0;
+#pragma unroll 1
+        while (end - v > 1) {
+            const int middle = (v + end) / 2,
+                      at = segment_at(a.index[ATTN_CUDA_CU_Q], middle, batch, rows);
+            v = at / s.rows + middle <= slot ? middle : v;
+            end = v == middle ? end : middle;
+        }
+        row = (slot - segment_at(a.index[ATTN_CUDA_CU_Q], v, batch, rows) / s.rows - v) * s.rows;
+        item.head = (int)(index % (uint32_t)s.heads);
+    } else {
+        uint32_t column, block;
+        dense_place(s, index, column, block);
+        v = (int)(column / (uint32_t)s.heads) + 1;
+        row = (int)block * s.rows;
+        item.head = (int)(column % (uint32_t)s.heads);
+    }
+    fill_segment(a, v, item.sequence);
+    item.first_row = row;
+    item.empty = row >= item.sequence.nq;
+}
+
 /* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps for whole
  * problems. */
 __device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index,

@@ -3,151 +3,10 @@
  * the results.
  */
 #pragma once
-#include "cuda/kernel/load/load.cuh"
-#include "cuda/kernel/forward/shape_sm90.cuh"
 #include "cuda/kernel/forward/split_sm90.cuh"
-#include "cuda/kernel/forward/steps_sm90.cuh"
 #include "cuda/kernel/forward/store_sm90.cuh"
-#include "cuda/kernel/forward/turns_sm90.cuh"
-#include "cuda/kernel/mma/wgmma.cuh"
-
-/* f32: the warp's registers of Q: of some parts the A operand of each k-step. q: the group's
- * rows. */
-template <class S> struct HeldQ {
-    uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
-
-    __device__ __forceinline__ void load(uint32_t q)
-    {
-        const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
-#pragma unroll
-        for (int part = 0; part < S::Q_HELD; part++) {
-#pragma unroll
-            for (int step = 0; step < S::D / 16; step++) {
-                mma::load_4<false>(
-                    a[part][step],
-                    mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
-            }
-        }
-    }
-};
-
-/* The first N keys of a block. */
-template <class S, int N>
-__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
-                                         uint32_t k)
-{
-    q = ptx::uniform(q), k = ptx::uniform(k);
-#pragma unroll
-    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
-        const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
-        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0);
-#pragma unroll
-        for (int step = 0; step < S::D / 16; step++) {
-            int chunk = step / 4, within = step % 4 * 2;
-            const uint64_t keys = b + chunk * S::BN * 8 + within;
-            const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
-            if (mma::left_part(i) < S::Q_HELD) {
-                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys,
-                                                           accumulate);
-            } else {
-                wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
-            }
-        }
-    }
-    wgmma::commit();
-}
-
-template <class S>
-__device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
-                                         const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
-                                         int accumulate)
-{
-    v = ptx::uniform(v);
-#pragma unroll
-    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
-        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::V_PART, S::BN * 128);
-#pragma unroll
-        for (int step = 0; step < S::BN / 16; step++) {
-            const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
-            wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step,
-                                                           b + step * 128, first ? accumulate : 1);
-        }
-    }
-    wgmma::commit();
-}
-
-/* Destination of P V of a block: O itself, or for f32 a sum of its own that is then added. */
-template <class S, int PARTS = S::PARTS> struct Sum {
-    float o[S::DV / 2];
-
-    __device__ __forceinline__ Sum(Rows<S::DV> &rows)
-    {
-#pragma unroll
-        for (int i = 0; i < S::DV / 2; i++) {
-            rows.o[i] = 0;
-        }
-    }
-    __device__ __forceinline__ void add(Rows<S::DV> &rows)
-    {
-#pragma unroll
-        for (int i = 0; i < S::DV / 2; i++) {
-            rows.o[i] += o[i];
-        }
-    }
-};
-
-template <class S> struct Sum<S, 1> {
-    float (&o)[S::DV / 2];
-
-    __device__ __forceinline__ Sum(Rows<S::DV> &rows) : o(rows.o)
-    {
-    }
-    __device__ __forceinline__ void add(Rows<S::DV> &)
-    {
-    }
-};
-
-/* The piece of Q with the group's rows. */
-template <class S> __device__ __forceinline__ int q_piece()
-{
-    return S::TMA ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
-}
-
-/* Runs the rightmost block, beyond whose first N keys the group's rows see nothing. */
-template <class S, int N>
-__device__ __forceinline__ void
-first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
-            const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b,
-            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
-{
-    const int key = b.last * S::BN;
-    float c = a.scale_log2, s[N / 2], alpha[2];
-    steps.fetch_bias(a, key);
-    ptx::mbarrier_wait(memory.k_full(n), parity(n));
-    if (turn) {
-        begin_turn<S>();
-    }
-    wgmma::fence();
-    issue_qk<S, N>(s, q, held, memory.k(n));
-    if (turn) {
-        end_turn<S>();
-    }
-    steps.fetch_mask(a, key);
-    wgmma::wait<0>();
-    wgmma::hold(s);
-    if (threadIdx.x % 128 == 0) {
-        ptx::mbarrier_arrive(memory.k_empty(n));
-    }
-    bool few[2] = {false, false};
-    if constexpr (S::STEPS) {
-        steps.apply(a, warp, key, b.masked(b.last), s);
-        few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
-    } else if (b.masked(b.last)) {
-        mask_block(warp, key, s, few);
-    }
-    move_bases(s, c, few, rows.state, alpha);
-    probabilities<S::BF16>(s, c, rows.state, p);
-}
+#include "cuda/kernel/forward/wide_sm90.cuh"
+#include "cuda/kernel/load/load.cuh"
 
 /* The end of P V of block n. */
 template <class S>
@@ -173,7 +32,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
            const WarpRows &warp, Steps<S> &steps, const Blocks b, uint32_t number, int from)
 {
     const float c = a.scale_log2;
-    const int group = threadIdx.x / 128 - 1;
+    const int group = row_group<S>();
     const bool leader = threadIdx.x % 128 == 0;
     float s[S::BN / 2];
     uint32_t p[S::PARTS][S::BN / 4];
@@ -192,12 +51,12 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
         steps.fetch_bias(a, (b.last - i) * S::BN);
-        ptx::mbarrier_wait(memory.k_full(n), parity(n));
+        ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
         begin_turn<S>();
         wgmma::hold(p);
         wgmma::fence();
         issue_qk<S, S::BN>(s, q, held, memory.k(n));
-        ptx::mbarrier_wait(memory.v_full(n - 1), parity(n - 1));
+        ptx::mbarrier_wait(memory.v_full(n - 1), tile_parity<S>(n - 1));
         wgmma::fence();
         issue_pv<S>(sum.o, p, memory.v(n - 1), S::PARTS == 1 && i > 1);
         end_turn<S>();
@@ -250,7 +109,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
         ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
     }
     uint32_t n = number + b.count - 1;
-    ptx::mbarrier_wait(memory.v_full(n), parity(n));
+    ptx::mbarrier_wait(memory.v_full(n), tile_parity<S>(n));
     wgmma::hold(p);
     wgmma::fence();
     issue_pv<S>(sum.o, p, memory.v(n), S::PARTS == 1 && b.count > 1);
@@ -283,11 +142,14 @@ __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const 
 template <class S>
 __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int2 *bounds)
 {
-    const int first = (threadIdx.x / 32 - 4) * 16;
-    if constexpr (S::RAGGED) {
-        return FoldedRows(first, bounds + first, a.schedule);
+    const int place = (threadIdx.x / 32 - 4) * 16, first = S::SHARED ? place % 64 : place;
+    const WarpRows rows = {first, bounds + place, S::SHARED ? S::DV : 0};
+    if constexpr (S::PAGED) {
+        return PagedRows(rows, a.schedule);
+    } else if constexpr (S::RAGGED) {
+        return FoldedRows(rows, a.schedule);
     } else {
-        return WarpRows{first, bounds + first};
+        return rows;
     }
 }
 
@@ -346,7 +208,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             }
             const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
             if (masked || post.item.first_row + item_rows<S>(a) > post.item.sequence.nq_used) {
-                const int group = threadIdx.x / 128 - 1, each = group_rows<S>(a);
+                const int group = row_group<S>(), each = group_rows<S>(a);
                 mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each,
                                   S::BN);
                 if (S::RAGGED && a.schedule.splits > 1) {
@@ -367,8 +229,13 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (mine.count > 0) {
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, (int)post.item.first_row + warp.first);
-                run_blocks<S>(a, rows, memory, warp, steps, mine.uniform(),
-                              ptx::uniform(number + from), from);
+                if constexpr (S::SHARED) {
+                    run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),
+                                  ptx::uniform(number));
+                } else {
+                    run_blocks<S>(a, rows, memory, warp, steps, mine.uniform(),
+                                  ptx::uniform(number + from), from);
+                }
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }

@@ -46,29 +46,32 @@ template <int DTYPE, class Real> struct GenericRun {
     bool careful;
     Real o[EACH][EACH];
 
-    /* Loads a chunk of rows, transposed; elements outside are 0. */
-    __device__ __forceinline__ void load_transposed(Real (*to)[PAD], const attn_tensor &x,
-                                                    int64_t row, int head, int64_t rows, int chunk)
+    /* Loads a chunk of rows, transposed; elements outside are 0. address(row, column): of one. */
+    template <class Address>
+    __device__ __forceinline__ void load_transposed(Real (*to)[PAD], int64_t rows, int chunk,
+                                                    const Address &address)
     {
         for (int i = threadIdx.x; i < ROWS * CHUNK; i += THREADS) {
             int r = i / CHUNK, c = i % CHUNK;
             bool inside = r < rows && chunk + c < p.d;
-            to[c][r] = inside
-                           ? load_real<Real>(
-                                 attn_at(&x, item.sequence.tensor, row + r, head, chunk + c), DTYPE)
-                           : 0;
+            to[c][r] = inside ? load_real<Real>(address(r, chunk + c), DTYPE) : 0;
         }
     }
 
     __device__ __forceinline__ void scores(int64_t key, int64_t keys)
     {
+        const attn_sequence &sequence = item.sequence;
         Real s[EACH][EACH] = {};
         for (int chunk = 0; chunk < p.d; chunk += CHUNK) {
             Real part[EACH][EACH] = {};
             __syncthreads();
-            load_transposed(t.qt, p.q, item.sequence.q_first + item.first_row, item.head,
-                            item.sequence.nq_used - item.first_row, chunk);
-            load_transposed(t.kt, p.k, attn_kv_row(&item.sequence, key), kv_head, keys, chunk);
+            load_transposed(t.qt, sequence.nq_used - item.first_row, chunk, [&](int r, int c) {
+                return attn_at(&p.q, sequence.tensor, sequence.q_first + item.first_row + r,
+                               item.head, c);
+            });
+            load_transposed(t.kt, keys, chunk, [&](int r, int c) {
+                return attn_kv_find(&p, &p.k, &sequence, kv_head, key + r, c);
+            });
             __syncthreads();
 #pragma unroll(sizeof(Real) == 8 ? 2 : 8)
             for (int c = 0; c < CHUNK; c++) {
@@ -132,8 +135,10 @@ template <int DTYPE, class Real> struct GenericRun {
         for (int i = threadIdx.x; i < KEYS * COLUMNS; i += THREADS) {
             int r = i / COLUMNS, c = i % COLUMNS;
             bool inside = r < keys && first_column + c < p.dv;
-            const char *at = attn_kv_at(&p.v, &item.sequence, kv_head, key + r, first_column + c);
-            t.v[r][c] = inside ? load_real<Real>(at, DTYPE) : 0;
+            t.v[r][c] = inside ? load_real<Real>(attn_kv_find(&p, &p.v, &item.sequence, kv_head,
+                                                              key + r, first_column + c),
+                                                 DTYPE)
+                               : 0;
         }
         __syncthreads();
         Real part[EACH][EACH] = {};

@@ -4,9 +4,13 @@
  * through shared memory to consumer warpgroups of 64 rows each, whose softmax runs while the tensor
  * cores do other warpgroups' work and (d = 128) the end of P V.
  *
- *     producer:  for each item:  K(0) Q [K(i) V(i-1)].. V(n-1)      block 0 is the rightmost one:
- * masked blocks first consumer:  S = Q K(0)^T, softmax for i = 1 .. n-1:  issue S = Q K(i)^T |
- * issue O += P V(i-1) | softmax of S | O *= alpha, if not 1 O += P V(n-1), epilogue
+ *     producer:  for each item:  K(0) Q [K(i) V(i-1)].. V(n-1)
+ *     consumer:  S = Q K(0)^T | softmax of S
+ *                for i = 1 .. n-1:  issue S = Q K(i)^T | issue O += P V(i-1)
+ *                                   softmax of S | O *= alpha, if not 1
+ *                O += P V(n-1) | end of the rows
+ *
+ * Block 0 is the rightmost one: masked blocks come first.
  *
  * A CTA stays and takes one item per round (produce_sm90.cuh). Consumers of f32 load Q themselves,
  * and f32 problems of one block of keys need no pipeline (single_sm90.cuh). Lengths, causality and
@@ -28,10 +32,10 @@
     {                                                                                 \
         single<Shape<dtype, d, 1, bn, 0, false, ATTN_CUDA_THREADS>>(a);               \
     }
-#define ATTN_FORWARD_MERGE(name, dtype)                                            \
+#define ATTN_FORWARD_MERGE(name, dtype, d, dv)                                     \
     extern "C" __global__ __launch_bounds__(128, 5) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                        \
     {                                                                              \
-        merge<dtype>(a);                                                           \
+        merge<dtype, d, dv>(a);                                                    \
     }
 #include "cuda/kernels.inc"

@@ -99,7 +99,8 @@ template <class S> struct RaggedLoader {
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block);
+        const bool cleared = S::VIEW && block == tail_block;
+        tile<S::WIDE>(memory.k(n), a.k_map, cleared ? memory.v_raw(n) : memory.k_full(n), block);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
@@ -174,8 +175,8 @@ template <class S> struct ThreadLoader {
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::DV>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count,
-                           ATTN_CUDA_ALIGNED_V, memory.v_full(n));
+        tile<S::BN, S::V_COLUMNS>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count,
+                                  ATTN_CUDA_ALIGNED_V, memory.v_full(n));
     }
     __device__ __forceinline__ void finish()
     {
@@ -224,13 +225,13 @@ template <class S> struct SplitLoader {
     {
         tile(a.problem.k, keys.k_first, block, ATTN_CUDA_ALIGNED_K);
         to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n),
-        empty_parity = parity(n) ^ 1;
+        empty_parity = tile_parity<S>(n) ^ 1;
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         tile(a.problem.v, keys.v_first, block, ATTN_CUDA_ALIGNED_V);
         to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n),
-        empty_parity = parity(n) ^ 1;
+        empty_parity = tile_parity<S>(n) ^ 1;
     }
     __device__ __forceinline__ void finish()
     {
@@ -257,7 +258,11 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
         if constexpr (S::TMA) {
             whole_item(a.problem, a.schedule, index, post.item);
         } else {
-            any_item(a, index, post.item);
+            if (__builtin_expect(a.whole, true)) {
+                whole_item(a.problem, a.schedule, index, post.item);
+            } else {
+                fill_item(a, index, post.item);
+            }
         }
         if (S::TMA || !post.item.empty) {
             post.item.band = attn_mask_band(&a.problem, &post.item.sequence);
@@ -267,6 +272,20 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
     }
     post.index = index;
     ptx::mbarrier_arrive(memory.post_full(n));
+}
+
+/* The n-th tile of K, as soon as there is room. Where there is one place alone, the next tile of V
+ * comes after products with this one: threads that load say at once that they are done. */
+template <class S, class Loader>
+__device__ __forceinline__ void load_k(const Memory<S> &memory, Loader &load, uint32_t n, int block)
+{
+    if (S::PARTS == 1) {
+        ptx::mbarrier_wait(memory.k_empty(n), tile_parity<S>(n) ^ 1);
+    }
+    load.k(n, block);
+    if (S::STAGES == 1) {
+        load.finish();
+    }
 }
 
 template <class S, class Loader>
@@ -290,10 +309,7 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         const int last = post.blocks.last, count = post.blocks.count;
         if (count > 0) {
             load.begin(post);
-            if (S::PARTS == 1) {
-                ptx::mbarrier_wait(memory.k_empty(number), parity(number) ^ 1);
-            }
-            load.k(number, last);
+            load_k<S>(memory, load, number, last);
             for (int piece = 0; piece < S::Q_PIECES; piece++) {
                 if (S::PARTS == 1) {
                     ptx::mbarrier_wait(memory.q_empty(piece), (post.tiles & 1) ^ 1);
@@ -304,8 +320,13 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             load.finish(); /* the item before this one must end before there is room for another
                               post */
         }
+        if (S::PAGED) {
+            __syncwarp(); /* all lanes have read it */
+        }
         if (S::RAGGED) {
-            ptx::mbarrier_arrive(memory.post_empty(posts));
+            if (!S::PAGED || threadIdx.x == 0) {
+                ptx::mbarrier_arrive(memory.post_empty(posts));
+            }
         } else if (threadIdx.x == 0) { /* here the answer's delay does no harm */
             memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
         }
@@ -318,16 +339,18 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
 #pragma unroll 1
         for (int i = 1; i <= count; i++) {
             uint32_t n = number + i;
-            if (i < count) {
+            if (!S::SHARED && i < count) {
+                load_k<S>(memory, load, n, last - i);
+            }
+            if (!S::VIEW) {
                 if (S::PARTS == 1) {
-                    ptx::mbarrier_wait(memory.k_empty(n), parity(n) ^ 1);
+                    ptx::mbarrier_wait(memory.v_empty(n - 1), tile_parity<S>(n - 1) ^ 1);
                 }
-                load.k(n, last - i);
+                load.v(n - 1, last - i + 1);
             }
-            if (S::PARTS == 1) {
-                ptx::mbarrier_wait(memory.v_empty(n - 1), parity(n - 1) ^ 1);
+            if (S::SHARED && i < count) { /* there P V goes first */
+                load_k<S>(memory, load, n, last - i);
             }
-            load.v(n - 1, last - i + 1);
         }
         number += count;
         if (S::PARTS > 1) { /* the next post takes a while */

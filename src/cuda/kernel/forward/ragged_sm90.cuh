@@ -2,7 +2,7 @@
  * ragged_sm90.cuh: the producer warpgroup of forward_sm90 where sequences may end inside the
  * tensors, or the rows of several heads share a tile. Three warps:
  *
- *     0  loads, one thread, all by TMA (RaggedLoader)
+ *     0  loads by TMA: one thread (RaggedLoader); where keys lie in pages all (paged_sm90.cuh)
  *     1  finds the items and posts them, one ahead of what is being loaded
  *     2  clears rows of V beyond a sequence's last key (of others), which the TMA has loaded
  *
@@ -13,21 +13,6 @@
 #pragma once
 #include "cuda/kernel/forward/produce_sm90.cuh"
 #include "cuda/kernel/forward/split_sm90.cuh"
-
-/* Element i, cut to 0 .. most. */
-__device__ __forceinline__ int index_at(const attn_cuda_index &t, int i, int most)
-{
-    const char *at = t.data + (int64_t)i * t.step;
-    const int64_t x = t.wide ? *(const int64_t *)at : *(const int32_t *)at;
-    return (int)min(max(x, (int64_t)0), (int64_t)most);
-}
-
-/* Where segment v begins among the `total` rows or keys: 0 is what lies before the first sequence,
- * v is sequence v - 1, batch + 1 is what lies after the last. */
-__device__ __forceinline__ int segment_at(const attn_cuda_index &cu, int v, int batch, int total)
-{
-    return v == 0 ? 0 : v > batch + 1 ? total : index_at(cu, v - 1, total);
-}
 
 /* The last of the segments 0 .. batch + 1 whose slots begin at `slot` or before. The whole warp. */
 __device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, int slot)
@@ -49,36 +34,43 @@ __device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, i
 
 /* Segment v as attn_problem_lengths has it, in few instructions, since they are fetched for every
  * item. Each lane reads one number: the beginnings of this segment and of the next one among rows
- * and among keys, rows and keys in use. The whole warp; its first lane writes. */
+ * and among keys, rows and keys in use, and left padding if PADDED. The whole warp; its first lane
+ * writes. */
+template <bool PADDED>
 __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a, int v,
                                               attn_sequence &s)
 {
     const attn_problem &p = a.problem;
     const int lane = threadIdx.x % 32, batch = (int)p.batch;
-    const int kind = lane < 4 ? lane / 2 : min(lane - 2, (int)ATTN_CUDA_USED_K);
-    const int total = (int)(kind % 2 == 0 ? p.q.shape[1] : p.k.shape[1]);
-    const bool inside = v >= 1 && v <= batch;
-    int x = total;
+    const int kind =
+        lane < 4 ? lane / 2 : min(lane - 2, (int)(PADDED ? ATTN_CUDA_PAD_K : ATTN_CUDA_USED_K));
+    const bool of_q = kind == ATTN_CUDA_CU_Q || kind == ATTN_CUDA_USED_Q;
+    const int total = (int)(of_q ? p.q.shape[1] : p.keys);
+    const bool inside = v >= 1 && v <= batch, given = a.index[kind].data != NULL;
+    int x = PADDED && kind == ATTN_CUDA_PAD_K ? 0 : total;
     if (kind < ATTN_CUDA_USED_Q) {
-        x = p.varlen ? segment_at(a.index[kind], v + lane % 2, batch, total) : lane % 2 * total;
-    } else if (inside && a.index[kind].data != NULL) {
+        x = given ? segment_at(a.index[kind], v + lane % 2, batch, total) : lane % 2 * total;
+    } else if (inside && given) {
         x = index_at(a.index[kind], v - 1, total);
     }
     const int q = __shfl_sync(~0u, x, 0), q_end = __shfl_sync(~0u, x, 1),
               k = __shfl_sync(~0u, x, 2), k_end = __shfl_sync(~0u, x, 3),
-              q_used = __shfl_sync(~0u, x, 4), k_used = __shfl_sync(~0u, x, 5);
+              q_used = __shfl_sync(~0u, x, 4), k_used = __shfl_sync(~0u, x, 5),
+              pad = PADDED ? __shfl_sync(~0u, x, 6) : 0;
     const int nq = max(q_end - q, 0), k_rows = max(k_end - k, 0);
-    const int used = inside ? min(q_used, nq) : 0, nk = inside ? min(k_used, k_rows) : 0;
+    const int used = inside ? min(q_used, nq) : 0, in_use = inside ? min(k_used, k_rows) : 0,
+              padding = min(pad, in_use);
     if (lane == 0) {
         s.index = inside ? v - 1 : 0, s.tensor = p.varlen ? 0 : v - 1;
-        s.q_first = q, s.k_first = k;
-        s.nq = nq, s.nq_used = used, s.nk = nk, s.k_rows = k_rows;
+        s.q_first = q, s.k_first = k + padding;
+        s.nq = nq, s.nq_used = used, s.nk = in_use - padding, s.k_rows = k_rows - padding;
         s.outside = !inside;
     }
 }
 
 /* The whole warp; its first lane fills the item in. With a bounded right side the last rows of all,
  * which see most keys, come first. */
+template <class S>
 __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, uint32_t index,
                                             Post &post)
 {
@@ -100,7 +92,7 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
             post.part = first_part(a, column, block);
         }
     }
-    fill_sequence(a, v, post.item.sequence);
+    fill_sequence<S::PAGED>(a, v, post.item.sequence);
     if (threadIdx.x % 32 == 0) {
         post.item.head = head * s.fold;
         post.item.first_row = row;
@@ -122,7 +114,7 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     }
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
     const bool others =
-        attn_kv_row(&s, s.nk) < a.problem.k.shape[1]; /* beyond the tensor all is 0 */
+        S::PAGED || attn_kv_row(&s, s.nk) < a.problem.keys; /* beyond the tensor all is 0 */
     post.tail = post.blocks.count > 0 && rest < S::BN && others ? rest : 0;
 }
 
@@ -143,7 +135,7 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
             next = following_item(a.counter, index);
         }
         ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
-        ragged_item(a, index / (uint32_t)a.schedule.splits, post);
+        ragged_item<S>(a, index / (uint32_t)a.schedule.splits, post);
         if (first) {
             empty = post.item.empty;
         }
@@ -182,10 +174,10 @@ template <class S> __device__ __forceinline__ void clear_tails(const Memory<S> &
             ptx::mbarrier_arrive(memory.post_empty(posts));
         }
         if (tail > 0) {
-            ptx::mbarrier_wait(memory.v_raw(number), parities >> number % STAGES & 1);
-            parities ^= 1 << number % STAGES;
+            ptx::mbarrier_wait(memory.v_raw(number), parities >> number % S::STAGES & 1);
+            parities ^= 1 << number % S::STAGES;
 #pragma unroll 1
-            for (int c = 0; c < S::V_WIDE / 64; c++) {
+            for (int c = 0; c < (S::VIEW ? S::WIDE : S::V_WIDE) / 64; c++) {
 #pragma unroll 1
                 for (int at = tail * 128 + lane * 16; at < S::BN * 128; at += 32 * 16) {
                     ptx::store_shared_16(memory.v(number) + c * S::BN * 128 + at,
@@ -195,12 +187,14 @@ template <class S> __device__ __forceinline__ void clear_tails(const Memory<S> &
             ptx::fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
-                ptx::mbarrier_arrive(memory.v_full(number));
+                ptx::mbarrier_arrive(S::VIEW ? memory.k_full(number) : memory.v_full(number));
             }
         }
         number += count;
     }
 }
+
+template <class S> struct PagedLoader; /* paged_sm90.cuh */
 
 template <class S>
 __device__ __forceinline__ void produce_ragged(const attn_cuda_forward_params &a,
@@ -208,7 +202,9 @@ __device__ __forceinline__ void produce_ragged(const attn_cuda_forward_params &a
 {
     const int warp = ptx::uniform(threadIdx.x / 32);
     if (warp == 0) {
-        if (threadIdx.x == 0) {
+        if constexpr (S::PAGED) {
+            produce<S>(a, memory, PagedLoader<S>{{a, memory}});
+        } else if (threadIdx.x == 0) {
             produce<S>(a, memory, RaggedLoader<S>{a, memory});
         }
     } else if (warp == 1) {

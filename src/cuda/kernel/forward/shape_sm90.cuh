@@ -22,7 +22,7 @@ struct Shape {
     static constexpr int D = D_, DV = DV_;          /* head dimensions of Q and K, of V and O */
     static constexpr int WIDE = (D + 63) / 64 * 64,
                          V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
-    static constexpr int WIDEST = D > DV ? D : DV;
+    static constexpr int WIDEST = D > DV ? D : DV, V_COLUMNS = DV;
     static constexpr int GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA shares out the registers that it was launched with; a request for more waits for
      * ever. */
@@ -32,7 +32,11 @@ struct Shape {
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
     static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* or the producer's threads load */
     /* Sequences may end inside the tensors, heads may be folded into rows (ragged_sm90.cuh). */
-    static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED;
+    static constexpr bool VIEW = LOADS == ATTN_CUDA_VIEW;   /* V is the first columns of K */
+    static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
+    static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
+    static constexpr bool SHARED = false; /* groups share rows of Q: WideShape */
+    static constexpr int STAGES = 2;      /* tiles of K and of V at a time */
     static constexpr bool STEPS = STEPS_; /* between products and softmax (steps_sm90.cuh) */
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES =
@@ -60,7 +64,20 @@ struct Shape {
     static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, STEPS);
 };
 
-enum { STAGES = 2, POSTS = 2 };
+/* Head dimensions beyond 256: two groups share 64 rows of Q and their scores, and each has half of
+ * the columns of V and O (wide_sm90.cuh). */
+template <int DTYPE_, int D_, int REGISTERS_, int LOADS>
+struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, false, 256> {
+    using Base = Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, false, 256>;
+    static constexpr bool SHARED = true;
+    static constexpr int STAGES = Base::VIEW ? 2 : 1;
+    static constexpr int BM = 64, Q_PIECES = 1, V_WIDE = 512, V_COLUMNS = 512, WIDEST = 576;
+    static constexpr int Q_PART = BM * Base::WIDE * 2, Q_BYTES = Q_PART;
+    static constexpr int V_BYTES = Base::VIEW ? 0 : Base::BN * V_WIDE * 2;
+    static constexpr int SHARED_BYTES = ATTN_SM90_WIDE_BYTES(DTYPE_, D_, LOADS);
+};
+
+enum { MOST_STAGES = 2, POSTS = 2 };
 
 struct Post {
     Item item;
@@ -93,11 +110,12 @@ template <class S> struct Memory {
     }
     __device__ __forceinline__ uint32_t k(uint32_t n) const
     {
-        return base + S::Q_BYTES + n % STAGES * S::K_BYTES;
+        return base + S::Q_BYTES + n % S::STAGES * S::K_BYTES;
     }
     __device__ __forceinline__ uint32_t v(uint32_t n) const
     {
-        return base + S::Q_BYTES + STAGES * S::K_BYTES + n % STAGES * S::V_BYTES;
+        return S::VIEW ? k(n)
+                       : base + S::Q_BYTES + S::STAGES * S::K_BYTES + n % S::STAGES * S::V_BYTES;
     }
 
     /* of warp w of the consumers: room for its 16 rows of O, or of a block's bias */
@@ -113,14 +131,14 @@ template <class S> struct Memory {
     }
 
     static constexpr int BARRIERS =
-        2 * S::Q_PIECES + 4 * STAGES + 2 * POSTS + (S::RAGGED ? STAGES : 0);
-    static constexpr int O_AT = S::Q_BYTES + STAGES * (S::K_BYTES + S::V_BYTES);
+        2 * S::Q_PIECES + 4 * MOST_STAGES + 2 * POSTS + (S::RAGGED ? MOST_STAGES : 0);
+    static constexpr int O_AT = S::Q_BYTES + S::STAGES * (S::K_BYTES + S::V_BYTES);
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
     static constexpr int POSTS_AT = BARRIERS_AT + BARRIERS * 8;
     static constexpr int BOUNDS_AT = BARRIERS_AT + ATTN_SM90_CONTROL;
     static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
-    static constexpr int NOTES_AT = BOUNDS_AT + S::BM * (int)sizeof(int2);
+    static constexpr int NOTES_AT = BOUNDS_AT + 64 * S::GROUPS * (int)sizeof(int2);
     static constexpr int NOTES = S::STEPS ? 4 * S::GROUPS : 0;
     static_assert(NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES + ATTN_SM90_ALIGN == S::SHARED_BYTES,
                   "shape.h");
@@ -131,40 +149,40 @@ template <class S> struct Memory {
     }
     __device__ __forceinline__ uint32_t q_full(int piece) const
     {
-        return barrier(4 * STAGES + 2 * POSTS + piece);
+        return barrier(4 * MOST_STAGES + 2 * POSTS + piece);
     }
     __device__ __forceinline__ uint32_t q_empty(int piece) const
     {
-        return barrier(4 * STAGES + 2 * POSTS + S::Q_PIECES + piece);
+        return barrier(4 * MOST_STAGES + 2 * POSTS + S::Q_PIECES + piece);
     }
     /* ragged: V has come, and rows of others in it (ragged_sm90.cuh) */
     __device__ __forceinline__ uint32_t v_raw(uint32_t n) const
     {
-        return barrier(4 * STAGES + 2 * POSTS + 2 * S::Q_PIECES + n % STAGES);
+        return barrier(4 * MOST_STAGES + 2 * POSTS + 2 * S::Q_PIECES + n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t k_full(uint32_t n) const
     {
-        return barrier(n % STAGES);
+        return barrier(n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t k_empty(uint32_t n) const
     {
-        return barrier(STAGES + n % STAGES);
+        return barrier(MOST_STAGES + n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t v_full(uint32_t n) const
     {
-        return barrier(2 * STAGES + n % STAGES);
+        return barrier(2 * MOST_STAGES + n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t v_empty(uint32_t n) const
     {
-        return barrier(3 * STAGES + n % STAGES);
+        return barrier(3 * MOST_STAGES + n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t post_full(uint32_t n) const
     {
-        return barrier(4 * STAGES + n % POSTS);
+        return barrier(4 * MOST_STAGES + n % POSTS);
     }
     __device__ __forceinline__ uint32_t post_empty(uint32_t n) const
     {
-        return barrier(4 * STAGES + POSTS + n % POSTS);
+        return barrier(4 * MOST_STAGES + POSTS + n % POSTS);
     }
     __device__ __forceinline__ Post &post(uint32_t n) const
     {
@@ -188,7 +206,7 @@ template <class S> struct Memory {
             ptx::mbarrier_init(q_full(piece), S::LOADERS);
             ptx::mbarrier_init(q_empty(piece), S::GROUPS / S::Q_PIECES);
         }
-        for (int n = 0; n < STAGES; n++) {
+        for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(k_full(n), S::LOADERS);
             ptx::mbarrier_init(v_full(n), S::LOADERS);
             ptx::mbarrier_init(k_empty(n), S::GROUPS);
@@ -206,9 +224,14 @@ template <class S> struct Memory {
     }
 };
 
-/* The parity of the n-th use of a ring of two slots. */
+/* The parity of the n-th use of a ring: of posts, of tiles of K or V. */
 __device__ __forceinline__ uint32_t parity(uint32_t n)
 {
-    static_assert(STAGES == 2 && POSTS == 2, "rings of two");
+    static_assert(POSTS == 2, "a ring of two");
     return n / 2 & 1;
+}
+
+template <class S> __device__ __forceinline__ uint32_t tile_parity(uint32_t n)
+{
+    return n / S::STAGES & 1;
 }

@@ -7,7 +7,8 @@
  *
  * Blocks are counted from the right: split 0 has the rightmost ones. A row of a split is the sums
  * of probabilities times V as they are, relative to 2^base (softmax.cuh), and a state: base, the
- * sum of probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score.
+ * sum of probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score;
+ * NaN if the second half of a WideShape's columns is to be done again, else 0.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -45,10 +46,17 @@ __device__ __forceinline__ int64_t part_row(const attn_cuda_forward_params &a, c
     return used ? post.part + warp.first + i : -1;
 }
 
+/* SHARED: the last word is the other group's. */
+template <bool SHARED>
 __device__ __forceinline__ void store_state(const attn_cuda_forward_params &a, int64_t row,
                                             float base, float l, float m)
 {
-    *(float4 *)(a.parts.states + row * 4) = make_float4(base, l, m, 0);
+    float *to = a.parts.states + row * 4;
+    if (SHARED) {
+        to[0] = base, to[1] = l, to[2] = m;
+    } else {
+        *(float4 *)to = make_float4(base, l, m, 0);
+    }
 }
 
 /* How a split's rows end. */
@@ -68,10 +76,15 @@ __device__ __forceinline__ void finish_split(const attn_cuda_forward_params &a, 
         }
         if (lane % 4 == 0) {
             const bool again = careful >> (lane + r) & 1;
-            store_state(a, row, rows.state[r].base, again ? NAN : l[r], rows.state[r].m);
+            if (warp.column() > 0) {
+                a.parts.states[row * 4 + 3] = again ? NAN : 0;
+            } else {
+                store_state<S::SHARED>(a, row, rows.state[r].base, again ? NAN : l[r],
+                                       rows.state[r].m);
+            }
         }
         if (seen[r]) {
-            float *to = a.parts.sums + row * a.parts.columns + 2 * (lane % 4);
+            float *to = a.parts.sums + row * a.parts.columns + warp.column() + 2 * (lane % 4);
 #pragma unroll
             for (int i = 0; i < S::DV / 8; i++) {
                 *(float2 *)(to + 8 * i) =
@@ -88,28 +101,31 @@ __device__ __forceinline__ void finish_empty_split(const attn_cuda_forward_param
 {
     const int lane = threadIdx.x % 32;
     const int64_t row = lane < 16 ? part_row(a, post, warp, lane) : -1;
-    if (row >= 0) {
-        store_state(a, row, 0, 0, 0);
+    if (row >= 0 && warp.column() == 0) {
+        store_state<false>(a, row, 0, 0, 0);
     }
 }
 
 /* ---- The merge ------------------------------------------------------------------------------- */
 
 /* Row `w` of O by one warp. For the states lane i has split i; for the sums lane t has columns 2 t,
- * 2 t + 1, 2 t + 64, .. of every split. */
-template <int DTYPE>
+ * 2 t + 1, 2 t + 64, .. of every split. WIDEST: head dims up to; COLUMNS: those of O. */
+template <int DTYPE, int WIDEST, int COLUMNS>
 __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, OutputRow &w,
                                           int64_t part)
 {
     const int lane = threadIdx.x % 32, splits = a.schedule.splits;
     const int64_t rows = a.parts.rows;
     float4 state = make_float4(0, 0, 0, 0);
-    float o[8] = {};
+    float o[COLUMNS / 32] = {};
     if (w.seen && lane < splits) {
         state = *(const float4 *)(a.parts.states + (part + lane * rows) * 4);
     }
-    if (__any_sync(~0u, !(state.y < INFINITY))) {
-        careful_row<DTYPE, 256, false>(a, w);
+    if (__any_sync(~0u, !(state.y + state.w < INFINITY))) {
+#pragma unroll 1
+        for (w.column = 0; w.column < COLUMNS; w.column += 256) {
+            careful_row<DTYPE, WIDEST, false, true>(a, w);
+        }
         return;
     }
     const bool seen = state.y != 0;
@@ -118,11 +134,11 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
     const float share = seen ? ptx::exp2(state.x - base) : 0;
     const float l = warp_sum(state.y * share);
     const float *sums = a.parts.sums + part * a.parts.columns + 2 * lane;
-#pragma unroll 8
+#pragma unroll(COLUMNS > 256 ? 4 : 8)
     for (int i = 0; i < splits; i++, sums += rows * a.parts.columns) {
         const float times = __shfl_sync(~0u, share, i);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < COLUMNS / 64; j++) {
             if (64 * j + 2 * lane < a.parts.columns) {
                 const float2 x = *(const float2 *)(sums + 64 * j);
                 o[2 * j] += times != 0 ? x.x * times : 0; /* else nobody wrote it */
@@ -134,7 +150,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
     const float2 factors =
         finish_row(a.problem, w, base * LN2, l, __fmul_rn(m, a.scale_log2) * LN2, lane == 0);
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < COLUMNS / 32; j++) {
         const int column = 64 * (j / 2) + 2 * lane + j % 2;
         if (column < a.problem.dv) {
             store_element<DTYPE>(
@@ -145,7 +161,8 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
 }
 
 /* A warp for each row of O, those of a query's heads side by side. */
-template <int DTYPE> __device__ __forceinline__ void merge(const attn_cuda_forward_params &a)
+template <int DTYPE, int WIDEST, int COLUMNS>
+__device__ __forceinline__ void merge(const attn_cuda_forward_params &a)
 {
     const attn_problem &p = a.problem;
     const attn_cuda_schedule &s = a.schedule;
@@ -161,5 +178,6 @@ template <int DTYPE> __device__ __forceinline__ void merge(const attn_cuda_forwa
         (uint32_t)sequence.index * (uint32_t)s.heads + (uint32_t)(head / s.fold);
     const int place = within / s.piece * 64 + within % s.piece * s.fold + head % s.fold;
     OutputRow w = {sequence, head, row, row < sequence.nq_used};
-    merge_row<DTYPE>(a, w, first_part(a, column, (uint32_t)(row / s.rows)) + place);
+    merge_row<DTYPE, WIDEST, COLUMNS>(a, w,
+                                      first_part(a, column, (uint32_t)(row / s.rows)) + place);
 }

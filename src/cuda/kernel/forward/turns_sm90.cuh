@@ -37,7 +37,7 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
 #pragma unroll 1
     for (int i = from; i < to; i++) {
         const uint32_t n = number + i;
-        ptx::mbarrier_wait(memory.k_full(n), parity(n));
+        ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
         if (i > 0) {
             begin_turn<S>();
             end_turn<S>();
@@ -46,7 +46,7 @@ __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t nu
         if (threadIdx.x % 128 == 0) {
             ptx::mbarrier_arrive(memory.k_empty(n));
         }
-        ptx::mbarrier_wait(memory.v_full(n), parity(n));
+        ptx::mbarrier_wait(memory.v_full(n), tile_parity<S>(n));
         meet<S>();
         if (threadIdx.x % 128 == 0) {
             ptx::mbarrier_arrive(memory.v_empty(n));

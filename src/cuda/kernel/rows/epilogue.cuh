@@ -39,8 +39,9 @@ __device__ __forceinline__ void store_element(const attn_tensor &t, char *to, fl
 struct OutputRow {
     const attn_sequence &s;
     int head;
-    int row;   /* within the sequence */
-    bool seen; /* any key visible */
+    int row;        /* within the sequence */
+    bool seen;      /* any key visible */
+    int column = 0; /* of O: the first one */
 };
 
 /* Writes a row's statistics, in natural units; l is relative to e^base. Returns the factors of the
@@ -71,33 +72,50 @@ __device__ __forceinline__ float2 finish_row(const attn_problem &p, const Output
     return factors;
 }
 
+/* Element c of key j in K or V. PAGED: it may lie in a page. */
+template <bool PAGED>
+__device__ __forceinline__ const char *key_at(const attn_problem &p, const attn_tensor &t,
+                                              const attn_sequence &s, int kv_head, int64_t j, int c)
+{
+    return PAGED ? attn_kv_find(&p, &t, &s, kv_head, j, c) : attn_kv_at(&t, &s, kv_head, j, c);
+}
+
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, ..
- * Slow: it is for rows whose data or exponents are out of the ordinary. */
-template <int DTYPE, int D, bool STEPS>
+ * Slow: it is for rows whose data or exponents are out of the ordinary. D beyond 256: columns of O
+ * from w.column on, as many as a group has. */
+template <int DTYPE, int D, bool STEPS, bool PAGED>
 __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, const OutputRow &w)
 {
+    constexpr int DV = D > 256 ? 256 : D;
     const attn_problem &p = a.problem;
-    const int lane = ptx::opaque(threadIdx.x % 32);
+    const int lane = ptx::opaque(threadIdx.x % 32), first = w.column + lane;
     const int kv_head = w.head / (int)p.group;
     const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
     const ScoreRow<float> score(p, w.s, w.head, w.row);
     const float scale = a.scale_log2;
-    float q[D / 32], o[D / 32], m = -INFINITY, l = 0;
-#pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-        int c = lane + 32 * i;
+    constexpr int HELD = D > 256 ? 1 : D / 32; /* of q, in registers; else it is read again */
+    float q[HELD], o[DV / 32], m = -INFINITY, l = 0;
+    const auto load_q = [&](int c) {
         const char *at = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, c);
-        q[i] = c < p.d ? load_real<float>(at, DTYPE) : 0;
+        return c < p.d ? load_real<float>(at, DTYPE) : 0;
+    };
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        q[i] = load_q(lane + 32 * i);
+    }
+#pragma unroll
+    for (int i = 0; i < DV / 32; i++) {
         o[i] = 0;
     }
 #pragma unroll 1
     for (int64_t j = keys.lo; j < keys.hi; j++) {
         float dot = 0;
-#pragma unroll
+#pragma unroll(HELD)
         for (int i = 0; i < D / 32; i++) {
             int c = lane + 32 * i;
-            const char *at = attn_kv_at(&p.k, &w.s, kv_head, j, c);
-            dot += c < p.d ? q[i] * load_real<float>(at, DTYPE) : 0;
+            const char *at = key_at<PAGED>(p, p.k, w.s, kv_head, j, c);
+            const float x = HELD > 1 ? q[i % HELD] : load_q(c);
+            dot += c < p.d ? x * load_real<float>(at, DTYPE) : 0;
         }
 #pragma unroll
         for (int x = 16; x > 0; x /= 2) {
@@ -114,16 +132,17 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
         m = top;
         l = l * alpha + e;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
-            int c = lane + 32 * i;
-            const char *at = attn_kv_at(&p.v, &w.s, kv_head, j, c);
+        for (int i = 0; i < DV / 32; i++) {
+            int c = first + 32 * i;
+            const char *at = key_at<PAGED>(p, p.v, w.s, kv_head, j, c);
             o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }
-    const float2 factors = finish_row(p, w, m * scale * LN2, l, m * scale * LN2, lane == 0);
+    const bool write = lane == 0 && w.column == 0;
+    const float2 factors = finish_row(p, w, m * scale * LN2, l, m * scale * LN2, write);
 #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-        int c = lane + 32 * i;
+    for (int i = 0; i < DV / 32; i++) {
+        int c = first + 32 * i;
         if (c < p.dv) {
             store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c),
                                  o[i] * factors.x * factors.y);
@@ -149,13 +168,13 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
     }
 }
 
-/* Row r (0, 1) of the accumulators, times factor, to the row of O that begins at `to`: columns from
- * `first` on. */
+/* Row r (0, 1) of the accumulators, times factor, to the row of O of `dv` columns that begins at
+ * `to`: columns from `first` on. */
 template <int DTYPE, int N>
 __device__ __forceinline__ void store_elements(const attn_problem &p, const float (&o)[N], int r,
-                                               float factor, char *to, int first)
+                                               float factor, char *to, int first, int dv)
 {
-    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const int t = ptx::opaque(threadIdx.x % 4);
     const int64_t step = p.o.stride[3] * (p.o.dtype == ATTN_F32 ? 4 : 2);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
@@ -171,15 +190,15 @@ __device__ __forceinline__ void store_elements(const attn_problem &p, const floa
  * aligned, go one by one. */
 template <int DTYPE, int N>
 __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o)[N], int r,
-                                          float factor, char *to, bool write)
+                                          float factor, char *to, int dv, bool write)
 {
-    const int t = ptx::opaque(threadIdx.x % 4), dv = (int)p.dv;
+    const int t = ptx::opaque(threadIdx.x % 4);
     const bool pairs = DTYPE == ATTN_F32 || p.o.dtype == ATTN_F32,
                dense = write && p.o.stride[3] == 1;
     const int piece = pairs ? 2 : 8,
               whole = dense && (uintptr_t)to % (pairs ? 8 : 16) == 0 ? dv / piece * piece : 0;
     if (__builtin_expect(write && whole < dv, false)) {
-        store_elements<DTYPE>(p, o, r, factor, to, whole);
+        store_elements<DTYPE>(p, o, r, factor, to, whole, dv);
     }
     if (pairs) {
 #pragma unroll

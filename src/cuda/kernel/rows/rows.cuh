@@ -14,12 +14,19 @@ template <int D> struct Rows {
     RowState state[2];
 };
 
-/* The warp's place: the first of its rows within the item, and room for the keys that each of the
- * 16 sees, in shared memory. */
+/* The warp's place: the first of its rows within the item, room in shared memory for the keys that
+ * each of the 16 sees, and the columns of O that it has. */
 struct WarpRows {
+    static constexpr bool PAGED = false; /* keys may lie in pages */
     int first;
     int2 *bounds;
+    int width = 0; /* columns of O that a group has; 0: all */
 
+    /* Of O, the first one that the group has. Opaque, or a register would be kept for it. */
+    __device__ __forceinline__ int column() const
+    {
+        return width == 0 ? 0 : (ptx::opaque(threadIdx.x) / 128 - 1) * width;
+    }
     /* Place in the sequence, and head, of the warp's i-th row. */
     __device__ __forceinline__ int row(const Item &item, int i) const
     {
@@ -41,8 +48,8 @@ struct WarpRows {
 struct FoldedRows : WarpRows {
     const attn_cuda_schedule &s;
 
-    __device__ __forceinline__ FoldedRows(int first_, int2 *bounds_, const attn_cuda_schedule &s_)
-        : WarpRows{first_, bounds_}, s(s_)
+    __device__ __forceinline__ FoldedRows(const WarpRows &rows, const attn_cuda_schedule &s_)
+        : WarpRows(rows), s(s_)
     {
     }
     __device__ __forceinline__ int row(const Item &item, int i) const
@@ -62,6 +69,11 @@ struct FoldedRows : WarpRows {
     {
         return s.fold == 1 && WarpRows::row(item, 16) <= item.sequence.nq;
     }
+};
+
+struct PagedRows : FoldedRows {
+    static constexpr bool PAGED = true;
+    using FoldedRows::FoldedRows;
 };
 
 /* The keys that a row of the sequence sees. */
@@ -173,9 +185,10 @@ template <int DTYPE> struct DirectStore {
         for (int r = 0; r < 2; r++) {
             const int i = threadIdx.x % 32 / 4 + 8 * r;
             int64_t row = item.sequence.q_first + warp.row(item, i);
-            store_row<DTYPE>(p, o, r, factor[r],
-                             attn_at(&p.o, item.sequence.tensor, row, warp.head(item, i), 0),
-                             write[r]);
+            store_row<DTYPE>(
+                p, o, r, factor[r],
+                attn_at(&p.o, item.sequence.tensor, row, warp.head(item, i), warp.column()),
+                (int)p.dv - warp.column(), write[r]);
         }
     }
 };
@@ -222,7 +235,8 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
     const int r = i / 8;
     OutputRow w = {item.sequence, warp.head(item, i), row,
                    (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
-    bool write = lane < 16 && row < item.sequence.nq && !(careful >> (from + r) & 1);
+    bool write =
+        lane < 16 && warp.column() == 0 && row < item.sequence.nq && !(careful >> (from + r) & 1);
     return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
                       __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
 }
@@ -236,7 +250,7 @@ __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &ite
 {
     const int lane = threadIdx.x % 32, i = lane / 4 + lane % 2 * 8;
     const bool odd = lane & 1;
-    if (lane % 4 < 2 && (odd ? write[1] : write[0])) {
+    if (lane % 4 < 2 && warp.column() == 0 && (odd ? write[1] : write[0])) {
         const float base = __fmul_rn(odd ? state[1].base : state[0].base, LN2);
         const float lse = (odd ? seen[1] : seen[0]) ? base + logf(odd ? l[1] : l[0]) : -INFINITY;
         store_wide(p.lse, item.sequence.tensor, item.sequence.q_first + warp.row(item, i),
@@ -289,8 +303,8 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
 #pragma unroll 1
     for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1, i = bit / 4 + bit % 4 * 8;
-        OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true};
-        careful_row<DTYPE, WIDEST, STEPS>(a, w);
+        OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true, warp.column()};
+        careful_row<DTYPE, WIDEST, STEPS, Warp::PAGED>(a, w);
     }
 }
 
@@ -301,7 +315,7 @@ __device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &
 {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
-    for (int i = 0; i < 16 && warp.row(item, i) < item.sequence.nq; i++) {
+    for (int i = 0; i < 16 && warp.column() == 0 && warp.row(item, i) < item.sequence.nq; i++) {
         OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), false};
         finish_row(p, w, 0, 0, 0, lane == 0);
 #pragma unroll 1

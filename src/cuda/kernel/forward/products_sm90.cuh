@@ -1,0 +1,153 @@
+/*
+ * products_sm90.cuh: what a consumer warpgroup of forward_sm90 does with a tile: Q K^T, P V, and
+ * all of an item's first block.
+ */
+#pragma once
+#include "cuda/kernel/forward/steps_sm90.cuh"
+#include "cuda/kernel/forward/turns_sm90.cuh"
+#include "cuda/kernel/mma/mma.cuh"
+#include "cuda/kernel/mma/wgmma.cuh"
+
+/* f32: the warp's registers of Q: of some parts the A operand of each k-step. q: the group's
+ * rows. */
+template <class S> struct HeldQ {
+    uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
+
+    __device__ __forceinline__ void load(uint32_t q)
+    {
+        const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+        for (int part = 0; part < S::Q_HELD; part++) {
+#pragma unroll
+            for (int step = 0; step < S::D / 16; step++) {
+                mma::load_4<false>(
+                    a[part][step],
+                    mma::piece_address<S::BM>(q + part * S::Q_PART, row, 2 * step + lane / 16));
+            }
+        }
+    }
+};
+
+/* The first N keys of a block. */
+template <class S, int N>
+__device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
+                                         uint32_t k)
+{
+    q = ptx::uniform(q), k = ptx::uniform(k);
+#pragma unroll
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t a = wgmma::descriptor(q + mma::left_part(i) * S::Q_PART, 0);
+        const uint64_t b = wgmma::descriptor(k + mma::right_part(i) * S::K_PART, 0);
+#pragma unroll
+        for (int step = 0; step < S::D / 16; step++) {
+            int chunk = step / 4, within = step % 4 * 2;
+            const uint64_t keys = b + chunk * S::BN * 8 + within;
+            const int accumulate = i > mma::FIRST_PRODUCT<S::PARTS> || step > 0;
+            if (mma::left_part(i) < S::Q_HELD) {
+                wgmma::Product<S::BF16, N>::template rs<0>(s, held.a[mma::left_part(i)][step], keys,
+                                                           accumulate);
+            } else {
+                wgmma::Product<S::BF16, N>::ss(s, a + chunk * S::BM * 8 + within, keys, accumulate);
+            }
+        }
+    }
+    wgmma::commit();
+}
+
+template <class S>
+__device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
+                                         const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v,
+                                         int accumulate)
+{
+    v = ptx::uniform(v);
+#pragma unroll
+    for (int i = mma::FIRST_PRODUCT<S::PARTS>; i < mma::PRODUCTS; i++) {
+        const uint64_t b = wgmma::descriptor(v + mma::right_part(i) * S::V_PART, S::BN * 128);
+#pragma unroll
+        for (int step = 0; step < S::BN / 16; step++) {
+            const bool first = i == mma::FIRST_PRODUCT<S::PARTS> && step == 0;
+            wgmma::Product<S::BF16, S::DV>::template rs<1>(o, p[mma::left_part(i)] + 4 * step,
+                                                           b + step * 128, first ? accumulate : 1);
+        }
+    }
+    wgmma::commit();
+}
+
+/* Destination of P V of a block: O itself, or for f32 a sum of its own that is then added. */
+template <class S, int PARTS = S::PARTS> struct Sum {
+    float o[S::DV / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::DV> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::DV / 2; i++) {
+            rows.o[i] = 0;
+        }
+    }
+    __device__ __forceinline__ void add(Rows<S::DV> &rows)
+    {
+#pragma unroll
+        for (int i = 0; i < S::DV / 2; i++) {
+            rows.o[i] += o[i];
+        }
+    }
+};
+
+template <class S> struct Sum<S, 1> {
+    float (&o)[S::DV / 2];
+
+    __device__ __forceinline__ Sum(Rows<S::DV> &rows) : o(rows.o)
+    {
+    }
+    __device__ __forceinline__ void add(Rows<S::DV> &)
+    {
+    }
+};
+
+/* Which 64 rows of the item the group has. */
+template <class S> __device__ __forceinline__ int row_group()
+{
+    return S::SHARED ? 0 : threadIdx.x / 128 - 1;
+}
+
+/* The piece of Q with the group's rows. */
+template <class S> __device__ __forceinline__ int q_piece()
+{
+    return S::Q_PIECES > 1 ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
+}
+
+/* Runs the rightmost block, beyond whose first N keys the group's rows see nothing. */
+template <class S, int N>
+__device__ __forceinline__ void
+first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
+            const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b,
+            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
+{
+    const int key = b.last * S::BN;
+    float c = a.scale_log2, s[N / 2], alpha[2];
+    steps.fetch_bias(a, key);
+    ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
+    if (turn) {
+        begin_turn<S>();
+    }
+    wgmma::fence();
+    issue_qk<S, N>(s, q, held, memory.k(n));
+    if (turn) {
+        end_turn<S>();
+    }
+    steps.fetch_mask(a, key);
+    wgmma::wait<0>();
+    wgmma::hold(s);
+    if (!S::VIEW && threadIdx.x % 128 == 0) {
+        ptx::mbarrier_arrive(memory.k_empty(n));
+    }
+    bool few[2] = {false, false};
+    if constexpr (S::STEPS) {
+        steps.apply(a, warp, key, b.masked(b.last), s);
+        few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
+    } else if (b.masked(b.last)) {
+        mask_block(warp, key, s, few);
+    }
+    move_bases(s, c, few, rows.state, alpha);
+    probabilities<S::BF16>(s, c, rows.state, p);
+}
