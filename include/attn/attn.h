@@ -104,7 +104,8 @@
  *   bf16    GPU              exact                            8           1.45 floor
  *
  *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
- *             added once; on CPUs in segments of 2048 keys, which are joined in a binary tree.
+ *             added once; on CPUs in segments of 2048 keys (dQ 4096 keys, dK and dV 6144 rows),
+ *             which are joined in a binary tree.
  *             There is no epsilon in the row sum.
  *   AMX       the default where the CPU has it, with bits of its own. Elements of f32 below 2^-110
  *             have fewer bits there.
@@ -548,8 +549,8 @@ typedef struct attn_backward_args {
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);
 
 /* *bytes = the workspace that attn_backward wants: linear in the numbers of query rows and keys,
- * never Nq x Nk. Reads shapes and lengths only: q, k, v, o, lse and d_o may have no data yet;
- * optional tensors count if they have. */
+ * beyond 4096 keys times the logarithm of their number, never Nq x Nk. Reads shapes and lengths
+ * only: q, k, v, o, lse and d_o may have no data yet; optional tensors count if they have. */
 ATTN_API attn_status attn_backward_workspace(attn_context *context, const attn_backward_args *args,
                                              uint64_t *bytes);
 

@@ -1,8 +1,9 @@
 /*
- * segment.h: the order in which keys are summed. A segment is a run of ATTN_SEGMENT keys, counted
- * from the first key of the sequence, summed from a start of its own. Segments are the leaves of a
- * binary tree: leaves 2i and 2i + 1 have one parent, and so on upwards. A part without a visible
- * key changes nothing. The tree depends on the number of a segment alone, so that the sums over
+ * segment.h: the order in which keys are summed, and rows in gradients of keys. A segment is a run
+ * of keys, counted from the first key of the sequence, or of rows, counted from the first row of a
+ * KV head. It is summed from a start of its own. Segments are the leaves of a binary tree: leaves
+ * 2i and 2i + 1 have one parent, and so on upwards. A part without a visible key changes nothing.
+ * The tree depends on the number of a segment alone, so that the sums over
  * keys 0 .. n-1 and n .. 2n-1, with n a power of two segments, are nodes of the sum over all of
  * them, whoever computes the two.
  *
@@ -18,8 +19,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Keys. A multiple of every table's key_block. Part of the numerics (docs/numerics.md). */
-enum { ATTN_SEGMENT = 2048 };
+/* Keys of the forward pass, and of dQ: multiples of every table's key_block, and dQ's are a node of
+ * the forward pass's. Rows of dK and dV: a multiple of every row_block. Part of the numerics
+ * (docs/numerics.md). */
+enum { ATTN_SEGMENT = 2048, ATTN_GRAD_SEGMENT = 2 * ATTN_SEGMENT, ATTN_ROW_SEGMENT = 6144 };
 
 /* The first segment behind the smallest node that holds segments first < last. */
 ATTN_CORE int64_t attn_segment_node_end(int64_t first, int64_t last)
@@ -39,6 +42,38 @@ ATTN_CORE int attn_segment_depth(int64_t segments)
         depth++;
     }
     return depth;
+}
+
+/* Sums over segments that are not joined yet, oldest first. The last one is the sum at hand. */
+enum { ATTN_SEGMENT_LEVELS = 64 };
+typedef struct attn_segment_stack {
+    int sums;
+    int64_t last[ATTN_SEGMENT_LEVELS]; /* of each: the last of its segments */
+} attn_segment_stack;
+
+/* Sums on a stack at most while so many segments, at least one, are summed in turn. */
+ATTN_CORE int attn_segment_sums(int64_t segments)
+{
+    return attn_segment_depth(segments - 1) + 1;
+}
+
+/* True if keys or rows of a segment are part of the sum at hand. */
+ATTN_CORE bool attn_segment_at_hand(const attn_segment_stack *stack, int64_t segment)
+{
+    return stack->sums > 0 && stack->last[stack->sums - 1] == segment;
+}
+
+/* Joins the two youngest sums if their parent ends at or before segment `next`. True if the caller
+ * has to add the younger one, which is off the stack now, to the other. */
+ATTN_CORE bool attn_segment_settle(attn_segment_stack *stack, int64_t next)
+{
+    const int top = stack->sums - 1;
+    if (top < 1 || attn_segment_node_end(stack->last[top - 1], stack->last[top]) > next) {
+        return false;
+    }
+    stack->last[top - 1] = stack->last[top];
+    stack->sums = top;
+    return true;
 }
 
 /* ---- exp and ln, without branches, so that loops over rows become vectors -------------------- */

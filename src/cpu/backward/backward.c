@@ -18,7 +18,7 @@
  * An item is one KV head with its group, and owns all its gradients. If that leaves threads idle,
  * the same loop runs twice: over items that own dK and dV of some keys, and over items that own dQ
  * of some rows. Either way dQ of a row is summed over blocks of keys upwards, dK and dV of a key
- * over blocks of rows upwards: the bits are the same.
+ * over blocks of rows upwards, segment by segment (sums.h): the bits are the same.
  *
  * A masked position, one whose score is -inf, has P = dS = 0, and 0 x NaN is NaN. So an item with a
  * non-finite result is done again without the products of such positions, and its non-finite
@@ -28,25 +28,23 @@
 #include "cpu/backward/backward.h"
 #include "core/half.h"
 #include "cpu/backward/bias.h"
+#include "cpu/backward/sums.h"
 #include "cpu/keys.h"
 #include <math.h>
 #include <string.h>
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Adds to dQT of a strip, from its dS of keys part.lo .. part.hi-1. item_row: the first row of
- * dqt. */
-static void add_dq(const attn_grad_item *item, int strip_index, int64_t item_row, int64_t block,
-                   attn_interval part)
+/* Adds to dQT of a strip, from its dS of keys part.lo .. part.hi-1. */
+static void add_dq(const attn_grad_item *item, int strip_index, int64_t block, attn_interval part)
 {
     const attn_ukernel *table = item->table;
-    const int64_t row = item->first_row - item_row + (int64_t)strip_index * table->strip,
-                  at = part.lo - block;
+    const int64_t row = (int64_t)strip_index * table->strip, at = part.lo - block;
     const void *kt = attn_grad_panel(item, item->kt, table->v_bytes(item->plan->d_pad), block);
     const void *ds =
         attn_grad_in_place(item) ? attn_grad_tile_at(item, item->dp, strip_index, at) : item->right;
     const int lanes = attn_grad_width(item, strip_index);
-    char *dqt = item->dqt + row * item->plan->d_pad * table->real_size;
+    char *dqt = item->dq_block + row * item->plan->d_pad * table->real_size;
     if (item->careful) {
         const unsigned char *visible =
             item->visible + (strip_index * (int64_t)table->key_block + at) * table->strip;
@@ -140,15 +138,14 @@ static void run_strip(attn_grad_item *item, int strip_index, int64_t block, attn
 }
 
 /* Runs the row block at hand against one block of keys. */
-static void run_block(attn_grad_item *item, const attn_grad_pass *pass, int64_t item_row,
-                      attn_interval all)
+static void run_block(attn_grad_item *item, const attn_grad_pass *pass, attn_interval all)
 {
     for (int i = 0; i < item->strips; i++) {
         const attn_interval part = attn_grad_part(item, i, all);
         if (part.lo < part.hi) {
             run_strip(item, i, all.lo, part);
             if (pass->dq) {
-                add_dq(item, i, item_row, all.lo, part);
+                add_dq(item, i, all.lo, part);
             }
             if (pass->dkv) {
                 clear_end(item, i, all.lo, part);
@@ -211,7 +208,18 @@ static void run_row_block(attn_grad_item *item, const attn_grad_pass *pass, attn
     while (attn_walk_next(&walk)) {
         need_keys(item, pass, walk.first, last);
         prefetch_rows(item, next, walk.first / size - begin, blocks);
-        run_block(item, pass, rows.lo, (attn_interval){walk.first, min64(walk.first + size, last)});
+        run_block(item, pass, (attn_interval){walk.first, min64(walk.first + size, last)});
+    }
+}
+
+/* The sums that products of the row block and the set of keys at hand are part of. */
+static void enter_segments(attn_grad_item *item, const attn_grad_pass *pass, int64_t item_row)
+{
+    if (pass->dq) {
+        attn_grad_dq_enter(item, item_row, item->first_key / ATTN_GRAD_SEGMENT);
+    }
+    if (pass->dkv) {
+        attn_grad_dkv_enter(item, item->first_row / ATTN_ROW_SEGMENT);
     }
 }
 
@@ -235,28 +243,39 @@ static void run_keys(attn_grad_item *item, const attn_grad_pass *pass, attn_inte
         }
         if (tile.kind != ATTN_TILE_SKIP) {
             attn_grad_pack_rows(item, row, end, pass->dkv);
+            enter_segments(item, pass, rows.lo);
             run_row_block(item, pass, rows,
                           attn_walk_keys(&seeing, tile.keys, item->table->key_block), used);
         }
     }
 }
 
+static bool store_keys(attn_grad_item *item, int64_t first, int64_t last)
+{
+    attn_grad_dkv_leave(item);
+    return attn_grad_store_keys(item, first, last);
+}
+
+static bool store_rows(attn_grad_item *item, attn_interval rows)
+{
+    bool finite = true;
+    for (int64_t row = rows.lo; row < rows.hi; row += item->grad->row_block) {
+        attn_grad_dq_leave(item, rows, row);
+        finite &= attn_grad_store_rows(item, row, min64(row + item->grad->row_block, rows.hi));
+    }
+    return finite;
+}
+
 /* Runs all of the item; false if a result is not finite. */
 static bool run_item(attn_grad_item *item, const attn_grad_pass *pass, attn_interval rows,
                      attn_interval keys)
 {
-    const int64_t real = item->table->real_size, strip = item->table->strip;
     bool finite = true;
-    if (pass->dq) {
-        int64_t room = (rows.hi - rows.lo + strip - 1) / strip * strip;
-        memset(item->dqt, 0, (size_t)(room * item->plan->d_pad * real));
-    }
-    for (int64_t first = keys.lo; first < keys.hi; first += item->plan->keys) {
-        int64_t last = min64(first + item->plan->keys, keys.hi);
-        if (pass->dkv) {
-            memset(item->dk, 0, (size_t)(item->plan->keys * item->plan->d_pad * real));
-            memset(item->dv, 0, (size_t)(item->plan->keys * item->plan->dv_pad * real));
-        }
+    attn_grad_dq_begin(item, pass->dq ? rows : (attn_interval){0, 0});
+    for (int64_t first = keys.lo, last; first < keys.hi; first = last) {
+        const int64_t segment_end = (first / ATTN_GRAD_SEGMENT + 1) * ATTN_GRAD_SEGMENT;
+        last = min64(first + item->plan->keys, min64(segment_end, keys.hi));
+        attn_grad_dkv_begin(item);
         if (pass->d_scores) {
             attn_grad_bias_begin(item);
         }
@@ -264,9 +283,9 @@ static bool run_item(attn_grad_item *item, const attn_grad_pass *pass, attn_inte
         if (pass->d_scores) {
             attn_grad_bias_end(item, first, last);
         }
-        finite = (!pass->dkv || attn_grad_store_keys(item, first, last)) && finite;
+        finite = (!pass->dkv || store_keys(item, first, last)) && finite;
     }
-    return (!pass->dq || attn_grad_store_rows(item, rows.lo, rows.hi)) && finite;
+    return (!pass->dq || store_rows(item, rows)) && finite;
 }
 
 /* The pass's items, whose table is filled if sequences have lengths of their own. */

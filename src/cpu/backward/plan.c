@@ -7,7 +7,7 @@
  * (fold.h); then per thread:
  *
  *     k, kt, v       panels of a block of keys       a few blocks of keys
- *     dk, dv         [keys][d_pad], [keys][dv_pad]   their sums
+ *     dk, dv         [keys][d_pad], [keys][dv_pad]   their sums; dkv_sums of each (sums.h)
  *     qt, dot        q_bytes per strip               a row block, queries along the lanes
  *     q, d_o         x_bytes per strip               the same rows, columns along the lanes
  *     s, dp          [key_tile][strip]               a tile of S and dP; in place: of all strips
@@ -21,16 +21,18 @@
  *     lanes          4 x [strip]                     of scores.h
  *     lse, delta     [row_block]
  *     ones           [strip]
- *     dqt            [d_pad][strip] per strip        sums of dQ
+ *     dqt            [d_pad][strip] per strip        sums of dQ; dq_sums of each (sums.h)
+ *     dq_stacks      attn_segment_stack per row block
  *     row_o, row_d_o q_bytes                         for delta of all rows
  *     sums           double [key_block + 1][row_block]   sums of dS; only if a bias is shared
  *     key_sums       double [keys][chains]           of each key sum (cpu/backward/bias.c)
  *
- * dqt makes the workspace grow with the number of rows: an item of all gradients has all rows of a
- * KV head.
+ * dqt makes the workspace grow with the number of rows, times the logarithm of the number of
+ * segments: an item of all gradients has all rows of a KV head.
  */
 #include "core/arena.h"
 #include "core/overlap.h"
+#include "core/segment.h"
 #include "cpu/backward/bias.h"
 
 enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
@@ -163,6 +165,19 @@ static void plan_scores(attn_grad_plan *plan, const attn_gradients *grads)
     }
 }
 
+/* Sums over segments of keys, over segments of rows. */
+static void plan_sums(attn_grad_plan *plan, const attn_problem *problem)
+{
+    int64_t keys = 1, rows = 1;
+    for (int64_t b = 0; b < different_sequences(problem); b++) {
+        const attn_sequence sequence = attn_problem_sequence(problem, b);
+        keys = max64(keys, sequence.nk);
+        rows = max64(rows, sequence.nq * problem->group);
+    }
+    plan->dq_sums = attn_segment_sums(round_up(keys, ATTN_GRAD_SEGMENT) / ATTN_GRAD_SEGMENT);
+    plan->dkv_sums = attn_segment_sums(round_up(rows, ATTN_ROW_SEGMENT) / ATTN_ROW_SEGMENT);
+}
+
 /* Rows whose dQ an item sums. */
 static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *problem)
 {
@@ -174,6 +189,17 @@ static int64_t most_dq_rows(const attn_grad_plan *plan, const attn_problem *prob
     }
     return round_up(most < pass->schedule.block_rows ? most : pass->schedule.block_rows,
                     plan->table->strip);
+}
+
+/* Sums over segments, one behind the other. */
+static uint64_t map_sums(attn_arena *arena, int sums, int64_t lines, int64_t columns, uint64_t real,
+                         uint64_t *bytes)
+{
+    attn_arena one = {0};
+    (void)attn_arena_take(&one, lines, columns, real);
+    *bytes = one.bytes;
+    arena->overflow |= one.overflow;
+    return attn_arena_take(arena, sums, 1, one.bytes);
 }
 
 /* P and dS: tiles, and the forms that products read; in tables without such forms, the tiles of all
@@ -208,8 +234,8 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
                   ? map->k
                   : attn_arena_take(&arena, panels, 1, table->v_bytes(d_pad));
     map->v = attn_arena_take(&arena, panels, 1, table->k_bytes(problem->dv));
-    map->dk = attn_arena_take(&arena, plan->keys, d_pad, real);
-    map->dv = attn_arena_take(&arena, plan->keys, dv_pad, real);
+    map->dk = map_sums(&arena, plan->dkv_sums, plan->keys, d_pad, real, &plan->dk_bytes);
+    map->dv = map_sums(&arena, plan->dkv_sums, plan->keys, dv_pad, real, &plan->dv_bytes);
     map->qt = attn_arena_take(&arena, strips, 1, table->q_bytes(problem->d));
     map->d_o_t = attn_arena_take(&arena, strips, 1, table->q_bytes(problem->dv));
     map->q = attn_arena_take(&arena, strips, 1, table->grad->x_bytes(d_pad));
@@ -226,7 +252,9 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
     map->lse = attn_arena_take(&arena, rows, 1, real);
     map->delta = attn_arena_take(&arena, rows, 1, real);
     map->ones = attn_arena_take(&arena, table->strip, 1, real);
-    map->dqt = attn_arena_take(&arena, most_dq_rows(plan, problem), d_pad, real);
+    const int64_t dq_rows = most_dq_rows(plan, problem);
+    map->dqt = map_sums(&arena, plan->dq_sums, dq_rows, d_pad, real, &plan->dq_bytes);
+    map->dq_stacks = attn_arena_take(&arena, dq_rows / rows + 1, 1, sizeof(attn_segment_stack));
     map->sums =
         attn_arena_take(&arena, plan->shared_bias ? table->key_block + 1 : 0, rows, sizeof(double));
     map->key_sums =
@@ -311,6 +339,7 @@ attn_status attn_cpu_plan_backward(attn_grad_plan *plan, const attn_gradients *g
     plan->scores = attn_plan_scores(problem, plan->table);
     plan_scores(plan, grads);
     plan_passes(plan, grads, machine);
+    plan_sums(plan, problem);
     attn_arena arena = {0};
     map_workspace(plan, problem, machine, &arena);
     return attn_arena_room(&arena, &plan->workspace_bytes);

@@ -12,7 +12,7 @@
 typedef struct attn_grad_map {
     uint64_t k, kt, v, dk, dv, qt, d_o_t, q, d_o, s, dp, p, ds, right, products, keep, plain,
         visible, room;
-    uint64_t bias, lanes, lse, delta, ones, dqt, sums, key_sums, row_o, row_d_o;
+    uint64_t bias, lanes, lse, delta, ones, dqt, dq_stacks, sums, key_sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;
 
@@ -38,6 +38,9 @@ typedef struct attn_grad_plan {
     attn_score_plan scores;
     int64_t d_pad, dv_pad; /* columns of the panels that sums read */
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
+    /* sums over segments that are in the scratch at once (sums.h), and the bytes of one */
+    int dq_sums, dkv_sums;
+    uint64_t dq_bytes, dk_bytes, dv_bytes;
     int passes;
     attn_grad_pass pass[2];
     bool whole_bias; /* d_bias has an element for each score */

@@ -59,7 +59,8 @@ bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last)
     bool finite = true;
     for (int64_t row = first; row < last; row += item->table->strip) {
         void *rows[ATTN_MAX_STRIP];
-        const char *dqt = item->dqt + (row - first) * item->plan->d_pad * item->table->real_size;
+        const char *dqt =
+            item->dq_block + (row - first) * item->plan->d_pad * item->table->real_size;
         int lanes = (int)min64(last - row, item->table->strip);
         for (int lane = 0; lane < lanes; lane++) {
             lane_row at = attn_score_row(&item->scores, row + lane);

@@ -28,12 +28,17 @@ typedef struct attn_grad_item {
     double *partial;         /* of all key sums (backward.h) */
 
     /* the thread's scratch */
-    char *k, *kt, *v, *dk, *dv, *qt, *d_o_t, *q, *d_o, *s, *dp, *p_left, *ds_left, *right,
+    char *k, *kt, *v, *dk_sums, *dv_sums, *qt, *d_o_t, *q, *d_o, *s, *dp, *p_left, *ds_left, *right,
         *products, *keep, *plain;
-    char *lane_lse, *lane_delta, *ones, *dqt;
+    char *lane_lse, *lane_delta, *ones, *dq_sums;
+    attn_segment_stack *dq_stacks; /* of each row block of the item */
     double *sums, *key_sums;
     unsigned char *visible;
     void *room; /* of the careful products */
+
+    /* Sums over the segment at hand (sums.h): dK and dV of the panels' keys, dQ of the row block */
+    char *dk, *dv, *dq_block;
+    attn_segment_stack dkv_stack;
 
     int64_t first_key;       /* of the panels */
     int64_t packed, fetched; /* the end of keys packed, of those prefetched */
@@ -128,7 +133,7 @@ void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, at
  * not finite. A careful run replaces non-finite results only. */
 bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t last);
 
-/* Stores dQ of the item's rows first .. last-1, likewise. */
+/* Stores dQ of rows first .. last-1 of a row block, likewise. */
 bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last);
 
 #endif
