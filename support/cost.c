@@ -68,6 +68,24 @@ double problem_flops(const problem_spec *problem)
     return 2.0 * width * (double)problem->hq * sum;
 }
 
+bool problem_is_decode(const problem_spec *problem)
+{
+    return problem->pass == PASS_FORWARD && !problem->has_lens && problem->hkv > 0 &&
+           problem->nq * (problem->hq / problem->hkv) <= 64;
+}
+
+double problem_key_bytes(const problem_spec *problem)
+{
+    double keys = 0;
+    for (int64_t b = 0; b < problem->b; b++) {
+        const bool listed = b < PROBLEM_MAX_SEQS;
+        keys += (double)(problem->has_used_k && listed ? problem->used_k[b] : problem->nk) -
+                (double)(problem->has_leftpad && listed ? problem->leftpad_k[b] : 0);
+    }
+    return keys * (double)problem->hkv * (double)(problem->d + problem->dv) *
+           (double)attn_dtype_size(problem->dtype);
+}
+
 attn_status problem_context(const problem_spec *problem, attn_context **context)
 {
     attn_context_config config;

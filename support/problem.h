@@ -136,6 +136,12 @@ void problem_tensors_poison(problem_tensors *tensors);
  * changed. */
 bool problem_tensors_intact(const problem_tensors *tensors);
 
+/* Few query rows that read the keys once: the forward pass of at most 64 rows of a KV head. */
+bool problem_is_decode(const problem_spec *problem);
+
+/* Bytes of K and V in use. */
+double problem_key_bytes(const problem_spec *problem);
+
 /* Creates the context that the problem asks for (threads, cpu). */
 attn_status problem_context(const problem_spec *problem, attn_context **context);
 

@@ -281,7 +281,7 @@ static void measure_peak(bench_worker *worker, const char *python, worker_peaks 
         told = true;
         (void)cli_error(CLI_OK, "the rate of matrix products is not measured: %s", gpu.python.why);
     }
-    *peaks = (worker_peaks){last, NAN};
+    *peaks = (worker_peaks){last, NAN, NAN};
 }
 
 static bool finish(bench_worker *worker, worker_report *report)

@@ -62,7 +62,7 @@ static int calibrate(bench_run *bench, bench_worker *worker, bench_result *resul
 static struct round measure_round(bench_run *bench, bench_worker *worker, bench_result *result,
                                   const int64_t *repeats, int number)
 {
-    struct round round = {.peaks = {NAN, NAN}};
+    struct round round = {.peaks = {NAN, NAN, NAN}};
     int order[BENCH_IMPLEMENTATIONS], count = 0;
     for (int n = 0; n < BENCH_IMPLEMENTATIONS; n++) {
         int i = number % 2 == 0 ? n : BENCH_IMPLEMENTATIONS - 1 - n;
@@ -132,9 +132,10 @@ static double one_by_one(const struct round *rounds, int count, int i, int base)
 
 static void conclude_one(bench_result *result, const struct round *rounds, int count, int i)
 {
-    double peak[BENCH_MAX_SAMPLES], amx_peak[BENCH_MAX_SAMPLES];
+    double peak[BENCH_MAX_SAMPLES], amx_peak[BENCH_MAX_SAMPLES], read[BENCH_MAX_SAMPLES];
     for (int n = 0; n < count; n++) {
         peak[n] = rounds[n].peaks.gflops, amx_peak[n] = rounds[n].peaks.tiles;
+        read[n] = rounds[n].peaks.read;
         result->waited = fmax(result->waited, rounds[n].waited);
     }
     result->samples = count;
@@ -148,6 +149,11 @@ static void conclude_one(bench_result *result, const struct round *rounds, int c
         capped || !(result->peak_gflops > 0) ? NAN : result->gflops / result->peak_gflops;
     result->amx_peak_gflops = stats_of(amx_peak, count).median;
     result->amx_share = result->gflops / result->amx_peak_gflops;
+    result->read_rate = stats_of(read, count).median;
+    result->cache_rate = problem_is_decode(result->problem)
+                             ? problem_key_bytes(result->problem) / result->seconds.median * 1e-9
+                             : NAN;
+    result->cache_share = result->cache_rate / result->read_rate;
 }
 
 /* Ratios are taken round by round, so a slow phase of the machine cancels out. A wrong result has

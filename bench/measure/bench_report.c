@@ -49,6 +49,10 @@ static void print_on_cpu(const bench_result *result)
         snprintf(share, sizeof share, tiles ? "%.1f %% (%.1f %% of tiles)" : "%.1f %%",
                  100 * result->share, 100 * result->amx_share);
     }
+    if (isfinite(result->cache_share)) {
+        snprintf(share, sizeof share, "%.1f of %.1f GB/s, %.0f %%", result->cache_rate,
+                 result->read_rate, 100 * result->cache_share);
+    }
     if (isfinite(result->report.max_error)) {
         snprintf(error, sizeof error, "%.1e", result->report.max_error);
     }

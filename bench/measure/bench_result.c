@@ -37,6 +37,9 @@ static const struct column {
     {"error_rows", true, true, INT64, offsetof(bench_result, report.rows), 1},
     {"ratio", true, true, REAL, offsetof(bench_result, ratio), 1},
     {"ratio_one_by_one", false, true, REAL, offsetof(bench_result, one_by_one_ratio), 1},
+    {"cache_gbs", true, false, REAL, offsetof(bench_result, cache_rate), 1},
+    {"read_gbs", true, false, REAL, offsetof(bench_result, read_rate), 1},
+    {"cache_share", true, false, REAL, offsetof(bench_result, cache_share), 1},
     {"waited", true, false, REAL, offsetof(bench_result, waited), 1},
 };
 

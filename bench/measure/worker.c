@@ -33,7 +33,7 @@ struct request {
 struct reply {
     enum worker_failure failure;
     char why[512];
-    double value, waited, amx;
+    double value, waited, amx, read;
     worker_report report;
 };
 
@@ -73,7 +73,8 @@ struct child {
     /* the call's tensors, or copies: f32 for standard attention, shared memory for a peer */
     attn_forward_args args;
     attn_backward_args grad;
-    int32_t pass; /* enum problem_pass of a call */
+    int32_t pass;     /* enum problem_pass of a call */
+    size_t key_bytes; /* of K, in a step of decoding and without gaps; else 0 */
     attn_context *context;
     attn_plan plan;
     void *workspace;
@@ -253,6 +254,8 @@ static bool serve(struct child *child, const struct request *q, struct reply *re
         reply->value = peak_fma(child->plan.vector_bits, child->plan.sum_bits, child->plan.threads,
                                 q->seconds);
         reply->amx = peak_amx(child->plan.threads, q->seconds);
+        reply->read = peak_read_of(child->tensors.args.k.data, child->key_bytes,
+                                   child->plan.threads, q->seconds);
         return true;
     default:
         getrusage(RUSAGE_SELF, &usage);
@@ -282,6 +285,9 @@ static void run_child(const char *implementation, const char *python, const prob
 {
     struct child child = {
         .kind = kind_of(implementation), .implementation = implementation, .python = python};
+    const bool whole = problem->layout <= LAYOUT_BHSD && problem->d == problem->dv;
+    child.key_bytes =
+        whole && problem_is_decode(problem) ? (size_t)problem_key_bytes(problem) / 2 : 0;
     struct reply reply = {0};
     struct request request;
     bool go_on = prepare(&child, problem, &reply);
@@ -380,7 +386,8 @@ void worker_peak(bench_worker *worker, const char *python, worker_peaks *peaks)
     struct reply reply;
     (void)python;
     bool ok = ask(worker, (struct request){.operation = PEAK, .seconds = 0.02}, &reply);
-    *peaks = (worker_peaks){ok ? reply.value : NAN, ok && reply.amx > 0 ? reply.amx : NAN};
+    *peaks = (worker_peaks){ok ? reply.value : NAN, ok && reply.amx > 0 ? reply.amx : NAN,
+                            ok && reply.read > 0 ? reply.read : NAN};
 }
 
 bool worker_finish(bench_worker *worker, worker_report *report)

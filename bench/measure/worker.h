@@ -30,10 +30,11 @@ typedef struct worker_times {
     double one_by_one; /* a GPU's: seconds of calls that are enqueued one by one */
 } worker_times;
 
-/* Ceilings of the machine in GFLOP/s; NaN: unknown. */
+/* Ceilings of the machine, of operations in GFLOP/s; NaN: unknown. */
 typedef struct worker_peaks {
     double gflops; /* multiply-adds in registers; a GPU's: a large product of matrices */
     double tiles;  /* products of AMX tiles */
+    double read;   /* GB/s of reading K, of a step of decoding (problem_is_decode) */
 } worker_peaks;
 
 typedef struct worker_report {

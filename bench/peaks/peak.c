@@ -209,17 +209,27 @@ double peak_amx(int threads, double seconds)
     return run_threads(&share, threads) * 1e-9;
 }
 
+double peak_read_of(const void *memory, size_t bytes, int threads, double seconds)
+{
+    const size_t skipped = -(uintptr_t)memory % sizeof(uint64_t);
+    if (bytes < 1 << 16) {
+        return 0;
+    }
+    struct share share = {.buffer = (const void *)((const char *)memory + skipped),
+                          .seconds = seconds};
+    share.words = (bytes - skipped) / sizeof *share.buffer / (size_t)threads;
+    return run_threads(&share, threads) * 1e-9;
+}
+
 double peak_read(int threads, double seconds)
 {
     size_t bytes = (size_t)256 << 20;
-    uint64_t *buffer = malloc(bytes);
+    void *buffer = malloc(bytes);
     if (buffer == NULL) {
         return 0;
     }
     memset(buffer, 1, bytes);
-    struct share share = {.buffer = buffer, .seconds = seconds};
-    share.words = bytes / sizeof *buffer / (size_t)threads;
-    double rate = run_threads(&share, threads) * 1e-9;
+    double rate = peak_read_of(buffer, bytes, threads, seconds);
     free(buffer);
     return rate;
 }

@@ -5,6 +5,8 @@
 #ifndef BENCH_PEAK_H
 #define BENCH_PEAK_H
 
+#include <stddef.h>
+
 /* GFLOP/s of independent multiply-adds on vectors of a width, of numbers of 32 or 64 bits, over
  * about `seconds` (attn_plan has a kernel's); 0 if the CPU lacks the instructions (emulated
  * kernels), or for an unknown width. */
@@ -21,5 +23,8 @@ double peak_amx_loop(long n);
 /* GB/s (10^9) of reading a buffer larger than the caches, over about `seconds`; 0 if there is no
  * memory for it. */
 double peak_read(int threads, double seconds);
+
+/* The same of some memory that is there; 0 for less than 64 KiB. */
+double peak_read_of(const void *memory, size_t bytes, int threads, double seconds);
 
 #endif
