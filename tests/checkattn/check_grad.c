@@ -63,7 +63,7 @@ static void run_scalar(const kernel_kit *kit, const tile_case *c, double *s, dou
         kit_take_lanes(kit, part[4], c->keep, c->n, first);
         narrow.lse = part[2], narrow.delta = part[3], narrow.keep = c->tile.keep ? part[4] : NULL;
         if (cap) {
-            kit->scalar->grad->softcap(part[1], part[0], c->n, 0.7, 1.3);
+            kit->scalar->grad->softcap(part[1], part[0], c->n, 0.7, 1.3, kit->scalar->strip);
         } else {
             kit->scalar->grad->softmax(part[0], part[1], c->n, &narrow, kit->scalar->strip);
         }
@@ -164,7 +164,7 @@ static void one_softcap(kernel_kit *kit, int64_t n, int64_t turn)
     kit_doing(kit, "n=%lld turn=%lld", (long long)n, (long long)turn);
     run_scalar(kit, &test, s, dp, true);
     kit_lock(kit, SLOT_S);
-    KIT_CALL(kit, kit->uk->grad->softcap(test.dp, test.s, n, 0.7, 1.3));
+    KIT_CALL(kit, kit->uk->grad->softcap(test.dp, test.s, n, 0.7, 1.3, kit->uk->strip));
     kit_compare(kit, "dS", test.dp, dp, n * kit->uk->strip);
     for (int64_t i = 0; i < n * kit->uk->strip; i++) {
         double x = kit_get(kit, test.s, i) * 0.7 / 1.3,

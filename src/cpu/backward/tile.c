@@ -239,8 +239,8 @@ void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, at
         item->grad->softmax(s, dp, n, &tile, attn_grad_width(item, strip_index));
     }
     if (capped) {
-        item->grad->softcap(dp, item->products, n, item->plan->scores.scale,
-                            item->problem->softcap);
+        item->grad->softcap(dp, item->products, n, item->plan->scores.scale, item->problem->softcap,
+                            attn_grad_width(item, strip_index));
     }
     if (to) {
         item->grad->split(to, s, dp, n, capped ? NULL : &tile);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(ATTN_HAVE_AMX) /* MSan: the scalar table alone */
 #include <cpuid.h>
 #include <sys/syscall.h>
 

@@ -91,7 +91,7 @@ typedef struct attn_ukernel_grad {
 
     /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. A dS of 0 stays,
      * whatever S is: the position may be masked. */
-    void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap);
+    void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap, int lanes);
 
     /* Turns P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are the
      * input of `softmax`, and are spoilt; without (NULL), they are its output. Both have key_tile

@@ -49,7 +49,8 @@ static void FN(grad_softmax)(void *s_, void *dp_, int64_t n, const attn_grad_til
 }
 
 /* With e = exp(-2|x|): 1 - tanh^2(x) = 4 e / (1 + e)^2, without cancellation. */
-static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_, double cap_)
+static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_, double cap_,
+                             int lanes)
 {
     const vec scale = v_set1((real)scale_), cap = v_set1((real)cap_), minus = v_set1(-2),
               one = v_set1(1);
@@ -57,6 +58,9 @@ static void FN(grad_softcap)(void *ds_, const void *s, int64_t n, double scale_,
               least = v_set1((real)(EXP2_MIN / 1.4426950408889634));
     real *ds = ds_;
     for (int64_t at = 0; at < n * STRIP; at += VL) {
+        if (at % STRIP >= lanes) {
+            continue;
+        }
         vec x = v_div(v_mul(v_load((const real *)s + at), scale), cap);
         vec e = FN(exp2)(v_mul(minus, v_abs(x)), c, least), sum = v_add(one, e);
         vec d = v_load(ds + at), slope = v_div(v_mul(v_set1(4), e), v_mul(sum, sum));

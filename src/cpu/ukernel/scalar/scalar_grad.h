@@ -39,9 +39,13 @@ static void FN(grad_softmax)(void *s, void *dp, int64_t n, const attn_grad_tile 
 }
 
 /* With e = exp(-2|x|): 1 - tanh^2(x) = 4 e / (1 + e)^2, without cancellation. */
-static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, double cap)
+static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, double cap,
+                             int lanes)
 {
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
+        if (i % FN(STRIP) >= lanes) {
+            continue;
+        }
         real x = ((const real *)s)[i] * (real)scale / (real)cap;
         real e = FN(exp2)(-2 * (x < 0 ? -x : x), (real)1.4426950408889634,
                           (real)(EXP2_MIN / 1.4426950408889634));
