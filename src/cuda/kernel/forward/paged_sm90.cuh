@@ -2,35 +2,20 @@
  * paged_sm90.cuh: tiles of K and V whose rows lie in pages (block_table of attn.h), by TMA: a warp,
  * each lane a box of rows that all lie in one page, as many as divide a page and a tile. Boxes
  * without a key in use are not loaded: earlier tiles' rows there are masked in K and cleared in V
- * (ragged_sm90.cuh). A lane's entry of the table is read while the block before is loaded, and
- * serves K and V.
+ * (ragged_sm90.cuh).
  */
 #pragma once
 #include "cuda/kernel/forward/ragged_sm90.cuh"
 
 template <class S> struct PagedLoader : RaggedLoader<S> {
-    int sequence, keys;     /* the sequence's index; its keys */
-    int block_now;          /* the block of which K was last loaded */
-    int now, before, after; /* the lane's page there, one to the right, one to the left */
+    int keys; /* of the sequence */
+    int64_t sequence;
 
-    /* The page of the lane's box of a block, or anything if it has none. */
-    __device__ __forceinline__ int page_of(int block, int box) const
-    {
-        const attn_cuda_forward_params &a = this->a;
-        const int key = block * S::BN + box * a.pages.box;
-        if (key < 0 || key >= keys || box * a.pages.box >= S::BN) {
-            return 0;
-        }
-        const int64_t entry =
-            attn_kv_entry(&a.problem.table, sequence, (this->first_key + key) / a.pages.size);
-        return (int)attn_clamp(entry, 0, a.problem.k.shape[0] - 1);
-    }
     __device__ __forceinline__ void begin(const Post &post)
     {
         RaggedLoader<S>::begin(post);
         keys = (int)post.item.sequence.nk;
-        sequence = (int)post.item.sequence.index;
-        after = page_of(post.blocks.last, threadIdx.x % 32);
+        sequence = post.item.sequence.index;
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
@@ -40,7 +25,7 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
     }
     template <int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
-                                         int block, int page)
+                                         int block)
     {
         const attn_cuda_forward_params &a = this->a;
         const int lane = ptx::opaque(threadIdx.x % 32), box = a.pages.box, size = a.pages.size;
@@ -51,26 +36,24 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
         __syncwarp();
 #pragma unroll 1
         for (int i = lane; i < boxes; i += 32) {
-            const int row = (this->first_key + block * S::BN + i * box) % size;
-            page = i == lane ? page : page_of(block, i);
+            const int row = this->first_key + block * S::BN + i * box, page = row / size;
+            const int64_t entry = attn_kv_entry(&a.problem.table, sequence, page);
+            const int there = (int)attn_clamp(entry, 0, a.problem.k.shape[0] - 1);
 #pragma unroll
             for (int c = 0; c < WIDE / 64; c++) {
-                tma::load(to + c * S::BN * 128 + i * box * 128, &map, barrier, 64 * c, row,
-                          this->kv_head, page, tma::EVICT_LAST);
+                tma::load(to + c * S::BN * 128 + i * box * 128, &map, barrier, 64 * c,
+                          row - page * size, this->kv_head, there, tma::EVICT_LAST);
             }
         }
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        block_now = block, before = now, now = after;
-        tile<S::WIDE>(this->memory.k(n), this->a.k_map, this->memory.k_full(n), block, now);
-        after = page_of(block - 1, threadIdx.x % 32);
+        tile<S::WIDE>(this->memory.k(n), this->a.k_map, this->memory.k_full(n), block);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         const bool cleared = block == this->tail_block;
         tile<S::V_WIDE>(this->memory.v(n), this->a.v_map,
-                        cleared ? this->memory.v_raw(n) : this->memory.v_full(n), block,
-                        block == block_now ? now : before);
+                        cleared ? this->memory.v_raw(n) : this->memory.v_full(n), block);
     }
 };
