@@ -456,7 +456,8 @@ typedef struct attn_plan {
      * dQ */
     int64_t rows_per_item;
     int64_t items; /* work items */
-    /* strip x key_block tiles: all visible, masked in part, skipped */
+    /* strip x key_block tiles: all visible, masked in part, skipped. A plan does not read a mask
+     * tensor, and counts as if it hid nothing; the call skips what it hides. */
     int64_t tiles_full, tiles_partial, tiles_skipped;
     /* 2 (d + d_v) per visible score, 2 (3 d + 2 d_v) for all of dQ, dK and dV; a mask or bias
      * tensor counts as all visible */
