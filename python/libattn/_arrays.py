@@ -1,5 +1,7 @@
 """Arrays that the extension cannot read or make by itself: called from C, rarely."""
 
+import sys
+
 import numpy as np
 
 _BF16 = 4  # ATTN_BF16
@@ -34,10 +36,25 @@ def _capsule(array):
         return array.__dlpack__(**options)
 
 
+def _space(like):
+    """The module whose functions make arrays of like's kind, or None."""
+    if hasattr(like, "__array_namespace__"):
+        return like.__array_namespace__()
+    package = sys.modules.get(type(like).__module__.partition(".")[0])
+    return package if hasattr(package, "empty") and hasattr(package, "from_dlpack") else None
+
+
 def empty(like, shape, dtype):
     """An array of the kind and on the device of `like`, which is on a GPU."""
-    space = like.__array_namespace__()
-    return space.empty(shape, dtype=getattr(space, _NAMES[dtype]), device=like.device)
+    space = _space(like)
+    if space is None:
+        raise TypeError(f"libattn cannot make a {type(like).__name__} for its results; give out")
+    kind = getattr(space, _NAMES[dtype])
+    try:
+        return space.empty(shape, dtype=kind, device=like.device)
+    except TypeError:  # CuPy's devices are context managers
+        with like.device:
+            return space.empty(shape, dtype=kind)
 
 
 def finish(like, array, dtype):
@@ -46,9 +63,9 @@ def finish(like, array, dtype):
         import ml_dtypes
 
         array = array.view(ml_dtypes.bfloat16)
-    if isinstance(like, np.ndarray) or not hasattr(like, "__array_namespace__"):
+    space = None if isinstance(like, np.ndarray) else _space(like)
+    if space is None:
         return array
-    space = like.__array_namespace__()
     if dtype == _BF16:
         return space.asarray(array)  # NumPy exports no bfloat16
     return space.from_dlpack(array)

@@ -223,10 +223,8 @@ bool view_take(core_state *state, PyObject *array, const char *name, array_view 
     if (PyObject_CheckBuffer(array)) {
         if (view_take_buffer(array, name, 0, out))
             return true;
-        /* NumPy makes no buffer of ml_dtypes' elements, JAX none of its bfloat16. */
-        bool refused =
-            PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError);
-        if (out->has_buffer || !refused)
+        /* NumPy makes no buffer of ml_dtypes' elements, JAX none of its bfloat16, CuPy none. */
+        if (out->has_buffer)
             return false;
         PyErr_Clear();
     }
