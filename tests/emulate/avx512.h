@@ -56,6 +56,17 @@ EMULATED(__m256i) emulated_256_maskz_loadu_epi16(uint16_t mask, const uint16_t *
     return _mm256_loadu_si256((const __m256i *)x);
 }
 
+EMULATED(void) emulated_mask_storeu_epi32(void *to, uint16_t mask, __m512i a)
+{
+    uint32_t x[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        if (mask >> i & 1) {
+            memcpy((char *)to + 4 * i, x + i, 4);
+        }
+    }
+}
+
 EMULATED(__m512) emulated_cvtph_ps(__m256i h)
 {
     float x[16];
@@ -121,6 +132,7 @@ EMULATED(__m512) emulated_maskz_scalef_ps(__mmask16 mask, __m512 a, __m512 b)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
+#define _mm512_mask_storeu_epi32(to, mask, a) emulated_mask_storeu_epi32(to, mask, a)
 #define _mm512_cvtph_ps(h) emulated_cvtph_ps(h)
 #define _mm512_cvtps_ph(a, rounding) emulated_cvtps_ph(a)
 #define _mm512_cvtepu16_epi32(h) emulated_cvtepu16_epi32(h)
