@@ -109,8 +109,8 @@ def test_programs_that_name_pytorchs_kernel():
     """The operator that compiled and exported programs hold, and its backward pass."""
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    mask = torch.randn(2, 1, 33, 33)
-    arrays = [torch.randn(2, 33, 4, 16).transpose(1, 2) for _ in range(3)]
+    mask = torch.randn(2, 1, 33, 40)
+    arrays = [torch.randn(2, rows, 4, 16).transpose(1, 2) for rows in (33, 40, 40)]
     d_out = torch.randn(2, 4, 33, 16)
     results = []
 
