@@ -210,8 +210,8 @@ static void test_child_with_its_parents_number(void **state)
     fixed_pid = 1;
     fork_while_idle(context, 3);
     fork_during_calls(context, 3);
+    attn_context_destroy(context); /* which joins threads of process 1 */
     fixed_pid = 0;
-    attn_context_destroy(context);
 }
 
 int main(void)
