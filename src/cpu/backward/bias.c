@@ -11,20 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-bool attn_grad_bias_is_whole(const attn_gradients *grads)
-{
-    const attn_problem *problem = &grads->problem;
-    const int64_t *shape = grads->d_bias.shape;
-    return grads->d_bias.data && !problem->varlen && shape[0] == problem->batch &&
-           shape[1] == problem->heads && shape[2] == problem->q.shape[1] &&
-           shape[3] == problem->k.shape[1];
-}
-
-bool attn_grad_bias_is_key_sum(const attn_gradients *grads)
-{
-    return grads->d_bias.data && !attn_grad_bias_is_whole(grads) && grads->d_bias.shape[2] == 1;
-}
-
 /* ---- an element for each score --------------------------------------------------------------- */
 
 static void store_tile(const attn_grad_item *item, int strip_index, attn_interval keys)

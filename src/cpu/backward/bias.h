@@ -9,10 +9,6 @@
 
 #include "cpu/backward/tile.h"
 
-/* The cases that a plan can have. Whole: no two scores share an element of d_bias. */
-bool attn_grad_bias_is_whole(const attn_gradients *grads);
-bool attn_grad_bias_is_key_sum(const attn_gradients *grads);
-
 /* Of a pass with d_scores, on each set of keys: first; before their tiles, for rows and keys
  * without a tile; after each tile; last. */
 void attn_grad_bias_begin(attn_grad_item *item);

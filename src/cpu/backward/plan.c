@@ -30,10 +30,10 @@
  * dqt makes the workspace grow with the number of rows, times the logarithm of the number of
  * segments: an item of all gradients has all rows of a KV head.
  */
+#include "cpu/backward/plan.h"
 #include "core/arena.h"
 #include "core/overlap.h"
 #include "core/segment.h"
-#include "cpu/backward/bias.h"
 
 enum { MOST_KEYS = 512, ITEM_ROW_BLOCKS = 4, LEAST_CHAINS = 4 };
 
@@ -144,14 +144,30 @@ static void plan_key_sum(attn_grad_plan *plan, const attn_tensor *out, bool slop
     }
 }
 
+/* The gradients of a bias that the passes meet on their way (bias.h). Whole: no two scores share
+ * an element of d_bias. */
+static bool bias_is_whole(const attn_gradients *grads)
+{
+    const attn_problem *problem = &grads->problem;
+    const int64_t *shape = grads->d_bias.shape;
+    return grads->d_bias.data && !problem->varlen && shape[0] == problem->batch &&
+           shape[1] == problem->heads && shape[2] == problem->q.shape[1] &&
+           shape[3] == problem->k.shape[1];
+}
+
+static bool bias_is_key_sum(const attn_gradients *grads)
+{
+    return grads->d_bias.data && !bias_is_whole(grads) && grads->d_bias.shape[2] == 1;
+}
+
 /* Decides the ways of gradients with respect to scores. */
 static void plan_scores(attn_grad_plan *plan, const attn_gradients *grads)
 {
     const attn_tensor none = {0};
     const attn_tensor *d_bias = &grads->d_bias;
-    const bool key_sum = attn_grad_bias_is_key_sum(grads);
+    const bool key_sum = bias_is_key_sum(grads);
     const bool fold = d_bias->data && attn_elements_may_meet(d_bias);
-    plan->whole_bias = attn_grad_bias_is_whole(grads) && !fold;
+    plan->whole_bias = bias_is_whole(grads) && !fold;
     plan->shared_bias = d_bias->data && !plan->whole_bias && !key_sum;
     if (fold) {
         const int64_t rows = plan->table->grad->row_block, nq = d_bias->shape[2];

@@ -61,6 +61,13 @@ typedef struct attn_grad_plan {
     uint64_t workspace_bytes;
 } attn_grad_plan;
 
+/* Bytes of a strip's left factor: P or dS of a block of keys. */
+static inline int64_t attn_grad_left_bytes(const attn_ukernel *table)
+{
+    return table->grad->split ? (int64_t)table->p_bytes()
+                              : (int64_t)table->key_block * table->strip * table->real_size;
+}
+
 /* What the tasks of a parallel loop share. */
 typedef struct attn_grad_job {
     const attn_grad_plan *plan;

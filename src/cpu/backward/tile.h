@@ -91,13 +91,6 @@ static inline int attn_grad_width(const attn_grad_item *item, int strip_index)
     return attn_grad_in_place(item) ? attn_grad_lanes(item, strip_index) : item->table->strip;
 }
 
-/* Bytes of a strip's left factor: P or dS of a block of keys. */
-static inline int64_t attn_grad_left_bytes(const attn_ukernel *table)
-{
-    return table->grad->split ? (int64_t)table->p_bytes()
-                              : (int64_t)table->key_block * table->strip * table->real_size;
-}
-
 /* A tile in item->s or item->dp, real [key_tile][strip], whose first key is key `at` of the
  * block. */
 static inline char *attn_grad_tile_at(const attn_grad_item *item, char *tiles, int strip_index,

@@ -10,12 +10,6 @@
 
 #include "cpu/forward/item.h"
 
-/* O [d_v][strip] lies behind it, at the next multiple of 64 bytes. */
-typedef struct attn_node {
-    int64_t segment; /* one of its segments: the last that the strip sees */
-    double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
-} attn_node;
-
 /* Node i of the strip's stack, the oldest being 0. */
 attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i);
 

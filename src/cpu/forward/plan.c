@@ -20,7 +20,6 @@
 #include "core/mask.h"
 #include "core/segment.h"
 #include "cpu/append.h"
-#include "cpu/forward/nodes.h"
 #include "cpu/real.h"
 
 static int64_t longest_sequence(const attn_problem *problem)

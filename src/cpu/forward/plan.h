@@ -29,6 +29,12 @@ typedef struct attn_scratch_map {
     uint64_t total;
 } attn_scratch_map;
 
+/* A sum that waits (nodes.h). O [d_v][strip] lies behind it, at the next multiple of 64 bytes. */
+typedef struct attn_node {
+    int64_t segment; /* one of its segments: the last that the strip sees */
+    double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
+} attn_node;
+
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
