@@ -85,11 +85,11 @@ static bool run_pass(const problem_tensors *tensors, bool backward, const struct
 
 /* ---- beside the oracle ----------------------------------------------------------------------- */
 
-/* The bounds hold c <= 4 where errors of a block's 64 terms cancel in part. Terms that are alike, as
- * a tiny scale makes them, round one way: the partial sums of such a chain are 1/64, 2/64 .. of the
- * whole, each rounds by u at most, 32.5 u together, once in the numerator of O and once in l. Such
- * results are told (an open defect, A1 names it); beyond 4 + 65 there is no rounding that explains
- * a result. */
+/* The bounds hold c <= 4 where errors of a block's 64 terms cancel in part. Terms that are alike,
+ * as a tiny scale makes them, round one way: the partial sums of such a chain are 1/64, 2/64 .. of
+ * the whole, each rounds by u at most, 32.5 u together, once in the numerator of O and once in l.
+ * Such results are told (an open defect, A1 names it); beyond 4 + 65 there is no rounding that
+ * explains a result. */
 static const double EXPLAINED = (4 + 65) / 4.0;
 
 static void tell_near(const problem_spec *spec, const char *sentence)

@@ -187,7 +187,7 @@ static void plan_sums(attn_grad_plan *plan, const attn_problem *problem)
     int64_t keys = 1, rows = 1;
     for (int64_t b = 0; b < different_sequences(problem); b++) {
         const attn_sequence sequence = attn_problem_sequence(problem, b);
-        keys = max64(keys, sequence.nk);
+        keys = max64(keys, sequence.k_rows); /* in use or not: lengths in use differ */
         rows = max64(rows, sequence.nq * problem->group);
     }
     plan->dq_sums = attn_segment_sums(round_up(keys, ATTN_GRAD_SEGMENT) / ATTN_GRAD_SEGMENT);
