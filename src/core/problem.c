@@ -268,7 +268,6 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
     TRY(attn_dropout_init(&problem->dropout, args->dropout_p, args->dropout_seed,
                           args->dropout_offset));
     TRY(attn_check_lengths(problem, meaning));
-    TRY(attn_check_append(problem, args));
     TRY(check_score_tensors(problem));
     attn_tensor *const tensors[] = {&problem->q,        &problem->k,        &problem->v,
                                     &problem->o,        &problem->lse,      &problem->o_f32,
@@ -277,5 +276,5 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
     for (int i = 0; i < 12; i++) {
         attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }
-    return ATTN_OK;
+    return attn_check_append(problem, args); /* reads origins, one for each sequence or for all */
 }
