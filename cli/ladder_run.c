@@ -251,6 +251,7 @@ static bool run_flaw(ladder_flaw *flaw, const char *line, void (*form)(const lad
     ladder_tiles(head);
     copy_rows(head->o, &args->o, 0, true);
     ok = ok && judge(args, &flaw->right, &wrong_rows);
+    flaw->right = ok && wrong_rows > 0 ? (double)INFINITY : flaw->right;
     flaw->rows = problem.nq;
     free_copies(&copies);
     return ok;

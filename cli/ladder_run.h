@@ -26,7 +26,9 @@ typedef struct ladder_result {
 typedef struct ladder_flaw {
     const char *form, *input;
     int64_t rows, wrong_rows; /* wrong: a result that is not finite, though it should be */
-    double error, right;      /* largest |O - O64| / sum p |v|, of the form and of tiles */
+    /* largest |O - O64| / sum p |v|: of the form's finite numbers; of tiles, infinite if one of
+     * theirs is not finite */
+    double error, right;
 } ladder_flaw;
 
 /* NULL, or the word of the problem that the steps do not know. Static string. */

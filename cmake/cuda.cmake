@@ -1,9 +1,11 @@
-# cuda.cmake: the GPU part of the library, if nvcc is there. Sets cuda_sources. nvcc is needed to build only: the kernels
-# become images inside the library, and the driver is looked for at run time.
+# cuda.cmake: the GPU part of the library, if nvcc is there. Sets cuda_sources. nvcc is needed to
+# build only: the kernels become images inside the library, and the driver is looked for at run
+# time.
 option(ATTN_CUDA "build kernels for NVIDIA GPUs (needs nvcc)" ON)
 find_program(ATTN_NVCC nvcc HINTS /usr/local/cuda/bin)
 
-# attn_image(name architecture...): src/cuda/kernel/<operation>/<name>.cu -> <name>.fatbin. Fails on spills and serialised products.
+# attn_image(name architecture...): src/cuda/kernel/<operation>/<name>.cu -> <name>.fatbin. Fails on
+# spills and serialised products.
 function(attn_image name)
   string(REGEX MATCH "^[a-z]+" operation ${name})
   set(source ${PROJECT_SOURCE_DIR}/src/cuda/kernel/${operation}/${name}.cu)
@@ -17,7 +19,8 @@ function(attn_image name)
     DEPENDS ${source} ${headers} ${PROJECT_SOURCE_DIR}/tools/cuda-image
       ${PROJECT_SOURCE_DIR}/tools/cuda-registers
     COMMENT "GPU kernels: ${name}" VERBATIM)
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS ${image})
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/cuda/images.c APPEND PROPERTY OBJECT_DEPENDS
+    ${image})
 endfunction()
 
 if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
@@ -29,28 +32,32 @@ if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90_paged compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
-  set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS ATTN_IMAGES=${PROJECT_BINARY_DIR})
+  set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
+    ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
   message(STATUS "GPU kernels: with ${ATTN_NVCC}")
 else()
   set(cuda_sources src/cuda/absent.c)
-  message(STATUS "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
+  message(STATUS
+    "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
 endif()
 
-# attn_cuda_tests(): that tools/cuda-image refuses what it should, and plans, where nvcc is; kernels against the oracle,
-# where a GPU is; elsewhere they say that they are skipped.
+# attn_cuda_tests(): that tools/cuda-image refuses what it should, and plans, where nvcc is; kernels
+# against the oracle, where a GPU is; elsewhere they say that they are skipped.
 function(attn_cuda_tests)
   if(cuda_libraries)
     foreach(refused "spill:bytes spill" "serial:C7510" "registers:registers of a running product")
       string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
       attn_test(cuda.refused_${CMAKE_MATCH_1} quick tests/cuda/check-refused ${ATTN_NVCC}
-        tests/cuda/refused_${CMAKE_MATCH_1}.cu ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+        tests/cuda/refused_${CMAKE_MATCH_1}.cu ${PROJECT_BINARY_DIR}/refused_${CMAKE_MATCH_1}
+          ${CMAKE_MATCH_2})
     endforeach()
   endif()
   if(TARGET attn_cli)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
     attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
-    foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/batches tests/op/smoke tests/op/regress)
+    foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/batches
+      tests/op/smoke tests/op/regress)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
     endforeach()

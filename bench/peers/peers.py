@@ -1,13 +1,16 @@
-"""Attention by the libraries that users would take otherwise, called from Python: the other end of bench/peers/peer.c.
+"""Attention by the libraries that users would take otherwise, called from Python: the other end of
+bench/peers/peer.c.
 
-`attn bench` starts one process per library and problem with peer_onednn.py and this text after it as `python3 -c`.
-Lines of JSON come in on stdin and go out on stdout. The first one in is the job: which library, how many threads, which
-file holds Q, K, V and O and where in it they lie; the answer is {"kernel": name} or {"refused": why}. Then
-{"repeats": n} asks for n calls in a row and gets {"seconds": of all of them, "waited": of its threads for a core}, with
-the last result left in O, outside of the time. Inputs are converted before, not during the time, to the layout that a
-library wants. A call is the job's "pass": forward, backward (of one forward pass before the time), or training, which
-is both. Dropout draws positions of the library's own.
+`attn bench` starts one process per library and problem with peer_onednn.py and this text after it
+as `python3 -c`. Lines of JSON come in on stdin and go out on stdout. The first one in is the job:
+which library, how many threads, which file holds Q, K, V and O and where in it they lie; the answer
+is {"kernel": name} or {"refused": why}. Then {"repeats": n} asks for n calls in a row and gets
+{"seconds": of all of them, "waited": of its threads for a core}, with the last result left in O,
+outside of the time. Inputs are converted before, not during the time, to the layout that a library
+wants. A call is the job's "pass": forward, backward (of one forward pass before the time), or
+training, which is both. Dropout draws positions of the library's own.
 """
+
 import json
 import mmap
 import os
@@ -27,6 +30,7 @@ def torch_peer(job, memory):
     except ImportError:
         raise Refused("PyTorch is not installed (pip install torch)")
     from torch.nn.attention.bias import causal_lower_right
+
     types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
     def view(name):
@@ -38,7 +42,11 @@ def torch_peer(job, memory):
     torch.set_num_threads(job["threads"])
     q, k, v, o = (view(name).transpose(1, 2) for name in "qkvo")  # to (batch, head, row, dim)
     nq, nk = q.shape[2], k.shape[2]
-    options = {"scale": job["scale"], "enable_gqa": q.shape[1] != k.shape[1], "dropout_p": job["dropout"]}
+    options = {
+        "scale": job["scale"],
+        "enable_gqa": q.shape[1] != k.shape[1],
+        "dropout_p": job["dropout"],
+    }
     leaves = [q, k, v]
     if job["causal"] and (nq == nk or job["top_left"]):
         options["is_causal"] = True
@@ -74,8 +82,8 @@ def torch_peer(job, memory):
 
 
 def onnxruntime_peer(job, memory):
-    """ONNX Runtime's CPU kernels on packed (batch, row, head * dim) tensors, bound before the call. Of the operators
-    that can do the problem, the one that is fastest here."""
+    """ONNX Runtime's CPU kernels on packed (batch, row, head * dim) tensors, bound before the call.
+    Of the operators that can do the problem, the one that is fastest here."""
     try:
         import numpy
         import onnx
@@ -93,26 +101,58 @@ def onnxruntime_peer(job, memory):
     def view(name):
         t = job[name]
         kind = numpy.dtype(types[t["dtype"]])
-        return numpy.ndarray(t["shape"], kind, memory, t["offset"], [s * kind.itemsize for s in t["stride"]])
+        return numpy.ndarray(
+            t["shape"], kind, memory, t["offset"], [s * kind.itemsize for s in t["stride"]]
+        )
 
     q, k, v, o = view("q"), view("k"), view("v"), view("o")
     batch, nq, heads, d = q.shape
     nk, kv_heads, d_v = k.shape[1], k.shape[2], v.shape[3]
-    packed = {n: numpy.ascontiguousarray(t).reshape(t.shape[0], t.shape[1], -1) for n, t in zip("qkv", (q, k, v))}
+    packed = {
+        n: numpy.ascontiguousarray(t).reshape(t.shape[0], t.shape[1], -1)
+        for n, t in zip("qkv", (q, k, v))
+    }
     result = numpy.empty((batch, nq, heads * d_v), q.dtype)
     if job["causal"] and nq != nk and not job["top_left"] and nq > 1:
         raise Refused("causal with fewer queries than keys is top-left in ONNX Runtime")
     causal = int(job["causal"] and nq > 1)
     scale = {} if job["scale"] is None else {"scale": job["scale"]}
     make = onnx.helper.make_node
-    nodes = [make("Attention", ["q", "k", "v"], ["o"], is_causal=causal, q_num_heads=heads, kv_num_heads=kv_heads,
-                  **scale)]
+    nodes = [
+        make(
+            "Attention",
+            ["q", "k", "v"],
+            ["o"],
+            is_causal=causal,
+            q_num_heads=heads,
+            kv_num_heads=kv_heads,
+            **scale,
+        )
+    ]
     if heads == kv_heads:
-        nodes.append(make("MultiHeadAttention", ["q", "k", "v"], ["o"], domain="com.microsoft", num_heads=heads,
-                          unidirectional=causal, **scale))
+        nodes.append(
+            make(
+                "MultiHeadAttention",
+                ["q", "k", "v"],
+                ["o"],
+                domain="com.microsoft",
+                num_heads=heads,
+                unidirectional=causal,
+                **scale,
+            )
+        )
     if causal and nq == nk and d == d_v:
-        nodes.append(make("GroupQueryAttention", ["q", "k", "v", "", "", "last", "total"], ["o", "keys", "values"],
-                          domain="com.microsoft", num_heads=heads, kv_num_heads=kv_heads, **scale))
+        nodes.append(
+            make(
+                "GroupQueryAttention",
+                ["q", "k", "v", "", "", "last", "total"],
+                ["o", "keys", "values"],
+                domain="com.microsoft",
+                num_heads=heads,
+                kv_num_heads=kv_heads,
+                **scale,
+            )
+        )
         packed["last"] = numpy.full(batch, nk - 1, numpy.int32)
         packed["total"] = numpy.array([nk], numpy.int32)
     options = onnxruntime.SessionOptions()
@@ -123,11 +163,15 @@ def onnxruntime_peer(job, memory):
         value = onnx.helper.make_tensor_value_info
         kind = onnx.helper.np_dtype_to_tensor_dtype
         outputs = [value(name, kind(q.dtype), None) for name in node.output]
-        inputs = [value(name, kind(packed[name].dtype), packed[name].shape) for name in node.input if name]
+        inputs = [
+            value(name, kind(packed[name].dtype), packed[name].shape) for name in node.input if name
+        ]
         opsets = [onnx.helper.make_opsetid("", 23), onnx.helper.make_opsetid("com.microsoft", 1)]
         graph = onnx.helper.make_graph([node], "attention", inputs, outputs)
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
         binding = session.io_binding()
         for name in node.input:
             if name:
@@ -147,7 +191,11 @@ def onnxruntime_peer(job, memory):
             why = str(error)
             continue
         if best is None or seconds < best[0]:
-            best = (seconds, node.op_type.replace("MultiHead", "MH").replace("GroupQuery", "GQ"), call)
+            best = (
+                seconds,
+                node.op_type.replace("MultiHead", "MH").replace("GroupQuery", "GQ"),
+                call,
+            )
     if best is None:
         raise Refused("ONNX Runtime: " + why)
 
@@ -159,7 +207,9 @@ def onnxruntime_peer(job, memory):
 
 def timed(call, repeats):
     """Seconds of all calls in a row, and the last result."""
-    clock = time.process_time if job["threads"] == 1 else time.perf_counter  # as bench/measure/worker.c does
+    clock = (
+        time.process_time if job["threads"] == 1 else time.perf_counter
+    )  # as bench/measure/worker.c does
     start = clock()
     for _ in range(repeats):
         result = call()
@@ -200,5 +250,7 @@ for line in sys.stdin:
     seconds, result = timed(call, json.loads(line)["repeats"])
     delay = waited() - before
     keep(result)
-    time.sleep(0.005)  # let threads that still spin go to sleep before another implementation has its turn
+    time.sleep(
+        0.005
+    )  # let threads that still spin go to sleep before another implementation has its turn
     say({"seconds": seconds, "waited": delay})

@@ -1,18 +1,25 @@
-"""Attention on the GPU by PyTorch's backends, called from Python: the other end of bench/measure/bench_gpu.c.
+"""Attention on the GPU by PyTorch's backends, called from Python: the other end of
+bench/measure/bench_gpu.c.
 
-`attn bench --device cuda` starts one process with this text as `python3 -c`, since importing PyTorch takes longer than
-most problems. Lines of JSON come in on stdin, and to each one goes out on stdout, or {"refused": why}:
+`attn bench --device cuda` starts one process with this text as `python3 -c`, since importing
+PyTorch takes longer than most problems. Lines of JSON come in on stdin, and to each one goes out on
+stdout, or {"refused": why}:
 
   {"ask": "versions"}                   {"kernel": of PyTorch and cuDNN}
-  {"ask": "problem", "file": .. }       {}: Q, K, V are on the GPU now. They and O lie in that file (bench/peers/peer.c)
+  {"ask": "problem", "file": .. }       {}: Q, K, V are on the GPU now. They and O lie in that file
+                                        (bench/peers/peer.c)
   {"ask": "start", "peer": name}        {}: that peer has been called once
   {"ask": "sample", "peer": name, "calls": n}   {"seconds": of a call replayed from a graph,
-                                         "one_by_one": of one enqueued by Python, which may take longer than the GPU}
+                                         "one_by_one": of one enqueued by Python, which may take
+                                         longer than the GPU}
   {"ask": "finish", "peer": name}       {}: O holds its result
-  {"ask": "matmul", "dtype": name}      {"flops": per second, of the product of two 8192 x 8192 matrices}
+  {"ask": "matmul", "dtype": name}      {"flops": per second, of the product of two 8192 x 8192
+                                        matrices}
 
-Times are those of the GPU between two events. Values are N(0, 1): zeros would draw less power and run at higher clocks.
+Times are those of the GPU between two events. Values are N(0, 1): zeros would draw less power and
+run at higher clocks.
 """
+
 import contextlib
 import functools
 import json
@@ -50,9 +57,11 @@ def prepare(question):
 
 
 def backend(which):
-    """scaled_dot_product_attention by one backend: the call, and the context that it wants around."""
+    """scaled_dot_product_attention by one backend: the call, and the context that it wants
+    around."""
     from torch.nn.attention import sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
+
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     nq, nk = q.shape[2], k.shape[2]
     options = {"scale": problem["scale"], "enable_gqa": q.shape[1] != k.shape[1]}
@@ -65,14 +74,19 @@ def backend(which):
 
 
 def standard():
-    """Two products, and between them the matrix of scores, its mask and its softmax, in the problem's type."""
+    """Two products, and between them the matrix of scores, its mask and its softmax, in the
+    problem's type."""
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     if q.shape[1] != k.shape[1]:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     nq, nk = q.shape[2], k.shape[2]
     scale = problem["scale"] if problem["scale"] is not None else 1 / math.sqrt(q.shape[3])
     first = 1 if problem["top_left"] else nk - nq + 1
-    hidden = torch.ones(nq, nk, device="cuda", dtype=torch.bool).triu(first) if problem["causal"] else None
+    hidden = (
+        torch.ones(nq, nk, device="cuda", dtype=torch.bool).triu(first)
+        if problem["causal"]
+        else None
+    )
 
     def call():
         s = (q @ k.mT) * scale
@@ -83,8 +97,12 @@ def standard():
 
 def start(question):
     from torch.nn.attention import SDPBackend
-    make = {"cudnn": functools.partial(backend, SDPBackend.CUDNN_ATTENTION),
-            "flash": functools.partial(backend, SDPBackend.FLASH_ATTENTION), "standard": standard}
+
+    make = {
+        "cudnn": functools.partial(backend, SDPBackend.CUDNN_ATTENTION),
+        "flash": functools.partial(backend, SDPBackend.FLASH_ATTENTION),
+        "standard": standard,
+    }
     peer = Calls(*make[question["peer"]]())
     with warnings.catch_warnings(record=True) as why, peer.context():
         warnings.simplefilter("always")
@@ -92,8 +110,13 @@ def start(question):
             peer.call()
             torch.cuda.synchronize()
         except RuntimeError as error:
-            said = [str(w.message).split(" (Triggered")[0] for w in why]  # of every backend, the switched-off ones too
-            raise Refused(" ".join(s for s in said if "runtime disabled" not in s and "because:" not in s) or str(error))
+            said = [
+                str(w.message).split(" (Triggered")[0] for w in why
+            ]  # of every backend, the switched-off ones too
+            raise Refused(
+                " ".join(s for s in said if "runtime disabled" not in s and "because:" not in s)
+                or str(error)
+            )
     peers[question["peer"]] = peer
     return {}
 
@@ -117,7 +140,10 @@ class Calls:
             one_by_one = seconds(self.call, calls)
         self.graph.replay()
         replays = -(-calls // self.graph_calls)
-        return {"seconds": seconds(self.graph.replay, replays) / self.graph_calls, "one_by_one": one_by_one}
+        return {
+            "seconds": seconds(self.graph.replay, replays) / self.graph_calls,
+            "one_by_one": one_by_one,
+        }
 
 
 def sample(question):
@@ -160,7 +186,13 @@ os.dup2(2, 1)  # what libraries print is not for the pipe
 missing = None
 try:
     import torch
-    types = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+    types = {
+        "f64": torch.float64,
+        "f32": torch.float32,
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+    }
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.cuda.set_stream(torch.cuda.Stream())  # one that can be captured
@@ -169,8 +201,14 @@ try:
         missing = "PyTorch %s finds no GPU" % torch.__version__
 except ImportError:
     missing = "PyTorch is not installed (pip install torch)"
-answers = {"versions": versions, "problem": prepare, "start": start, "sample": sample, "finish": finish,
-           "matmul": matmul}
+answers = {
+    "versions": versions,
+    "problem": prepare,
+    "start": start,
+    "sample": sample,
+    "finish": finish,
+    "matmul": matmul,
+}
 for line in sys.stdin:
     question = json.loads(line)
     try:
@@ -180,5 +218,7 @@ for line in sys.stdin:
     except Refused as refusal:
         answer = {"refused": " ".join(str(refusal).split())[:400]}
     except Exception as error:
-        answer = {"refused": ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:400]}
+        answer = {
+            "refused": ("%s: %s" % (type(error).__name__, " ".join(str(error).split())))[:400]
+        }
     os.write(out, (json.dumps(answer) + "\n").encode())

@@ -6,12 +6,13 @@
  * problem lines of a file.
  */
 #include "draw.h"
+#include "faults.h"
 #include "judge.h"
 #include "relations.h"
+#include "stats.h"
 #include "tables.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,26 +24,6 @@ enum { MOST_COMPLAINTS = 20, TURNS = 1 };
 #else
 enum { MOST_COMPLAINTS = 20, TURNS = 4 };
 #endif
-
-static char current[16384]; /* the problem at hand, for the signal handler */
-
-static void on_signal(int number)
-{
-    static const char text[] = "\nFAIL memory fault in: ";
-    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
-    n = write(STDOUT_FILENO, current, strlen(current));
-    n = write(STDOUT_FILENO, "\n", 1);
-    (void)n;
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static uint64_t fresh_seed(void)
 {
@@ -75,7 +56,7 @@ static bool exists(const problem_spec *spec)
 static bool judge(const problem_spec *spec, dice *d, struct tally *tally, char *sentence,
                   size_t size)
 {
-    problem_print(spec, current, sizeof current);
+    problem_print(spec, faults_line, sizeof faults_line);
     spec->sown > 0 ? tally->sown++ : tally->problems++;
     return spec->sown > 0 ? judge_sown(spec, d, sentence, size)
                           : judge_problem(spec, d, sentence, size);
@@ -90,7 +71,7 @@ static bool visit(void *user, const problem_spec *spec)
     for (int n = 0; n < TURNS; n++) {
         if (!judge(spec, &d, tally, sentence, sizeof sentence)) {
             tally->complaints++;
-            printf("FAIL %s\n     %s\n", current, sentence);
+            printf("FAIL %s\n     %s\n", faults_line, sentence);
             break;
         }
     }
@@ -106,7 +87,7 @@ static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, cha
     char line[4096], error[512];
     if (dice_one_in(&d, 4)) {
         tally->related++;
-        return relations_judge(&d, current, sizeof current, sentence, size);
+        return relations_judge(&d, faults_line, sizeof faults_line, sentence, size);
     }
     draw_line(&d, inputs, line, sizeof line);
     if (!problem_parse(line, &spec, error, sizeof error) || !exists(&spec)) {
@@ -118,14 +99,15 @@ static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, cha
 /* Judges random problems until the time is up. */
 static void hunt(double seconds, uint64_t seed, const char *inputs, struct tally *tally)
 {
-    const double begin = now();
+    const double begin = stats_now();
     for (uint64_t n = 0;
-         (seconds == 0 || now() - begin < seconds) && tally->complaints < MOST_COMPLAINTS; n++) {
+         (seconds == 0 || stats_now() - begin < seconds) && tally->complaints < MOST_COMPLAINTS;
+         n++) {
         char sentence[1024] = "";
         if (!hunt_one(seed + n, inputs, tally, sentence, sizeof sentence)) {
             tally->complaints++;
-            printf("FAIL %s\n     %s\n     (seed %" PRIu64 ", after %.1f s)\n", current, sentence,
-                   seed + n, now() - begin);
+            printf("FAIL %s\n     %s\n     (seed %" PRIu64 ", after %.1f s)\n", faults_line,
+                   sentence, seed + n, stats_now() - begin);
         }
     }
 }
@@ -133,13 +115,12 @@ static void hunt(double seconds, uint64_t seed, const char *inputs, struct tally
 int main(int argc, char **argv)
 {
     char *end = NULL, error[512];
-    const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = now();
+    const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = stats_now();
     const bool given = argc > 2 && strcmp(argv[2], "-") != 0;
     const uint64_t seed = given ? strtoull(argv[2], NULL, 10) : fresh_seed();
     struct tally tally = {0};
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGSEGV, on_signal);
-    signal(SIGBUS, on_signal);
+    faults_watch();
     if (argc > 1 && *end != '\0') {
         if (!problem_suite(argv[1], visit, &tally, error, sizeof error)) {
             printf("FAIL %s\n", error);
@@ -149,7 +130,7 @@ int main(int argc, char **argv)
         printf("hunt: seed %" PRIu64 "\n", seed);
         hunt(seconds, seed, argc > 3 ? argv[3] : NULL, &tally);
     }
-    const double took = now() - begin;
+    const double took = stats_now() - begin;
     const int64_t all = tally.problems + tally.sown + tally.related;
     printf("hunt: %.0f s, %" PRId64 " problems beside the oracle, %" PRId64 " with NaN, %" PRId64
            " relations; %.1f a second; %" PRId64 " complaints\n",

@@ -7,35 +7,21 @@
  * elements written, and the error within the bound of grad_runs_judge. No cmocka: this runs under
  * emulators of other processors as well.
  */
+#include "faults.h"
 #include "grad_runs.h"
 #include "outputs.h"
 #include "problem.h"
 #include "tables.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct tally {
     int problems, failures;
     double worst;
     char worst_line[1024];
 };
-
-static char current[16384]; /* the problem at hand, for the signal handler */
-
-static void on_signal(int number)
-{
-    static const char text[] = "\nFAIL memory fault in: ";
-    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
-    n = write(STDOUT_FILENO, current, strlen(current));
-    n = write(STDOUT_FILENO, "\n", 1);
-    (void)n;
-    signal(number, SIG_DFL);
-    raise(number);
-}
 
 /* o and lse by the library's own forward pass, then all backward passes, or one with each table. */
 static bool run_passes(problem_tensors *tensors, bool all, char *sentence, size_t size)
@@ -115,15 +101,15 @@ static bool visit(void *user, const problem_spec *given)
     double error = 0;
     problem.pass = PASS_BACKWARD;
     problem.lse = true;
-    problem_print(&problem, current, sizeof current);
+    problem_print(&problem, faults_line, sizeof faults_line);
     tally->problems++;
     if (!run_problem(&problem, &error, sentence, sizeof sentence) ||
         !run_own_bits(&problem, sentence, sizeof sentence)) {
-        printf("FAIL %s\n     %s\n", current, sentence);
+        printf("FAIL %s\n     %s\n", faults_line, sentence);
         tally->failures++;
     } else if (error > tally->worst) {
         tally->worst = error;
-        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", current);
+        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", faults_line);
     }
     return true;
 }
@@ -132,8 +118,7 @@ int main(int argc, char **argv)
 {
     int tables, failures = argc < 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGSEGV, on_signal);
-    signal(SIGBUS, on_signal);
+    faults_watch();
     (void)tables_names(&tables);
     for (int i = 1; i < argc; i++) {
         struct tally tally = {0};

@@ -8,35 +8,21 @@
  * under emulators of other processors as well.
  */
 #include "errors.h"
+#include "faults.h"
 #include "outputs.h"
 #include "problem.h"
 #include "runs.h"
 #include "tables.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct tally {
     int problems, failures;
     double worst;
     char worst_line[1024];
 };
-
-static char current[16384]; /* the problem at hand, for the signal handler */
-
-static void on_signal(int number)
-{
-    static const char text[] = "\nFAIL memory fault in: ";
-    ssize_t n = write(STDOUT_FILENO, text, sizeof text - 1);
-    n = write(STDOUT_FILENO, current, strlen(current));
-    n = write(STDOUT_FILENO, "\n", 1);
-    (void)n;
-    signal(number, SIG_DFL);
-    raise(number);
-}
 
 /* Both placements; the second must give the bits of the first. Judged once. */
 static bool run_problem(const problem_spec *problem, double *error, char *sentence, size_t size)
@@ -106,15 +92,15 @@ static bool visit(void *user, const problem_spec *problem)
     struct tally *tally = user;
     char sentence[512] = "";
     double error = 0;
-    problem_print(problem, current, sizeof current);
+    problem_print(problem, faults_line, sizeof faults_line);
     tally->problems++;
     if (!run_problem(problem, &error, sentence, sizeof sentence) ||
         !run_own_bits(problem, sentence, sizeof sentence)) {
-        printf("FAIL %s\n     %s\n", current, sentence);
+        printf("FAIL %s\n     %s\n", faults_line, sentence);
         tally->failures++;
     } else if (error > tally->worst) {
         tally->worst = error;
-        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", current);
+        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", faults_line);
     }
     return true;
 }
@@ -123,8 +109,7 @@ int main(int argc, char **argv)
 {
     int tables, failures = argc < 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    signal(SIGSEGV, on_signal);
-    signal(SIGBUS, on_signal);
+    faults_watch();
     (void)tables_names(&tables);
     for (int i = 1; i < argc; i++) {
         struct tally tally = {0};
