@@ -17,6 +17,11 @@ double errors_distance(double x, double exact)
     return isfinite(x) && isfinite(exact) ? fabs(x - exact) : (double)INFINITY;
 }
 
+double errors_element(int32_t dtype, double x, double exact)
+{
+    return isinf(x) && x == half_rounded(dtype, exact) ? 0 : errors_distance(x, exact);
+}
+
 /* error / unit, where 0 / 0 is 0, and an infinite error stays one whatever the unit (NaN if the
  * exact value is) */
 static double in_units(double error, double unit)
@@ -40,13 +45,14 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
     double u = args->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
-        double error = errors_distance(oracle_element(&args->o, b, i, h, c), o);
+        double error = errors_element(args->o.dtype, oracle_element(&args->o, b, i, h, c), o);
         double half_ulp = oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0);
         errors->relative = fmax(errors->relative, in_units(error, o_abs));
         errors->c = fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
                                              u * (1 + exact->score_abs[at]) * o_abs));
         errors->rmse += error * error;
-        errors->rmse_once += pow(errors_distance(half_rounded(args->o.dtype, o), o), 2);
+        errors->rmse_once +=
+            pow(errors_element(args->o.dtype, half_rounded(args->o.dtype, o), o), 2);
     }
     if (args->lse.data != NULL) {
         double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;

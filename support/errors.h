@@ -37,4 +37,8 @@ errors_limits errors_allowed(double input_loss, double weight_loss);
  * not. */
 double errors_distance(double x, double exact);
 
+/* The same for an element of a type that may be too narrow for the exact value: 0 where that rounds
+ * to the infinity x. */
+double errors_element(int32_t dtype, double x, double exact);
+
 #endif

@@ -70,8 +70,8 @@ static void measure(const attn_backward_args *args, const attn_tensor *t,
             for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
                 for (int64_t i3 = 0; i3 < t->shape[3]; i3++, at++) {
                     double x = (double)exact->of[which][at];
-                    double error = errors_distance(oracle_element(t, i0, i1, i2, i3), x);
-                    double once = errors_distance(half_rounded(t->dtype, x), x);
+                    double error = errors_element(t->dtype, oracle_element(t, i0, i1, i2, i3), x);
+                    double once = errors_element(t->dtype, half_rounded(t->dtype, x), x);
                     double size = (double)exact->size[which][at];
                     errors->c[which] =
                         fmax(errors->c[which], error_in_units(args, t, error, x, size, least));

@@ -45,6 +45,12 @@ static struct NAME(row) NAME(row_of)(const struct gradients *g, const struct seq
     return terms;
 }
 
+static bool NAME(sees)(const struct NAME(row) * terms, int64_t j)
+{
+    return j >= first_key(terms->q, terms->i) && j < end_key(terms->q, terms->i) &&
+           terms->s[j] != -(REAL)INFINITY;
+}
+
 /* p[j] (0 where the row does not see key j), z[j], and the row's LSE from its scores. */
 static REAL NAME(probabilities)(const struct NAME(row) * terms, REAL top)
 {
@@ -53,8 +59,7 @@ static REAL NAME(probabilities)(const struct NAME(row) * terms, REAL top)
         (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, terms->h, 0, 0);
     REAL base = sink > top ? sink : top, sum = exp(sink - base);
     for (int64_t j = 0; j < sequence->nk; j++) {
-        bool seen = j >= first_key(sequence, terms->i) && j < end_key(sequence, terms->i) &&
-                    terms->s[j] != -(REAL)INFINITY;
+        bool seen = NAME(sees)(terms, j);
         terms->p[j] = seen ? exp(terms->s[j] - base) : 0;
         terms->z[j] = seen ? (REAL)dropout_factor(sequence, terms->h, terms->i, j) : 0;
         sum = base == -(REAL)INFINITY ? 1 : seen ? sum + terms->p[j] : sum;
@@ -93,7 +98,7 @@ static void NAME(set_delta)(struct NAME(row) * terms)
     for (int64_t c = 0; c < sequence->dv; c++) {
         REAL sum = 0, size = 0;
         for (int64_t j = 0; j < sequence->nk; j++) {
-            if (terms->p[j] != 0) {
+            if (NAME(sees)(terms, j)) { /* p = 0 by underflow times a NaN is one, as in O */
                 REAL term = terms->p[j] * terms->z[j] * terms->v[j * sequence->dv + c];
                 sum += term, size += fabs(term);
             }

@@ -1,8 +1,10 @@
 /*
- * hunt.c: an endless random tester: hunt SECONDS [SEED|- [INPUTS]]. 0 seconds: until it is ended.
+ * hunt.c: an endless random tester: hunt SECONDS [SEED|- [INPUTS|- [TABLE]]]. 0 seconds: until it
+ * is ended.
  * Prints each problem whose result is wrong, as a line that test_problems, test_gradients and `attn
  * check` take, and how it is wrong. Exit status 1 if there was one. Without a seed, a fresh one,
- * printed. INPUTS: one kind of values for all problems (support/inputs.h). hunt FILE judges the
+ * printed. INPUTS: one kind of values for all problems (support/inputs.h). TABLE: one table of
+ * kernels, beside others' bits; exit status 77 where the machine lacks it. hunt FILE judges the
  * problem lines of a file.
  */
 #include "draw.h"
@@ -121,6 +123,9 @@ int main(int argc, char **argv)
     struct tally tally = {0};
     setvbuf(stdout, NULL, _IOLBF, 0);
     faults_watch();
+    if (argc > 4 && !judge_only_on(argv[4])) {
+        return 77;
+    }
     if (argc > 1 && *end != '\0') {
         if (!problem_suite(argv[1], visit, &tally, error, sizeof error)) {
             printf("FAIL %s\n", error);
@@ -128,7 +133,7 @@ int main(int argc, char **argv)
         }
     } else {
         printf("hunt: seed %" PRIu64 "\n", seed);
-        hunt(seconds, seed, argc > 3 ? argv[3] : NULL, &tally);
+        hunt(seconds, seed, argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : NULL, &tally);
     }
     const double took = stats_now() - begin;
     const int64_t all = tally.problems + tally.sown + tally.related;

@@ -32,13 +32,42 @@ struct way {
     enum runs_poison poison;
 };
 
-static struct way draw_way(dice *d, const char *own)
+static const char *only; /* the table of judge_only_on, or NULL */
+
+bool judge_only_on(const char *table)
+{
+    int usual, own;
+    const char *const *names = tables_names(&usual);
+    tables_own_bits(&own);
+    for (int i = 0; i < usual + own; i++) {
+        only = strcmp(names[i], table) == 0 ? names[i] : only;
+    }
+    return only != NULL;
+}
+
+const char *judge_draw_table(dice *d)
+{
+    int usual, own;
+    const char *const *names = tables_names(&usual), *const *others = tables_own_bits(&own);
+    const int64_t n = dice_roll(d, usual + own);
+    return only ? only : n < usual ? names[n] : others[n - usual];
+}
+
+static struct way draw_way(const problem_spec *spec, dice *d, const char *own)
 {
     static const int threads[] = {1, 2, 3, 7};
     int count;
-    const char *const *names = tables_names(&count);
+    const uint64_t flags = spec->precise ? ATTN_PRECISE : 0;
+    const char *const *names = tables_that_agree(spec->dtype, flags, &count);
     return (struct way){own ? own : names[dice_roll(d, count)], threads[dice_roll(d, 4)],
                         (enum runs_poison)dice_roll(d, RUNS_POISONS)};
+}
+
+/* Two ways to run a problem. The second one's results are judged. */
+static void draw_ways(const problem_spec *spec, dice *d, const char *own, struct way way[2])
+{
+    way[0] = draw_way(spec, d, own), way[1] = draw_way(spec, d, own);
+    way[1].table = only ? only : way[1].table;
 }
 
 static bool run(const problem_tensors *tensors, bool backward, struct way way, char *sentence,
@@ -104,7 +133,8 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
 {
     problem_tensors tensors;
     const bool backward = spec->pass != PASS_FORWARD;
-    const struct way way[2] = {draw_way(d, own), draw_way(d, own)};
+    struct way way[2];
+    draw_ways(spec, d, own, way);
     const enum placement place = dice_one_in(d, 2) ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE;
     if (!problem_tensors_create(spec, place, &tensors)) {
         return true; /* no memory: no judgement */
@@ -126,7 +156,7 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     return ok;
 }
 
-/* Tables with scalar's bits, then each with bits of its own for this problem. */
+/* Tables with scalar's bits, then each with bits of its own for this problem; or the only one. */
 static bool on_each_table(const problem_spec *spec, dice *d,
                           bool (*judge)(const problem_spec *spec, dice *d, const char *own,
                                         char *sentence, size_t size),
@@ -134,11 +164,15 @@ static bool on_each_table(const problem_spec *spec, dice *d,
 {
     int count;
     const char *const *own = tables_own_bits(&count);
-    bool ok = judge(spec, d, NULL, sentence, size);
-    for (int i = 0; ok && i < count && spec->dtype != ATTN_F64 && !spec->precise; i++) {
-        ok = judge(spec, d, own[i], sentence, size);
+    const bool differ = spec->dtype != ATTN_F64 && !spec->precise;
+    bool ok = true, judged = false;
+    for (int i = 0; ok && i < count && differ; i++) {
+        if (!only || only == own[i]) {
+            ok = judge(spec, d, own[i], sentence, size);
+            judged = only == own[i];
+        }
     }
-    return ok;
+    return ok && (judged || judge(spec, d, NULL, sentence, size));
 }
 
 bool judge_problem(const problem_spec *spec, dice *d, char *sentence, size_t size)
@@ -220,7 +254,8 @@ static bool judge_sown_on(const problem_spec *spec, dice *d, const char *own, ch
     problem_tensors sown, clean;
     problem_spec without = *spec;
     const bool backward = spec->pass != PASS_FORWARD;
-    const struct way way[2] = {draw_way(d, own), draw_way(d, own)};
+    struct way way[2];
+    draw_ways(spec, d, own, way);
     without.sown = 0;
     if (!problem_tensors_create(spec, PLACE_GUARD_AFTER, &sown)) {
         return true;

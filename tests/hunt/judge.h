@@ -8,6 +8,12 @@
 
 #include "draw.h"
 
+/* Later problems are judged on this table alone. False: this machine lacks it. */
+bool judge_only_on(const char *table);
+
+/* The name of a table to judge on. */
+const char *judge_draw_table(dice *d);
+
 /* Judges a problem on the tables with scalar's bits, two of them, and on each with bits of its own.
  * False with a sentence: the library is wrong. */
 bool judge_problem(const problem_spec *spec, dice *d, char *sentence, size_t size);

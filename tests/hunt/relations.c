@@ -4,6 +4,7 @@
  */
 #include "relations.h"
 #include "inputs.h"
+#include "judge.h"
 #include "oracle.h"
 #include "outputs.h"
 #include "runs.h"
@@ -224,20 +225,12 @@ static const struct {
     {"keys in two parts", true, keys_in_two_parts},
 };
 
-static const char *draw_table(dice *d)
-{
-    int usual, own;
-    const char *const *names = tables_names(&usual), *const *others = tables_own_bits(&own);
-    const int64_t n = dice_roll(d, usual + own);
-    return n < usual ? names[n] : others[n - usual];
-}
-
 bool relations_judge(dice *d, char *line, size_t line_size, char *sentence, size_t size)
 {
     const int64_t which = dice_roll(d, sizeof relations / sizeof relations[0]);
     char error[512], why[512] = "";
     problem_spec spec;
-    struct pair p = {.d = d, .threads = 1 + (int)dice_roll(d, 3), .table = draw_table(d)};
+    struct pair p = {.d = d, .threads = 1 + (int)dice_roll(d, 3), .table = judge_draw_table(d)};
     draw_plain_line(d, line, line_size);
     if (!problem_parse(line, &spec, error, sizeof error)) {
         return true;
