@@ -288,3 +288,34 @@ void draw_plain_line(dice *d, char *line, size_t size)
     put_scores(&l, false);
     put(&l, " causal=%d seed=%" PRId64, dice_one_in(d, 2), dice_roll(d, INT64_C(1) << 40));
 }
+
+void draw_step_line(dice *d, char *line, size_t size)
+{
+    static const char *const layouts[] = {"bshd", "bhsd", "gap"};
+    struct line l = {.d = d, .text = line, .size = size};
+    const char *type = draw_type(d);
+    const int64_t rows = dice_one_in(d, 2) ? 1 : 1 + dice_roll(d, 40),
+                  keys = rows + draw_length(d, false), kv = 1 + dice_roll(d, 2);
+    line[0] = '\0';
+    l.sequences = 1 + dice_roll(d, 3), l.most_nq = rows, l.most_nk = keys;
+    put(&l, "dtype=%s lse=1 b=%" PRId64 " nq=%" PRId64 " nk=%" PRId64, type, l.sequences, rows,
+        keys);
+    put(&l, " hkv=%" PRId64 " hq=%" PRId64, kv, kv * (1 + dice_roll(d, 4)));
+    put(&l, " d=%" PRId64 " dv=%" PRId64, 2 + 2 * dice_roll(d, 40), 1 + dice_roll(d, 70));
+    put(&l, " causal=%d layout=%s", !dice_one_in(d, 3), PICK(d, layouts));
+    put(&l, " index=%s", dice_one_in(d, 2) ? "i32" : "i64");
+    put_scores(&l, false);
+    const bool paged = dice_one_in(d, 2);
+    put(&l, " page=%" PRId64, paged ? 1 + dice_roll(d, 40) : 0);
+    if (paged || dice_one_in(d, 2)) { /* pages end where their last one does */
+        int64_t used[MOST_SEQUENCES];
+        for (int64_t i = 0; i < l.sequences; i++) {
+            used[i] = rows + dice_roll(d, keys - rows + 1);
+        }
+        put_list(&l, "used_k", used);
+    }
+    if (dice_one_in(d, 4)) {
+        put(&l, " q_origin=%" PRId64, dice_roll(d, 300));
+    }
+    put(&l, " seed=%" PRId64, dice_roll(d, INT64_C(1) << 40));
+}

@@ -25,4 +25,7 @@ void draw_line(dice *d, const char *inputs, char *line, size_t size);
 /* A line that the relations understand: sequences of equal lengths, without gradients. */
 void draw_plain_line(dice *d, char *line, size_t size);
 
+/* A step of decoding: at least as many keys as queries in each sequence, perhaps in pages. */
+void draw_step_line(dice *d, char *line, size_t size);
+
 #endif

@@ -5,8 +5,10 @@
  * check` take, and how it is wrong. Exit status 1 if there was one. Without a seed, a fresh one,
  * printed. INPUTS: one kind of values for all problems (support/inputs.h). TABLE: one table of
  * kernels, beside others' bits; exit status 77 where the machine lacks it. hunt FILE judges the
- * problem lines of a file.
+ * problem lines of a file; hunt lines N [SEED|-] prints N for others to judge: beside_torch.py,
+ * attn check --device cuda.
  */
+#include "append.h"
 #include "draw.h"
 #include "faults.h"
 #include "judge.h"
@@ -80,22 +82,42 @@ static bool visit(void *user, const problem_spec *spec)
     return true;
 }
 
-/* One problem in four is judged by a relation. Each problem has dice of its own. */
+/* Draws a problem. False if what the dice say does not exist. */
+static bool draw(dice *d, const char *inputs, problem_spec *spec)
+{
+    char line[4096], error[512];
+    draw_line(d, inputs, line, sizeof line);
+    return problem_parse(line, spec, error, sizeof error) && exists(spec);
+}
+
+static void print_lines(int64_t n, uint64_t seed)
+{
+    while (n > 0) {
+        dice d = {seed++, 0};
+        problem_spec spec;
+        if (draw(&d, NULL, &spec)) {
+            problem_print(&spec, faults_line, sizeof faults_line);
+            puts(faults_line);
+            n--;
+        }
+    }
+}
+
+/* One problem in three is judged by a relation. Each problem has dice of its own. */
 static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, char *sentence,
                      size_t size)
 {
     dice d = {seed, 0};
     problem_spec spec;
-    char line[4096], error[512];
+    if (dice_one_in(&d, 12)) {
+        tally->related++;
+        return append_judge(&d, faults_line, sizeof faults_line, sentence, size);
+    }
     if (dice_one_in(&d, 4)) {
         tally->related++;
         return relations_judge(&d, faults_line, sizeof faults_line, sentence, size);
     }
-    draw_line(&d, inputs, line, sizeof line);
-    if (!problem_parse(line, &spec, error, sizeof error) || !exists(&spec)) {
-        return true;
-    }
-    return judge(&spec, &d, tally, sentence, size);
+    return !draw(&d, inputs, &spec) || judge(&spec, &d, tally, sentence, size);
 }
 
 /* Judges random problems until the time is up. */
@@ -114,15 +136,28 @@ static void hunt(double seconds, uint64_t seed, const char *inputs, struct tally
     }
 }
 
+/* An argument, or NULL if it is not there or "-". */
+static const char *given(int argc, char **argv, int i)
+{
+    return argc > i && strcmp(argv[i], "-") != 0 ? argv[i] : NULL;
+}
+
+static uint64_t seed_of(const char *word)
+{
+    return word ? strtoull(word, NULL, 10) : fresh_seed();
+}
+
 int main(int argc, char **argv)
 {
     char *end = NULL, error[512];
     const double seconds = argc > 1 ? strtod(argv[1], &end) : 0, begin = stats_now();
-    const bool given = argc > 2 && strcmp(argv[2], "-") != 0;
-    const uint64_t seed = given ? strtoull(argv[2], NULL, 10) : fresh_seed();
     struct tally tally = {0};
     setvbuf(stdout, NULL, _IOLBF, 0);
     faults_watch();
+    if (argc > 2 && strcmp(argv[1], "lines") == 0) {
+        print_lines(strtoll(argv[2], NULL, 10), seed_of(given(argc, argv, 3)));
+        return EXIT_SUCCESS;
+    }
     if (argc > 4 && !judge_only_on(argv[4])) {
         return 77;
     }
@@ -132,8 +167,9 @@ int main(int argc, char **argv)
             tally.complaints++;
         }
     } else {
+        const uint64_t seed = seed_of(given(argc, argv, 2));
         printf("hunt: seed %" PRIu64 "\n", seed);
-        hunt(seconds, seed, argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : NULL, &tally);
+        hunt(seconds, seed, given(argc, argv, 3), &tally);
     }
     const double took = stats_now() - begin;
     const int64_t all = tally.problems + tally.sown + tally.related;
