@@ -1,8 +1,8 @@
 /*
- * safetensors.c: the .safetensors format; JSON by cJSON.
+ * safetensors.c: the .safetensors format, one tensor of the header at a time (json.h).
  */
 #include "safetensors.h"
-#include <cjson/cJSON.h>
+#include "json.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #error "safetensors.c reads and writes elements as they lie in memory: little-endian machines only"
 #endif
 
-enum { LENGTH = 8, MAX_HEADER = 100000000, MAX_DEPTH = 3 };
+enum { LENGTH = 8, MAX_HEADER = 100000000, MAX_DEPTH = 3, MAX_ENTRY = 4096 };
 
 static const struct {
     const char *name;
@@ -31,8 +31,8 @@ enum { TYPES = sizeof types / sizeof *types };
 
 /* One tensor of the header. */
 typedef struct entry {
-    const char *name; /* owned by the JSON tree */
-    int type;         /* index into types */
+    char *name; /* of cJSON's allocator */
+    int type;   /* index into types */
     int ndim;
     int64_t shape[ARRAY_FILE_MAX_DIMS];
     uint64_t begin, end; /* bytes, from the end of the header */
@@ -41,21 +41,10 @@ typedef struct entry {
 /* A file with its checked header. */
 typedef struct tensor_container {
     array_file file; /* only the mapping */
-    cJSON *json;
-    entry *entries; /* by begin */
+    entry *entries;  /* by begin */
     int count;
     size_t data; /* offset of the first byte after the header */
 } tensor_container;
-
-/* A non-negative whole number below 2^53, where doubles are exact. */
-static bool get_integer(const cJSON *item, int64_t *value)
-{
-    if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 0x1p53)) {
-        return false;
-    }
-    *value = (int64_t)item->valuedouble;
-    return (double)*value == item->valuedouble;
-}
 
 static int find_type(const cJSON *item)
 {
@@ -76,7 +65,6 @@ static const char *read_entry(const cJSON *item, entry *e)
     const cJSON *extent;
     int64_t begin, end;
     uint64_t bytes;
-    e->name = item->string;
     e->type = find_type(dtype);
     if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(shape) ||
         !cJSON_IsArray(offsets)) {
@@ -85,8 +73,8 @@ static const char *read_entry(const cJSON *item, entry *e)
     if (e->type < 0) {
         return "has an unknown dtype";
     }
-    if (cJSON_GetArraySize(offsets) != 2 || !get_integer(offsets->child, &begin) ||
-        !get_integer(offsets->child->next, &end) || begin > end) {
+    if (cJSON_GetArraySize(offsets) != 2 || !json_get_whole(offsets->child, &begin) ||
+        !json_get_whole(offsets->child->next, &end) || begin > end) {
         return "has data_offsets that are not [begin, end]";
     }
     e->ndim = 0;
@@ -95,7 +83,7 @@ static const char *read_entry(const cJSON *item, entry *e)
         if (e->ndim == ARRAY_FILE_MAX_DIMS) {
             return "has more than 8 axes";
         }
-        if (!get_integer(extent, &e->shape[e->ndim++])) {
+        if (!json_get_whole(extent, &e->shape[e->ndim++])) {
             return "has an extent that is not a whole number";
         }
     }
@@ -128,14 +116,18 @@ static bool check_entries(tensor_container *container, uint64_t bytes, const cha
                           char *error, size_t size)
 {
     size_t n = (size_t)container->count;
-    qsort(container->entries, n, sizeof *container->entries, by_name);
+    if (n > 0) {
+        qsort(container->entries, n, sizeof *container->entries, by_name);
+    }
     for (size_t i = 1; i < n; i++) {
         if (strcmp(container->entries[i - 1].name, container->entries[i].name) == 0) {
             return array_file_fail(error, size, path, "two tensors are named '%.64s'",
                                    container->entries[i].name);
         }
     }
-    qsort(container->entries, n, sizeof *container->entries, by_place);
+    if (n > 0) {
+        qsort(container->entries, n, sizeof *container->entries, by_place);
+    }
     uint64_t reached = 0;
     for (size_t i = 0; i < n; i++) {
         const entry *e = &container->entries[i];
@@ -154,43 +146,72 @@ static bool check_entries(tensor_container *container, uint64_t bytes, const cha
     return true;
 }
 
-/* A header is an object of objects of arrays. Deeper ones are refused before a parser spends stack
- * or memory on them. */
-static bool is_shallow(const char *text, size_t length)
+/* Room for one more entry: up to the next power of two. */
+static bool grow(tensor_container *container)
 {
-    int depth = 0;
-    bool string = false;
-    for (size_t i = 0; i < length; i++) {
-        if (string) {
-            string = text[i] != '"';
-            i += text[i] == '\\'; /* skips the escaped character, which cannot close the string */
-        } else if (text[i] == '"') {
-            string = true;
-        } else if (text[i] == '{' || text[i] == '[') {
-            if (++depth > MAX_DEPTH) {
-                return false;
-            }
-        } else if (text[i] == '}' || text[i] == ']') {
-            depth--;
-        }
+    if ((container->count & (container->count - 1)) != 0 || container->count == 1) {
+        return true;
     }
+    const size_t n = container->count == 0 ? 2 : 2 * (size_t)container->count;
+    entry *entries = realloc(container->entries, n * sizeof *entries);
+    container->entries = entries ? entries : container->entries;
+    return entries != NULL;
+}
+
+/* Reads a member of the header; *metadata says whether __metadata__ has been there. */
+static bool read_member(tensor_container *container, json_text name, json_text value,
+                        bool *metadata, const char *path, char *error, size_t size)
+{
+    cJSON *key = json_parse(name);
+    char *text = cJSON_GetStringValue(key);
+    const char *problem = NULL;
+    if (text == NULL || !grow(container)) {
+        array_file_fail(error, size, path,
+                        text ? "no memory for the header" : "the header is not a JSON object");
+        cJSON_Delete(key);
+        return false;
+    }
+    entry *e = &container->entries[container->count];
+    if (strcmp(text, "__metadata__") == 0 && !*metadata && json_is_strings(value)) {
+        *metadata = true;
+        cJSON_Delete(key);
+        return true;
+    }
+    if (value.length > MAX_ENTRY) {
+        problem = "goes on for more than 4096 bytes";
+    } else {
+        cJSON *item = json_parse(value);
+        problem = item ? read_entry(item, e) : "is not JSON";
+        cJSON_Delete(item);
+    }
+    if (problem != NULL) {
+        array_file_fail(error, size, path, "tensor '%.64s' %s", text, problem);
+        cJSON_Delete(key);
+        return false;
+    }
+    key->valuestring = NULL; /* the entry's from here on */
+    cJSON_Delete(key);
+    e->name = text;
+    container->count++;
     return true;
 }
 
-static bool parse_json(tensor_container *container, size_t length, const char *path, char *error,
-                       size_t size)
+/* True if the header is an object, shallow, and nothing but blanks behind it. */
+static bool check_header(json_text header, const char *path, char *error, size_t size)
 {
-    const char *text = (const char *)container->file.map + LENGTH, *end = NULL;
-    if (!is_shallow(text, length)) {
+    json_members members = json_members_of(header);
+    json_text name, value;
+    if (!json_is_shallow(header, MAX_DEPTH)) {
         return array_file_fail(error, size, path, "the header nests deeper than %d levels",
                                MAX_DEPTH);
     }
-    container->json = cJSON_ParseWithLengthOpts(text, length, &end, false);
-    if (!cJSON_IsObject(container->json)) {
+    while (json_members_next(&members, &name, &value)) {
+    }
+    if (members.wrong) {
         return array_file_fail(error, size, path, "the header is not a JSON object");
     }
-    for (; end < text + length; end++) {
-        if (*end != ' ') {
+    for (; members.at < members.end; members.at++) {
+        if (*members.at != ' ') {
             return array_file_fail(error, size, path, "the header goes on after its JSON object");
         }
     }
@@ -200,8 +221,7 @@ static bool parse_json(tensor_container *container, size_t length, const char *p
 static bool read_header(tensor_container *container, const char *path, char *error, size_t size)
 {
     uint64_t length = 0;
-    const cJSON *item;
-    bool metadata = false;
+    bool metadata = false, ok = true;
     if (container->file.map_bytes < LENGTH) {
         return array_file_fail(error, size, path, "not a .safetensors file: shorter than 8 bytes");
     }
@@ -211,33 +231,26 @@ static bool read_header(tensor_container *container, const char *path, char *err
                                "the header claims %" PRIu64 " bytes, the file has %zu left", length,
                                container->file.map_bytes - LENGTH);
     }
-    container->data = LENGTH + (size_t)length;
-    if (!parse_json(container, (size_t)length, path, error, size)) {
+    const json_text header = {(const char *)container->file.map + LENGTH, (size_t)length};
+    if (!check_header(header, path, error, size)) {
         return false;
     }
-    container->entries =
-        calloc((size_t)cJSON_GetArraySize(container->json) + 1, sizeof *container->entries);
-    if (container->entries == NULL) {
-        return array_file_fail(error, size, path, "no memory for the header");
+    container->data = LENGTH + (size_t)length;
+    json_members rest = json_members_of(header);
+    json_text name, value;
+    while (ok && json_members_next(&rest, &name, &value)) {
+        ok = read_member(container, name, value, &metadata, path, error, size);
     }
-    cJSON_ArrayForEach(item, container->json)
-    {
-        if (strcmp(item->string, "__metadata__") == 0 && cJSON_IsObject(item) && !metadata) {
-            metadata = true;
-            continue;
-        }
-        const char *problem = read_entry(item, &container->entries[container->count++]);
-        if (problem != NULL) {
-            return array_file_fail(error, size, path, "tensor '%.64s' %s", item->string, problem);
-        }
-    }
-    return check_entries(container, container->file.map_bytes - container->data, path, error, size);
+    return ok &&
+           check_entries(container, container->file.map_bytes - container->data, path, error, size);
 }
 
 static void container_close(tensor_container *container)
 {
     array_file_close(&container->file);
-    cJSON_Delete(container->json);
+    for (int i = 0; i < container->count; i++) {
+        cJSON_free(container->entries[i].name);
+    }
     free(container->entries);
 }
 

@@ -5,6 +5,8 @@
 #include "scratch.h"
 #include "safetensors.h"
 
+#include <cjson/cJSON.h>
+
 static const float six[6] = {1, 2, 3, 4, 5, 6};
 
 /* A file with this header, its true length before it, and these data. */
@@ -258,6 +260,53 @@ static void test_page_end(void **state)
     }
 }
 
+static size_t blocks_live, blocks_most;
+
+static void *counted(size_t bytes)
+{
+    blocks_most = ++blocks_live > blocks_most ? blocks_live : blocks_most;
+    return malloc(bytes);
+}
+
+static void uncounted(void *p)
+{
+    blocks_live -= p != NULL;
+    free(p);
+}
+
+/* Headers of a million small values: the parser holds a few of them at a time (reliability 8). */
+static void test_small_values(void **state)
+{
+    enum { MANY = 200000 };
+    static const struct {
+        const char *begin, *repeated, *end, *words;
+    } rows[] = {
+        {"{\"q\":[0", ",0", "]}", "tensor 'q' goes on for more than 4096 bytes"},
+        {"{\"q\":{\"\":0", ",\"\":0", "}}", "tensor 'q' goes on for more than 4096 bytes"},
+        {"{\"q\":0", ",\"\":0", "}", "tensor 'q' is not an object"},
+        {"{\"__metadata__\":{\"\":\"\"", ",\"\":\"\"", "}}", "the file has 24"},
+        {"{\"__metadata__\":{\"\":\"\"", ",\"\":1", "}}", "'__metadata__' goes on"},
+    };
+    cJSON_Hooks hooks = {counted, uncounted};
+    char *json = malloc(8 * MANY + 64);
+    (void)state;
+    assert_non_null(json);
+    cJSON_InitHooks(&hooks);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *to = stpcpy(json, rows[i].begin);
+        for (int n = 0; n < MANY / 2; n++) {
+            to = stpcpy(to, rows[i].repeated);
+        }
+        strcpy(to, rows[i].end);
+        blocks_live = blocks_most = 0;
+        refuse(json, rows[i].words);
+        assert_in_range(blocks_most, 1, 100);
+        assert_int_equal(blocks_live, 0);
+    }
+    cJSON_InitHooks(NULL);
+    free(json);
+}
+
 static void test_write(void **state)
 {
     static const uint8_t flags[3] = {1, 0, 1};
@@ -299,7 +348,8 @@ int main(void)
         cmocka_unit_test(test_empty),    cmocka_unit_test(test_offsets),
         cmocka_unit_test(test_shapes),   cmocka_unit_test(test_headers),
         cmocka_unit_test(test_nesting),  cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_page_end), cmocka_unit_test(test_write),
+        cmocka_unit_test(test_page_end), cmocka_unit_test(test_small_values),
+        cmocka_unit_test(test_write),
     };
     return cmocka_run_group_tests_name("safetensors", tests, scratch_create, scratch_remove);
 }
