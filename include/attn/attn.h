@@ -68,7 +68,8 @@
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
  *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
  *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
- *       well, but for AMX tiles (see Accuracy). Of a NaN, sign and payload do not count.
+ *       well, but for AMX tiles (see Accuracy) and WebAssembly. Of a NaN, sign and payload do not
+ *       count.
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
  *       prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
@@ -285,8 +286,8 @@ typedef struct attn_context_config {
      * many as a quota of processor time allows (cpu.max of control groups, version 2) */
     int32_t threads;
     int32_t reserved; /* 0 */
-    /* cap on the instruction set: "scalar", "avx2", "avx512", "amx" or "neon"; NULL = the
-     * environment variable ATTN_CPU, or else the best there is */
+    /* cap on the instruction set: "scalar", "avx2", "avx512", "amx", "neon" or "wasm128"; NULL =
+     * the environment variable ATTN_CPU, or else the best there is */
     const char *cpu;
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
@@ -711,7 +712,8 @@ typedef struct attn_info {
     const char *build;        /* the compiler and its version */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
-    /* all tables that this machine can run, best first; all but amx give the same bits */
+    /* all tables that this machine can run, best first; all but amx and wasm128 give the same
+     * bits */
     const char *cpu_tables;
     int32_t threads;
     int32_t reserved;

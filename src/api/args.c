@@ -35,7 +35,7 @@ attn_status attn_copy_args(void *to, size_t size, const void *from, const char *
         }
     }
     memset(to, 0, size);
-    memcpy(to, from, theirs < size ? theirs : size);
+    memcpy(to, from, theirs < size ? (size_t)theirs : size);
     return ATTN_OK;
 }
 
@@ -43,8 +43,8 @@ attn_status attn_copy_out(void *to, const void *from, size_t size, const char *w
 {
     uint64_t theirs = 0;
     TRY(read_size(to, what, &theirs));
-    uint64_t copied = theirs < size ? theirs : size;
+    const size_t copied = theirs < size ? (size_t)theirs : size;
     memcpy((char *)to + sizeof theirs, (const char *)from + sizeof theirs, copied - sizeof theirs);
-    memset((char *)to + copied, 0, theirs - copied);
+    memset((char *)to + copied, 0, (size_t)theirs - copied);
     return ATTN_OK;
 }

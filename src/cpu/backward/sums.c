@@ -60,7 +60,7 @@ static void dq_settle(attn_grad_item *item, const dq_place *place, int64_t next)
 static void dq_push(const attn_grad_item *item, const dq_place *place, int64_t segment)
 {
     place->stack->last[place->stack->sums++] = segment;
-    memset(dq_top(item, place), 0, place->bytes);
+    memset(dq_top(item, place), 0, (size_t)place->bytes);
 }
 
 void attn_grad_dq_begin(attn_grad_item *item, attn_interval rows)
@@ -115,8 +115,8 @@ static void dkv_push(attn_grad_item *item, int64_t segment)
 {
     item->dkv_stack.last[item->dkv_stack.sums++] = segment;
     dkv_point(item);
-    memset(item->dk, 0, item->plan->dk_bytes);
-    memset(item->dv, 0, item->plan->dv_bytes);
+    memset(item->dk, 0, (size_t)item->plan->dk_bytes);
+    memset(item->dv, 0, (size_t)item->plan->dv_bytes);
 }
 
 void attn_grad_dkv_begin(attn_grad_item *item)

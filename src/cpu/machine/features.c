@@ -1,6 +1,6 @@
 /*
- * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64), caches by the
- * operating system. Keeps nothing.
+ * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64, WebAssembly),
+ * caches by the operating system. Keeps nothing.
  */
 #define _GNU_SOURCE
 #include "cpu/machine/features.h"
@@ -61,6 +61,13 @@ uint32_t attn_cpu_features(void)
     return ATTN_CPU_NEON;
 }
 
+#elif defined(ATTN_HAVE_WASM128)
+
+uint32_t attn_cpu_features(void)
+{
+    return ATTN_CPU_WASM128;
+}
+
 #else
 
 uint32_t attn_cpu_features(void)
@@ -81,10 +88,14 @@ const char *attn_cpu_feature_names(uint32_t features)
         return "avx2 avx512 amx";
     case ATTN_CPU_NEON:
         return "neon";
+    case ATTN_CPU_WASM128:
+        return "wasm128";
     default:
         return "";
     }
 }
+
+#ifdef _SC_LEVEL1_DCACHE_SIZE /* glibc */
 
 static int64_t cache(int name)
 {
@@ -97,3 +108,12 @@ attn_caches attn_cpu_caches(void)
     return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE),
                          cache(_SC_LEVEL3_CACHE_SIZE)};
 }
+
+#else
+
+attn_caches attn_cpu_caches(void)
+{
+    return (attn_caches){0};
+}
+
+#endif

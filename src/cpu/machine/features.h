@@ -14,7 +14,8 @@ enum {
     ATTN_CPU_AVX512 = 1 << 1,
     ATTN_CPU_NEON = 1 << 2,
     /* AMX tiles with bf16, and an operating system that lets this process use them */
-    ATTN_CPU_AMX = 1 << 3
+    ATTN_CPU_AMX = 1 << 3,
+    ATTN_CPU_WASM128 = 1 << 4 /* WebAssembly with 128-bit vectors */
 };
 
 uint32_t attn_cpu_features(void);

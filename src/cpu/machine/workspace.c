@@ -17,7 +17,7 @@ attn_status attn_workspace_open(attn_workspace *workspace, const attn_allocator 
                                (unsigned long long)bytes);
     }
     if (bytes <= PTRDIFF_MAX - 63) {
-        workspace->bytes = (bytes + 63) / 64 * 64;
+        workspace->bytes = (size_t)(bytes + 63) / 64 * 64;
         workspace->owned = allocator->alloc(allocator->user, workspace->bytes, 64);
     }
     workspace->first = workspace->owned;

@@ -6,11 +6,12 @@
 #define ATTN_CPU_WORKSPACE_H
 
 #include "core/backend.h"
+#include <stddef.h>
 
 typedef struct attn_workspace {
     void *first; /* aligned to 64 bytes */
     void *owned; /* from the allocator, or NULL */
-    uint64_t bytes;
+    size_t bytes;
 } attn_workspace;
 
 /* `bytes` of scratch, of which 63 are for alignment: the call's, or allocated if it has none.

@@ -81,7 +81,11 @@ typedef struct attn_bias_rows {
 struct attn_ukernel_grad;
 
 /* Classes of result bits: tables of one class give the same bits. */
-enum { ATTN_BITS_SCALAR, ATTN_BITS_AMX };
+enum {
+    ATTN_BITS_SCALAR,
+    ATTN_BITS_AMX,
+    ATTN_BITS_UNFUSED /* products of sums are rounded before they are added */
+};
 
 /* Losses, as a share of |x y|, of a product of two inputs and of one of P or dS with an input:
  * roundings of the factors. The rounding of sums comes on top. */

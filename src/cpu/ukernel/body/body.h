@@ -12,7 +12,8 @@
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
- *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once
+ *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
+ *                                      VEC_HEADER, v_fma rounds the product, too
  *   v_max(m,s) = s > m ? s : m         v_select_lt(a,b,x,y) = a < b ? x : y    (false on NaN, both)
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN;
@@ -360,7 +361,8 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
 const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .name = ATTN_STRING(ISA) "_" ATTN_STRING(TYPE),
     .grad = &FN(grad),
-    .bits = ATTN_BITS_SCALAR,
+    .bits = TABLE_BITS,
+    .losses = {PRODUCT_LOSS, PRODUCT_LOSS},
     .vector_bits = 8 * VL * (int)sizeof(real),
     .strip = STRIP,
     .granule = MR,

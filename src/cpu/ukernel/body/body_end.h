@@ -8,6 +8,9 @@
 #undef REAL_MIN
 #undef REAL_LEAST
 #undef FUSED
+#undef TABLE_BITS
+#undef PRODUCT_LOSS
+#undef UNFUSED
 #undef EXP2_MIN
 #undef EXP2_MAGIC
 #undef EXP2_FIRST
@@ -47,6 +50,8 @@
 #undef v_zip_high
 #undef v_low_halves
 #undef v_high_halves
+#undef v_upper
+#undef v_lower
 #undef ivec
 #undef IVL
 #undef i_load

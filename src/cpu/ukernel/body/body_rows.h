@@ -41,6 +41,15 @@
 #define EXP2_REST ATTN_EXP2_REST_F64
 #endif
 #define FN(name) ATTN_CAT(name##_, TYPE)
+#if defined(UNFUSED)
+#undef FUSED
+#define FUSED(a, b, c) ((a) * (b) + (c))
+#define TABLE_BITS ATTN_BITS_UNFUSED
+#define PRODUCT_LOSS 0x1p-24
+#else
+#define TABLE_BITS ATTN_BITS_SCALAR
+#define PRODUCT_LOSS 0
+#endif
 #define STRIP (NV * VL)
 #define SIDE 4 /* vectors side by side in a long chain of operations */
 #define EACH ATTN_UNROLL for (int k = 0; k < count; k++)
