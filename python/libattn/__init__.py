@@ -8,6 +8,7 @@ Arrays are NumPy's (bfloat16 by ml_dtypes), PyTorch's, JAX's, CuPy's, or any oth
 the buffer protocol. None is copied; views pass by their strides; results are of the caller's kind.
 
 libattn.torch        scaled_dot_product_attention with PyTorch's semantics, autograd, install()
+libattn.jax          dot_product_attention with JAX's semantics, under jit, grad and vmap
 libattn.flash_attn   the functions of the package flash-attn
 libattn.transformers register() for attn_implementation="libattn"
 """

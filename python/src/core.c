@@ -15,6 +15,7 @@ static PyMethodDef methods[] = {
     {"dropout_mask", core_dropout_mask, METH_VARARGS, NULL},
     {"set_default", context_set_default, METH_O, NULL},
     {"info", core_info, METH_O, NULL},
+    {"jax_handlers", core_jax_handlers, METH_NOARGS, NULL},
     {"layout", core_layout, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -120,6 +120,7 @@ PyObject *core_backward_plan(PyObject *module, PyObject *const *values, Py_ssize
 PyObject *core_merge(PyObject *module, PyObject *arguments);
 PyObject *core_merge_backward(PyObject *module, PyObject *arguments);
 PyObject *core_dropout_mask(PyObject *module, PyObject *arguments);
+PyObject *core_jax_handlers(PyObject *module, PyObject *unused);
 PyObject *core_layout(PyObject *module, PyObject *unused);
 
 /* Sets the exception of a status, with the library's sentence. Returns NULL. */

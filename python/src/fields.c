@@ -105,6 +105,15 @@ static int find(const core_state *state, PyObject *name, int start)
     return -1;
 }
 
+int fields_find(const char *name)
+{
+    for (int i = 0; i < F_COUNT; i++) {
+        if (!strcmp(fields[i].name, name))
+            return i;
+    }
+    return -1;
+}
+
 void *fields_member(core_call *call, const field_spec *field)
 {
     return field->backward ? (char *)&call->backward + field->offset
@@ -203,7 +212,7 @@ static bool set_result(core_call *call, int at, PyObject *value)
     return true;
 }
 
-static bool set(core_call *call, int at, PyObject *value)
+bool fields_set(core_call *call, int at, PyObject *value)
 {
     const field_spec *field = &fields[at];
     switch (field->kind) {
@@ -296,8 +305,7 @@ static bool map(core_call *call)
     return true;
 }
 
-bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
-                  PyObject *names)
+void fields_begin(core_call *call)
 {
     for (int i = 0; i < F_COUNT; i++)
         call->field_view[i] = -1;
@@ -305,6 +313,19 @@ bool fields_parse(core_call *call, const char *function, PyObject *const *values
     memset(call->wanted, 0, sizeof call->wanted);
     call->forward.struct_size = sizeof call->forward;
     call->forward.window_left = call->forward.window_right = -1;
+}
+
+bool fields_end(core_call *call)
+{
+    if (!(call->forward.flags & ATTN_WINDOW))
+        call->forward.window_left = call->forward.window_right = 0;
+    return complete(call) && cache_writable(call) && map(call);
+}
+
+bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,
+                  PyObject *names)
+{
+    fields_begin(call);
     Py_ssize_t total = names ? PyTuple_Size(names) : 0;
     if (count) {
         PyErr_Format(PyExc_TypeError, "%s takes keywords only", function);
@@ -318,10 +339,8 @@ bool fields_parse(core_call *call, const char *function, PyObject *const *values
             PyErr_Format(PyExc_TypeError, "%s has no keyword '%U'", function, name);
             return false;
         }
-        if (values[i] != Py_None && !set(call, at, values[i]))
+        if (values[i] != Py_None && !fields_set(call, at, values[i]))
             return false;
     }
-    if (!(call->forward.flags & ATTN_WINDOW))
-        call->forward.window_left = call->forward.window_right = 0;
-    return complete(call) && cache_writable(call) && map(call);
+    return fields_end(call);
 }

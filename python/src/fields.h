@@ -85,6 +85,14 @@ enum {
 
 extern const field_spec fields[F_COUNT];
 
+/* The field of a name; or -1. */
+int fields_find(const char *name);
+
+/* Fields one by one: begin, each value (or view, with its place in field_view), end. */
+void fields_begin(core_call *call);
+bool fields_set(core_call *call, int at, PyObject *value);
+bool fields_end(core_call *call);
+
 /* Where a field lies in the call's structs. */
 void *fields_member(core_call *call, const field_spec *field);
 

@@ -1,0 +1,284 @@
+"""Attention for JAX, on CPUs: custom calls with gradients, under jit, grad and vmap.
+
+    from libattn.jax import dot_product_attention  # jax.nn.dot_product_attention, same arguments
+
+Scores are never in memory, forward or backward. Arrays of the CPU are taken where they lie.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from . import _core
+
+_FORWARD, _BACKWARD = "libattn_forward", "libattn_backward"
+for _name, _handler in zip((_FORWARD, _BACKWARD), _core.jax_handlers(), strict=True):
+    jax.ffi.register_ffi_target(_name, _handler, platform="cpu")
+
+# Inputs whose first axis may be 1 in a larger batch. Inputs with gradients, and the names of those.
+_BROADCAST = ("mask", "bias", "alibi_slopes", "sinks")
+_DIFFERENTIABLE = {
+    "q": "dq",
+    "k": "dk",
+    "v": "dv",
+    "bias": "d_bias",
+    "alibi_slopes": "d_alibi_slopes",
+    "sinks": "d_sinks",
+}
+
+
+# ---- Calls ---------------------------------------------------------------------------------------
+
+
+def _call(target, inputs, results, options):
+    """A custom call: arrays by the names of their fields."""
+    values = jax.ffi.ffi_call(target, tuple(results.values()))(
+        *inputs.values(), operands=",".join(inputs), results=",".join(results), **dict(options)
+    )
+    return dict(zip(results, values, strict=True))
+
+
+def _forward_results(inputs, wanted):
+    q, v = inputs["q"], inputs["v"]
+    stats = jnp.float64 if q.dtype == jnp.float64 else jnp.float32
+    out = (*q.shape[:-1], v.shape[-1])
+    shapes = {
+        "out": jax.ShapeDtypeStruct(out, q.dtype),
+        "out_f32": jax.ShapeDtypeStruct(out, jnp.float32),
+        "lse": jax.ShapeDtypeStruct((*q.shape[:-3], q.shape[-2], q.shape[-3]), stats),
+    }
+    return {name: shapes[name] for name in wanted}
+
+
+def _backward_results(inputs, wanted):
+    return {
+        _DIFFERENTIABLE[name]: jax.ShapeDtypeStruct(inputs[name].shape, inputs[name].dtype)
+        for name in wanted
+    }
+
+
+@functools.cache
+def _pass(target, wanted, options):
+    """A pass as a function of its arrays by name, with a rule for vmap.
+
+    wanted: names of results (forward), or of inputs whose gradients are asked for (backward).
+    """
+    results = _forward_results if target == _FORWARD else _backward_results
+
+    @custom_vmap
+    def run(inputs):
+        return _call(target, inputs, results(inputs, wanted), options)
+
+    @run.def_vmap
+    def rule(size, in_batched, inputs):
+        (batched,) = in_batched
+        if "cu_seqlens_q" in inputs or batched.get("dropout_seed", False):
+            values = _one_by_one(run, size, batched, inputs)
+        else:
+            values = _as_one_batch(run, size, batched, inputs, wanted)
+        return values, {name: True for name in values}
+
+    return run
+
+
+def _one_by_one(run, size, batched, inputs):
+    mapped = {name: x for name, x in inputs.items() if batched[name]}
+    shared = {name: x for name, x in inputs.items() if not batched[name]}
+    return jax.lax.map(lambda part: run(part | shared), mapped)
+
+
+def _as_one_batch(run, size, batched, inputs, wanted):
+    """The new axis and the batch as one axis, if need be by repeating what they share."""
+    batch = inputs["q"].shape[1 if batched["q"] else 0]
+
+    def fold(name, x):
+        if name == "dropout_seed":
+            return x
+        own = x.shape[1 if batched[name] else 0]
+        if not batched[name]:
+            if own == 1 and name in _BROADCAST and name not in wanted:
+                return x
+            x = x[None]
+        rest = x.shape[2:]
+        return jnp.broadcast_to(x, (size, batch, *rest)).reshape(size * batch, *rest)
+
+    values = run({name: fold(name, x) for name, x in inputs.items()})
+
+    def unfold(name, x):
+        x = x.reshape(size, batch, *x.shape[1:])
+        source = sources.get(name)
+        if source and batch > 1 and inputs[source].shape[1 if batched[source] else 0] == 1:
+            x = x.sum(axis=1, keepdims=True)
+        return x
+
+    sources = {_DIFFERENTIABLE[name]: name for name in wanted if name in _DIFFERENTIABLE}
+    return {name: unfold(name, x) for name, x in values.items()}
+
+
+# ---- Gradients -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _differentiable(options):
+    """(out, lse) of arrays by name; the backward pass computes the gradients that are needed."""
+
+    @jax.custom_vjp
+    def run(inputs):
+        values = _pass(_FORWARD, ("out", "lse"), options)(inputs)
+        return values["out"], values["lse"]
+
+    def forward(primals):
+        inputs = {name: x.value for name, x in primals.items()}
+        needed = {n: () for n in _DIFFERENTIABLE if n in primals and primals[n].perturbed}
+        half = inputs["q"].dtype in (jnp.float16, jnp.bfloat16)
+        names = ("out", "lse", "out_f32") if half else ("out", "lse")
+        values = _pass(_FORWARD, names, options)(inputs)
+        return (values["out"], values["lse"]), (inputs, values, needed)
+
+    def backward(saved, cotangents):
+        inputs, values, needed = saved
+        d_out, d_lse = cotangents
+        if isinstance(d_out, jax.custom_derivatives.SymbolicZero):
+            d_out = jnp.zeros(d_out.shape, d_out.dtype)
+        arrays = inputs | values | {"d_out": d_out}
+        if not isinstance(d_lse, jax.custom_derivatives.SymbolicZero):
+            arrays["d_lse"] = d_lse
+        gradients = _pass(_BACKWARD, tuple(needed), options)(arrays) if needed else {}
+        return ({name: gradients.get(_DIFFERENTIABLE.get(name)) for name in inputs},)
+
+    run.defvjp(forward, backward, symbolic_zeros=True)
+    return run
+
+
+# ---- What users call -----------------------------------------------------------------------------
+
+
+def _leading(x, axes):
+    return x if x is None else jnp.reshape(x, (1,) * (axes - jnp.ndim(x)) + jnp.shape(x))
+
+
+def _lengths(x, batch):
+    return x if x is None else jnp.broadcast_to(jnp.asarray(x, jnp.int32), (batch,))
+
+
+def attention(
+    q,
+    k,
+    v,
+    *,
+    mask=None,
+    bias=None,
+    alibi_slopes=None,
+    sinks=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    seqused_q=None,
+    seqused_k=None,
+    q_origin=None,
+    k_origin=None,
+    softmax_scale=None,
+    causal=False,
+    top_left=False,
+    window_left=None,
+    window_right=None,
+    softcap=None,
+    dropout_p=None,
+    dropout_key=None,
+    precise=False,
+    bf16x3=False,
+    return_lse=False,
+):
+    """libattn.attention for JAX: q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v).
+
+    Keywords, shapes and semantics are those of libattn.attention; dropout_key is a key of
+    jax.random. Gradients: of q, k, v, bias (in its own broadcast shape), alibi_slopes and sinks,
+    through the LSE too. Arrays may be traced; softmax_scale, softcap, windows and dropout_p are
+    numbers. Runs on the CPU's platform alone.
+    """
+    batch = jnp.shape(q)[0]
+    if dropout_p and dropout_key is None:
+        raise ValueError("dropout_p needs dropout_key, a key of jax.random")
+    inputs = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "mask": _leading(mask, 4),
+        "bias": _leading(bias, 4),
+        "alibi_slopes": _leading(alibi_slopes, 2),
+        "sinks": _leading(sinks, 2),
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqused_q": _lengths(seqused_q, batch),
+        "seqused_k": _lengths(seqused_k, batch),
+        "q_origin": _lengths(q_origin, batch),
+        "k_origin": _lengths(k_origin, batch),
+        "dropout_seed": jax.random.bits(dropout_key, (2,), jnp.uint32) if dropout_p else None,
+    }
+    numbers = {"softmax_scale": softmax_scale, "softcap": softcap, "dropout_p": dropout_p}
+    bounds = {"window_left": window_left, "window_right": window_right}
+    flags = {"causal": causal, "top_left": top_left, "precise": precise, "bf16x3": bf16x3}
+    options = tuple(
+        [(name, np.float64(x)) for name, x in numbers.items() if x is not None]
+        + [(name, np.int64(x)) for name, x in bounds.items() if x is not None]
+        + [(name, True) for name, x in flags.items() if x]
+    )
+    arrays = {name: jnp.asarray(x) for name, x in inputs.items() if x is not None}
+    out, lse = _differentiable(options)(arrays)
+    return (out, lse) if return_lse else out
+
+
+def dot_product_attention(
+    query,
+    key,
+    value,
+    bias=None,
+    mask=None,
+    *,
+    scale=None,
+    is_causal=False,
+    query_seq_lengths=None,
+    key_value_seq_lengths=None,
+    local_window_size=None,
+    implementation=None,
+    return_residual=False,
+):
+    """jax.nn.dot_product_attention, computed by libattn.
+
+    query (B, T, N, H) or (T, N, H), key and value (B, S, K, H) or (S, K, H); N is a multiple of K.
+    bias and mask (True = takes part) broadcast to (B, N, T, S). The diagonal of is_causal and of
+    local_window_size is aligned top-left. return_residual gives the LSE as well, (B, T, N) or
+    (T, N), without a gradient. implementation is ignored: there is one.
+
+    Other than JAX: value may have its own dim, the bias has a gradient in its own shape without
+    scores in memory, and a row that sees no key gives 0 (JAX: the mean of all values).
+    """
+    del implementation
+    single = jnp.ndim(query) == 3
+    if single:
+        query, key, value = (jnp.asarray(x)[None] for x in (query, key, value))
+    left = right = None
+    if local_window_size is not None:
+        window = local_window_size
+        left, right = window if isinstance(window, (tuple, list)) else (window, window)
+    out, lse = attention(
+        query,
+        key,
+        value,
+        bias=bias,
+        mask=mask,
+        softmax_scale=scale,
+        causal=is_causal,
+        top_left=is_causal or local_window_size is not None,
+        window_left=left,
+        window_right=right,
+        seqused_q=query_seq_lengths,
+        seqused_k=key_value_seq_lengths,
+        return_lse=True,
+    )
+    residual = jax.lax.stop_gradient(jnp.swapaxes(lse, 1, 2)).astype(key.dtype)
+    if single:
+        out, residual = out[0], residual[0]
+    return (out, residual) if return_residual else out

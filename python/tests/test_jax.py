@@ -1,0 +1,227 @@
+"""libattn.jax against JAX's own attention and the float64 oracle, under JAX's transformations."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+
+jax = pytest.importorskip("jax")
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+from libattn.jax import attention, dot_product_attention  # noqa: E402
+
+SHAPES = [  # batch, queries, keys, heads, KV heads, dim
+    (1, 1, 1, 1, 1, 1),
+    (2, 17, 17, 4, 2, 8),
+    (1, 70, 33, 3, 1, 13),
+    (3, 5, 90, 2, 2, 32),
+]
+
+
+def rows(seed, *shape, dtype=jnp.float64):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def problem(shape, dtype=jnp.float64):
+    batch, queries, keys, heads, kv_heads, dim = shape
+    return (
+        rows(1, batch, queries, heads, dim, dtype=dtype),
+        rows(2, batch, keys, kv_heads, dim, dtype=dtype),
+        rows(3, batch, keys, kv_heads, dim, dtype=dtype),
+    )
+
+
+# ---- Against JAX ---------------------------------------------------------------------------------
+
+
+def options_of(kind, shape):
+    batch, queries, keys, heads, _, _ = shape
+    mask = np.random.default_rng(4).random((batch, 1, queries, keys)) < 0.7
+    mask[..., 0] = True  # JAX gives the mean of all values where a row sees no key
+    return {
+        "plain": {},
+        "causal": {"is_causal": True},
+        "scale": {"scale": 0.3},
+        "window": {"local_window_size": (queries, 4)},
+        "mask": {"mask": jnp.asarray(mask)},
+        "bias": {"bias": rows(5, 1, heads, queries, keys)},
+        "bias of keys": {"bias": rows(5, batch, 1, 1, keys), "is_causal": True},
+        "lengths": {
+            "query_seq_lengths": jnp.arange(batch, dtype=jnp.int32) % queries + 1,
+            "key_value_seq_lengths": jnp.arange(batch, dtype=jnp.int32) % keys + 1,
+        },
+    }[kind]
+
+
+KINDS = ("plain", "causal", "scale", "window", "mask", "bias", "bias of keys", "lengths")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_as_jax(shape, kind):
+    """Results and gradients, of the bias too, in float64; JAX's softmax is in float32."""
+    arrays, options = problem(shape), options_of(kind, shape)
+    weights = rows(6, *arrays[0].shape)
+    bias = options.pop("bias", None)
+
+    def loss(function, arrays, bias):
+        return jnp.sum(function(*arrays, bias=bias, **options) * weights)
+
+    wrt = (0,) if bias is None else (0, 1)
+    results = []
+    for function in (jax.nn.dot_product_attention, dot_product_attention):
+        gradients = jax.grad(lambda *x, f=function: loss(f, *x), argnums=wrt)
+        out = jax.jit(lambda *x, f=function: f(*x[0], bias=x[1], **options))(arrays, bias)
+        results.append((out, jax.jit(gradients)(arrays, bias)))
+    assert results[1][0].dtype == results[0][0].dtype
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=2e-5), *results)
+
+
+def test_residual_and_three_axes():
+    query, key, value = (x[0] for x in problem(SHAPES[1], jnp.float32))
+    expected = jax.nn.dot_product_attention(query, key, value, return_residual=True)
+    found = dot_product_attention(query, key, value, return_residual=True)
+    assert [x.shape for x in found] == [x.shape for x in expected]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+
+
+# ---- Against the oracle --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32, jnp.bfloat16, jnp.float16])
+def test_everything_else(dtype):
+    q, k, v = problem(SHAPES[1], dtype)
+    options = {
+        "alibi_slopes": np.array([0.5, 0.25, 0.1, 0.0], np.float32),
+        "sinks": np.array([0.1, -1, 2, 0], np.float32),
+        "softcap": 2.0,
+        "causal": True,
+        "window_left": 6,
+        "softmax_scale": 0.7,
+    }
+    out, lse = jax.jit(lambda *x: attention(*x, return_lse=True, **options))(q, k, v)
+    expected, expected_lse = oracle.attention(q, k, v, **options)
+    unit = {2: 2**-8 if dtype == jnp.bfloat16 else 2**-11, 4: 2**-22, 8: 2**-50}
+    atol = 4 * unit[jnp.dtype(dtype).itemsize] * np.abs(v.astype(np.float64)).max()
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=0, atol=atol)
+    assert lse.dtype == (jnp.float64 if dtype == jnp.float64 else jnp.float32)
+    np.testing.assert_allclose(lse, expected_lse, rtol=0, atol=max(atol, 1e-5) / 2)
+
+
+def test_gradients_by_differences():
+    """Those of bias, slopes, sinks and the LSE too."""
+    q, k, v = problem((2, 6, 7, 2, 1, 4))
+    bias, slopes, sinks = rows(7, 1, 2, 6, 1), rows(8, 2), rows(9, 2, 2)
+
+    def loss(q, k, v, bias, slopes, sinks):
+        out, lse = attention(
+            q,
+            k,
+            v,
+            bias=bias,
+            alibi_slopes=slopes,
+            sinks=sinks,
+            softcap=3.0,
+            causal=True,
+            return_lse=True,
+        )
+        return jnp.sum(jnp.sin(out)) + jnp.sum(lse**2)
+
+    check_grads(loss, (q, k, v, bias, slopes, sinks), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
+
+
+def test_dropout():
+    q, k, v = problem(SHAPES[1])
+    key = jax.random.key(3)
+    run = jax.jit(lambda key: attention(q, k, v, dropout_p=0.5, dropout_key=key))
+    assert jnp.array_equal(run(key), run(key))
+    assert not jnp.array_equal(run(key), run(jax.random.key(4)))
+    check_grads(
+        lambda *x: attention(*x, dropout_p=0.3, dropout_key=key),
+        (q, k, v),
+        order=1,
+        modes=["rev"],
+        atol=1e-6,
+        rtol=1e-6,
+    )
+    by_key = jax.vmap(lambda key: attention(q, k, v, dropout_p=0.5, dropout_key=key))
+    keys = jax.random.split(key, 3)
+    assert jnp.array_equal(by_key(keys), jnp.stack([run(one) for one in keys]))
+
+
+def test_packed_sequences():
+    q, k, v = (x[0] for x in problem((1, 12, 12, 2, 2, 8)))
+    ends = jnp.asarray([0, 5, 5, 12], jnp.int32)
+    run = jax.jit(lambda ends: attention(q, k, v, cu_seqlens_q=ends, cu_seqlens_k=ends))
+    for start, end in ((0, 5), (5, 12)):
+        part = attention(*(x[None, start:end] for x in (q, k, v)))[0]
+        np.testing.assert_allclose(run(ends)[start:end], part, rtol=0, atol=1e-12)
+
+
+# ---- Transformations -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "axes", [(0, 0, 0, 0), (0, None, None, None), (None, 0, 0, 0), (1, 0, 2, 3)]
+)
+def test_vmap(axes):
+    """Results and gradients are those of a loop, whichever arrays are mapped."""
+    arrays = [*problem((2, 9, 11, 4, 2, 8)), rows(5, 1, 4, 9, 11)]
+    mapped = [
+        x if axis is None else jnp.stack([x, 2 * x, x - 1], axis)
+        for x, axis in zip(arrays, axes, strict=True)
+    ]
+
+    def run(q, k, v, bias):
+        def loss(*x):
+            return jnp.sum(jnp.sin(attention(*x[:3], bias=x[3], causal=True)))
+
+        gradients = jax.grad(loss, (0, 1, 2, 3))(q, k, v, bias)
+        return attention(q, k, v, bias=bias, causal=True), gradients
+
+    found = jax.jit(jax.vmap(run, axes))(*mapped)
+    for i in range(3):
+        one = run(
+            *(x if a is None else jnp.take(x, i, a) for x, a in zip(mapped, axes, strict=True))
+        )
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a[i], b, rtol=0, atol=1e-11),
+            found,
+            one,  # noqa: B023
+        )
+
+
+def test_vmap_twice_and_grad_of_it():
+    q, k, v = (jnp.stack([jnp.stack([x, x + 1])] * 3) for x in problem((1, 5, 5, 2, 2, 4)))
+    double = jax.vmap(jax.vmap(attention))
+    flat = attention(*(x.reshape(6, *x.shape[3:]) for x in (q, k, v)))
+    np.testing.assert_allclose(double(q, k, v).reshape(flat.shape), flat, rtol=0, atol=1e-13)
+    check_grads(double, (q, k, v), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
+
+
+def test_training_step_keeps_no_scores():
+    """The compiled step of a long sequence holds less than its scores would take."""
+    shape = jax.ShapeDtypeStruct((1, 4096, 8, 64), jnp.float32)
+    step = jax.jit(jax.grad(lambda q, k, v: jnp.sum(attention(q, k, v, causal=True)), (0, 1, 2)))
+    memory = step.lower(shape, shape, shape).compile().memory_analysis()
+    scores = 8 * 4096 * 4096 * 4
+    assert memory.temp_size_in_bytes < scores / 10
+
+
+# ---- Refusals ------------------------------------------------------------------------------------
+
+
+def test_refusals():
+    q, k, v = problem(SHAPES[1])
+    with pytest.raises(Exception, match="shape|heads"):
+        jax.block_until_ready(attention(q, k[:, :, :1], v))
+    with pytest.raises(Exception, match="not taken"):
+        jax.block_until_ready(attention(*(x.astype(jnp.complex128) for x in (q, k, v))))
+    with pytest.raises(ValueError, match="dropout_key"):
+        attention(q, k, v, dropout_p=0.5)
+    with pytest.raises(Exception, match="mask"):
+        jax.block_until_ready(attention(q, k, v, mask=jnp.ones((2, 1, 17, 3), bool)))
+    assert math.isfinite(float(attention(q, k, v).sum()))  # a refusal leaves the library usable
