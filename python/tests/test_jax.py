@@ -187,11 +187,8 @@ def test_vmap(axes):
         one = run(
             *(x if a is None else jnp.take(x, i, a) for x, a in zip(mapped, axes, strict=True))
         )
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a[i], b, rtol=0, atol=1e-11),
-            found,
-            one,  # noqa: B023
-        )
+        part = jax.tree.map(lambda x, i=i: x[i], found)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-11), part, one)
 
 
 def test_vmap_twice_and_grad_of_it():
