@@ -99,7 +99,7 @@ void plan_tell_text(const plan_story *story)
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* Numbers that a device lacks or that nobody knows are left out. */
-void plan_tell_json(const plan_story *story)
+void plan_tell_json(const plan_story *story, const plan_io_story *io)
 {
     const attn_plan *plan = &story->plan;
     const bool ceilings = story->peak > 0 && story->read > 0;
@@ -133,6 +133,9 @@ void plan_tell_json(const plan_story *story)
         if (numbers[i].there) {
             cJSON_AddNumberToObject(o, numbers[i].name, numbers[i].value);
         }
+    }
+    if (io != NULL) {
+        plan_io_add_json(io, o);
     }
     cli_print_json(o);
 }

@@ -4,6 +4,8 @@
 #ifndef CLI_PLAN_REPORT_H
 #define CLI_PLAN_REPORT_H
 
+#include "plan_io_report.h"
+
 #include <attn/attn.h>
 #include <stdbool.h>
 
@@ -21,6 +23,7 @@ typedef struct plan_story {
 } plan_story;
 
 void plan_tell_text(const plan_story *story);
-void plan_tell_json(const plan_story *story);
+/* io: NULL if there is no IO analysis. */
+void plan_tell_json(const plan_story *story, const plan_io_story *io);
 
 #endif

@@ -21,29 +21,54 @@ static int64_t diagonal(const problem_spec *problem, int64_t b, int64_t nq, int6
     return problem->top_left ? 0 : nk - nq;
 }
 
-/* Keys in the window of the row at position `at`. */
-static double keys_in_window(const problem_spec *problem, int64_t at, int64_t nk)
+static int64_t length(const int64_t *used, bool has_used, const int64_t *lens, bool has_lens,
+                      int64_t whole, int64_t b)
 {
-    int64_t lo = 0, hi = nk;
-    int64_t right = problem->causal ? 0 : problem->window_right;
-    if (problem->window_left >= 0 && problem->window_left < at) {
-        lo = at - problem->window_left;
-    }
-    if (right >= 0 && right < nk - 1 - at) {
-        hi = at + right + 1;
-    }
-    return hi > lo ? (double)(hi - lo) : 0;
+    return has_used ? used[b] : has_lens ? lens[b] : whole;
 }
 
-static double scores(const problem_spec *problem, int64_t b, int64_t nq, int64_t nk)
+problem_band problem_band_of(const problem_spec *problem, int64_t b)
+{
+    problem_band band = {
+        .nq = length(problem->used_q, problem->has_used_q, problem->lens_q, problem->has_lens,
+                     problem->nq, b),
+        .nk = length(problem->used_k, problem->has_used_k, problem->lens_k, problem->has_lens,
+                     problem->nk, b),
+        .low = -PROBLEM_FAR,
+        .high = PROBLEM_FAR,
+    };
+    band.nk -= problem->has_leftpad ? problem->leftpad_k[b] : 0;
+    const int64_t off = diagonal(problem, b, band.nq, band.nk),
+                  left = problem->has_window ? problem->window_left : -1,
+                  right = problem->causal       ? 0
+                          : problem->has_window ? problem->window_right
+                                                : -1;
+    if (left >= 0 && left < PROBLEM_FAR) {
+        band.low = off - left;
+    }
+    if (right >= 0 && right < PROBLEM_FAR) {
+        band.high = off + right + 1;
+    }
+    return band;
+}
+
+bool problem_is_ragged(const problem_spec *problem)
+{
+    return problem->has_lens || problem->has_leftpad || problem->has_used_q ||
+           problem->has_used_k || problem->q_origins > 1 || problem->k_origins > 1;
+}
+
+static double scores(const problem_spec *problem, const problem_band *band)
 {
     const bool placed = problem->causal && (problem->q_origins > 0 || problem->k_origins > 0);
     if (!problem->has_window && !placed) {
-        return (double)nq * (double)nk * (problem->causal ? 0.5 : 1.0);
+        return (double)band->nq * (double)band->nk * (problem->causal ? 0.5 : 1.0);
     }
     double sum = 0;
-    for (int64_t i = 0; i < nq; i++) {
-        sum += keys_in_window(problem, i + diagonal(problem, b, nq, nk), nk);
+    for (int64_t i = 0; i < band->nq; i++) {
+        const int64_t lo = i + band->low > 0 ? i + band->low : 0,
+                      hi = i + band->high < band->nk ? i + band->high : band->nk;
+        sum += hi > lo ? (double)(hi - lo) : 0;
     }
     return sum;
 }
@@ -51,17 +76,10 @@ static double scores(const problem_spec *problem, int64_t b, int64_t nq, int64_t
 double problem_flops(const problem_spec *problem)
 {
     double sum = 0;
-    bool varied = problem->has_lens || problem->has_leftpad || problem->has_used_q ||
-                  problem->has_used_k || problem->q_origins > 1 || problem->k_origins > 1;
-    for (int64_t b = 0; b < (varied ? problem->b : 1); b++) {
-        int64_t nq = problem->has_used_q ? problem->used_q[b]
-                     : problem->has_lens ? problem->lens_q[b]
-                                         : problem->nq;
-        int64_t nk = problem->has_used_k ? problem->used_k[b]
-                     : problem->has_lens ? problem->lens_k[b]
-                                         : problem->nk;
-        nk -= problem->has_leftpad ? problem->leftpad_k[b] : 0;
-        sum += scores(problem, b, nq, nk) * (varied ? 1.0 : (double)problem->b);
+    const bool ragged = problem_is_ragged(problem);
+    for (int64_t b = 0; b < (ragged ? problem->b : 1); b++) {
+        const problem_band band = problem_band_of(problem, b);
+        sum += scores(problem, &band) * (ragged ? 1.0 : (double)problem->b);
     }
     double width = problem->pass != PASS_BACKWARD ? (double)(problem->d + problem->dv) : 0;
     width += problem->pass != PASS_FORWARD ? 3 * (double)problem->d + 2 * (double)problem->dv : 0;

@@ -145,6 +145,19 @@ double problem_key_bytes(const problem_spec *problem);
 /* Creates the context that the problem asks for (threads, cpu). */
 attn_status problem_context(const problem_spec *problem, attn_context **context);
 
+/* Beyond every key and position, with room for sums. */
+#define PROBLEM_FAR (INT64_MAX / 4)
+
+/* Queries and keys in use of sequence b. Query i sees keys i + low .. i + high - 1, of those that
+ * exist. */
+typedef struct problem_band {
+    int64_t nq, nk, low, high;
+} problem_band;
+problem_band problem_band_of(const problem_spec *problem, int64_t b);
+
+/* Sequences differ in their bands. */
+bool problem_is_ragged(const problem_spec *problem);
+
 /* 2 (d + d_v) Nq Nk Hq summed over sequences, for the backward pass 2 (3 d + 2 d_v), the sum of
  * both for pass=training. Causal counts half, as the field does; with a window, or causal with
  * origins, the scores inside are counted one by one. */
