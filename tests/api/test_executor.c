@@ -176,10 +176,28 @@ static void test_merge(void **state)
     attn_context_destroy(context);
 }
 
+/* Few items need little scratch, whatever the numbers of the threads that run them. */
+static void test_many_threads(void **state)
+{
+    team t = {.threads = 1 << 20};
+    attn_context *context = context_on(&t, backwards_on_the_last_thread);
+    uint64_t bytes = 0;
+    call c;
+    (void)state;
+    call_open(&c, "hq=2 nq=200 d=64 lse=1 row_max=1");
+    assert_int_equal(attn_forward_workspace(context, c.args, &bytes), ATTN_OK);
+    assert_in_range(bytes, 1, 100 << 20);
+    assert_int_equal(attn_forward(context, c.args), ATTN_OK);
+    assert_true(call_is_right(&c));
+    call_close(&c);
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_executor_gives_the_same_bits),
+        cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_threads_that_change),
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_merge),

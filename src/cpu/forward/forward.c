@@ -227,7 +227,9 @@ static void task(const void *arg, int64_t index, int32_t thread)
     const forward_job *job = arg;
     const attn_scratch_map *map = &job->plan->scratch;
     const attn_ukernel *table = job->plan->table;
-    char *base = job->scratch + (uint64_t)thread * map->total;
+    /* the executor may use any of the machine's thread numbers, for few items too */
+    const int64_t place = job->schedule.items <= job->plan->threads ? index : thread;
+    char *base = job->scratch + (uint64_t)place * map->total;
     attn_tile_rows rows[ATTN_MAX_STRIPS];
     attn_sums sums[ATTN_MAX_STRIPS];
     attn_item item = attn_schedule_item(&job->schedule, job->problem, index);

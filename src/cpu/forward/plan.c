@@ -173,8 +173,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     uint64_t rotated_bytes;
     workspace.overflow |= !attn_rotated_bytes(problem, &rotated_bytes);
     plan->rotated = attn_arena_take(&workspace, 1, 1, rotated_bytes);
-    /* the executor may use any of the machine's thread numbers */
-    plan->table_bytes = attn_arena_take(&workspace, machine->threads, 1, plan->scratch.total);
+    plan->table_bytes = attn_arena_take(&workspace, plan->threads, 1, plan->scratch.total);
     return attn_arena_room(&workspace, &plan->workspace_bytes);
 }
 
