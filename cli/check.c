@@ -171,11 +171,11 @@ static void tell_json(const problem_spec *problem, const char *line, const struc
 static void tell_head(const struct check *c)
 {
     for (int t = 0; t < c->count; t++) {
-        printf("%*s  ", c->backward ? 18 : 12, c->tables[t]);
+        printf("%*s  ", c->backward ? 34 : 28, c->tables[t]);
     }
     putchar('\n');
     for (int t = 0; t < c->count; t++) {
-        printf(c->backward ? "     c   LSE  grad  " : "     c   LSE  ");
+        printf("     c      L2    bias   LSE  %s", c->backward ? "grad  " : "");
     }
     putchar('\n');
 }
@@ -185,11 +185,12 @@ static void tell_text(const struct check *c, const char *line, const struct outc
 {
     for (int t = 0; t < count; t++) {
         const struct check_verdict *verdict = &worst[t].verdict;
-        printf("%6.2f %5.2f ", verdict->errors.c, verdict->errors.lse);
+        printf("%6.2f %7.0e %7.0e %5.2f ", verdict->errors.c, verdict->errors.l2,
+               errors_bias(&verdict->errors), verdict->errors.lse);
         verdict->backward ? printf("%5.2f  ", verdict->grad_c)
                           : printf(c->backward ? "    -  " : " ");
     }
-    printf("%*s%s\n", (c->backward ? 20 : 14) * (c->count - count), "", line);
+    printf("%*s%s\n", (c->backward ? 36 : 30) * (c->count - count), "", line);
     for (int t = 0; t < count; t++) {
         check_tell_failure(worst[t].table, &worst[t].verdict);
     }
@@ -250,7 +251,10 @@ static const char doc[] =
     "each other, which must give the same bits.\v"
     "Printed per table: the worst error of O as the smallest c for which\n"
     "  |O - O64| <= 1/2 ulp(O64) + c u (1 + max_j sum |q k| scale) sum_j p_j |v_j|\n"
-    "(at most 4 passes) and the worst error of LSE, beyond its rounding, in units of u (1 + max "
+    "(at most 4 passes), the L2 norm of O - O64 over that of O64, bias, the mean of the signed "
+    "errors "
+    "in sum_j p_j |v_j| (or of those away from 0, if that is larger), and the worst error of LSE, "
+    "beyond its rounding, in units of u (1 + max "
     "|score|), or of u (1 + sum_j p_j sum |q k_j| scale) / 2 where scores cancel (at most 8); u = "
     "2^-24, for f64 "
     "2^-53. Table amx has "

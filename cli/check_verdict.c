@@ -46,6 +46,8 @@ void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *verdic
     cJSON_AddNumberToObject(o, "error_c", verdict->errors.c);
     cJSON_AddNumberToObject(o, "error_lse", verdict->errors.lse);
     cJSON_AddNumberToObject(o, "max_error", verdict->errors.relative);
+    cJSON_AddNumberToObject(o, "error_l2", verdict->errors.l2);
+    cJSON_AddNumberToObject(o, "bias", errors_bias(&verdict->errors));
     cJSON_AddNumberToObject(o, "rows", (double)verdict->errors.rows);
     for (int n = 0; n < ORACLE_GRADIENTS && verdict->backward; n++) {
         char name[32];

@@ -36,23 +36,37 @@ static double score_unit(double max, double abs)
     return fmax(1 + max, (1 + abs) / 2);
 }
 
-/* Adds row `at` of the flat order (b, i, h) to *e, whose rmse members are sums of squares here. */
+/* Adds an element of O to *errors, whose rmse members and l2 are sums of squares here, and whose
+ * means are sums. */
+static void compare_element(int32_t dtype, double got, double o, double o_abs, error_stats *errors)
+{
+    const double error = errors_element(dtype, got, o);
+    errors->relative = fmax(errors->relative, in_units(error, o_abs));
+    errors->rmse += error * error;
+    errors->rmse_once += pow(errors_element(dtype, half_rounded(dtype, o), o), 2);
+    errors->l2 += isfinite(o) ? o * o : 0;
+    if (isfinite(error) && error > 0 && o_abs > 0) {
+        errors->mean += (got - o) / o_abs;
+        errors->outward += (o < 0 ? o - got : got - o) / o_abs;
+    }
+}
+
+/* Adds row `at` of the flat order (b, i, h) to *errors. */
 static void compare_row(const attn_forward_args *args, const oracle_result *exact, int64_t at,
                         error_stats *errors)
 {
     int64_t heads = args->o.shape[2], rows = args->o.shape[1], dv = args->o.shape[3];
     int64_t h = at % heads, i = at / heads % rows, b = at / heads / rows;
     double u = args->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    errors->score_abs = fmax(errors->score_abs, exact->score_abs[at]);
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
-        double error = errors_element(args->o.dtype, oracle_element(&args->o, b, i, h, c), o);
+        double got = oracle_element(&args->o, b, i, h, c);
+        double error = errors_element(args->o.dtype, got, o);
         double half_ulp = oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0);
-        errors->relative = fmax(errors->relative, in_units(error, o_abs));
+        compare_element(args->o.dtype, got, o, o_abs, errors);
         errors->c = fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
                                              u * (1 + exact->score_abs[at]) * o_abs));
-        errors->rmse += error * error;
-        errors->rmse_once +=
-            pow(errors_element(args->o.dtype, half_rounded(args->o.dtype, o), o), 2);
     }
     if (args->lse.data != NULL) {
         double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;
@@ -89,6 +103,32 @@ static int64_t rows_in_a_second(const attn_forward_args *args, int64_t all)
     return rows < 64 ? 64 : rows < (double)all ? (int64_t)rows : all;
 }
 
+/* Sums over n elements become means. */
+static void finish(error_stats *errors, double n)
+{
+    if (n > 0) {
+        errors->l2 = errors->l2 > 0 ? sqrt(errors->rmse / errors->l2) : 0;
+        errors->rmse = sqrt(errors->rmse / n), errors->rmse_once = sqrt(errors->rmse_once / n);
+        errors->mean /= n, errors->outward /= n;
+    }
+}
+
+double errors_bias(const error_stats *errors)
+{
+    return fmax(fabs(errors->mean), fabs(errors->outward));
+}
+
+double errors_bias_limit(const attn_forward_args *args, const error_stats *errors, double c)
+{
+    const double u = args->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
+    const int32_t type = args->o.dtype;
+    const double half_ulp = type == ATTN_BF16  ? 0x1p-8
+                            : type == ATTN_F16 ? 0x1p-11
+                            : type == ATTN_F32 ? 0x1p-24
+                                               : 0x1p-53;
+    return 8 / sqrt((double)errors->rows) * (half_ulp + c * u * (1 + errors->score_abs));
+}
+
 void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors)
 {
     int64_t all = args->o.shape[0] * args->o.shape[1] * args->o.shape[2], dv = args->o.shape[3];
@@ -117,8 +157,7 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats
     for (int64_t n = 0; n < count; n++) {
         compare_row(args, &exact, rows[n], errors);
     }
-    errors->rmse = count * dv > 0 ? sqrt(errors->rmse / (double)(count * dv)) : 0;
-    errors->rmse_once = count * dv > 0 ? sqrt(errors->rmse_once / (double)(count * dv)) : 0;
+    finish(errors, (double)(count * dv));
     free(row);
     free(o);
     free(o_abs);

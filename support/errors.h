@@ -19,11 +19,23 @@ typedef struct error_stats {
     double row_max;   /* likewise of the row maximum, with row_max_abs */
     double rmse;      /* of O */
     double rmse_once; /* RMSE of rounding the exact O once to its type */
+    double l2;        /* |O - O64| / |O64|, as vectors of all elements */
+    /* Systematic errors, in sum_j p_j |v_j|: the mean of O - O64, and that of the same times the
+     * sign of O64, which is that of truncation. errors_bias: the larger of the two. */
+    double mean, outward;
+    double score_abs; /* the largest of oracle.h */
 } error_stats;
 
 /* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a
  * fixed hash. max_rows = 0: as many rows as the oracle does in about a second, at least 64. */
 void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors);
+
+double errors_bias(const error_stats *errors);
+
+/* What chance alone may give, for inputs that differ from row to row: where each error is within
+ * half an ulp and c u (1 + score_abs) of sum_j p_j |v_j|, and those of two rows are independent, a
+ * mean beyond 8 / sqrt(rows) of that has a probability of 2 exp(-32) (Hoeffding). */
+double errors_bias_limit(const attn_forward_args *args, const error_stats *errors, double c);
 
 /* Limits for a kernel with these losses (attn_plan): the c of A1 (4) and the factor of A3 (8), each
  * with the cost of the losses on top. */

@@ -134,6 +134,32 @@ static void b19a_outliers(void **state)
     }
 }
 
+/* No systematic error, by the mean of thousands of rows. A table that truncated O, or summed with
+ * rounding other than to nearest, would be beyond the limit. */
+static void test_bias(void **state)
+{
+    static const char *const kinds[] = {"normal", "positive", "offset"};
+    static const struct {
+        const char *words;
+        double loss; /* of probabilities on tiles, in u */
+    } types[] = {{"f32", 0}, {"f16", 0x1p8}, {"bf16", 0x1p16}, {"bf16 precise=1", 0}};
+    (void)state;
+    for (int n = 0; n < 12; n++) {
+        char line[128];
+        snprintf(line, sizeof line, "nq=4096 nk=256 hq=1 d=32 dtype=%s inputs=%s",
+                 types[n / 3].words, kinds[n % 3]);
+        op_trial trial = trial_open("%s", line);
+        error_stats errors;
+        trial_run_once(&trial, 2);
+        errors_measure(trial.args, INT64_MAX, &errors);
+        const double limit = errors_bias_limit(trial.args, &errors, 4 + types[n / 3].loss);
+        print_message("%s: bias %.3g (at most %.3g), L2 %.3g\n", line, errors_bias(&errors), limit,
+                      errors.l2);
+        assert_true(errors_bias(&errors) <= limit);
+        trial_close(&trial);
+    }
+}
+
 /* f64 is f64 throughout. */
 static void test_f64(void **state)
 {
@@ -147,8 +173,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f32_1024),  cmocka_unit_test(test_f32_4096),
         cmocka_unit_test(test_f32_16384), cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_bf16),      cmocka_unit_test(b19a_outliers),
-        cmocka_unit_test(test_bf16x3),    cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_bias),      cmocka_unit_test(test_bf16),
+        cmocka_unit_test(b19a_outliers),  cmocka_unit_test(test_bf16x3),
+        cmocka_unit_test(test_f64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
