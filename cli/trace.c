@@ -4,6 +4,7 @@
  */
 #include "cli.h"
 #include "oracle.h"
+#include "trace_files.h"
 #include "trace_report.h"
 #include "commands.h"
 
@@ -17,6 +18,10 @@ static const struct argp_option options[] = {
     {"split", 's', "N", 0, "cuts the keys into N parts, which are merged (default 1)", 0},
     {"head", 'H', "N", 0, "the head to trace (default 0)", 0},
     {"json", 'j', NULL, 0, "one JSON object for each step", 0},
+    {"q", 'Q', "FILE", 0, "Q from a .npy or .safetensors file (see attn run --help)", 0},
+    {"k", 'K', "FILE", 0, "K likewise", 0},
+    {"v", 'V', "FILE", 0, "V likewise", 0},
+    {"d-o", 'O', "FILE", 0, "dO likewise, for the backward pass", 0},
     {0},
 };
 
@@ -25,6 +30,7 @@ enum { MOST_ROWS = 64, MOST_COLUMNS = 32, MOST_PARTS = 16 };
 struct choice {
     int64_t rows, keys, split, head;
     bool json;
+    trace_files files;
     cli_list list;
 };
 
@@ -46,6 +52,18 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case 'j':
         choice->json = true;
+        return 0;
+    case 'Q':
+        choice->files.q = text;
+        return 0;
+    case 'K':
+        choice->files.k = text;
+        return 0;
+    case 'V':
+        choice->files.v = text;
+        return 0;
+    case 'O':
+        choice->files.d_o = text;
         return 0;
     case ARGP_KEY_ARG:
         cli_add_problems(&choice->list, text);
@@ -253,6 +271,10 @@ static int trace(const struct choice *choice, const problem_spec *given)
     problem_tensors tensors;
     struct arrays arrays;
     char line[4096];
+    const bool from_files = trace_files_given(&choice->files, problem.pass != PASS_FORWARD);
+    if (from_files) {
+        trace_files_shape(&choice->files, &problem);
+    }
     const char *reason = refuses(&problem);
     if (reason == NULL && choice->head >= problem.hq) {
         reason = "--head is beyond the problem's heads";
@@ -260,10 +282,13 @@ static int trace(const struct choice *choice, const problem_spec *given)
     if (reason != NULL) {
         return cli_error(CLI_USAGE, "attn trace: %s", reason);
     }
-    problem_print(given, line, sizeof line);
+    problem_print(&problem, line, sizeof line);
     problem.lse = true; /* the backward pass reads it */
     if (!problem_tensors_create(&problem, PLACE_PLAIN, &tensors)) {
         return cli_error(CLI_INTERNAL, "out of memory");
+    }
+    if (from_files) {
+        trace_files_fill(&choice->files, &tensors);
     }
     const bool made = make_arrays(&arrays, &problem, &tensors, choice);
     const int status = made ? tell(choice, &problem, line, &tensors, &arrays)
@@ -281,13 +306,15 @@ int cli_trace(int argc, char **argv)
         "masked; parts of the keys and their merge; the backward pass with pass=training. At the "
         "end the distance from the library's results.\v"
         "A PROBLEM is a line of words as for attn bench (see attn bench --help), or the name of a "
-        "file of such lines: at most 64 rows and keys, d and d_v of 32.\n"
+        "file of such lines: at most 64 rows and keys, d and d_v of 32. With numbers from files it "
+        "says the rest, as causal=1: the shapes are the files'.\n"
         "\n"
         "Examples:\n"
         "  attn trace \"n=8 hq=1 d=4\"\n"
         "  attn trace \"n=8 hq=1 d=4 causal=1\" --rows 2 --keys 3\n"
         "  attn trace \"n=8 hq=1 d=4\" --split 2\n"
-        "  attn trace \"n=8 hq=1 d=4 pass=training\"";
+        "  attn trace \"n=8 hq=1 d=4 pass=training\"\n"
+        "  attn trace --q q.npy --k k.npy --v v.npy \"causal=1\"";
     static const struct argp argp = {options, parse, "PROBLEM...", doc, NULL, NULL, NULL};
     struct choice choice = {.rows = 4, .keys = 4, .split = 1};
     int status = CLI_OK;
