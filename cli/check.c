@@ -344,18 +344,6 @@ static int check_cpu(struct check *c)
     return c->status;
 }
 
-/* GPUs have no other pass yet. */
-static void want_forward(const cli_list *list)
-{
-    char line[4096];
-    for (int i = 0; i < list->count; i++) {
-        if (list->problems[i].pass != PASS_FORWARD) {
-            problem_print(&list->problems[i], line, sizeof line);
-            exit(cli_error(CLI_USAGE, "\"%s\": GPUs have no backward pass yet", line));
-        }
-    }
-}
-
 int cli_check(int argc, char **argv)
 {
     static const struct argp argp = {options, parse, "[PROBLEM or FILE]...", doc, NULL, NULL, NULL};
@@ -371,11 +359,7 @@ int cli_check(int argc, char **argv)
     }
     bool gpu = c.device == ATTN_DEVICE_CUDA;
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
-        bool forward = strstr(standard_problems[i], "pass=") == NULL;
-        forward || !gpu ? cli_add_problems(&c.list, standard_problems[i]) : (void)0;
-    }
-    if (gpu) {
-        want_forward(&c.list);
+        cli_add_problems(&c.list, standard_problems[i]);
     }
     int status = gpu ? check_gpu(&c.list, c.seeds, c.json) : check_cpu(&c);
     free(c.list.problems);

@@ -3,7 +3,8 @@
  * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, into
  * poisoned outputs between poisoned margins: for O alone, since kernels end rows without statistics
  * in a way of their own, and for everything on two streams; and a fourth time without a workspace,
- * if it wants one, since keys are not split then.
+ * if it wants one, since keys are not split then. Gradients (check_gpu_grad.c) are held to the
+ * bounds of the CPU's.
  *
  * Limits: promises A1 and A3. From inputs of 16 bits the tensor cores take probabilities in 16 bits
  * (A2): an error of at most two roundings of the type on the scale of sum p |v|, or else A1 with c
@@ -11,7 +12,7 @@
  */
 #include "check_gpu.h"
 #include "args.h"
-#include "check_verdict.h"
+#include "check_gpu_grad.h"
 #include "gpu.h"
 #include "gpu_copy.h"
 #include "progress.h"
@@ -31,6 +32,7 @@ struct check {
     long long problems, failed, unsupported, on_tensor_cores; /* problems: of each seed */
     /* fast: relative to the bound for probabilities of 16 bits */
     double worst_c, worst_lse, worst_fast, worst_rmse;
+    double worst_grad; /* relative to its bound */
 };
 
 struct outcome {
@@ -205,15 +207,54 @@ static void tell(const struct check *c, const problem_spec *problem, const char 
     }
 }
 
+/* ---- Gradients ------------------------------------------------------------------------------- */
+
+static void tell_gradients(const struct check *c, const problem_spec *problem, const char *line,
+                           const check_grad_outcome *out)
+{
+    cli_progress(NULL);
+    if (c->json) {
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddStringToObject(o, "problem", line);
+        cJSON_AddStringToObject(o, "kernel", out->kernel);
+        if (out->status == ATTN_OK) {
+            check_tell_json(o, problem->seed, &out->verdict);
+        } else {
+            cJSON_AddStringToObject(o, attn_status_string(out->status), out->sentence);
+            cli_print_json(o);
+        }
+    } else if (out->status != ATTN_OK) {
+        printf("  %s, %s: %s\n", attn_status_string(out->status), out->sentence, line);
+    } else {
+        printf("%9.2f %5s %10s  %-31s %s\n", out->verdict.grad_c, "-", "-", out->kernel, line);
+        check_tell_failure(out->kernel, &out->verdict);
+    }
+}
+
+static void check_gradients(struct check *c, const problem_spec *problem, const char *line)
+{
+    check_grad_outcome out;
+    check_gpu_gradients(c->context, c->streams, problem, &out);
+    c->problems++;
+    c->unsupported += out.status == ATTN_ERR_UNSUPPORTED;
+    c->failed += !out.verdict.ok && out.status != ATTN_ERR_UNSUPPORTED;
+    if (out.status == ATTN_OK) {
+        c->worst_grad = fmax(c->worst_grad, out.verdict.grad_c / out.allowed);
+    }
+    tell_gradients(c, problem, line, &out);
+}
+
+/* ---- All problems ---------------------------------------------------------------------------- */
+
 static void tell_summary(const struct check *c)
 {
     printf(
         "%s: %lld problems, %lld failed, %lld unsupported, %lld on tensor cores; worst c %.2f of "
         "%.0f, worst LSE %.2f of %.0f; with probabilities of 16 bits O %.2f of its bound, RMSE "
-        "%.2f of %.2f\n",
+        "%.2f of %.2f; gradients %.2f of their bound\n",
         c->failed == 0 ? "OK" : "FAILED", c->problems, c->failed, c->unsupported,
         c->on_tensor_cores, c->worst_c, CHECK_MAX_C, c->worst_lse, CHECK_MAX_LSE, c->worst_fast,
-        c->worst_rmse, max_rmse);
+        c->worst_rmse, max_rmse, c->worst_grad);
 }
 
 int check_gpu(const cli_list *list, int64_t seeds, bool json)
@@ -242,10 +283,15 @@ int check_gpu(const cli_list *list, int64_t seeds, bool json)
             cli_progress("%s", line);
             gpu_task(line);
             cli_watch_start(line);
-            run(&c, &problem, &out);
+            if (problem.pass != PASS_BACKWARD) {
+                run(&c, &problem, &out);
+                judge(&c, &problem, &out);
+                tell(&c, &problem, line, &out);
+            }
+            if (problem.pass != PASS_FORWARD) {
+                check_gradients(&c, &problem, line);
+            }
             cli_watch_stop();
-            judge(&c, &problem, &out);
-            tell(&c, &problem, line, &out);
         }
     }
     if (!json) {

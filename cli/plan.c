@@ -70,7 +70,8 @@ static attn_status make_plan(const struct choice *choice, const problem_spec *pr
 {
     attn_context *context = NULL;
     if (choice->gpu != NULL) {
-        return plan_gpu_forward(choice->gpu, &tensors->args, plan);
+        return problem->pass == PASS_FORWARD ? plan_gpu_forward(choice->gpu, &tensors->args, plan)
+                                             : plan_gpu_backward(choice->gpu, &tensors->grad, plan);
     }
     attn_status status = choice->device == ATTN_DEVICE_CUDA ? cli_gpu_context(&context)
                                                             : problem_context(problem, &context);
@@ -327,12 +328,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 static int refuse(const struct choice *choice)
 {
     char error[512];
-    for (int i = 0; i < choice->list.count && choice->gpu != NULL; i++) {
-        if (choice->list.problems[i].pass != PASS_FORWARD) {
-            return cli_error(CLI_USAGE, "--device=%s: GPUs have plans of the forward pass only",
-                             choice->gpu->name);
-        }
-    }
     if (choice->try && (choice->device != ATTN_DEVICE_CPU || choice->machine != NULL)) {
         return cli_error(CLI_USAGE, "--try: times this machine's CPU only");
     }

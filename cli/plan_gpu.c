@@ -3,7 +3,7 @@
  * function of the problem and of a few numbers, but a context needs the GPU itself.
  */
 #include "plan_gpu.h"
-#include "cuda/forward/forward.h"
+#include "cuda/gpu.h"
 #include "gpu.h"
 
 #include <ctype.h>
@@ -26,16 +26,30 @@ const machine_figures *plan_gpu_here(void)
     return NULL;
 }
 
+static attn_cuda context_of(const machine_figures *gpu)
+{
+    return (attn_cuda){.capability = gpu->capability,
+                       .multiprocessors = gpu->multiprocessors,
+                       .l2_bytes = gpu->l2_bytes,
+                       .shared_bytes = gpu->shared_bytes};
+}
+
 attn_status plan_gpu_forward(const machine_figures *gpu, const attn_forward_args *args,
                              attn_plan *plan)
 {
-    const attn_cuda cuda = {.capability = gpu->capability,
-                            .multiprocessors = gpu->multiprocessors,
-                            .l2_bytes = gpu->l2_bytes,
-                            .shared_bytes = gpu->shared_bytes};
+    const attn_cuda cuda = context_of(gpu);
     attn_problem problem;
     attn_status status = attn_problem_init(&problem, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
     return status == ATTN_OK ? attn_cuda_plan_forward(&cuda, &problem, plan) : status;
+}
+
+attn_status plan_gpu_backward(const machine_figures *gpu, const attn_backward_args *args,
+                              attn_plan *plan)
+{
+    const attn_cuda cuda = context_of(gpu);
+    attn_gradients grads;
+    attn_status status = attn_gradients_init(&grads, args, ATTN_OF_DEVICE | ATTN_OF_SHAPES);
+    return status == ATTN_OK ? attn_cuda_plan_backward(&cuda, &grads, plan) : status;
 }
 
 double plan_gpu_peak(const machine_figures *gpu, const attn_plan *plan)

@@ -15,6 +15,10 @@ const machine_figures *plan_gpu_here(void);
 attn_status plan_gpu_forward(const machine_figures *gpu, const attn_forward_args *args,
                              attn_plan *plan);
 
+/* The same of attn_backward. */
+attn_status plan_gpu_backward(const machine_figures *gpu, const attn_backward_args *args,
+                              attn_plan *plan);
+
 /* GFLOP/s that the plan's products cannot exceed. */
 double plan_gpu_peak(const machine_figures *gpu, const attn_plan *plan);
 

@@ -12,7 +12,8 @@ function(attn_image name)
   set(image ${PROJECT_BINARY_DIR}/${name}.fatbin)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*.cuh
     ${PROJECT_SOURCE_DIR}/src/cuda/kernel/*/*.cuh ${PROJECT_SOURCE_DIR}/src/cuda/*.inc
-    ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/cuda/shape.h
+    ${PROJECT_SOURCE_DIR}/src/cuda/params.h ${PROJECT_SOURCE_DIR}/src/cuda/${operation}/params.h
+    ${PROJECT_SOURCE_DIR}/src/cuda/shape.h
     ${PROJECT_SOURCE_DIR}/src/core/*.h ${PROJECT_SOURCE_DIR}/include/attn/*.h)
   add_custom_command(OUTPUT ${image}
     COMMAND ${PROJECT_SOURCE_DIR}/tools/cuda-image ${ATTN_NVCC} ${source} ${image} ${ARGN}
@@ -24,7 +25,8 @@ function(attn_image name)
 endfunction()
 
 if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
+    src/cuda/backward/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
@@ -32,6 +34,7 @@ if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90_paged compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(backward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
     ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
@@ -61,5 +64,7 @@ function(attn_cuda_tests)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
     endforeach()
+    attn_test(cuda.gradients full tests/cuda/check-gradients $<TARGET_FILE:attn_cli>
+      tests/op/gradients.txt)
   endif()
 endfunction()

@@ -545,7 +545,9 @@ typedef struct attn_backward_args {
  *   attn_backward_args b = {.struct_size = sizeof b, .forward = &f, .d_o = d_o, .dq = dq};
  *   attn_backward(NULL, &b);
  *
- * Computes the gradients that have a place. Errors: those of attn_forward; unsupported on GPUs.
+ * Computes the gradients that have a place. Errors: those of attn_forward. GPU contexts want the
+ * workspace: a call without one is an error there; d_bias whose elements share memory is for
+ * contexts of the CPU only.
  * Cost: 2 (3 d + 2 d_v) operations per visible score, for dQ, dK and dV together.
  */
 ATTN_API attn_status attn_backward(attn_context *context, const attn_backward_args *args);

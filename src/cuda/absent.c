@@ -30,3 +30,10 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
     (void)cuda, (void)problem, (void)plan;
     return refuse();
 }
+
+attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients *grads,
+                                    attn_plan *plan)
+{
+    (void)cuda, (void)grads, (void)plan;
+    return refuse();
+}

@@ -2,7 +2,7 @@
  * context.c: a GPU and its kernels, loaded once.
  */
 #include "core/error.h"
-#include "cuda/forward/forward.h"
+#include "cuda/gpu.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +64,8 @@ static attn_status load_kernels(attn_cuda *cuda)
 {
     static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
         attn_image_forward_sm90,       attn_image_forward_sm90_steps, attn_image_forward_sm90_wide,
-        attn_image_forward_sm90_paged, attn_image_forward_sm80,       attn_image_forward_generic};
+        attn_image_forward_sm90_paged, attn_image_forward_sm80,       attn_image_forward_generic,
+        attn_image_backward_generic};
     const attn_driver *cu = cuda->driver;
     for (int i = cuda->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;
          i++) {

@@ -3,7 +3,7 @@
  * put them.
  */
 #include "core/compiler.h"
-#include "cuda/forward/forward.h"
+#include "cuda/gpu.h"
 
 #define IMAGE(name)                                                       \
     __asm__(".section .rodata\n"                                          \
@@ -20,3 +20,4 @@ IMAGE(forward_sm90_wide);
 IMAGE(forward_sm90_paged);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
+IMAGE(backward_generic);

@@ -56,4 +56,7 @@
 /* kernel/forward/forward_generic.cu: QT, KT, S, V; m, l, alpha. */
 #define ATTN_GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
+/* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
+#define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
+
 #endif

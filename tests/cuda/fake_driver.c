@@ -18,7 +18,7 @@ static struct CUlib_st library;
 static struct CUctx_st primary[FAKE_GPUS] = {{0}, {1}};
 const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1],
     attn_image_forward_sm90_wide[1], attn_image_forward_sm90_paged[1], attn_image_forward_sm80[1],
-    attn_image_forward_generic[1];
+    attn_image_forward_generic[1], attn_image_backward_generic[1];
 
 void fake_reset(void)
 {
@@ -229,7 +229,10 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
                                     block_x * block_y * block_z,
                                     shared_bytes,
                                     stream,
-                                    *(const attn_cuda_forward_params *)params[0]};
+                                    {.counter = NULL}};
+        if (strstr(fake.last.kernel, "forward") != NULL) {
+            fake.last.params = *(const attn_cuda_forward_params *)params[0];
+        }
         fake.launches++;
     }
     return result;

@@ -21,7 +21,7 @@ typedef struct fake_launched {
     cu_device device; /* of the current context */
     unsigned grid, threads, shared_bytes;
     cu_stream stream;
-    attn_cuda_forward_params params;
+    attn_cuda_forward_params params; /* of a forward pass */
 } fake_launched;
 
 typedef struct fake_driver {

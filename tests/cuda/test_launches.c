@@ -38,11 +38,11 @@ static void test_capabilities(void **state)
 {
     static const struct {
         int capability, shared_bytes, images;
-    } gpus[] = {{80, 163 << 10, 2},
-                {86, 99 << 10, 2},
-                {90, 227 << 10, 6},
-                {100, 227 << 10, 2},
-                {120, 99 << 10, 2}};
+    } gpus[] = {{80, 163 << 10, 3},
+                {86, 99 << 10, 3},
+                {90, 227 << 10, 7},
+                {100, 227 << 10, 3},
+                {120, 99 << 10, 3}};
     attn_context *context;
     (void)state;
     for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {

@@ -7,52 +7,16 @@
 #include "core/overlap.h"
 #include <stdio.h>
 
-/* An axis of a tensor, in elements, and how far a box of it reaches. */
-typedef struct map_axis {
-    int64_t extent, stride;
-    int32_t box;
-} map_axis;
-
-/* Boxes of a 16-bit tensor, 64 columns each. axes: the other ones, from the innermost on. */
-static attn_status make_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
-                            const map_axis *axes, uint32_t count)
-{
-    static const uint32_t steps[5] = {1, 1, 1, 1, 1};
-    uint64_t extents[5] = {(uint64_t)tensor->shape[3]}, strides[4];
-    uint32_t box[5] = {64};
-    for (uint32_t i = 0; i < count; i++) {
-        extents[i + 1] = (uint64_t)axes[i].extent;
-        box[i + 1] = (uint32_t)axes[i].box;
-        /* the stride of an axis of extent 1 does not count, but must be a legal one */
-        strides[i] = axes[i].extent > 1 ? (uint64_t)axes[i].stride * 2 : 16;
-    }
-    return attn_driver_check(cu,
-                             cu->tensor_map(map, CU_TENSOR_U16, count + 1, tensor->data, extents,
-                                            strides, box, steps, 0, CU_SWIZZLE_128B,
-                                            CU_PROMOTION_256B, 0),
-                             "making a tensor map");
-}
-
-/* Columns, rows, heads, batches; boxes of so many rows of a head. */
-static attn_status map_rows(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
-                            int32_t rows)
-{
-    const map_axis axes[3] = {{tensor->shape[1], tensor->stride[1], rows},
-                              {tensor->shape[2], tensor->stride[2], 1},
-                              {tensor->shape[0], tensor->stride[0], 1}};
-    return make_map(cu, map, tensor, axes, 3);
-}
-
 /* Columns, `fold` heads, rows, such heads, batches; boxes of `piece` rows of `fold` heads. */
 static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map,
                               const attn_tensor *tensor, const attn_cuda_schedule *schedule)
 {
-    const map_axis axes[4] = {
+    const attn_cuda_axis axes[4] = {
         {schedule->fold, tensor->stride[2], schedule->fold},
         {tensor->shape[1], tensor->stride[1], schedule->piece},
         {tensor->shape[2] / schedule->fold, tensor->stride[2] * schedule->fold, 1},
         {tensor->shape[0], tensor->stride[0], 1}};
-    return make_map(cu, map, tensor, axes, 4);
+    return attn_cuda_map(cu, map, tensor, axes, 4);
 }
 
 static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
@@ -62,52 +26,18 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     attn_cuda_forward_params *params = &plan->params;
     const bool ragged = kernel->loads != ATTN_CUDA_WHOLE;
     TRY(ragged ? map_folded(cuda->driver, &params->q_map, &problem->q, &params->schedule)
-               : map_rows(cuda->driver, &params->q_map, &problem->q, 64)); /* rows of a warpgroup */
+               : attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q,
+                                    64)); /* rows of a warpgroup */
     const int32_t box = kernel->loads == ATTN_CUDA_PAGED ? params->pages.box : kernel->keys;
-    TRY(map_rows(cuda->driver, &params->k_map, &problem->k, box));
-    TRY(map_rows(cuda->driver, &params->v_map, &problem->v, box));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, box));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, box));
     if (params->o_boxed) {
-        TRY(map_rows(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
+        TRY(attn_cuda_map_rows(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
     }
     if (params->o_boxed && ragged) {
-        TRY(map_rows(cuda->driver, &params->o_row_map, &problem->o, 1));
+        TRY(attn_cuda_map_rows(cuda->driver, &params->o_row_map, &problem->o, 1));
     }
     return ATTN_OK;
-}
-
-/* The current context must be of this GPU; a thread without one borrows the one that attn_cuda
- * keeps. */
-static attn_status enter(const attn_cuda *cuda, bool *pushed)
-{
-    cu_context current = NULL;
-    cu_device device = -1;
-    *pushed = false;
-    TRY(attn_driver_check(cuda->driver, cuda->driver->context_current(&current),
-                          "asking for the context"));
-    if (current == NULL) {
-        *pushed = true;
-        return attn_driver_check(cuda->driver, cuda->driver->context_push(cuda->context),
-                                 "entering the GPU's context");
-    }
-    if (cuda->driver->context_device(&device) != 0 || device != cuda->device) {
-        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "the current CUDA context is of GPU %d, the attn_context of GPU %d",
-                         device, cuda->device);
-    }
-    return ATTN_OK;
-}
-
-static attn_status launch(const attn_cuda *cuda, attn_cuda_plan *plan, int kernel,
-                          const uint32_t grid[3], void *stream)
-{
-    const attn_cuda_kernel *chosen = &attn_cuda_kernels[kernel];
-    void *params[] = {&plan->params};
-    return attn_driver_check(cuda->driver,
-                             cuda->driver->launch((cu_function)cuda->kernels[kernel], grid[0],
-                                                  grid[1], grid[2], (unsigned)chosen->threads, 1, 1,
-                                                  (unsigned)chosen->shared_bytes, stream, params,
-                                                  NULL),
-                             chosen->name);
 }
 
 /* In the current context. */
@@ -119,10 +49,10 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const at
         TRY(attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream),
                               "setting a counter"));
     }
-    TRY(launch(cuda, plan, plan->kernel, plan->grid, call->stream));
+    TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, call->stream));
     if (plan->merge >= 0) {
         const uint32_t grid[3] = {plan->merge_grid, 1, 1};
-        TRY(launch(cuda, plan, plan->merge, grid, call->stream));
+        TRY(attn_cuda_launch(cuda, plan->merge, grid, &plan->params, call->stream));
     }
     return ATTN_OK;
 }
@@ -131,7 +61,7 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
                               const attn_call *call)
 {
     attn_cuda_plan plan;
-    bool pushed;
+    bool borrowed;
     TRY(attn_cuda_plan_make(&plan, cuda, problem));
     if (plan.grid[0] == 0) {
         return ATTN_OK;
@@ -145,12 +75,9 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
     if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
         TRY(make_maps(cuda, &plan, problem));
     }
-    TRY(enter(cuda, &pushed));
+    TRY(attn_cuda_enter(cuda, &borrowed));
     attn_status status = enqueue(cuda, &plan, call);
-    if (pushed) {
-        cu_context borrowed;
-        (void)cuda->driver->context_pop(&borrowed);
-    }
+    attn_cuda_leave(cuda, borrowed);
     return status;
 }
 

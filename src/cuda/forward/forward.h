@@ -1,64 +1,10 @@
 /*
- * forward.h: the contents of a GPU context, and the plan of a forward pass on it. Private to
- * src/cuda.
+ * forward.h: the plan of a forward pass on a GPU. Private to src/cuda.
  */
 #ifndef ATTN_CUDA_FORWARD_H
 #define ATTN_CUDA_FORWARD_H
 
-#include "cuda/cuda.h"
-#include "cuda/driver.h"
-
-/* Kernels of one source, compiled into one image. */
-typedef enum attn_cuda_family {
-    ATTN_CUDA_SM90,
-    ATTN_CUDA_SM90_STEPS,
-    ATTN_CUDA_SM90_WIDE,
-    ATTN_CUDA_SM90_PAGED,
-    ATTN_CUDA_SM80,
-    ATTN_CUDA_GENERIC,
-    ATTN_CUDA_FAMILIES
-} attn_cuda_family;
-
-/* A kernel of kernels.inc. */
-typedef struct attn_cuda_kernel {
-    const char *name;
-    attn_cuda_family family;
-    int32_t dtype;
-    int32_t d, dv;      /* head dims up to; 0 = any */
-    int32_t rows, keys; /* of a tile */
-    int32_t threads, shared_bytes;
-    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90 */
-    bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
-} attn_cuda_kernel;
-
-enum {
-    ATTN_CUDA_KERNELS = 0
-#define ATTN_FORWARD_SINGLE(...) +1
-#define ATTN_FORWARD_SM90(...) +1
-#define ATTN_FORWARD_MERGE(...) +1
-#define ATTN_FORWARD_SM90_STEPS(...) +1
-#define ATTN_FORWARD_SM90_WIDE(...) +1
-#define ATTN_FORWARD_WIDE_MERGE(...) +1
-#define ATTN_FORWARD_SM90_PAGED(...) +1
-#define ATTN_FORWARD_SM80(...) +1
-#define ATTN_FORWARD_GENERIC(...) +1
-#include "cuda/kernels.inc"
-};
-
-extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
-
-struct attn_cuda {
-    const attn_driver *driver;
-    cu_device device;
-    /* for threads without a current one: the creator's, or the primary one */
-    cu_context context;
-    bool primary;                                            /* context was retained here */
-    int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */
-    cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL if not for this GPU */
-    /* NULL likewise, or if it needs more shared memory */
-    cu_kernel kernels[ATTN_CUDA_KERNELS];
-    char name[160];
-};
+#include "cuda/gpu.h"
 
 typedef struct attn_cuda_plan {
     int kernel, merge; /* indices into attn_cuda_kernels; merge: of splits of keys, or -1 */
@@ -100,10 +46,5 @@ const char *attn_cuda_steps_lack(const attn_problem *problem);
  * memory. */
 void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda,
                           const attn_problem *problem, attn_plan *out);
-
-/* The embedded images (images.c). */
-extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
-    attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[], attn_image_forward_sm80[],
-    attn_image_forward_generic[];
 
 #endif

@@ -1,0 +1,39 @@
+/*
+ * backward.h: the plan of a backward pass on a GPU: a list of launches. Private to src/cuda.
+ */
+#ifndef ATTN_CUDA_BACKWARD_H
+#define ATTN_CUDA_BACKWARD_H
+
+#include "cuda/backward/params.h"
+#include "cuda/gpu.h"
+
+/* delta, keys, rows, and for each of bias, slopes and sinks sums of scores and their end */
+enum { ATTN_CUDA_GRAD_LAUNCHES = 3 + 3 * 2 };
+
+/* A kernel, and the part of its arguments that is its own. */
+typedef struct attn_cuda_grad_launch {
+    int kernel;
+    uint32_t grid;
+    attn_cuda_grad_items items;
+    int32_t pieces;
+    attn_cuda_grad_sum sum; /* without its place */
+} attn_cuda_grad_launch;
+
+typedef struct attn_cuda_grad_plan {
+    attn_cuda_grad_launch launch[ATTN_CUDA_GRAD_LAUNCHES]; /* in this order */
+    int launches;
+    int kernel; /* of those that do the products: the one to name */
+    int64_t items;
+    uint64_t lse_offset, delta_offset, partial_offset; /* in the workspace */
+    uint64_t workspace_bytes;                          /* 0: there is nothing to do */
+    attn_cuda_backward_params params;                  /* what all launches share */
+} attn_cuda_grad_plan;
+
+/* Pure. Errors: unsupported, overflow. */
+attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
+                                     const attn_gradients *grads);
+
+/* Tiles, operations and bytes; 0 if they depend on lengths or origins in the GPU's memory. */
+void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * params.h: what the host hands to a kernel of the backward pass, by value. C and CUDA.
+ */
+#ifndef ATTN_CUDA_BACKWARD_PARAMS_H
+#define ATTN_CUDA_BACKWARD_PARAMS_H
+
+#include "cuda/params.h"
+
+/* Work items of a backward pass: blocks of rows of a query head, or of keys of a head
+ * (kernel/backward/items.cuh). */
+typedef struct attn_cuda_grad_items {
+    bool keys;
+    int32_t block;         /* rows or keys of an item */
+    int64_t blocks, heads; /* of one head (dense); of one sequence */
+} attn_cuda_grad_items;
+
+/* Which sums of dS a gradient of a bias, of slopes or of sinks takes
+ * (kernel/backward/sums_generic.cuh). */
+enum {
+    ATTN_CUDA_ELEMENTS,
+    ATTN_CUDA_BY_ROWS,
+    ATTN_CUDA_BY_KEYS,
+    ATTN_CUDA_SLOPES,
+    ATTN_CUDA_SINKS
+};
+
+typedef struct attn_cuda_grad_sum {
+    attn_tensor out;
+    int32_t kind;
+    double *partial; /* a sum for each row, or for each key, of each query head */
+} attn_cuda_grad_sum;
+
+/* Of each kernel of a backward pass. */
+typedef struct attn_cuda_backward_params {
+    attn_gradients grads;
+    int64_t rows;      /* of all heads */
+    void *lse, *delta; /* of all rows, in the type of sums: [batch of q][head][row] */
+    attn_cuda_grad_items items;
+    int32_t pieces; /* CTAs of an item, each with 64 columns */
+    attn_cuda_grad_sum sum;
+} attn_cuda_backward_params;
+
+#ifdef __cplusplus
+static_assert(sizeof(attn_cuda_backward_params) <= 4096, "kernel parameters");
+#else
+_Static_assert(sizeof(attn_cuda_backward_params) <= 4096, "kernel parameters");
+#endif
+
+#endif

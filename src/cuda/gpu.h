@@ -1,0 +1,103 @@
+/*
+ * gpu.h: the contents of a GPU context, the table of kernels, and their launch. Private to src/cuda.
+ */
+#ifndef ATTN_CUDA_GPU_H
+#define ATTN_CUDA_GPU_H
+
+#include "cuda/cuda.h"
+#include "cuda/driver.h"
+
+/* Kernels of one source, compiled into one image. */
+typedef enum attn_cuda_family {
+    ATTN_CUDA_SM90,
+    ATTN_CUDA_SM90_STEPS,
+    ATTN_CUDA_SM90_WIDE,
+    ATTN_CUDA_SM90_PAGED,
+    ATTN_CUDA_SM80,
+    ATTN_CUDA_GENERIC,
+    ATTN_CUDA_BACKWARD_GENERIC,
+    ATTN_CUDA_FAMILIES
+} attn_cuda_family;
+
+/* Kernels of a backward pass: what each computes (kernel/backward). */
+enum {
+    ATTN_CUDA_GRAD_DELTA,
+    ATTN_CUDA_GRAD_KEYS,
+    ATTN_CUDA_GRAD_ROWS,
+    ATTN_CUDA_GRAD_SCORES,
+    ATTN_CUDA_GRAD_FINISH,
+    ATTN_CUDA_GRAD_PARTS
+};
+
+/* A kernel of kernels.inc. */
+typedef struct attn_cuda_kernel {
+    const char *name;
+    attn_cuda_family family;
+    int32_t dtype;
+    int32_t d, dv;      /* head dims up to; 0 = any */
+    int32_t rows, keys; /* of a tile */
+    int32_t threads, shared_bytes;
+    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ .. */
+    bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
+} attn_cuda_kernel;
+
+enum {
+    ATTN_CUDA_KERNELS = 0
+#define ATTN_FORWARD_SINGLE(...) +1
+#define ATTN_FORWARD_SM90(...) +1
+#define ATTN_FORWARD_MERGE(...) +1
+#define ATTN_FORWARD_SM90_STEPS(...) +1
+#define ATTN_FORWARD_SM90_WIDE(...) +1
+#define ATTN_FORWARD_WIDE_MERGE(...) +1
+#define ATTN_FORWARD_SM90_PAGED(...) +1
+#define ATTN_FORWARD_SM80(...) +1
+#define ATTN_FORWARD_GENERIC(...) +1
+#define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
+#include "cuda/kernels.inc"
+};
+
+extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
+
+struct attn_cuda {
+    const attn_driver *driver;
+    cu_device device;
+    /* for threads without a current one: the creator's, or the primary one */
+    cu_context context;
+    bool primary;                                            /* context was retained here */
+    int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */
+    cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL if not for this GPU */
+    /* NULL likewise, or if it needs more shared memory */
+    cu_kernel kernels[ATTN_CUDA_KERNELS];
+    char name[160];
+};
+
+/* Enters the current context, which must be of this GPU; a thread without one borrows the one that
+ * attn_cuda keeps. Errors: invalid argument, device. */
+attn_status attn_cuda_enter(const attn_cuda *cuda, bool *borrowed);
+void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
+
+/* Launches a kernel with its threads and shared memory; params: its one argument. */
+attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
+                             void *params, void *stream);
+
+/* An axis of a tensor, in elements, and how far a box of it reaches. */
+typedef struct attn_cuda_axis {
+    int64_t extent, stride;
+    int32_t box;
+} attn_cuda_axis;
+
+/* A map of boxes of a 16-bit tensor, 64 columns each. axes: the other ones, from the innermost on.
+ * Errors: device. */
+attn_status attn_cuda_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
+                          const attn_cuda_axis *axes, uint32_t count);
+
+/* Columns, rows, heads, batches; boxes of so many rows of a head. */
+attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
+                               const attn_tensor *tensor, int32_t rows);
+
+/* The embedded images (images.c). */
+extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
+    attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[], attn_image_forward_sm80[],
+    attn_image_forward_generic[], attn_image_backward_generic[];
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * items.cuh: work item of a backward pass -> (sequence, head, block), on the device: blocks of query
+ * rows of a query head, or blocks of keys of a head. Heads and sequences run side by side; blocks
+ * follow each other so that under a causal mask the heaviest come first: the last rows, the first
+ * keys. Varlen: slots as in kernel/schedule.cuh.
+ */
+#pragma once
+#include "core/mask.h"
+#include "cuda/backward/params.h"
+
+struct GradItem {
+    attn_sequence sequence;
+    int64_t head, first; /* the first row or key of the block */
+    bool empty;          /* nothing to write */
+};
+
+/* Start of the v-th segment of packed rows or keys: before the first sequence, the sequences, after
+ * the last. */
+__device__ __forceinline__ int64_t grad_segment_start(const attn_problem &p, bool keys, int64_t v)
+{
+    const attn_tensor &rows = keys ? p.k : p.q;
+    return v == 0            ? 0
+           : v > p.batch + 1 ? rows.shape[1]
+                             : attn_first_row(keys ? &p.cu_k : &p.cu_q, &rows, v - 1);
+}
+
+__device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_cuda_grad_items &s,
+                                              int64_t index)
+{
+    GradItem item;
+    if (p.varlen) {
+        const int64_t slot = index / s.heads;
+        int64_t lo = 0, hi = p.batch + 2;
+        while (hi - lo > 1) {
+            const int64_t middle = (lo + hi) / 2;
+            if (grad_segment_start(p, s.keys, middle) / s.block + middle <= slot) {
+                lo = middle;
+            } else {
+                hi = middle;
+            }
+        }
+        item.head = index % s.heads;
+        item.sequence = attn_problem_sequence(&p, lo == 0         ? p.batch
+                                                  : lo <= p.batch ? lo - 1
+                                                                  : p.batch + 1);
+        item.first = (slot - grad_segment_start(p, s.keys, lo) / s.block - lo) * s.block;
+    } else {
+        const int64_t columns = p.batch * s.heads, column = index % columns,
+                      block = index / columns;
+        item.head = column % s.heads;
+        item.sequence = attn_problem_sequence(&p, column / s.heads);
+        item.first = (s.keys ? block : s.blocks - 1 - block) * s.block;
+    }
+    item.empty = item.first >= (s.keys ? item.sequence.k_rows : item.sequence.nq);
+    return item;
+}
+
+/* The same by one thread, in shared memory: registers are few. All threads of the CTA. */
+__device__ __forceinline__ void share_item(GradItem &item, const attn_problem &p,
+                                           const attn_cuda_grad_items &s, int64_t index)
+{
+    if (threadIdx.x == 0) {
+        item = grad_item(p, s, index);
+    }
+    __syncthreads();
+}
+
+/* The block's keys that are in use, and the rows that see some of them. */
+__device__ __forceinline__ attn_interval grad_rows_of_keys(const attn_problem &p,
+                                                           const attn_sequence &sequence,
+                                                           int64_t first, int64_t keys)
+{
+    const int64_t last = min(first + keys, sequence.nk);
+    attn_interval rows = {0, 0};
+    if (first < last) {
+        rows = attn_mask_queries(&p, &sequence, first, last);
+    }
+    return rows;
+}
+
+/* Where row 0 of a head of the sequence stands among LSE and delta: heads of a tensor's batch one
+ * after the other, rows side by side. */
+__device__ __forceinline__ int64_t grad_row_place(const attn_problem &p,
+                                                  const attn_sequence &sequence, int64_t head)
+{
+    return (sequence.tensor * p.heads + head) * p.q.shape[1] + sequence.q_first;
+}

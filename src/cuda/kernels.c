@@ -1,0 +1,80 @@
+/*
+ * kernels.c: the table of kernels.inc.
+ */
+#include "cuda/gpu.h"
+#include "cuda/shape.h"
+
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                              \
+    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d, d, 64, bn, 256, \
+     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, true},
+#define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, steps) \
+    {"attn_forward_sm90_" #name,                                          \
+     family,                                                              \
+     dtype,                                                               \
+     d,                                                                   \
+     dv,                                                                  \
+     64 * (groups),                                                       \
+     bn,                                                                  \
+     128 * ((groups) + 1),                                                \
+     ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, steps),             \
+     loads,                                                               \
+     false},
+#define ATTN_FORWARD_SM90(name, dtype, d, dv, groups, bn, registers, turns, loads) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, false)
+#define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, true)
+#define MERGE_KERNEL(name, family, dtype, d, dv) \
+    {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, false},
+#define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
+#define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
+    MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
+#define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, false)
+#define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
+    {"attn_forward_sm90_" #name,                                 \
+     ATTN_CUDA_SM90_WIDE,                                        \
+     dtype,                                                      \
+     d,                                                          \
+     512,                                                        \
+     64,                                                         \
+     64,                                                         \
+     384,                                                        \
+     ATTN_SM90_WIDE_BYTES(dtype, d, loads),                      \
+     loads,                                                      \
+     false},
+#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
+    {"attn_forward_sm80_" #name,                           \
+     ATTN_CUDA_SM80,                                       \
+     dtype,                                                \
+     d,                                                    \
+     d,                                                    \
+     16 * (warps),                                         \
+     bn,                                                   \
+     32 * (warps),                                         \
+     ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
+     ATTN_CUDA_THREADS,                                    \
+     false},
+#define ATTN_FORWARD_GENERIC(name, storage, real)                             \
+    {"attn_forward_" #name,    ATTN_CUDA_GENERIC, storage, 0, 0, 64, 64, 256, \
+     ATTN_GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
+#define GRAD_KERNEL(name, dtype, bytes, part) \
+    {"attn_backward_" #name,                  \
+     ATTN_CUDA_BACKWARD_GENERIC,              \
+     dtype,                                   \
+     0,                                       \
+     0,                                       \
+     64,                                      \
+     64,                                      \
+     256,                                     \
+     bytes,                                   \
+     part,                                    \
+     false},
+#define ATTN_BACKWARD_GENERIC(name, dtype, real)                                    \
+    GRAD_KERNEL(name##_delta, dtype, 0, ATTN_CUDA_GRAD_DELTA)                       \
+    GRAD_KERNEL(name##_keys, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_KEYS)     \
+    GRAD_KERNEL(name##_rows, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_ROWS)     \
+    GRAD_KERNEL(name##_scores, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_SCORES) \
+    GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)
+const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
+#include "cuda/kernels.inc"
+};

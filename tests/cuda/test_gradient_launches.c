@@ -1,0 +1,116 @@
+/*
+ * test_gradient_launches.c: launches of a backward pass (src/cuda/backward) on a pretended GPU
+ * (fake_driver.c).
+ */
+#include "fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+/* The arguments of a forward pass, and of its backward pass with dQ, dK and dV. */
+typedef struct pass {
+    attn_forward_args forward;
+    attn_backward_args args;
+} pass;
+
+static void make_pass(pass *p, attn_dtype dtype)
+{
+    p->forward = fake_args(dtype, 300, 200, 64);
+    p->forward.lse = attn_tensor_bshd(fake_memory(4), ATTN_F32, 2, 300, 4, 1);
+    p->args = (attn_backward_args){.struct_size = sizeof p->args, .forward = &p->forward};
+    p->args.d_o = p->forward.o, p->args.d_o.data = fake_memory(5);
+    p->args.dq = p->forward.q, p->args.dq.data = fake_memory(6);
+    p->args.dk = p->forward.k, p->args.dk.data = fake_memory(7);
+    p->args.dv = p->forward.v, p->args.dv.data = fake_memory(8);
+    p->args.workspace = fake_memory(9);
+}
+
+static void test_launches(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F32);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_in_range(p.args.workspace_bytes, 2 * 2 * 4 * 300 * 4, 3 * 2 * 4 * 300 * 4);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 3); /* delta, keys, rows */
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
+    assert_int_equal(fake.last.grid, 2 * 4 * 5);
+    p.args.dq.data = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5);
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_keys");
+    assert_int_equal(fake.last.grid, 2 * 4 * 4);
+    attn_context_destroy(context);
+}
+
+/* Sums of dS for a bias of each kind, slopes and sinks. */
+static void test_sums(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F64);
+    p.forward.lse.dtype = ATTN_F64;
+    p.args.dq.data = p.args.dk.data = p.args.dv.data = NULL;
+    p.forward.bias = attn_tensor_bshd(fake_memory(10), ATTN_F32, 1, 4, 300, 200);
+    p.args.d_bias = p.forward.bias, p.args.d_bias.data = fake_memory(11);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 2); /* delta, an element for each score */
+    assert_string_equal(fake.last.kernel, "attn_backward_f64_scores");
+    assert_int_equal(fake.last.grid, 4 * 5 * 4);
+    p.forward.alibi_slopes = attn_tensor_bshd(fake_memory(12), ATTN_F32, 1, 4, 1, 1);
+    p.args.d_alibi_slopes = p.forward.alibi_slopes;
+    p.args.d_alibi_slopes.data = fake_memory(13);
+    p.args.d_bias.data = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5); /* delta, a sum for each row, those of a head */
+    assert_string_equal(fake.last.kernel, "attn_backward_f64_finish");
+    assert_int_equal(fake.last.grid, 4);
+    attn_context_destroy(context);
+}
+
+static void test_refusals(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_BF16);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    p.args.workspace_bytes--;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);
+    p.args.workspace = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);
+    assert_non_null(strstr(attn_last_error(), "a GPU's calls do not allocate"));
+    assert_int_equal(fake.launches, 0);
+    p.args.workspace = p.args.dq.data, p.args.workspace_bytes++;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_INVALID_ARGUMENT);
+    p.forward.dropout_p = 0.5;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_UNSUPPORTED);
+    attn_context_destroy(context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
