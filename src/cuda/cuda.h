@@ -29,8 +29,8 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
                                    attn_plan *plan);
 
-/* The same of the backward pass. Errors of the call: unsupported, overflow, workspace (too small, or
- * none), device. */
+/* The same of the backward pass. Errors of the call: unsupported, overflow, workspace (too small,
+ * or none), device. */
 attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grads,
                                const attn_call *call);
 attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients *grads,

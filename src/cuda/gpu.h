@@ -1,5 +1,6 @@
 /*
- * gpu.h: the contents of a GPU context, the table of kernels, and their launch. Private to src/cuda.
+ * gpu.h: the contents of a GPU context, the table of kernels, and their launch. Private to
+ * src/cuda.
  */
 #ifndef ATTN_CUDA_GPU_H
 #define ATTN_CUDA_GPU_H

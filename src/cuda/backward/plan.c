@@ -1,6 +1,6 @@
 /*
- * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror of
- * cpu/backward/plan.c.
+ * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror
+ * of cpu/backward/plan.c.
  *
  * The workspace: LSE and delta of all rows; partial, one sum for each row or for each key of each
  * query head, for one gradient of a bias or of slopes at a time.

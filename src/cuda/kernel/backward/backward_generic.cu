@@ -46,7 +46,7 @@ template <class Real> __device__ __forceinline__ void delta_rows(const attn_cuda
     }
 }
 
-/* ---- results of 64 x 64 ----------------------------------------------------------------------- */
+/* ---- results of 64 x 64 ---------------------------------------------------------------------- */
 
 /* 64 rows or keys times 64 columns of a gradient; this thread's part of it. */
 template <class Real> struct GradSum {
@@ -119,7 +119,7 @@ template <class Real> struct GradSum {
     }
 };
 
-/* ---- dK and dV -------------------------------------------------------------------------------- */
+/* ---- dK and dV ------------------------------------------------------------------------------- */
 
 template <class Real> struct KeySums {
     GradSum<Real> dk, dv;
@@ -170,7 +170,7 @@ __device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
     sums.dv.store(tile, {grads.dv, s.tensor, first, item.head, left}, column);
 }
 
-/* ---- dQ --------------------------------------------------------------------------------------- */
+/* ---- dQ -------------------------------------------------------------------------------------- */
 
 template <class Real>
 __device__ __forceinline__ void run_rows(GradTile<Real> &tile, const GradItem &item, int64_t column,
@@ -209,7 +209,7 @@ __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
              column);
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 #define KERNEL(name, part, function, real)                                               \
     extern "C" __global__ __launch_bounds__(THREADS, 1) void attn_backward_##name##part( \

@@ -1,8 +1,8 @@
 /*
- * items.cuh: work item of a backward pass -> (sequence, head, block), on the device: blocks of query
- * rows of a query head, or blocks of keys of a head. Heads and sequences run side by side; blocks
- * follow each other so that under a causal mask the heaviest come first: the last rows, the first
- * keys. Varlen: slots as in kernel/schedule.cuh.
+ * items.cuh: work item of a backward pass -> (sequence, head, block), on the device: blocks of
+ * query rows of a query head, or blocks of keys of a head. Heads and sequences run side by side;
+ * blocks follow each other so that under a causal mask the heaviest come first: the last rows, the
+ * first keys. Varlen: slots as in kernel/schedule.cuh.
  */
 #pragma once
 #include "core/mask.h"

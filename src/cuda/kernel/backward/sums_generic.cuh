@@ -35,7 +35,7 @@ __device__ __forceinline__ attn_interval sharing(int64_t extent, int64_t all, in
     return v;
 }
 
-/* ---- an element for each score ---------------------------------------------------------------- */
+/* ---- an element for each score --------------------------------------------------------------- */
 
 /* Adds the tiles that lie on elements (row, key) .. of every sequence and head that share them. */
 template <class Real>
@@ -92,7 +92,7 @@ template <class Real> __device__ __forceinline__ void elements(const attn_cuda_b
     }
 }
 
-/* ---- a sum for each row, or for each key ------------------------------------------------------ */
+/* ---- a sum for each row, or for each key ----------------------------------------------------- */
 
 /* Threads (ty, tx) hold parts of the sums of rows 4 ty + i, shares by tx. */
 __device__ __forceinline__ void store_row_sums(double *room, const double (&sum)[EACH], double *to,
@@ -199,7 +199,7 @@ __device__ __forceinline__ void scores_generic(const attn_cuda_backward_params &
     }
 }
 
-/* ---- sums of sums ----------------------------------------------------------------------------- */
+/* ---- sums of sums ---------------------------------------------------------------------------- */
 
 /* -exp(sink - LSE) delta of a row. Rows not in use have O = 0, whatever dO holds. */
 template <class Real>
