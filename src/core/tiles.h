@@ -8,7 +8,6 @@
 #define ATTN_CORE_TILES_H
 
 #include "core/mask.h"
-#include "core/segment.h"
 
 typedef enum attn_tile_kind { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile_kind;
 
@@ -103,13 +102,11 @@ typedef struct attn_walk {
     const attn_tile_rows *rows;
     attn_interval left; /* keys that are not walked yet */
     int64_t size;
-    int64_t first;   /* key of the block that the tile lies in, a multiple of size */
-    int64_t segment; /* that the tile lies in (core/segment.h) */
+    int64_t first; /* key of the block that the tile lies in, a multiple of size */
     attn_tile tile;
 } attn_walk;
 
-/* Before the first tile. Blocks of `size` keys are counted from the sequence's first key; segments
- * are multiples of them. */
+/* Before the first tile. Blocks of `size` keys are counted from the sequence's first key. */
 ATTN_CORE attn_walk attn_walk_keys(const attn_tile_rows *rows, attn_interval keys, int64_t size)
 {
     return (attn_walk){.rows = rows, .left = attn_tile_keys(rows, keys), .size = size};
@@ -122,7 +119,6 @@ ATTN_CORE bool attn_walk_next(attn_walk *walk)
         walk->first = walk->left.lo - walk->left.lo % walk->size;
         const int64_t end = attn_clamp(walk->first + walk->size, 0, walk->left.hi);
         walk->tile = attn_tile_at(walk->rows, (attn_interval){walk->left.lo, end});
-        walk->segment = walk->first / ATTN_SEGMENT;
         walk->left.lo = end;
         if (walk->tile.kind != ATTN_TILE_SKIP) {
             return true;

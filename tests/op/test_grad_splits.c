@@ -64,7 +64,7 @@ static void check_keys(op_trial *whole, attn_context *context, int64_t parts)
     const attn_forward_args *forward = all->forward;
     const int64_t nk = forward->k.shape[1], zero = 0, q_origin = nk - forward->q.shape[1];
     attn_tensor dq[MOST_PARTS], dk = room_like(&all->dk), dv = room_like(&all->dv);
-    int64_t span = ATTN_GRAD_SEGMENT;
+    int64_t span = ATTN_LONG_SEGMENT;
     whole->args->q_origin = index_of(&q_origin), whole->args->k_origin = index_of(&zero);
     assert_int_equal(attn_forward(context, forward), ATTN_OK);
     assert_int_equal(attn_backward(context, all), ATTN_OK);

@@ -175,7 +175,8 @@ static void check_nodes(const char *line, const char *table, int64_t parts)
     char *o = calloc((size_t)((parts + 1) * rows * heads), (size_t)(dv * size));
     double *lse = calloc((size_t)((parts + 1) * rows * heads), sizeof *lse);
     attn_tensor part_o[8], part_lse[8], q_origin, k_origin;
-    int64_t origins[9] = {nk - rows}, span = ATTN_SEGMENT;
+    int64_t origins[9] = {nk - rows};
+    int64_t span = attn_dtype_size((int32_t)all->q.dtype) == 2 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT;
     while (span * parts < nk) {
         span *= 2;
     }
@@ -228,8 +229,8 @@ static void parts_at_segments(void **state)
         "nq=70 nk=4096 hq=2 d=16 dtype=f32 window_left=2070 window_right=3 alibi=h",
         "nq=70 nk=4096 hq=2 d=16 dtype=f32 causal=1 dropout=0.3 dropout_seed=5",
         "nq=40 nk=4096 hq=2 d=16 dtype=f64 causal=1 inputs=positive",
-        "nq=70 nk=3000 hq=2 d=32 dtype=bf16 causal=1 inputs=offset",
-        "nq=70 nk=4096 hq=2 d=32 dtype=f16 softcap=9",
+        "nq=70 nk=7000 hq=2 d=32 dtype=bf16 causal=1 inputs=offset",
+        "nq=70 nk=8192 hq=2 d=32 dtype=f16 softcap=9",
     };
     static const char *const tables[] = {"scalar", "avx2", "avx512", "amx", "neon"};
     (void)state;
@@ -245,7 +246,7 @@ static void parts_at_segments(void **state)
         }
         check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=f32 causal=1", tables[n], 2);
         check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=f32 causal=1", tables[n], 4);
-        check_nodes("nq=33 nk=8192 hq=1 d=16 dtype=bf16 window_left=2100", tables[n], 4);
+        check_nodes("nq=33 nk=16384 hq=1 d=16 dtype=bf16 window_left=4200", tables[n], 4);
     }
 }
 

@@ -6,6 +6,7 @@
 #ifndef ATTN_CPU_GRAD_TILE_H
 #define ATTN_CPU_GRAD_TILE_H
 
+#include "core/segment.h"
 #include "cpu/backward/plan.h"
 #include "cpu/scores.h"
 

@@ -56,21 +56,21 @@ typedef struct strip_share {
     bool careful;
 } strip_share;
 
-/* The data read after the keys before `next`: more keys, or the products with V. */
-static attn_ahead ahead_of(attn_forward_item *item, const strip_share *share, int64_t next)
+/* Notes the data read after the keys before `next`: more keys, or the products with V. Member by
+ * member: a copy of the whole would wait for the stores to its members. */
+static void look_ahead(attn_forward_item *item, strip_share *share, int64_t next)
 {
     const attn_interval keys = share->keys;
-    if (item->by_tile) {
-        return (attn_ahead){.soon = &item->soon};
-    }
-    return next < keys.hi ? (attn_ahead){.k = item->k,
-                                         .at = next - share->first_key,
-                                         .n = min64(keys.hi - next, item->table->key_tile),
-                                         .cols = item->problem->d}
-                          : (attn_ahead){.v = item->v,
-                                         .at = keys.lo - share->first_key,
-                                         .n = keys.hi - keys.lo,
-                                         .cols = item->plan->dv_pad};
+    const bool more = next < keys.hi;
+    attn_ahead *ahead = &share->state.ahead;
+    ahead->soon = item->by_tile ? &item->soon : NULL;
+    ahead->k = more ? item->k : NULL;
+    ahead->v = more ? NULL : item->v;
+    ahead->at = (more ? next : keys.lo) - share->first_key;
+    ahead->n = item->by_tile ? 0
+               : more        ? min64(keys.hi - next, item->table->key_tile)
+                             : keys.hi - keys.lo;
+    ahead->cols = more ? item->problem->d : item->plan->dv_pad;
 }
 
 static attn_keys keys_of(const attn_forward_item *item, const strip_share *share,
@@ -123,7 +123,7 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
         if (item->by_tile) {
             attn_pack_tile(item, keys, share->first_key, keys.hi == share->keys.hi);
         }
-        share->state.ahead = ahead_of(item, share, keys.hi);
+        look_ahead(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);
         if (plain) {
             const attn_keys run = keys_of(item, share, keys);
@@ -150,7 +150,7 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
                          block,
                          careful};
     const void *alpha =
-        attn_strip_enter(item, strip_index, walk->segment) ? NULL : share.state.alpha;
+        attn_strip_enter(item, strip_index, block / table->segment) ? NULL : share.state.alpha;
     run_tiles(item, &share);
     if (careful) {
         table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
@@ -202,8 +202,7 @@ static void run_item(attn_forward_item *item)
     run_blocks(item, 0, item->strips, false);
     for (int i = 0; i < item->strips; i++) {
         attn_strip_leave(item, i);
-        if (!item->table->finite(attn_strip_sum(item, i), item->problem->dv,
-                                 strip_lanes(item, i))) {
+        if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
             attn_strip_reset(item, i);
             run_blocks(item, i, i + 1, true);
             attn_strip_leave(item, i);
@@ -248,6 +247,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .room = base + map->room,
         .strip = base + map->strips,
         .node = base + map->nodes,
+        .sum = base + map->sums,
         .rows = rows,
         .sums = sums,
     };

@@ -9,7 +9,7 @@
 /* How far the sum over a strip's keys has come. */
 typedef struct attn_sums {
     int64_t segment; /* what OT and the running state hold a part of; -1: nothing yet */
-    int nodes;       /* sums of earlier segments that wait (nodes.h) */
+    int nodes;       /* sums of earlier segments that wait below it (nodes.h) */
 } attn_sums;
 
 typedef struct attn_forward_item {
@@ -20,7 +20,7 @@ typedef struct attn_forward_item {
     int64_t kv_head, first_row, last_row;
     int strips;
     attn_score_rows scores;
-    char *s, *prob, *strip, *node;
+    char *s, *prob, *strip, *node, *sum;
     char *k_space, *v_space; /* for panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
@@ -41,9 +41,19 @@ static inline char *strip_qt(const attn_forward_item *item, int strip_index)
     return item->strip + (uint64_t)strip_index * item->plan->scratch.strip_bytes;
 }
 
+/* OT of the strip's sum number `level`, the oldest being 0. */
+static inline char *strip_sum(const attn_forward_item *item, int strip_index, int level)
+{
+    const attn_cpu_plan *plan = item->plan;
+    const int64_t above = (int64_t)strip_index * plan->node_depth + level - 1;
+    return level == 0 ? strip_qt(item, strip_index) + plan->scratch.strip_ot
+                      : item->sum + above * (int64_t)plan->scratch.ot_bytes;
+}
+
+/* OT of the sum at hand. */
 static inline char *strip_ot(const attn_forward_item *item, int strip_index)
 {
-    return strip_qt(item, strip_index) + item->plan->scratch.strip_ot;
+    return strip_sum(item, strip_index, item->sums[strip_index].nodes);
 }
 
 static inline attn_running strip_state(const attn_forward_item *item, int strip_index)

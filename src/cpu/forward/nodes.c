@@ -7,24 +7,13 @@
 
 attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i)
 {
-    const int64_t at = (int64_t)strip_index * item->plan->node_depth + i;
-    return (attn_node *)(void *)(item->node + at * (int64_t)item->plan->scratch.node_bytes);
+    return (attn_node *)(void *)item->node + (int64_t)strip_index * item->plan->node_depth + i;
 }
 
-static char *node_sum(attn_node *node)
+static attn_part node_part(const attn_forward_item *item, int strip_index, int i)
 {
-    return (char *)node + ((sizeof *node + 63) & ~(size_t)63);
-}
-
-char *attn_strip_sum(const attn_forward_item *item, int strip_index)
-{
-    return item->sums[strip_index].nodes > 0 ? node_sum(attn_strip_node(item, strip_index, 0))
-                                             : strip_ot(item, strip_index);
-}
-
-static attn_part node_part(attn_node *node)
-{
-    return (attn_part){.lse = node->lse, .rest = node->rest, .o = node_sum(node)};
+    attn_node *node = attn_strip_node(item, strip_index, i);
+    return (attn_part){.lse = node->lse, .rest = node->rest, .o = strip_sum(item, strip_index, i)};
 }
 
 /* Joins nodes whose parent ends at or before segment `next`. */
@@ -36,7 +25,8 @@ static void settle(const attn_forward_item *item, int strip_index, int64_t next)
         if (attn_segment_node_end(below->segment, top->segment) > next) {
             return;
         }
-        const attn_part node = node_part(below), part = node_part(top);
+        const attn_part node = node_part(item, strip_index, sums->nodes - 2),
+                        part = node_part(item, strip_index, sums->nodes - 1);
         item->table->join(&node, &part, item->problem->dv, strip_lanes(item, strip_index));
         below->segment = top->segment;
     }
@@ -68,11 +58,11 @@ static void close_segment(const attn_forward_item *item, int strip_index)
     }
     attn_node *top = sums->nodes > 0 ? attn_strip_node(item, strip_index, sums->nodes - 1) : NULL;
     if (top && attn_segment_node_end(top->segment, sums->segment) <= sums->segment + 1) {
-        const attn_part node = node_part(top);
+        const attn_part node = node_part(item, strip_index, sums->nodes - 1);
         item->table->join(&node, &part, item->problem->dv, lanes);
     } else {
+        const attn_part node = node_part(item, strip_index, sums->nodes);
         top = attn_strip_node(item, strip_index, sums->nodes++);
-        const attn_part node = node_part(top);
         item->table->copy(&node, &part, item->problem->dv, lanes);
     }
     top->segment = sums->segment;

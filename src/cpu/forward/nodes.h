@@ -1,9 +1,10 @@
 /*
  * nodes.h: the sum over the keys of a strip, segment by segment (core/segment.h). The sum of a
  * segment becomes a node once the next segment begins: rows of O that are divided by their own sum,
- * and the logarithms of these sums. Nodes wait on a stack until their neighbours are complete. A
- * strip that sees keys of one segment only has no node: its sum stays in OT. With sinks it has one
- * all the same, since a row's bits must not depend on what other rows of its strip see.
+ * and the logarithms of these sums. Nodes wait on a stack until their neighbours are complete. The
+ * sum at hand is above them: its OT becomes the node's O where it lies. A strip that sees keys of
+ * one segment only has no node: its sum stays in OT. With sinks it has one all the same, since a
+ * row's bits must not depend on what other rows of its strip see.
  */
 #ifndef ATTN_CPU_FORWARD_NODES_H
 #define ATTN_CPU_FORWARD_NODES_H
@@ -19,10 +20,7 @@ void attn_strip_begin(const attn_forward_item *item, int strip_index);
 /* Before keys of a segment. True if they are the first ones of it. */
 bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment);
 
-/* After all keys: one node is left, or none. */
+/* After all keys: one node is left, or none. O of node 0, or OT, is sum 0 of the strip. */
 void attn_strip_leave(attn_forward_item *item, int strip_index);
-
-/* After that: O of node 0, or OT. */
-char *attn_strip_sum(const attn_forward_item *item, int strip_index);
 
 #endif

@@ -13,7 +13,8 @@
  *     room     careful_bytes             for the same
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
- *     nodes    per strip of the item: node_depth times attn_node (nodes.h), O [d_v][strip]
+ *     nodes    per strip of the item: attn_node x node_depth (nodes.h)
+ *     sums     per strip of the item: OT x node_depth, of the sums above the oldest
  */
 #include "cpu/forward/plan.h"
 #include "core/arena.h"
@@ -31,13 +32,13 @@ static int64_t longest_sequence(const attn_problem *problem)
     return rows;
 }
 
-static int64_t most_segments(const attn_problem *problem)
+static int64_t most_segments(const attn_problem *problem, const attn_ukernel *table)
 {
     int64_t keys = problem->varlen ? 0 : problem->keys;
     for (int64_t b = 0; problem->varlen && b < problem->batch; b++) {
         keys = max64(keys, attn_problem_sequence(problem, b).nk);
     }
-    return round_up(keys, ATTN_SEGMENT) / ATTN_SEGMENT;
+    return round_up(keys, table->segment) / table->segment;
 }
 
 /* K and V are packed again for each item, so more rows cost less; but the strips of an item should
@@ -82,12 +83,9 @@ static void map_strip(attn_cpu_plan *plan, const attn_problem *problem)
     attn_arena arena = {0};
     (void)attn_arena_take(&arena, 1, 1, table->q_bytes(problem->d));
     map->strip_ot = attn_arena_take(&arena, plan->dv_pad, table->strip, (uint64_t)table->real_size);
+    map->ot_bytes = arena.bytes - map->strip_ot;
     map->strip_state = attn_arena_take(&arena, 4, table->strip, (uint64_t)table->real_size);
     map->strip_bytes = arena.bytes;
-    arena = (attn_arena){0};
-    (void)attn_arena_take(&arena, 1, 1, sizeof(attn_node));
-    (void)attn_arena_take(&arena, problem->dv, table->strip, (uint64_t)table->real_size);
-    map->node_bytes = arena.bytes;
 }
 
 static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_arena *total)
@@ -107,7 +105,8 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_a
     map->room = attn_arena_take(&arena, 1, 1, table->careful_bytes());
     map->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(table));
     map->strips = attn_arena_take(&arena, plan->strips, 1, map->strip_bytes);
-    map->nodes = attn_arena_take(&arena, plan->strips * plan->node_depth, 1, map->node_bytes);
+    map->nodes = attn_arena_take(&arena, plan->strips, plan->node_depth, sizeof(attn_node));
+    map->sums = attn_arena_take(&arena, plan->strips, plan->node_depth, map->ot_bytes);
     map->total = arena.bytes;
     total->overflow |= arena.overflow;
 }
@@ -158,7 +157,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     map_strip(plan, problem);
     plan->strips = strips_per_item(plan, problem, machine);
     plan->scores = attn_plan_scores(problem, plan->table);
-    const int64_t segments = most_segments(problem);
+    const int64_t segments = most_segments(problem, plan->table);
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem);

@@ -25,11 +25,12 @@ typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, visible, room, lanes, strips; /* regions; p = s if in place */
     /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t strip_bytes, strip_ot, strip_state;
-    uint64_t nodes, node_bytes; /* region; one node */
+    uint64_t nodes;          /* region of attn_node */
+    uint64_t sums, ot_bytes; /* region of further OTs; one of them */
     uint64_t total;
 } attn_scratch_map;
 
-/* A sum that waits (nodes.h). O [d_v][strip] lies behind it, at the next multiple of 64 bytes. */
+/* A sum that waits (nodes.h), without its O. */
 typedef struct attn_node {
     int64_t segment; /* one of its segments: the last that the strip sees */
     double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */

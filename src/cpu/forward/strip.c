@@ -100,7 +100,7 @@ static void store_strip(const attn_forward_item *item, int strip_index, const at
 {
     void *rows[ATTN_MAX_STRIP];
     const int lanes = strip_rows(item, strip_index, o, rows);
-    item->table->store(rows, o->stride[3], o->dtype, attn_strip_sum(item, strip_index),
+    item->table->store(rows, o->stride[3], o->dtype, strip_sum(item, strip_index, 0),
                        item->problem->dv, divisor, lanes);
 }
 
@@ -120,7 +120,7 @@ static void finish_rows(const attn_forward_item *item, int strip_index, const at
         const attn_row_end end = attn_sink_divisor(sums->lse[lane], sums->rest[lane], sink);
         write_row(item, row, sums->lse[lane], sink, get_real(item->table, top, lane));
         if (end.far > 0) {
-            divide_far(item, attn_strip_sum(item, strip_index), lane, end);
+            divide_far(item, strip_sum(item, strip_index, 0), lane, end);
         }
         set_real(item->table, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
     }

@@ -7,6 +7,7 @@
 
 #define ATTN_TABLE_KERNELS                      \
     .key_block = ATTN_KEY_BLOCK,                \
+    .segment = ATTN_SEGMENT,                    \
     .key_tile = ATTN_KEY_BLOCK,                 \
     .key_step = 1,                              \
     .real_size = (int)sizeof(real),             \

@@ -140,6 +140,7 @@ typedef struct attn_ukernel {
     int strip;
     int granule;          /* OT has d_v rounded up to a multiple of this many rows */
     int key_block;        /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
+    int segment;          /* keys of a segment (core/segment.h); part of the numerics */
     int key_tile;         /* keys per tile of scores; key_block is a multiple of it */
     /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
     int key_step;

@@ -110,6 +110,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .strip = STRIP,
     .granule = 2 * TILE,
     .key_block = KEY_BLOCK,
+    .segment = PARTS < 3 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT,
     .key_tile = KEY_TILE,
     .key_step = KEY_STEP,
     .real_size = 4,

@@ -13,10 +13,15 @@ typedef struct FN(divisors) {
 
 ATTN_INLINE void FN(load_divisors)(FN(divisors) *d, const real *divisor, int lanes)
 {
-    for (int i = 0; i < VL; i++) {
-        d->by[i] = divisor && i < lanes ? divisor[i] : 1;
+    if (divisor && lanes >= VL) { /* a vector of elements stored one by one would wait for them */
+        d->all = v_load(divisor);
+        v_store(d->by, d->all);
+    } else {
+        for (int i = 0; i < VL; i++) {
+            d->by[i] = divisor && i < lanes ? divisor[i] : 1;
+        }
+        d->all = v_load(d->by);
     }
-    d->all = v_load(d->by);
     d->inverse = v_div(v_set1(1), d->all);
     d->any = divisor != NULL;
 }
@@ -181,7 +186,7 @@ static void FN(join)(const attn_part *node, const attn_part *part, int64_t dv, i
 
 static void FN(copy)(const attn_part *node, const attn_part *part, int64_t dv, int lanes)
 {
+    FN(add_part)(node, part, dv, lanes, NULL, NULL, false);
     memcpy(node->lse, part->lse, STRIP * sizeof(double));
     memcpy(node->rest, part->rest, STRIP * sizeof(double));
-    FN(add_part)(node, part, dv, lanes, NULL, NULL, false);
 }
