@@ -248,7 +248,8 @@ class Reference:
             self.loss = self.loss + (lse * d_lse * some).sum()
             with torch.no_grad():
                 at = (b, h, hk, q0, k0, nq, nk)
-                d_s = abs(scale) * slope_of_cap
+                # PyTorch's own 1 - tanh^2 loses what f64 has
+                d_s = abs(scale) * (1 if p.dtype == torch.float64 else slope_of_cap)
                 weight = 1 + top * (1 + 2 / cap if cap else 1) + lse.abs()[:, None]
                 share = torch.exp(sink - lse) if sink is not None else None
                 self.sizes(at, (q, k, v), prob, z, d_s, weight, d_lse, away, share)
