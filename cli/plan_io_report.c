@@ -154,7 +154,8 @@ static void tell_sizes(const plan_io_story *story)
 static void tell_lengths(const plan_io_story *story)
 {
     cli_text tiled, standard, kept_tiled, kept_standard;
-    head("memory by N: of a forward pass, and kept from it for the backward pass");
+    head("memory by N, without workspace: of a forward pass, and kept from it for the backward "
+         "pass");
     printf("  %10s %12s %12s %14s %14s\n", "N", "tiled", "standard", "P recomputed", "P stored");
     for (int i = 0; i < PLAN_LENGTHS; i++) {
         const plan_length *length = &story->io.lengths[i];

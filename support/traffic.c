@@ -88,7 +88,9 @@ static void add_block(struct walk *walk, int64_t first, int64_t end, struct keys
     const struct keys keys = keys_of(walk->shape, first, end);
     const double rows = (double)(end - first), strip = (double)least(tiles->strip, end - first),
                  seen = (double)count(keys);
+    /* between two uses of a row lie the tile at hand and the next one */
     const double tile = fmin((double)tiles->keys, seen) * walk->key,
+                 two = fmin((double)(2 * tiles->keys), seen) * walk->key,
                  scores = strip * (double)(tiles->keys * walk->shape->real),
                  state = rows * (walk->q + walk->sum);
     double fetched = seen;
@@ -102,7 +104,7 @@ static void add_block(struct walk *walk, int64_t first, int64_t end, struct keys
     bytes->read += fetched * walk->key;
     bytes->written += rows * walk->o;
     bytes->on_chip += seen * walk->key + rows * (walk->q + walk->o);
-    if (state + tile + scores <= near) {
+    if (state + two + scores <= near) {
         bytes->read += seen > 0 ? rows * walk->q : 0;
     } else { /* a strip's Q and O are gone before the next tile */
         bytes->read += walk->row_visits * (walk->q + walk->sum);
@@ -141,7 +143,7 @@ static double read_product(const traffic_shape *shape, const traffic_tiles *tile
     } else if (nk * right + block * (nk * real + 2 * left) > near) {
         times = (double)divide_up(shape->nq * shape->group, tiles->rows);
     }
-    *visits = keys * right + block * (left + keys * real) > near
+    *visits = fmin(2 * keys, nk) * right + block * (left + keys * real) > near
                   ? (double)divide_up(shape->nk, tiles->keys)
                   : 1;
     return times * nk * right + *visits * rows * left;

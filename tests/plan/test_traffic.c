@@ -250,7 +250,8 @@ static void test_simulated(void **state)
         {"hq=1 n=1024 d=64 window_left=127 window_right=0", {64, 16, 64}, 256},
         {"hq=1 n=1024 d=64 causal=1", {64, 16, 64}, 256},
         {"hq=1 nq=512 nk=512 d=64", {64, 16, 64}, 512},
-        /* a block does not fit; nor does a tile */
+        /* a block does not fit, or not beside two tiles; nor does a tile */
+        {"hq=1 nq=512 nk=1024 d=64", {128, 16, 64}, 112},
         {"hq=1 nq=512 nk=1024 d=64", {512, 16, 64}, 128},
         {"hq=1 nq=256 nk=1024 d=64", {64, 16, 512}, 64},
         /* the matrix fits */
