@@ -1,7 +1,7 @@
 /*
- * ladder_traffic.c: ladder_traffic QUERIES KEYS D CAUSAL KIB: runs the tiled step of examples/ladder
- * once and prints the bytes that support/traffic.h predicts for a near memory of so many KiB that
- * fetches a line before it is stored to. Under valgrind's cachegrind the same run has its lines
+ * ladder_traffic.c: ladder_traffic QUERIES KEYS D CAUSAL KIB: the tiled step of examples/ladder,
+ * once. Prints the bytes that support/traffic.h predicts for a near memory of so many KiB that
+ * fetches a line before it is stored to. Under valgrind's cachegrind the lines of the same run are
  * counted (check-cachegrind).
  */
 #include "ladder.h"
