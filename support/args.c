@@ -29,6 +29,10 @@ const args_tensor args_tensors[ARGS_TENSORS] = {
     [ARGS_V_NEW] = {"v_new", AT(v_new), ARGS_VECTORS, false},
     [ARGS_COS] = {"rope_cos", AT(rope_cos), ARGS_ANGLES, false},
     [ARGS_SIN] = {"rope_sin", AT(rope_sin), ARGS_ANGLES, false},
+    [ARGS_K_SCALE] = {"k_scale", AT(k_scale), ARGS_VECTORS, false},
+    [ARGS_K_SHIFT] = {"k_shift", AT(k_shift), ARGS_VECTORS, false},
+    [ARGS_V_SCALE] = {"v_scale", AT(v_scale), ARGS_VECTORS, false},
+    [ARGS_V_SHIFT] = {"v_shift", AT(v_shift), ARGS_VECTORS, false},
 };
 
 attn_tensor *args_at(attn_forward_args *args, int i)

@@ -34,6 +34,10 @@ enum {
     ARGS_V_NEW,
     ARGS_COS,
     ARGS_SIN,
+    ARGS_K_SCALE,
+    ARGS_K_SHIFT,
+    ARGS_V_SCALE,
+    ARGS_V_SHIFT,
     ARGS_TENSORS
 };
 

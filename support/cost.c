@@ -1,6 +1,7 @@
 /*
  * cost.c: a problem's operations, and the context to run it on.
  */
+#include "codes.h"
 #include "problem.h"
 
 #include <string.h>
@@ -100,8 +101,15 @@ double problem_key_bytes(const problem_spec *problem)
         keys += (double)(problem->has_used_k && listed ? problem->used_k[b] : problem->nk) -
                 (double)(problem->has_leftpad && listed ? problem->leftpad_k[b] : 0);
     }
-    return keys * (double)problem->hkv * (double)(problem->d + problem->dv) *
-           (double)attn_dtype_size(problem->dtype);
+    const int32_t dtype = problem->kv_dtype != 0 ? problem->kv_dtype : problem->dtype;
+    const double columns = (double)(problem->d + problem->dv) / (double)codes_columns(dtype);
+    const double groups =
+        problem->kv_group > 0 ? (double)(problem->d + problem->dv) / (double)problem->kv_group : 2;
+    const double factors =
+        strcmp(problem->kv_scale, "bkh") == 0 ? groups * (problem->kv_shift ? 2 : 1) : 0;
+    return keys * (double)problem->hkv *
+           (columns * (double)attn_dtype_size(dtype) +
+            factors * (double)attn_dtype_size(problem->kv_scale_dtype));
 }
 
 attn_status problem_context(const problem_spec *problem, attn_context **context)

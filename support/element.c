@@ -1,6 +1,7 @@
 /*
  * element.c: oracle_element and oracle_bound, the two parts of oracle.h that know number formats.
  */
+#include "codes.h"
 #include "half.h"
 #include "oracle.h"
 
@@ -28,6 +29,9 @@ double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
         return ((const uint8_t *)t->data)[at];
     case ATTN_I8:
         return ((const int8_t *)t->data)[at];
+    case ATTN_E4M3:
+    case ATTN_E5M2:
+        return codes_number(t->dtype, ((const uint8_t *)t->data)[at], false);
     default:
         return (double)NAN;
     }

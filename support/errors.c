@@ -98,7 +98,7 @@ static int64_t rows_in_a_second(const attn_forward_args *args, int64_t all)
 {
     const double pages = args->block_table.data ? (double)args->block_table.shape[1] : 1;
     double row = ((double)args->k.shape[1] * pages + 1) *
-                 ((double)(args->k.shape[3] + args->v.shape[3]) + 16);
+                 ((double)(args->q.shape[3] + args->o.shape[3]) + 16);
     double rows = 2e9 / row / (args->q.dtype == ATTN_F64 ? 8 : 1);
     return rows < 64 ? 64 : rows < (double)all ? (int64_t)rows : all;
 }

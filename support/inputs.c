@@ -3,6 +3,7 @@
  * Box-Muller.
  */
 #include "inputs.h"
+#include "codes.h"
 #include "half.h"
 #include "problem.h"
 
@@ -102,7 +103,11 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
         ((uint8_t *)t->data)[at] = (uint8_t)value;
         break;
     case ATTN_I8:
-        ((int8_t *)t->data)[at] = (int8_t)value;
+        ((int8_t *)t->data)[at] = isnan(value) ? 0 : (int8_t)value;
+        break;
+    case ATTN_E4M3:
+    case ATTN_E5M2:
+        ((uint8_t *)t->data)[at] = codes_bits(t->dtype, value);
         break;
     default:
         break;
@@ -118,7 +123,7 @@ static double visible_value(int32_t dtype, uint64_t bits)
                                                                                       : value;
 }
 
-static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_t row,
+static double side_value(const attn_tensor *t, int kind, uint64_t seed, int tensor, int64_t row,
                          int64_t index)
 {
     uint64_t bits = inputs_bits(seed, tensor, index);
@@ -133,9 +138,31 @@ static double side_value(const attn_tensor *t, uint64_t seed, int tensor, int64_
         int64_t h = index % t->shape[1], b = index / t->shape[1];
         return exp2(-8.0 * (double)(h + 1) / (double)t->shape[1]) * (double)(b + 1);
     }
+    case INPUTS_K_SCALE:
+    case INPUTS_V_SCALE:
+        return (0.5 + (double)(bits >> 11) * 0x1p-53) / codes_spread(kind);
+    case INPUTS_K_SHIFT:
+    case INPUTS_V_SHIFT:
+        return 0.2 * inputs_normal(bits);
     default: /* INPUTS_SINKS, INPUTS_GRAD_O, INPUTS_GRAD_LSE */
         return inputs_normal(bits);
     }
+}
+
+/* Writes an element of K or V in codes, of i4x2 two of them. */
+static void store_codes(const attn_tensor *t, const int64_t at[4], int kind, uint64_t seed,
+                        int tensor, int64_t index)
+{
+    const int64_t each = codes_columns(t->dtype);
+    uint8_t bits = 0;
+    for (int64_t i = 0; i < each; i++) {
+        const double value = kind == INPUTS_WILD
+                                 ? inputs_wild(ATTN_F16, seed, tensor, index * each + i)
+                                 : inputs_value(kind, seed, tensor, index * each + i);
+        bits |= (uint8_t)(codes_bits(t->dtype, value * codes_spread(t->dtype)) << 4 * i);
+    }
+    ((uint8_t *)t->data)[at[0] * t->stride[0] + at[1] * t->stride[1] + at[2] * t->stride[2] +
+                         at[3] * t->stride[3]] = bits;
 }
 
 /* Rows first .. end-1 of the flat order of (i0, i1); extents n. */
@@ -160,8 +187,13 @@ static void *fill_part(void *arg)
             int64_t row = (i0 * t->shape[1] + i1) * t->shape[2] + i2;
             for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
                 int64_t index = row * t->shape[3] + i3;
+                if ((p->tensor == INPUTS_K || p->tensor == INPUTS_V) && codes_type(t->dtype)) {
+                    store_codes(t, (const int64_t[4]){i0, i1, i2, i3}, p->kind, p->seed, p->tensor,
+                                index);
+                    continue;
+                }
                 inputs_store(t, i0, i1, i2, i3,
-                             !main_value ? side_value(t, p->seed, p->tensor, row, index)
+                             !main_value ? side_value(t, p->kind, p->seed, p->tensor, row, index)
                              : wild      ? inputs_wild(t->dtype, p->seed, p->tensor, index)
                                          : inputs_value(p->kind, p->seed, p->tensor, index));
             }

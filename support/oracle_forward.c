@@ -107,7 +107,7 @@ void oracle_forward(const attn_forward_args *args, const oracle_result *result, 
     }
     count = rows == NULL ? all : count;
     for (int64_t n = 0; n < count; n++) {
-        want(result, wanted, rows == NULL ? n : rows[n], args->v.shape[3]);
+        want(result, wanted, rows == NULL ? n : rows[n], args->o.shape[3]);
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int threads = count * args->k.shape[0] * args->k.shape[1] < 1 << 16 ? 1

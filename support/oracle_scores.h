@@ -7,14 +7,13 @@
 /* The keys and values of one KV head: K transposed, [d][nk], then V, [nk][dv]. */
 static void NAME(load)(const struct sequence *sequence, int64_t hk, REAL *panel)
 {
-    const attn_forward_args *args = sequence->args;
     for (int64_t j = 0; j < sequence->nk; j++) {
         for (int64_t c = 0; c < sequence->d; c++) {
-            panel[c * sequence->nk + j] = (REAL)key_element(sequence, &args->k, j, hk, c);
+            panel[c * sequence->nk + j] = (REAL)key_element(sequence, false, j, hk, c);
         }
         for (int64_t c = 0; c < sequence->dv; c++) {
             panel[sequence->d * sequence->nk + j * sequence->dv + c] =
-                (REAL)key_element(sequence, &args->v, j, hk, c);
+                (REAL)key_element(sequence, true, j, hk, c);
         }
     }
 }

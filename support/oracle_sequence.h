@@ -5,6 +5,7 @@
 #ifndef SUPPORT_ORACLE_SEQUENCE_H
 #define SUPPORT_ORACLE_SEQUENCE_H
 
+#include "codes.h"
 #include "oracle.h"
 
 #include <stdbool.h>
@@ -62,17 +63,20 @@ static int64_t position_at(const attn_tensor *t, int64_t b)
     return count_at(t, t->shape[0] > 1 ? b : 0, 0);
 }
 
-/* Element of K or V of a sequence. */
-static double key_element(const struct sequence *sequence, const attn_tensor *t, int64_t key,
-                          int64_t head, int64_t column)
+/* Element of K, or of V, of a sequence. */
+static double key_element(const struct sequence *sequence, bool v, int64_t key, int64_t head,
+                          int64_t column)
 {
-    const attn_tensor *table = &sequence->args->block_table;
-    const int64_t row = sequence->k_first + key, size = t->shape[1];
-    if (table->data == NULL) {
-        return oracle_element(t, sequence->tensor, row, head, column);
+    const attn_forward_args *args = sequence->args;
+    const attn_tensor *table = &args->block_table, *t = v ? &args->v : &args->k;
+    int64_t row[3] = {sequence->tensor, sequence->k_first + key, head};
+    if (table->data != NULL) {
+        row[0] = (int64_t)oracle_element(table, sequence->index, row[1] / t->shape[1], 0, 0);
+        row[1] %= t->shape[1];
     }
-    const int64_t page = (int64_t)oracle_element(table, sequence->index, row / size, 0, 0);
-    return oracle_element(t, page, row % size, head, column);
+    return codes_type(t->dtype) ? codes_value(t, v ? &args->v_scale : &args->k_scale,
+                                              v ? &args->v_shift : &args->k_shift, row, column)
+                                : oracle_element(t, row[0], row[1], head, column);
 }
 
 static struct sequence sequence_of(const attn_forward_args *args, const oracle_result *result,
@@ -94,7 +98,7 @@ static struct sequence sequence_of(const attn_forward_args *args, const oracle_r
     if (args->q_origin.data != NULL || args->k_origin.data != NULL) {
         sequence.diagonal = sequence.q_position - sequence.k_position;
     }
-    sequence.d = args->q.shape[3], sequence.dv = args->v.shape[3];
+    sequence.d = args->q.shape[3], sequence.dv = args->o.shape[3];
     sequence.scale = args->flags & ATTN_SCALE ? args->softmax_scale
                      : sequence.d > 0         ? 1 / sqrt((double)sequence.d)
                                               : 1;
@@ -119,7 +123,7 @@ static struct sequence any_sequence_of(const attn_forward_args *args, const orac
         return sequence_of(args, result, b);
     }
     struct sequence sequence = {
-        .args = args, .result = result, .d = args->q.shape[3], .dv = args->v.shape[3]};
+        .args = args, .result = result, .d = args->q.shape[3], .dv = args->o.shape[3]};
     sequence.q_first = b == batch ? 0 : count_at(&args->cu_seqlens_q, batch, 0);
     sequence.rows =
         (b == batch ? count_at(&args->cu_seqlens_q, 0, 0) : args->q.shape[1]) - sequence.q_first;

@@ -22,6 +22,10 @@
  *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
  *                                  for all
  *   page=N                         K and V in pages of N rows, in an order of their own; 0: not
+ *   kv_dtype=i8|i4x2|e4m3|e5m2     quantised K and V; not given: dtype
+ *   kv_scale=[DTYPE:]AXES          of b k h: scales with rows of their own (f32, f16, bf16);
+ *                                  kv_scale=bkh without saying for i8 and i4x2
+ *   kv_group=N kv_shift=0|1        columns that share a scale, 0: all; shifts beside the scales
  *   leftpad_k=a,b,..               rows before the first key of each sequence
  *   precise=0|1 bf16x3=0|1   index=i32|i64   lse=0|1 row_max=0|1
  *   offset=E                       (elements by which every base pointer is shifted)
@@ -58,8 +62,12 @@ typedef struct problem_spec {
     int64_t used_q[PROBLEM_MAX_SEQS], used_k[PROBLEM_MAX_SEQS];
     bool has_lens, has_used_q, has_used_k;
     int64_t q_origin[PROBLEM_MAX_SEQS], k_origin[PROBLEM_MAX_SEQS];
-    int32_t q_origins, k_origins; /* how many: 1, or one for each sequence; 0 = absent */
-    int64_t page;                 /* 0: no pages */
+    int32_t q_origins, k_origins;     /* how many: 1, or one for each sequence; 0 = absent */
+    int64_t page;                     /* 0: no pages */
+    int32_t kv_dtype, kv_scale_dtype; /* 0: dtype */
+    char kv_scale[4];                 /* axes, "" = absent */
+    int64_t kv_group;                 /* 0: all columns */
+    bool kv_shift;
     int64_t leftpad_k[PROBLEM_MAX_SEQS];
     bool has_leftpad;
     int64_t offset, sown;
@@ -139,7 +147,7 @@ bool problem_tensors_intact(const problem_tensors *tensors);
 /* Few query rows that read the keys once: the forward pass of at most 64 rows of a KV head. */
 bool problem_is_decode(const problem_spec *problem);
 
-/* Bytes of K and V in use. */
+/* Bytes of K and V in use, with the scales of keys of their own. */
 double problem_key_bytes(const problem_spec *problem);
 
 /* Creates the context that the problem asks for (threads, cpu). */

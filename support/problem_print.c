@@ -57,6 +57,10 @@ static bool is_wanted(const struct word *word, const problem_spec *problem,
     if (word->kind == LIST) {
         return list_count(word, problem) > 0;
     }
+    if (word->at == offsetof(problem_spec, kv_scale)) {
+        return strcmp(value, standard->kv_scale) != 0 ||
+               problem->kv_scale_dtype != standard->kv_scale_dtype;
+    }
     if (word->kind == AXES || word->kind == TYPED_AXES || word->kind == CPU) {
         return *value != '\0';
     }
@@ -137,6 +141,9 @@ int problem_print(const problem_spec *problem, char *line, size_t size)
     problem_defaults(&standard);
     standard.hkv = problem->hq, standard.dv = problem->d,
     standard.o_dtype = standard.grad_dtype = problem->dtype;
+    if (problem->kv_dtype == ATTN_I8 || problem->kv_dtype == ATTN_I4X2 || problem->kv_group > 0) {
+        strcpy(standard.kv_scale, "bkh");
+    }
     standard.lse = problem->pass != PASS_FORWARD;
     append(&l, "%s", "");
     for (int i = 0; i < problem_words_count; i++) {

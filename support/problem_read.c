@@ -238,7 +238,7 @@ void problem_defaults(problem_spec *problem)
     problem->b = problem->hkv = problem->nq = problem->nk = problem->dv = -1; /* not given */
     problem->dtype = ATTN_F32, problem->o_dtype = 0, problem->index_dtype = ATTN_I32,
     problem->bias_dtype = ATTN_F32;
-    problem->mask_dtype = ATTN_BOOL;
+    problem->mask_dtype = ATTN_BOOL, problem->kv_scale_dtype = ATTN_F32;
     problem->window_left = problem->window_right = -1;
 }
 
@@ -257,6 +257,29 @@ static bool origins_fit(const problem_spec *problem, const int64_t *origin, int3
         fit = fit && (problem->index_dtype == ATTN_I64 || origin[i] <= INT32_MAX);
     }
     return fit;
+}
+
+/* The words of quantised K and V. Returns NULL or the contradiction. */
+static const char *fill_in_codes(problem_spec *problem)
+{
+    const bool halves = problem->kv_dtype == ATTN_I4X2;
+    if (problem->kv_dtype == 0) {
+        return problem->kv_scale[0] != '\0' || problem->kv_group > 0 || problem->kv_shift
+                   ? "kv_scale, kv_group and kv_shift need kv_dtype"
+                   : NULL;
+    }
+    if (problem->kv_scale[0] == '\0' &&
+        (halves || problem->kv_dtype == ATTN_I8 || problem->kv_group > 0)) {
+        strcpy(problem->kv_scale, "bkh");
+    }
+    if (problem->layout == LAYOUT_QKV || (halves && (problem->d % 2 || problem->dv % 2))) {
+        return "kv_dtype is not for layout=qkv, and i4x2 not for odd d or dv";
+    }
+    if (problem->kv_group > 0 &&
+        (problem->d % problem->kv_group || problem->dv % problem->kv_group)) {
+        return "kv_group does not divide d and dv";
+    }
+    return NULL;
 }
 
 /* Fills in words that were not given from those that were. Returns NULL or the contradiction. */
@@ -316,7 +339,7 @@ static const char *fill_in(problem_spec *problem, const struct counts *n)
         (problem->d_sinks && problem->sinks[0] == '\0')) {
         return "d_bias, d_alibi and d_sinks need bias, alibi and sinks";
     }
-    return NULL;
+    return fill_in_codes(problem);
 }
 
 bool problem_parse(const char *line, problem_spec *problem, char *error, size_t size)

@@ -1,28 +1,15 @@
 /*
- * tensors.c: the tensors of a problem, and the check for writes outside the outputs. Strides are
- * layout.h, memory is region.h, values are inputs.h.
+ * tensors.c: the tensors of a problem. Strides are layout.h, memory is region.h, values
+ * are inputs.h; after calls tensors_memory.c looks at them.
  */
+#include "codes.h"
 #include "inputs.h"
 #include "layout.h"
 #include "problem.h"
-#include "region.h"
+#include "tensors_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_TENSORS = 24 };
-
-/* One allocation: of one tensor, or of Q, K and V together if packed. */
-struct piece {
-    guarded_region region;
-    attn_tensor output; /* data == NULL: an input */
-    uint64_t hash;      /* hash of an input, once filled */
-};
-
-struct tensor_memory {
-    struct piece piece[MAX_TENSORS];
-    int count;
-};
 
 /* State shared by the functions below while they make a problem's tensors. */
 struct maker {
@@ -67,7 +54,8 @@ static void make_output(struct maker *maker, attn_tensor *t, attn_tensor shape, 
 static void fill(struct maker *maker, struct piece *piece, const attn_tensor *t, int which)
 {
     if (piece != NULL && maker->placement != PLACE_NOWHERE) {
-        inputs_fill(t, maker->spec->inputs, maker->spec->seed, which);
+        inputs_fill(t, which >= INPUTS_K_SCALE ? maker->spec->kv_dtype : maker->spec->inputs,
+                    maker->spec->seed, which);
         if (maker->spec->sown > 0 && (which <= INPUTS_V || which == INPUTS_GRAD_O)) {
             inputs_sow(t, maker->spec->sown, maker->spec->seed, which);
         }
@@ -182,6 +170,30 @@ static attn_tensor by_axes(const problem_spec *spec, const char *axes, int32_t d
                          strchr(axes, 'k') ? longest(spec, spec->lens_k, spec->nk) : 1, dtype);
 }
 
+/* K or V, of `columns` columns, and its scales and shifts. */
+static void make_keys(struct maker *maker, attn_tensor *t, attn_tensor *scale, attn_tensor *shift,
+                      int64_t columns, bool v)
+{
+    const problem_spec *spec = maker->spec;
+    const int64_t rows = spec->page > 0 ? spec->page : spec->nk;
+    const int64_t count = spec->page > 0 ? pool_pages(spec) : spec->has_lens ? 1 : spec->b;
+    const int32_t dtype = spec->kv_dtype != 0 ? spec->kv_dtype : spec->dtype;
+    make_input(maker, t,
+               layout_shaped(count, rows, spec->hkv, columns / codes_columns(dtype), dtype),
+               v ? ROLE_V : ROLE_K, v ? INPUTS_V : INPUTS_K);
+    if (spec->kv_scale[0] == '\0') {
+        return;
+    }
+    const attn_tensor shape = layout_shaped(
+        strchr(spec->kv_scale, 'b') ? count : 1, strchr(spec->kv_scale, 'k') ? rows : 1,
+        strchr(spec->kv_scale, 'h') ? spec->hkv : 1,
+        spec->kv_group > 0 ? columns / spec->kv_group : 1, spec->kv_scale_dtype);
+    make_input(maker, scale, shape, ROLE_ROW, v ? INPUTS_V_SCALE : INPUTS_K_SCALE);
+    if (spec->kv_shift) {
+        make_input(maker, shift, shape, ROLE_ROW, v ? INPUTS_V_SHIFT : INPUTS_K_SHIFT);
+    }
+}
+
 /* ---- The problem ----------------------------------------------------------------------------- */
 
 static void set_options(const problem_spec *spec, attn_forward_args *args)
@@ -237,12 +249,8 @@ static void make_tensors(struct maker *maker, attn_forward_args *args)
     } else {
         make_input(maker, &args->q, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype),
                    ROLE_Q, INPUTS_Q);
-        const int64_t rows = spec->page > 0 ? spec->page : spec->nk,
-                      count = spec->page > 0 ? pool_pages(spec) : b;
-        make_input(maker, &args->k, layout_shaped(count, rows, spec->hkv, spec->d, spec->dtype),
-                   ROLE_K, INPUTS_K);
-        make_input(maker, &args->v, layout_shaped(count, rows, spec->hkv, spec->dv, spec->dtype),
-                   ROLE_V, INPUTS_V);
+        make_keys(maker, &args->k, &args->k_scale, &args->k_shift, spec->d, false);
+        make_keys(maker, &args->v, &args->v_scale, &args->v_shift, spec->dv, true);
     }
     make_output(maker, &args->o, layout_shaped(b, spec->nq, spec->hq, spec->dv, spec->o_dtype),
                 ROLE_O);
@@ -327,66 +335,4 @@ void problem_tensors_free(problem_tensors *tensors)
     }
     free(tensors->memory);
     memset(tensors, 0, sizeof *tensors);
-}
-
-double problem_tensors_bytes(const problem_tensors *tensors)
-{
-    double sum = 0;
-    for (int i = 0; i < tensors->memory->count; i++) {
-        sum += (double)tensors->memory->piece[i].region.bytes;
-    }
-    return sum;
-}
-
-void problem_tensors_poison(problem_tensors *tensors)
-{
-    for (int i = 0; i < tensors->memory->count; i++) {
-        struct piece *piece = &tensors->memory->piece[i];
-        if (piece->output.data != NULL) {
-            memset(piece->region.first, 0xFF, piece->region.bytes);
-        }
-    }
-}
-
-/* Sets every element to 0xFF in a copy of the output's memory; all other bytes must be 0xFF
- * already. */
-static bool gaps_intact(const struct piece *piece)
-{
-    const attn_tensor *t = &piece->output;
-    size_t size = attn_dtype_size(t->dtype), bytes = piece->region.bytes;
-    if ((size_t)(t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3]) * size == bytes) {
-        return true; /* no gaps */
-    }
-    unsigned char *copy = malloc(bytes);
-    if (copy == NULL) {
-        return false;
-    }
-    memcpy(copy, piece->region.first, bytes);
-    int64_t origin = ((unsigned char *)t->data - piece->region.first) / (int64_t)size;
-    for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
-        for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {
-            for (int64_t i2 = 0; i2 < t->shape[2]; i2++) {
-                for (int64_t i3 = 0; i3 < t->shape[3]; i3++) {
-                    int64_t at = i0 * t->stride[0] + i1 * t->stride[1] + i2 * t->stride[2] +
-                                 i3 * t->stride[3];
-                    memset(copy + (size_t)(origin + at) * size, 0xFF, size);
-                }
-            }
-        }
-    }
-    bool intact = bytes == 0 || (copy[0] == 0xFF && memcmp(copy, copy + 1, bytes - 1) == 0);
-    free(copy);
-    return intact;
-}
-
-bool problem_tensors_intact(const problem_tensors *tensors)
-{
-    for (int i = 0; i < tensors->memory->count; i++) {
-        const struct piece *piece = &tensors->memory->piece[i];
-        if (piece->output.data != NULL ? !gaps_intact(piece)
-                                       : piece->hash != region_hash(&piece->region)) {
-            return false;
-        }
-    }
-    return true;
 }

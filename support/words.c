@@ -10,6 +10,8 @@ const struct name problem_floats[] = {
 static const struct name integers[] = {{"i32", ATTN_I32}, {"i64", ATTN_I64}, {NULL, 0}};
 static const struct name masks[] = {{"bool", ATTN_BOOL}, {"u8", ATTN_U8},   {"i8", ATTN_I8},
                                     {"i32", ATTN_I32},   {"i64", ATTN_I64}, {NULL, 0}};
+static const struct name codes[] = {
+    {"i8", ATTN_I8}, {"i4x2", ATTN_I4X2}, {"e4m3", ATTN_E4M3}, {"e5m2", ATTN_E5M2}, {NULL, 0}};
 static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
                                       {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
                                       {"strided", LAYOUT_STRIDED}, {NULL, 0}};
@@ -53,6 +55,10 @@ const struct word problem_words[] = {
     {"used_k", LIST, AT(used_k), AT(has_used_k), NULL, NULL},
     {"q_origin", LIST, AT(q_origin), 0, NULL, NULL},
     {"k_origin", LIST, AT(k_origin), 0, NULL, NULL},
+    {"kv_dtype", NAME, AT(kv_dtype), 0, codes, NULL},
+    {"kv_scale", TYPED_AXES, AT(kv_scale), 0, problem_floats, "bkh"},
+    {"kv_group", SIZE, AT(kv_group), 0, NULL, NULL},
+    {"kv_shift", BOOLEAN, AT(kv_shift), 0, NULL, NULL},
     {"page", SIZE, AT(page), 0, NULL, NULL},
     {"leftpad_k", LIST, AT(leftpad_k), AT(has_leftpad), NULL, NULL},
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
@@ -79,7 +85,9 @@ size_t word_type(const struct word *word, int32_t *usual)
 {
     const bool mask = word->at == offsetof(problem_spec, mask);
     *usual = mask ? ATTN_BOOL : ATTN_F32;
-    return mask ? AT(mask_dtype) : AT(bias_dtype);
+    return mask                                           ? AT(mask_dtype)
+           : word->at == offsetof(problem_spec, kv_scale) ? AT(kv_scale_dtype)
+                                                          : AT(bias_dtype);
 }
 
 const int problem_words_count = sizeof problem_words / sizeof problem_words[0];

@@ -194,7 +194,12 @@ typedef enum attn_dtype {
     ATTN_I32 = 6,
     ATTN_I64 = 7,
     ATTN_U8 = 8,
-    ATTN_I8 = 9
+    ATTN_I8 = 9,
+    ATTN_E4M3 = 10, /* 8 bits: sign, 4 of the exponent, 3; NaN, but no infinity (OCP FP8) */
+    ATTN_E5M2 = 11, /* 8 bits: the upper half of an f16 */
+    /* a byte that holds two signed integers of 4 bits: the one with the lower index in its lower
+     * half. An axis of n such bytes counts 2 n columns. */
+    ATTN_I4X2 = 12
 } attn_dtype;
 
 /* Bytes per element; 0 for an unknown dtype. */
@@ -323,10 +328,10 @@ enum {
 typedef struct attn_forward_args {
     uint64_t struct_size;
 
-    /* Inputs f64, f32, f16 or bf16, the same type in q, k, v; o may be that type or f32. Any
-     * strides. q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v), o (B, Nq, Hq, d_v); d and
-     * d_v from 0 up. With cu_seqlens_*: q and o (1, total_q, Hq, .), k and v (1, total_k, Hk,
-     * .). */
+    /* Inputs f64, f32, f16 or bf16, the same type in q, k, v; o may be that type or f32. K and V
+     * may be quantised (k_scale). Any strides. q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk,
+     * d_v), o (B, Nq, Hq, d_v); d and d_v from 0 up. With cu_seqlens_*: q and o (1, total_q, Hq,
+     * .), k and v (1, total_k, Hk, .). */
     attn_tensor q, k, v, o;
 
     /* Optional output: O once more in f32, beside an o of 16 bits. attn_backward reads it in place
@@ -410,7 +415,7 @@ typedef struct attn_forward_args {
      * cu_seqlens_k. Forward pass only. */
     attn_tensor leftpad_k;
 
-    /* Optional. New rows of the cache, (B, Nq, Hk, d) and (B, Nq, Hk, d_v) or varlen as q, of k's
+    /* Optional. New rows of the cache, (B, Nq, Hk, d) and (B, Nq, Hk, d_v) or varlen as q, of q's
      * type and any strides: before the attention, row i in use of a sequence is written to its key
      * Nk - Nq + i, so that seqused_k counts it, and k and v are outputs. Nq above Nk is an error.
      * No two sequences of a call may write to one row. Without v_new nothing is written to v, which
@@ -428,6 +433,17 @@ typedef struct attn_forward_args {
     attn_tensor rope_cos, rope_sin;
     double rope_base;
     int64_t rope_dims;
+
+    /* Quantised K and V, each for itself: k.dtype or v.dtype is i8, i4x2, e4m3 or e5m2, and an
+     * element is scale code + shift in f32, rounded once; attention is that over these values.
+     * Scales and shifts are f32, f16 or bf16, (k.shape[0], k.shape[1], Hk, G), each of the first
+     * three axes possibly of extent 1: G groups of neighbouring columns have one each, G divides d,
+     * or d_v for V. With pages they lie in pages of their own, by the same table. A shift has the
+     * type and the shape of its scale. Codes of 8 or 4 bits need a scale; without one it is 1.
+     * Where a scale has a row for each key, an append writes scale and shift as attn_quantize
+     * does; where keys share it, it is given, and codes are rounded by it. Q is f32, f16 or bf16.
+     * attn_forward on contexts of the CPU only. */
+    attn_tensor k_scale, k_shift, v_scale, v_shift;
 } attn_forward_args;
 
 /* Computes o and, if present, lse and row_max. Errors: invalid argument, unknown field,
@@ -607,6 +623,8 @@ typedef struct attn_cache_config {
      * this process's memory and the library copies. Called by the thread that extends. */
     void *user;
     void (*copy)(void *user, int64_t to_page, int64_t from_page, int64_t rows);
+    /* Optional, of quantised pools: as in attn_forward_args. Copied with the rows. */
+    attn_tensor k_scale, k_shift, v_scale, v_shift;
 } attn_cache_config;
 
 /* *bytes = the bookkeeping's memory, at any alignment. */
@@ -640,14 +658,59 @@ ATTN_API attn_status attn_cache_extend(attn_cache *cache, int64_t sequence, int6
 /* Drops the keys from `length` on, with their pages. */
 ATTN_API attn_status attn_cache_truncate(attn_cache *cache, int64_t sequence, int64_t length);
 
-/* Sets k, v, block_table and seqused_k of *args for some sequences in this order, by way of the
- * caller's table [count][columns], columns = length / page size, rounded up, and lengths [count].
- * Entries behind a sequence's last page are -1. */
+/* Sets k, v, their scales and shifts, block_table and seqused_k of *args for some sequences in this
+ * order, by way of the caller's table [count][columns], columns = length / page size, rounded up,
+ * and lengths [count]. Entries behind a sequence's last page are -1. */
 ATTN_API attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t count,
                                      int32_t *table, int64_t *lengths, attn_forward_args *args);
 
 /* Pages that no sequence has. */
 ATTN_API attn_status attn_cache_free_pages(attn_cache *cache, int64_t *pages);
+
+/* ---- Quantised tensors ----------------------------------------------------------------------- */
+
+/*
+ * A tensor x of 4 axes as codes: x = scale code + shift in f32, rounded once. The type of codes is
+ * i8, i4x2, e4m3 or e5m2; scale and shift are as in attn_forward_args (k_scale), for x in place of
+ * k: elements of x that share a scale are a group.
+ *
+ *   attn_quantize_args a = {.struct_size = sizeof a, .x = k, .codes = codes, .scale = scale};
+ *   attn_quantize(NULL, &a);        // a.scale (B, N, H, 1): of each token and head
+ *
+ * With M = 127, 7, 448, 57344, the largest code of i8, i4x2, e4m3, e5m2, the scale of a group is
+ * max |x| / M. With a shift (i8, i4x2) it is (max x - min x) / (2 M + 1), and the shift is min x +
+ * (M + 1) scale. Codes are the nearest ones to (x - shift) / scale by the scale and shift as
+ * stored, at most M in size (at least -M - 1 with a shift). So the value of a code differs from x
+ * by at most
+ *
+ *   i8, i4x2   scale / 2 + 2^-p (|shift| + (M + 1) scale)      p = 24, 11, 8 of a scale of f32,
+ *   e4m3       max(2^-4 |x|, 2^-10 scale)                      f16, bf16; the second term only
+ *   e5m2       max(2^-3 |x|, 2^-17 scale)                      with a shift
+ *
+ * and by the rounding of the value to f32, while scales are normal numbers of their type. A group
+ * with a NaN or an infinity gets a scale that is no finite number: all its values are NaN.
+ *
+ * Attention over quantised K and V is exact for the values of the codes (C10). Beside attention
+ * over x, O moves by at most max |V - x_V| + (e^(2 t) - 1) sum p |v|, t = |softmax_scale| max over
+ * keys of sum_c |q_c| |K - x_K|.
+ */
+typedef struct attn_quantize_args {
+    uint64_t struct_size;
+    attn_tensor x;     /* f64, f32, f16 or bf16 */
+    attn_tensor codes; /* the same extents; i4x2: the last one halved */
+    attn_tensor scale; /* optional for e4m3 and e5m2 */
+    attn_tensor shift; /* optional; i8 and i4x2 */
+    /* attn_quantize: scale and shift are inputs, found before by other means */
+    int32_t scale_given;
+    int32_t reserved; /* 0 */
+} attn_quantize_args;
+
+/* Writes codes, scale and shift from x. Errors: invalid argument, unknown field, overflow,
+ * unsupported (contexts of a GPU); nothing is written then. */
+ATTN_API attn_status attn_quantize(attn_context *context, const attn_quantize_args *args);
+
+/* Writes x from codes, scale and shift: the values in f32, rounded to x's type. */
+ATTN_API attn_status attn_dequantize(attn_context *context, const attn_quantize_args *args);
 
 /* ---- Merge ----------------------------------------------------------------------------------- */
 

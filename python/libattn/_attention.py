@@ -31,6 +31,10 @@ def attention(
     v_new=None,
     rope_cos=None,
     rope_sin=None,
+    k_scale=None,
+    k_shift=None,
+    v_scale=None,
+    v_shift=None,
     softmax_scale=None,
     causal=False,
     top_left=False,
@@ -73,6 +77,9 @@ def attention(
         k_new, v_new            (B, Nq, Hk, .): rows written to k and v, in place, as the last Nq
                                 keys in use (seqused_k counts them)
         rope_cos, rope_sin      (positions, rope_dims / 2), float32 or float64
+        k_scale, v_scale        of int8 or float8 k and v: k.shape[:-1] + (groups,), float32, float16
+                                or bfloat16, axes possibly 1; a value is scale * code + shift
+        k_shift, v_shift        as the scales (int8)
         returns out             (B, Nq, Hq, d_v)  (total_q, Hq, d_v)
         and with return_lse     (B, Hq, Nq)       (Hq, total_q)
 
@@ -124,6 +131,10 @@ def attention(
         v_new=v_new,
         rope_cos=rope_cos,
         rope_sin=rope_sin,
+        k_scale=k_scale,
+        k_shift=k_shift,
+        v_scale=v_scale,
+        v_shift=v_shift,
         softmax_scale=softmax_scale,
         causal=causal,
         top_left=top_left,

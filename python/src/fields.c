@@ -56,6 +56,10 @@ const field_spec fields[F_COUNT] = {
     [F_V_NEW] = IN("v_new", AXES_ROWS, v_new),
     [F_ROPE_COS] = IN("rope_cos", AXES_TABLE, rope_cos),
     [F_ROPE_SIN] = IN("rope_sin", AXES_TABLE, rope_sin),
+    [F_K_SCALE] = IN("k_scale", AXES_ROWS, k_scale),
+    [F_K_SHIFT] = IN("k_shift", AXES_ROWS, k_shift),
+    [F_V_SCALE] = IN("v_scale", AXES_ROWS, v_scale),
+    [F_V_SHIFT] = IN("v_shift", AXES_ROWS, v_shift),
     [F_DQ] = GRAD("dq", AXES_ROWS, dq, F_Q),
     [F_DK] = GRAD("dk", AXES_ROWS, dk, F_K),
     [F_DV] = GRAD("dv", AXES_ROWS, dv, F_V),
@@ -258,13 +262,14 @@ static bool complete(core_call *call)
     return true;
 }
 
-/* New rows are written to k and v. */
+/* New rows are written to k and v, and their scales and shifts. */
 static bool cache_writable(const core_call *call)
 {
-    for (int i = 0; i < 2; i++) {
-        int at = i ? F_V : F_K;
-        bool written = call->field_view[i ? F_V_NEW : F_K_NEW] >= 0;
-        if (!written || !call->views[call->field_view[at]].readonly)
+    static const int cache[] = {F_K, F_V, F_K_SCALE, F_V_SCALE, F_K_SHIFT, F_V_SHIFT};
+    for (int i = 0; i < 6; i++) {
+        int at = cache[i];
+        bool written = call->field_view[i % 2 ? F_V_NEW : F_K_NEW] >= 0;
+        if (!written || call->field_view[at] < 0 || !call->views[call->field_view[at]].readonly)
             continue;
         PyErr_Format(PyExc_ValueError, "%s is read-only, and new rows are written to it",
                      fields[at].name);
@@ -286,7 +291,8 @@ static bool map(core_call *call)
             PyErr_Format(PyExc_ValueError, "%s and q are on different devices", field->name);
             return false;
         }
-        bool pool = (at == F_K || at == F_V) && call->field_view[F_TABLE] >= 0;
+        bool cached = at == F_K || at == F_V || (at >= F_K_SCALE && at <= F_V_SHIFT);
+        bool pool = cached && call->field_view[F_TABLE] >= 0;
         if (field->axes == AXES_ROWS && view->ndim != (pool ? 4 : q->ndim)) {
             PyErr_Format(PyExc_ValueError, "%s has %d axes and q has %d", field->name, view->ndim,
                          q->ndim);

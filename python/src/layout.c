@@ -82,6 +82,10 @@ static const place places[] = {
     FORWARD(rope_sin),
     FORWARD(rope_base),
     FORWARD(rope_dims),
+    FORWARD(k_scale),
+    FORWARD(k_shift),
+    FORWARD(v_scale),
+    FORWARD(v_shift),
 
     SIZE(attn_backward_args),
     BACKWARD(struct_size),
@@ -185,6 +189,9 @@ static const place values[] = {
     VALUE(ATTN_I64),
     VALUE(ATTN_U8),
     VALUE(ATTN_I8),
+    VALUE(ATTN_E4M3),
+    VALUE(ATTN_E5M2),
+    VALUE(ATTN_I4X2),
 
     VALUE(ATTN_DEVICE_CPU),
     VALUE(ATTN_DEVICE_CUDA),

@@ -15,6 +15,7 @@ bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype)
         {DL_FLOAT, 32, ATTN_F32}, {DL_BFLOAT, 16, ATTN_BF16}, {DL_FLOAT, 16, ATTN_F16},
         {DL_FLOAT, 64, ATTN_F64}, {DL_BOOL, 8, ATTN_BOOL},    {DL_INT, 32, ATTN_I32},
         {DL_INT, 64, ATTN_I64},   {DL_UINT, 8, ATTN_U8},      {DL_INT, 8, ATTN_I8},
+        {DL_E4M3, 8, ATTN_E4M3},  {DL_E5M2, 8, ATTN_E5M2},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (type.code == known[i].code && type.bits == known[i].bits && type.lanes == 1) {

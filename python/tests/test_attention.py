@@ -194,6 +194,32 @@ def test_append_and_rotary_embedding():
     np.testing.assert_allclose(out, own, rtol=0, atol=1e-13)
 
 
+def test_quantised_keys():
+    """int8 with scales of each token and head, appended to as well."""
+    q, k, v = (x.astype(np.float32) for x in problem())
+    rows = q[:, -2:]
+    scales = [np.abs(x).max(-1, keepdims=True) / np.float32(127) for x in (k, v)]
+    codes = [np.rint(x / s).astype(np.int8) for x, s in zip((k, v), scales)]
+    values = [c * s for c, s in zip(codes, scales)]
+    out = libattn.attention(rows, *codes, k_scale=scales[0], v_scale=scales[1], causal=True)
+    assert (out == libattn.attention(rows, *values, causal=True, precise=True)).all()
+    new = [np.ascontiguousarray(x[:, -2:]) for x in (k, v)]
+    kept = [c.copy() for c in codes]
+    for c, s in zip(codes, scales):
+        c[:, -2:], s[:, -2:] = 77, 3
+    again = libattn.attention(
+        rows,
+        *codes,
+        k_scale=scales[0],
+        v_scale=scales[1],
+        k_new=new[0],
+        v_new=new[1],
+        causal=True,
+    )
+    assert all((c == x).all() for c, x in zip(codes, kept))
+    np.testing.assert_allclose(again, out, rtol=0, atol=1e-6)
+
+
 def test_empty_rows():
     """C1: a row without a visible key."""
     q, k, v = problem()

@@ -5,8 +5,7 @@
  */
 #include "api/args.h"
 #include "core/arena.h"
-#include "core/half.h"
-#include "core/problem.h"
+#include "core/codes.h"
 #include <pthread.h>
 #include <string.h>
 
@@ -24,11 +23,21 @@ struct attn_cache {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Scales and shifts lie in the pages of their codes, or are shared by all pages. */
+static attn_status check_factors(const attn_cache_config *config)
+{
+    static const attn_code_names k = {"k", "k_scale", "k_shift"}, v = {"v", "v_scale", "v_shift"};
+    const int64_t k_columns = config->k.shape[3] * attn_code_columns(config->k.dtype),
+                  v_columns = config->v.shape[3] * attn_code_columns(config->v.dtype);
+    TRY(attn_check_factors(&k, &config->k, &config->k_scale, &config->k_shift, k_columns, true));
+    return attn_check_factors(&v, &config->v, &config->v_scale, &config->v_shift, v_columns, true);
+}
+
 static attn_status check_config(const attn_cache_config *config)
 {
     const attn_tensor *k = &config->k, *v = &config->v;
-    TRY(attn_check_tensor("k", k, ATTN_FLOAT_TYPES, true));
-    TRY(attn_check_tensor("v", v, 1 << k->dtype, true));
+    TRY(attn_check_tensor("k", k, ATTN_FLOAT_TYPES | ATTN_CODE_TYPES, true));
+    TRY(attn_check_tensor("v", v, ATTN_FLOAT_TYPES | ATTN_CODE_TYPES, true));
     for (int a = 0; a < 3; a++) {
         if (v->shape[a] != k->shape[a]) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "v.shape[%d] = %lld but k.shape[%d] = %lld",
@@ -44,7 +53,7 @@ static attn_status check_config(const attn_cache_config *config)
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "sequences = %lld and length = %lld",
                          (long long)config->sequences, (long long)config->length);
     }
-    return ATTN_OK;
+    return check_factors(config);
 }
 
 /* Places the arrays behind the struct; `base` NULL: counts their bytes only. */
@@ -188,8 +197,14 @@ static void own_page(attn_cache *cache, int32_t *entry, int64_t rows)
     if (config->copy) {
         config->copy(config->user, *entry, shared, rows);
     } else {
-        copy_rows(&config->k, *entry, shared, rows);
-        copy_rows(&config->v, *entry, shared, rows);
+        const attn_tensor *const paged[] = {&config->k,       &config->v,       &config->k_scale,
+                                            &config->k_shift, &config->v_scale, &config->v_shift};
+        for (int i = 0; i < 6; i++) {
+            if (attn_tensor_present(paged[i]) && paged[i]->shape[0] == config->k.shape[0]) {
+                const int64_t most = paged[i]->shape[1];
+                copy_rows(paged[i], *entry, shared, rows < most ? rows : most);
+            }
+        }
     }
     drop_page(cache, shared);
 }
@@ -339,6 +354,8 @@ attn_status attn_cache_view(attn_cache *cache, const int64_t *sequences, int64_t
     const attn_status status = view(cache, sequences, count, table, lengths);
     if (status == ATTN_OK) {
         args->k = cache->config.k, args->v = cache->config.v;
+        args->k_scale = cache->config.k_scale, args->k_shift = cache->config.k_shift;
+        args->v_scale = cache->config.v_scale, args->v_shift = cache->config.v_shift;
         args->block_table = attn_tensor_bshd(table, ATTN_I32, count, cache->columns, 1, 1);
         args->seqused_k = attn_tensor_bshd(lengths, ATTN_I64, count, 1, 1, 1);
     }

@@ -7,15 +7,14 @@
 
 static attn_status check_new(const char *name, const attn_tensor *tensor,
                              const attn_problem *problem, const char *cache_name,
-                             const attn_tensor *cache)
+                             const attn_tensor *cache, int64_t columns)
 {
     if (!attn_tensor_present(tensor)) {
         return ATTN_OK;
     }
-    TRY(attn_check_tensor(name, tensor, 1 << problem->k.dtype, false));
-    TRY(attn_check_tensor(cache_name, cache, 1 << problem->k.dtype, true));
-    const int64_t want[4] = {problem->q.shape[0], problem->q.shape[1], cache->shape[2],
-                             cache->shape[3]};
+    TRY(attn_check_tensor(name, tensor, 1 << problem->q.dtype, false));
+    TRY(attn_check_tensor(cache_name, cache, 1 << cache->dtype, true));
+    const int64_t want[4] = {problem->q.shape[0], problem->q.shape[1], cache->shape[2], columns};
     for (int a = 0; a < 4; a++) {
         if (tensor->shape[a] != want[a]) {
             return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be %lld", name,
@@ -98,8 +97,8 @@ attn_status attn_check_append(attn_problem *problem, const attn_forward_args *ar
         attn_tensor_present(&problem->k_new) || attn_tensor_present(&problem->v_new);
     const bool rotate = attn_tensor_present(&problem->rope.cos) || problem->rope.base != 0;
     int64_t end = 0;
-    TRY(check_new("k_new", &problem->k_new, problem, "k", &problem->k));
-    TRY(check_new("v_new", &problem->v_new, problem, "v", &problem->v));
+    TRY(check_new("k_new", &problem->k_new, problem, "k", &problem->k, problem->d));
+    TRY(check_new("v_new", &problem->v_new, problem, "v", &problem->v, problem->dv));
     if (append || rotate) {
         TRY(check_rows(problem, append, &end));
     }

@@ -27,6 +27,12 @@ typedef struct attn_dropout_problem {
     attn_dropout dropout;
 } attn_dropout_problem;
 
+/* attn_quantize_args, checked. Scale and shift may be absent. */
+typedef struct attn_quantized {
+    attn_tensor x, codes, scale, shift;
+    bool given; /* scale and shift are inputs */
+} attn_quantized;
+
 /* `device` is that of the context. Each function makes the plan that it needs, once. */
 typedef struct attn_backend {
     int meaning;  /* of arguments (attn_problem_init): ATTN_OF_DEVICE or 0 */
@@ -48,6 +54,8 @@ typedef struct attn_backend {
     /* args->forward is a whole struct of this library's size */
     void (*merge_backward)(const void *device, const attn_merge_backward_args *args);
     void (*dropout_mask)(const void *device, const attn_dropout_problem *p);
+    void (*quantize)(const void *device, const attn_quantized *t);
+    void (*dequantize)(const void *device, const attn_quantized *t);
 } attn_backend;
 
 #endif

@@ -68,10 +68,10 @@ static inline uint16_t attn_f32_to_f16(float x)
     return (uint16_t)(sign | ((mag - (112u << 23) + 0xfffu + ((mag >> 13) & 1u)) >> 13));
 }
 
-/* Bytes of an element of a floating type: attn_dtype_size for loops over rows. */
+/* Bytes of an element of a floating type or of codes: attn_dtype_size for loops over rows. */
 static inline int64_t attn_element_size(int32_t dtype)
 {
-    return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : 2;
+    return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : dtype <= ATTN_BF16 ? 2 : 1;
 }
 
 /* One element as double; dtype must be a floating type. */

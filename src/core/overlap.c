@@ -2,6 +2,7 @@
  * overlap.c: see overlap.h.
  */
 #include "core/overlap.h"
+#include "core/codes.h"
 #include "core/error.h"
 #include <string.h>
 
@@ -143,6 +144,25 @@ static int list_read(named_tensor *to, const attn_problem *problem)
     return sizeof read / sizeof read[0];
 }
 
+/* Scales and shifts, those that an append writes or the others; returns their number. */
+static int list_codes(named_tensor *to, const attn_problem *problem, bool written)
+{
+    const bool k = attn_tensor_present(&problem->k_new) &&
+                   attn_codes_own_scales(problem->k_codes.scale, &problem->k),
+               v = attn_tensor_present(&problem->v_new) &&
+                   attn_codes_own_scales(problem->v_codes.scale, &problem->v);
+    int count = 0;
+    if (k == written) {
+        to[count++] = (named_tensor){"k_scale", problem->k_codes.scale};
+        to[count++] = (named_tensor){"k_shift", problem->k_codes.shift};
+    }
+    if (v == written) {
+        to[count++] = (named_tensor){"v_scale", problem->v_codes.scale};
+        to[count++] = (named_tensor){"v_shift", problem->v_codes.shift};
+    }
+    return count;
+}
+
 /* The cache where it is appended to. V may be a view of K that is written by way of K, or the
  * reverse. */
 static attn_status check_append(const attn_problem *problem)
@@ -155,8 +175,11 @@ static attn_status check_append(const attn_problem *problem)
     if (attn_tensor_present(&problem->v_new)) {
         tensors[written++] = (named_tensor){"v", &problem->v};
     }
-    tensors[written] = (named_tensor){"q", &problem->q};
-    return check(tensors, written, written + 1 + list_read(tensors + written + 1, problem));
+    written += list_codes(tensors + written, problem, true);
+    int count = written;
+    tensors[count++] = (named_tensor){"q", &problem->q};
+    count += list_codes(tensors + count, problem, false);
+    return check(tensors, written, count + list_read(tensors + count, problem));
 }
 
 attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, uint64_t bytes)
@@ -172,7 +195,9 @@ attn_status attn_problem_overlaps(const attn_problem *problem, void *workspace, 
         {"k", &problem->k},
         {"v", &problem->v},
     };
-    const int own = 8;
+    int own = 8;
+    own += list_codes(tensors + own, problem, false);
+    own += list_codes(tensors + own, problem, true);
     const attn_status status = check(tensors, 5, own + list_read(tensors + own, problem));
     return status == ATTN_OK ? check_append(problem) : status;
 }

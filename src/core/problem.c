@@ -2,6 +2,7 @@
  * problem.c: validation of the forward pass's arguments, field by field, and their normal form. No
  * arithmetic on q, k, v happens here.
  */
+#include "core/codes.h"
 #include "core/dropout_args.h"
 #include "core/problem.h"
 #include "core/error.h"
@@ -21,13 +22,22 @@ static attn_status check_equal(const char *a_name, const attn_tensor *a, int axi
     return ATTN_OK;
 }
 
-static attn_status check_qkvo(const attn_problem *problem)
+/* K and V are of Q's type or quantised. */
+static attn_status check_types(const attn_problem *problem)
 {
+    const int key_types = ATTN_FLOAT_TYPES | ATTN_CODE_TYPES;
     TRY(attn_check_tensor("q", &problem->q, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("k", &problem->k, ATTN_FLOAT_TYPES, false));
-    TRY(attn_check_tensor("v", &problem->v, ATTN_FLOAT_TYPES, false));
+    TRY(attn_check_tensor("k", &problem->k, key_types, false));
+    TRY(attn_check_tensor("v", &problem->v, key_types, false));
     TRY(attn_check_tensor("o", &problem->o, ATTN_FLOAT_TYPES, !problem->backward));
-    if (problem->k.dtype != problem->q.dtype || problem->v.dtype != problem->q.dtype) {
+    const bool k_codes = attn_is_code(problem->k.dtype), v_codes = attn_is_code(problem->v.dtype);
+    if ((k_codes || v_codes) && problem->q.dtype == ATTN_F64) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                         "q.dtype = %d (f64), must be f32, f16 or bf16 with quantised k or v",
+                         (int)problem->q.dtype);
+    }
+    if ((!k_codes && problem->k.dtype != problem->q.dtype) ||
+        (!v_codes && problem->v.dtype != problem->q.dtype)) {
         return attn_fail(
             ATTN_ERR_INVALID_ARGUMENT,
             "q.dtype = %d (%s), k.dtype = %d (%s) and v.dtype = %d (%s) must be the same",
@@ -41,17 +51,42 @@ static attn_status check_qkvo(const attn_problem *problem)
                          (int)problem->o.dtype, attn_type_name(problem->o.dtype),
                          (int)problem->q.dtype, attn_type_name(problem->q.dtype));
     }
+    return ATTN_OK;
+}
+
+/* An axis of columns, of which an element of a tensor may hold several, is as long as another. */
+static attn_status check_columns(const char *name, const attn_tensor *tensor, const char *like_name,
+                                 const attn_tensor *like)
+{
+    const int64_t each = attn_code_columns(tensor->dtype),
+                  like_each = attn_code_columns(like->dtype);
+    if (each == like_each) {
+        return check_equal(name, tensor, 3, like_name, like, 3);
+    }
+    const int64_t have = tensor->shape[3], want = like->shape[3];
+    const bool equal =
+        each == 2 ? want % 2 == 0 && have == want / 2 : have % 2 == 0 && have / 2 == want;
+    return equal ? ATTN_OK
+                 : attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                             "%s.shape[3] = %lld of %d columns each but %s.shape[3] = %lld of %d",
+                             name, (long long)have, (int)each, like_name, (long long)want,
+                             (int)like_each);
+}
+
+static attn_status check_qkvo(const attn_problem *problem)
+{
+    TRY(check_types(problem));
     if (!problem->paged) {
         TRY(check_equal("k", &problem->k, 0, "q", &problem->q, 0));
     }
     TRY(check_equal("v", &problem->v, 0, "k", &problem->k, 0));
     TRY(check_equal("v", &problem->v, 1, "k", &problem->k, 1));
     TRY(check_equal("v", &problem->v, 2, "k", &problem->k, 2));
-    TRY(check_equal("k", &problem->k, 3, "q", &problem->q, 3));
+    TRY(check_columns("k", &problem->k, "q", &problem->q));
     TRY(check_equal("o", &problem->o, 0, "q", &problem->q, 0));
     TRY(check_equal("o", &problem->o, 1, "q", &problem->q, 1));
     TRY(check_equal("o", &problem->o, 2, "q", &problem->q, 2));
-    TRY(check_equal("o", &problem->o, 3, "v", &problem->v, 3));
+    TRY(check_columns("o", &problem->o, "v", &problem->v));
     if (problem->heads > 0 && (problem->kv_heads == 0 || problem->heads % problem->kv_heads != 0)) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                          "k.shape[2] = %lld does not divide q.shape[2] = %lld",
@@ -210,6 +245,15 @@ static attn_status check_reach(const attn_problem *problem, const attn_forward_a
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
                          append ? "k_new" : "rope_base");
     }
+    const bool k_codes = attn_is_code(args->k.dtype);
+    if ((k_codes || attn_is_code(args->v.dtype)) && (problem->device || problem->backward)) {
+        return attn_fail(
+            ATTN_ERR_UNSUPPORTED,
+            "%s.dtype = %d (%s): quantised keys are for attn_forward on contexts of the "
+            "CPU only",
+            k_codes ? "k" : "v", (int)(k_codes ? args->k.dtype : args->v.dtype),
+            attn_type_name(k_codes ? args->k.dtype : args->v.dtype));
+    }
     if ((problem->paged || attn_tensor_present(&problem->pad_k)) && problem->backward) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
                          problem->paged ? "block_table" : "leftpad_k");
@@ -249,7 +293,7 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
         .heads = args->q.shape[2],
         .kv_heads = args->k.shape[2],
         .d = args->q.shape[3],
-        .dv = args->v.shape[3],
+        .dv = args->o.shape[3],
         .device = meaning & ATTN_OF_DEVICE,
         .backward = backward,
     };
@@ -260,6 +304,7 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
         attn_stand_in(required[i]);
     }
     TRY(check_qkvo(problem));
+    TRY(attn_check_codes(problem, args));
     problem->group = problem->kv_heads > 0 ? problem->heads / problem->kv_heads : 1;
     TRY(check_rows("lse", &problem->lse, problem, backward));
     TRY(check_rows("row_max", &problem->row_max, problem, false));

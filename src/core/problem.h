@@ -21,6 +21,11 @@ typedef struct attn_rope {
     bool interleaved;
 } attn_rope;
 
+/* Scale and shift of quantised K or V (codes.h): tensors of the arguments, or NULL. */
+typedef struct attn_codes {
+    const attn_tensor *scale, *shift;
+} attn_codes;
+
 typedef struct attn_problem {
     attn_tensor q, k, v, o, o_f32, lse, row_max, mask, bias, alibi, sinks;
     attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin, table, pad_k;
@@ -35,6 +40,7 @@ typedef struct attn_problem {
     double scale, softcap;             /* softcap 0 = off */
     bool backward;                     /* o and lse are inputs */
     attn_dropout dropout;
+    attn_codes k_codes, v_codes;
 } attn_problem;
 
 /* A problem and the gradients wanted of it; data == NULL: absent. */
@@ -81,6 +87,9 @@ ATTN_CORE int64_t attn_problem_sequences(const attn_problem *problem)
 /* Lengths, pages, padding and origins (lengths.c); sets varlen, batch and keys. */
 attn_status attn_check_lengths(attn_problem *problem, int meaning);
 
+/* Scales and shifts of quantised K and V (codes.c). args outlives the problem. */
+attn_status attn_check_codes(attn_problem *problem, const attn_forward_args *args);
+
 /* New rows of the cache, and rotation (append.c). */
 attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args);
 
@@ -92,7 +101,8 @@ attn_status attn_check_origin(const char *name, const attn_tensor *tensor, int64
 /* Sets of dtypes for attn_check_tensor. */
 enum {
     ATTN_FLOAT_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32 | 1 << ATTN_F16 | 1 << ATTN_BF16,
-    ATTN_WIDE_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32
+    ATTN_WIDE_TYPES = 1 << ATTN_F64 | 1 << ATTN_F32,
+    ATTN_CODE_TYPES = 1 << ATTN_I8 | 1 << ATTN_E4M3 | 1 << ATTN_E5M2 | 1 << ATTN_I4X2
 };
 
 /* The types of a mask; contexts of a GPU take types of one byte. */

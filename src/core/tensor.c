@@ -28,16 +28,16 @@ static attn_status check_span(const char *name, const attn_tensor *tensor, int64
 
 const char *attn_type_name(int32_t dtype)
 {
-    static const char *const names[] = {"none", "f64", "f32", "f16", "bf16",
-                                        "bool", "i32", "i64", "u8",  "i8"};
-    return dtype >= 0 && dtype <= ATTN_I8 ? names[dtype] : "unknown";
+    static const char *const names[] = {"none", "f64", "f32", "f16",  "bf16", "bool", "i32",
+                                        "i64",  "u8",  "i8",  "e4m3", "e5m2", "i4x2"};
+    return dtype >= 0 && dtype <= ATTN_I4X2 ? names[dtype] : "unknown";
 }
 
 /* The names of a set of types: "f32, f16 or bf16". */
 static void list_types(int types, char *list, size_t size)
 {
-    static const int32_t order[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_BOOL,
-                                    ATTN_U8,  ATTN_I8,  ATTN_I32, ATTN_I64};
+    static const int32_t order[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_BOOL, ATTN_U8,
+                                    ATTN_I8,  ATTN_I32, ATTN_I64, ATTN_I4X2, ATTN_E4M3, ATTN_E5M2};
     size_t used = 0;
     list[0] = '\0';
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
@@ -59,7 +59,7 @@ attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const
 
 static attn_status check_type(const char *name, const attn_tensor *tensor, int types)
 {
-    if (tensor->dtype <= 0 || tensor->dtype > ATTN_I8 || !(types >> tensor->dtype & 1)) {
+    if (tensor->dtype <= 0 || tensor->dtype > ATTN_I4X2 || !(types >> tensor->dtype & 1)) {
         char list[64];
         list_types(types, list, sizeof list);
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s), must be %s", name,
@@ -81,6 +81,10 @@ static attn_status check_extents(const char *name, const attn_tensor *tensor, bo
                              (long long)tensor->shape[a]);
         }
         *empty |= tensor->shape[a] == 0;
+    }
+    if (tensor->dtype == ATTN_I4X2 && tensor->shape[3] > INT64_MAX / 2) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "%s.shape[3] = %lld of 2 columns each leaves 64 bits",
+                         name, (long long)tensor->shape[3]);
     }
     return ATTN_OK;
 }

@@ -3,9 +3,10 @@
  * heads.
  */
 #include "cpu/append.h"
-#include "core/half.h"
+#include "core/codes.h"
 #include "core/kv.h"
 #include "cpu/machine/tasks.h"
+#include "cpu/quantize.h"
 #include "cpu/real.h"
 #include <math.h>
 #include <string.h>
@@ -14,18 +15,30 @@ enum { ROWS = 16 }; /* of an item */
 
 typedef struct append_job {
     const attn_problem *problem;
-    attn_tensor rotated; /* Q; no data: as it is */
-    int64_t blocks;      /* of a sequence */
+    attn_tensor rotated_q, rotated_k; /* Q and new keys; no data: as they are */
+    int64_t blocks;                   /* of a sequence */
 } append_job;
+
+static bool tensor_bytes(const attn_tensor *tensor, uint64_t *bytes)
+{
+    *bytes = (uint64_t)attn_element_size(tensor->dtype);
+    bool fits = true;
+    for (int a = 0; a < 4; a++) {
+        fits = fits && !__builtin_mul_overflow(*bytes, (uint64_t)tensor->shape[a], bytes);
+    }
+    return fits && *bytes <= UINT64_MAX / 4;
+}
 
 bool attn_rotated_bytes(const attn_problem *problem, uint64_t *bytes)
 {
-    const int64_t *n = problem->q.shape;
-    *bytes = problem->rope.dims > 0 ? (uint64_t)attn_element_size(problem->q.dtype) : 0;
-    bool fits = true;
-    for (int a = 0; a < 4; a++) {
-        fits = fits && !__builtin_mul_overflow(*bytes, (uint64_t)n[a], bytes);
+    uint64_t k_bytes = 0;
+    *bytes = 0;
+    if (problem->rope.dims == 0) {
+        return true;
     }
+    const bool fits = tensor_bytes(&problem->q, bytes) && (!attn_tensor_present(&problem->k_new) ||
+                                                           tensor_bytes(&problem->k_new, &k_bytes));
+    *bytes += k_bytes;
     return fits;
 }
 
@@ -80,66 +93,93 @@ static row_copy copy_of(const attn_tensor *from, const attn_sequence *sequence, 
                       from->dtype};
 }
 
-static row_copy query_row(const append_job *job, const attn_sequence *sequence, int64_t row,
-                          int64_t head)
+/* A row to the same place of a tensor of the same shape. */
+static row_copy row_to(const attn_tensor *from, const attn_tensor *to,
+                       const attn_sequence *sequence, int64_t row, int64_t head)
 {
-    const attn_tensor *to = &job->rotated;
-    return copy_of(&job->problem->q, sequence, row, head,
-                   attn_at(to, sequence->tensor, sequence->q_first + row, head, 0), 1);
-}
-
-/* A new row of K or V to its place in the cache. */
-static row_copy cache_row(const append_job *job, const attn_tensor *from, const attn_tensor *cache,
-                          const attn_sequence *sequence, int64_t row, int64_t head)
-{
-    const int64_t key = sequence->nk - sequence->nq_used + row;
     return copy_of(from, sequence, row, head,
-                   attn_kv_find(job->problem, cache, sequence, head, key, 0), cache->stride[3]);
+                   attn_at(to, sequence->tensor, sequence->q_first + row, head, 0), to->stride[3]);
 }
 
-/* Rotates a row of all heads of Q and K. */
+/* Rotates a row of all heads of Q and of new keys, and copies its other columns. */
 static void rotate_row(const append_job *job, const attn_sequence *sequence, int64_t row)
 {
     const attn_problem *problem = job->problem;
     const attn_rope *rope = &problem->rope;
     const int64_t half = rope->dims / 2, position = attn_first_position(problem, sequence) + row;
-    const int64_t kv_heads = attn_tensor_present(&problem->k_new) ? problem->kv_heads : 0;
+    const int64_t new_heads = attn_tensor_present(&problem->k_new) ? problem->kv_heads : 0;
     for (int64_t pair = 0; pair < half; pair++) {
         const int64_t x = rope->interleaved ? 2 * pair : pair,
                       y = rope->interleaved ? x + 1 : pair + half;
         double cosine, sine;
         find_angle(rope, position, pair, &cosine, &sine);
-        for (int64_t head = 0; head < problem->heads; head++) {
-            const row_copy copy = query_row(job, sequence, row, head);
+        for (int64_t head = 0; head < problem->heads + new_heads; head++) {
+            const bool query = head < problem->heads;
+            const row_copy copy = query ? row_to(&problem->q, &job->rotated_q, sequence, row, head)
+                                        : row_to(&problem->k_new, &job->rotated_k, sequence, row,
+                                                 head - problem->heads);
             rotate(&copy, x, y, cosine, sine);
         }
-        for (int64_t head = 0; head < kv_heads; head++) {
-            const row_copy copy = cache_row(job, &problem->k_new, &problem->k, sequence, row, head);
-            rotate(&copy, x, y, cosine, sine);
+    }
+    for (int64_t head = 0; head < problem->heads; head++) {
+        const row_copy copy = row_to(&problem->q, &job->rotated_q, sequence, row, head);
+        copy_columns(&copy, rope->dims);
+    }
+    for (int64_t head = 0; head < new_heads; head++) {
+        const row_copy copy = row_to(&problem->k_new, &job->rotated_k, sequence, row, head);
+        copy_columns(&copy, rope->dims);
+    }
+}
+
+/* One row of a tensor, that `data` is the first element of. */
+static attn_tensor row_of(const attn_tensor *tensor, char *data)
+{
+    attn_tensor row = *tensor;
+    row.data = data, row.shape[0] = row.shape[1] = 1;
+    return row;
+}
+
+/* A new row of K or V to its place in the cache, of all heads. */
+static void store_row(const append_job *job, const attn_tensor *from, const attn_tensor *cache,
+                      const attn_codes *codes, const attn_sequence *sequence, int64_t row)
+{
+    const attn_problem *problem = job->problem;
+    const int64_t key = sequence->nk - sequence->nq_used + row;
+    if (!attn_is_code(cache->dtype)) {
+        for (int64_t head = 0; head < problem->kv_heads; head++) {
+            char *to = attn_kv_find(problem, cache, sequence, head, key, 0);
+            const row_copy copy = copy_of(from, sequence, row, head, to, cache->stride[3]);
+            copy_columns(&copy, 0);
         }
+        return;
+    }
+    attn_quantized t = {.given = !attn_codes_own_scales(codes->scale, cache)};
+    t.x = row_of(from, attn_at(from, sequence->tensor, sequence->q_first + row, 0, 0));
+    t.codes = row_of(cache, attn_kv_find(problem, cache, sequence, 0, key, 0));
+    if (attn_tensor_present(codes->scale)) {
+        t.scale = row_of(codes->scale, attn_kv_factor(problem, codes->scale, sequence, 0, key));
+    }
+    if (attn_tensor_present(codes->shift)) {
+        t.shift = row_of(codes->shift, attn_kv_factor(problem, codes->shift, sequence, 0, key));
+    }
+    const int64_t heads = attn_tensor_present(codes->scale) ? codes->scale->shape[2] : 1;
+    for (int64_t head = 0; head < heads && problem->kv_heads > 0; head++) {
+        attn_encode(&t, (const int64_t[3]){0, 0, head});
     }
 }
 
 static void append_row(const append_job *job, const attn_sequence *sequence, int64_t row)
 {
     const attn_problem *problem = job->problem;
-    const int64_t dims = problem->rope.dims;
-    if (dims > 0) {
+    if (problem->rope.dims > 0) {
         rotate_row(job, sequence, row);
     }
-    for (int64_t head = 0; dims > 0 && head < problem->heads; head++) {
-        const row_copy copy = query_row(job, sequence, row, head);
-        copy_columns(&copy, dims);
+    if (attn_tensor_present(&problem->k_new)) {
+        const attn_tensor *from = job->rotated_k.data ? &job->rotated_k : &problem->k_new;
+        store_row(job, from, &problem->k, &problem->k_codes, sequence, row);
     }
-    for (int64_t head = 0; head < problem->kv_heads; head++) {
-        if (attn_tensor_present(&problem->k_new)) {
-            const row_copy copy = cache_row(job, &problem->k_new, &problem->k, sequence, row, head);
-            copy_columns(&copy, dims);
-        }
-        if (attn_tensor_present(&problem->v_new)) {
-            const row_copy copy = cache_row(job, &problem->v_new, &problem->v, sequence, row, head);
-            copy_columns(&copy, 0);
-        }
+    if (attn_tensor_present(&problem->v_new)) {
+        store_row(job, &problem->v_new, &problem->v, &problem->v_codes, sequence, row);
     }
 }
 
@@ -154,6 +194,13 @@ static void task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
+/* A tensor of the same shape without gaps. */
+static attn_tensor side_by_side(const attn_tensor *like, void *data)
+{
+    const int64_t *n = like->shape;
+    return attn_tensor_bshd(data, (attn_dtype)like->dtype, n[0], n[1], n[2], n[3]);
+}
+
 attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *executor,
                              void *rotated)
 {
@@ -164,10 +211,12 @@ attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *e
         longest = max64(longest, attn_problem_lengths(problem, b).nq_used);
     }
     if (problem->rope.dims > 0) {
-        const int64_t *n = problem->q.shape;
-        job.rotated =
-            attn_tensor_bshd(rotated, (attn_dtype)problem->q.dtype, n[0], n[1], n[2], n[3]);
-        after.q = job.rotated;
+        uint64_t bytes = 0;
+        (void)tensor_bytes(&problem->q, &bytes);
+        after.q = job.rotated_q = side_by_side(&problem->q, rotated);
+        if (attn_tensor_present(&problem->k_new)) {
+            job.rotated_k = side_by_side(&problem->k_new, (char *)rotated + bytes);
+        }
     }
     job.blocks = round_up(longest, ROWS) / ROWS;
     if (attn_tensor_present(&problem->k_new) || attn_tensor_present(&problem->v_new) ||

@@ -6,7 +6,7 @@
 
 #include "core/problem.h"
 
-/* Bytes of Q, rotated; 0 if it is not. False if they do not fit in 64 bits. */
+/* Bytes of Q and new keys, rotated; 0 if they are not. False if they do not fit in 64 bits. */
 bool attn_rotated_bytes(const attn_problem *problem, uint64_t *bytes);
 
 /* Writes k_new and v_new to the cache, and Q to `rotated`, if it is rotated. Returns the problem

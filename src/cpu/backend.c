@@ -4,6 +4,7 @@
  */
 #include "cpu/backend.h"
 #include "cpu/append.h"
+#include "cpu/quantize.h"
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cpu/backward/backward.h"
@@ -183,4 +184,6 @@ const attn_backend attn_cpu_backend = {
     .merge = attn_cpu_merge,
     .merge_backward = attn_cpu_merge_backward,
     .dropout_mask = attn_cpu_dropout_mask,
+    .quantize = attn_cpu_quantize,
+    .dequantize = attn_cpu_dequantize,
 };

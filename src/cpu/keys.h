@@ -12,8 +12,33 @@
 static inline attn_rows attn_key_rows(const attn_problem *problem, const attn_tensor *tensor,
                                       const attn_sequence *sequence, int64_t kv_head, int64_t key)
 {
-    return (attn_rows){attn_kv_find(problem, tensor, sequence, kv_head, key, 0), tensor->stride[1],
-                       tensor->stride[3], tensor->dtype, NULL};
+    return (attn_rows){attn_kv_find(problem, tensor, sequence, kv_head, key, 0),
+                       tensor->stride[1],
+                       tensor->stride[3],
+                       tensor->dtype,
+                       NULL,
+                       {0}};
+}
+
+/* Scales and shifts of the same rows, of `columns` columns, if they are quantised. */
+static inline attn_row_codes attn_key_codes(const attn_problem *problem, const attn_codes *codes,
+                                            const attn_sequence *sequence, int64_t kv_head,
+                                            int64_t key, int64_t columns)
+{
+    const attn_tensor *scale = codes->scale, *shift = codes->shift;
+    attn_row_codes rows = {.group = columns};
+    if (attn_tensor_present(scale)) {
+        rows.scale = attn_kv_factor(problem, scale, sequence, kv_head, key);
+        rows.scale_row = scale->shape[1] == 1 ? 0 : scale->stride[1];
+        rows.scale_group = scale->stride[3];
+        rows.group = columns / scale->shape[3], rows.dtype = scale->dtype;
+    }
+    if (attn_tensor_present(shift)) {
+        rows.shift = attn_kv_factor(problem, shift, sequence, kv_head, key);
+        rows.shift_row = shift->shape[1] == 1 ? 0 : shift->stride[1];
+        rows.shift_group = shift->stride[3];
+    }
+    return rows;
 }
 
 /* Keys first .. last-1 towards the cache. */

@@ -57,8 +57,8 @@ static void test_sentences_list_the_types(void **state)
     assert_refused(&c, &args, "mask.dtype = 3 (f16), must be bool, u8, i8, i32 or i64");
     args = *c.args, args.bias.dtype = ATTN_U8;
     assert_refused(&c, &args, "bias.dtype = 8 (u8), must be f64, f32, f16 or bf16");
-    args = *c.args, args.lse.dtype = 10;
-    assert_refused(&c, &args, "lse.dtype = 10 (unknown), must be f64 or f32");
+    args = *c.args, args.lse.dtype = 13;
+    assert_refused(&c, &args, "lse.dtype = 13 (unknown), must be f64 or f32");
     call_close(&c);
 }
 

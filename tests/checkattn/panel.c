@@ -41,7 +41,7 @@ const void *panel_row(const attn_tensor *t, int64_t row)
 
 attn_rows panel_rows(const attn_tensor *t, int64_t first)
 {
-    return (attn_rows){panel_row(t, first), t->stride[1], t->stride[3], t->dtype, NULL};
+    return (attn_rows){panel_row(t, first), t->stride[1], t->stride[3], t->dtype, NULL, {0}};
 }
 
 double panel_element(const attn_tensor *t, int64_t row, int64_t col)

@@ -170,7 +170,7 @@ static void prefetch_rows(const attn_grad_item *item, attn_interval rows, int64_
         for (int i = 0; i < 2; i++) {
             const char *from =
                 attn_at(t[i], item->seq.tensor, item->seq.q_first + at.query, at.head, 0);
-            attn_prefetch_row(&(attn_rows){from, 0, t[i]->stride[3], t[i]->dtype, NULL}, 0,
+            attn_prefetch_row(&(attn_rows){from, 0, t[i]->stride[3], t[i]->dtype, NULL, {0}}, 0,
                               t[i]->shape[3]);
         }
     }

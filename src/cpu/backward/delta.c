@@ -69,12 +69,16 @@ static void rows_task(const void *arg, int64_t index, int32_t thread)
         }
         for (int64_t i = at + n; i < min64(at + n + table->strip, job->plan->rows);
              i++, place = next_place(problem, place)) {
-            attn_prefetch_row(&(attn_rows){row_of(&problem->o, place), 0, problem->o.stride[3],
-                                           problem->o.dtype, NULL},
+            attn_prefetch_row(&(attn_rows){row_of(&problem->o, place),
+                                           0,
+                                           problem->o.stride[3],
+                                           problem->o.dtype,
+                                           NULL,
+                                           {0}},
                               0, problem->dv);
             attn_prefetch_row(
-                &(attn_rows){row_of(tensor, place), 0, tensor->stride[3], tensor->dtype, NULL}, 0,
-                problem->dv);
+                &(attn_rows){row_of(tensor, place), 0, tensor->stride[3], tensor->dtype, NULL, {0}},
+                0, problem->dv);
         }
         if (n > 0) {
             table->pack_q(o, o_row, problem->o.stride[3], problem->o.dtype, problem->dv, 1,

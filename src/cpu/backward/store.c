@@ -65,7 +65,7 @@ bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last)
         for (int lane = 0; lane < lanes; lane++) {
             lane_row at = attn_score_row(&item->scores, row + lane);
             rows[lane] = attn_at(dq, item->seq.tensor, item->seq.q_first + at.query, at.head, 0);
-            attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype, NULL}, 0,
+            attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype, NULL, {0}}, 0,
                               dq->shape[3]);
         }
         for (int lane = 0; lane < lanes && item->careful; lane++) {

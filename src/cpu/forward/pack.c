@@ -23,6 +23,10 @@ static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block
         attn_rows k_rows = attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key),
                   v_rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
         k_rows.soon = v_rows.soon = item->by_tile ? &item->soon : NULL;
+        k_rows.codes =
+            attn_key_codes(problem, &problem->k_codes, &item->seq, item->kv_head, key, problem->d);
+        v_rows.codes =
+            attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
         if (item->k == item->k_space) {
             table->pack_k(item->k_space, key - block, &k_rows, end - key, problem->d);
@@ -66,11 +70,12 @@ static void note_soon(attn_forward_item *item, const attn_tensor *tensor, attn_i
 void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last)
 {
     const attn_problem *problem = item->problem;
-    const int64_t size = attn_element_size(problem->k.dtype);
+    const int64_t k_bytes = problem->k.shape[3] * attn_element_size(problem->k.dtype),
+                  v_bytes = problem->v.shape[3] * attn_element_size(problem->v.dtype);
     const attn_interval next = {keys.hi, min64(keys.hi + item->table->key_tile, item->next.hi)};
     const attn_interval pack = {item->pack.lo, last ? item->pack.hi : keys.hi};
     attn_fetch_soon(&item->soon, INT64_MAX); /* what is left of this tile's rows */
-    item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(problem->d, problem->dv) * size};
+    item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(k_bytes, v_bytes)};
     note_soon(item, &problem->k, next);
     note_soon(item, &problem->v, next);
     item->soon.lines = item->soon.rows * ((item->soon.bytes + 63) / 64);

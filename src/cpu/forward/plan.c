@@ -66,8 +66,8 @@ const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *prob
     if (problem->q.dtype == ATTN_F64) {
         return isa->f64;
     }
-    if (problem->precise) {
-        return isa->precise;
+    if (problem->precise || attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype)) {
+        return isa->precise; /* values of codes have the bits of f32 */
     }
     if (problem->q.dtype == ATTN_F32) {
         return problem->bf16x3 ? isa->bf16x3 : isa->f32;

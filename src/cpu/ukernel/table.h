@@ -29,7 +29,7 @@
 #ifndef ATTN_CPU_UKERNEL_H
 #define ATTN_CPU_UKERNEL_H
 
-#include "core/problem.h"
+#include "core/codes.h"
 
 /* Part of the numerics (docs/numerics.md): changing one changes bits and error. */
 enum {
@@ -55,7 +55,8 @@ typedef struct attn_rows {
     const void *data;
     int64_t row_stride, col_stride;
     int32_t dtype;
-    attn_soon *soon; /* to fetch meanwhile, or NULL */
+    attn_soon *soon;      /* to fetch meanwhile, or NULL */
+    attn_row_codes codes; /* if dtype is one of codes */
 } attn_rows;
 
 /* Changes of a tile of scores besides the scale. Absent members are 0 or NULL. */

@@ -22,6 +22,7 @@
  *                                      itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
+ *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), or none of them; f32 only
  *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
@@ -29,6 +30,7 @@
  * Not here: loops over tiles, masks as geometry (core/mask.h), any choice.
  */
 #include "cpu/ukernel/body/body_rows.h"
+#include "cpu/ukernel/body/body_codes.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -246,15 +248,20 @@ static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int
                           int64_t cols)
 {
     const int64_t step = src->row_stride * attn_element_size(src->dtype);
+    const bool codes = attn_is_code(src->dtype);
     /* contiguous rows: one long row */
-    if (src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) {
+    if (!codes && src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) {
         cols *= rows, cols_pad = cols, rows = 1;
     }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
         if (src->soon) {
             attn_fetch_soon(src->soon, src->soon->lines / (2 * ATTN_KEY_BLOCK));
         }
-        FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
+        if (codes) {
+            FN(decode)(dst, src, row, cols);
+        } else {
+            FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
+        }
         for (int64_t c = cols; c < cols_pad; c++) {
             dst[c] = 0;
         }

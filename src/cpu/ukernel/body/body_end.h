@@ -43,6 +43,8 @@
 #undef v_can_quotient
 #undef v_pair_bf16
 #undef v_pair_f16
+#undef v_load_i8
+#undef v_load_e5m2
 #undef v_load_f16
 #undef v_load_bf16
 #undef v_store_f16

@@ -48,6 +48,33 @@
         _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p))), 16))
 #define v_store_f16(p, a) \
     _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+/* 8 codes as numbers. */
+#define v_load_i8(p)                                                                          \
+    _mm256_cvtepi32_ps(                                                                       \
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+ATTN_INLINE vec v_load_i4(const char *p)
+{
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    const __m128i both = _mm_cvtsi32_si128(bytes);
+    const __m128i upper = _mm_and_si128(both, _mm_set1_epi8((char)0xf0)),
+                  lower = _mm_and_si128(_mm_slli_epi16(both, 4), _mm_set1_epi8((char)0xf0));
+    return _mm256_cvtepi32_ps(
+        _mm256_srai_epi32(_mm256_cvtepi8_epi32(_mm_unpacklo_epi8(lower, upper)), 4));
+}
+#define v_load_e5m2(p)           \
+    _mm256_cvtph_ps(_mm_slli_epi16( \
+        _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(p))), 8))
+ATTN_INLINE vec v_load_e4m3(const char *p)
+{
+    const __m128i x = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    const __m128i half =
+        _mm_or_si128(_mm_and_si128(_mm_slli_epi16(x, 7), _mm_set1_epi16(0x3f80)),
+                     _mm_and_si128(x, _mm_set1_epi16((short)0x8000)));
+    const vec y = _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
+    return _mm256_blendv_ps(y, _mm256_set1_ps(NAN),
+                            _mm256_cmp_ps(v_abs(y), _mm256_set1_ps(480), _CMP_EQ_OQ));
+}
 ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 {
     __m256i u = _mm256_castps_si256(a),

@@ -46,6 +46,31 @@
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p))), 16))
 #define v_store_f16(p, a) \
     _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT))
+/* 16 codes as numbers. */
+#define v_load_i8(p) \
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+ATTN_INLINE vec v_load_i4(const char *p)
+{
+    const __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    const __m128i upper = _mm_and_si128(both, _mm_set1_epi8((char)0xf0)),
+                  lower = _mm_and_si128(_mm_slli_epi16(both, 4), _mm_set1_epi8((char)0xf0));
+    return _mm512_cvtepi32_ps(
+        _mm512_srai_epi32(_mm512_cvtepi8_epi32(_mm_unpacklo_epi8(lower, upper)), 4));
+}
+#define v_load_e5m2(p)              \
+    _mm512_cvtph_ps(_mm256_slli_epi16( \
+        _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(p))), 8))
+ATTN_INLINE vec v_load_e4m3(const char *p)
+{
+    const __m256i x = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    const __m256i half = _mm256_or_si256(
+        _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16(0x3f80)),
+        _mm256_and_si256(x, _mm256_set1_epi16((short)0x8000)));
+    const vec y = _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256));
+    return _mm512_mask_mov_ps(
+        y, _mm512_cmp_ps_mask(_mm512_abs_ps(y), _mm512_set1_ps(480), _CMP_EQ_OQ),
+        _mm512_set1_ps(NAN));
+}
 /* a rounded to bf16, in upper halves, which is wrong for a NaN; the lower ones are left over. */
 ATTN_INLINE __m512i round_bf16(vec a)
 {

@@ -26,16 +26,24 @@ static uint64_t FN(p_bytes)(void)
     return 0;
 }
 
+static real FN(element)(const attn_rows *src, int64_t row, int64_t c)
+{
+    const char *data = src->data;
+    if (attn_is_code(src->dtype)) {
+        return (real)attn_row_value(data + row * src->row_stride, src->col_stride, src->dtype,
+                                    &src->codes, row, c);
+    }
+    return (real)attn_element_to_f64(data + (row * src->row_stride + c * src->col_stride) *
+                                                (int64_t)attn_dtype_size(src->dtype),
+                                     src->dtype);
+}
+
 static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
                        int64_t dv_pad)
 {
-    int64_t size = (int64_t)attn_dtype_size(src->dtype);
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < dv_pad; c++) {
-            const char *from =
-                (const char *)src->data + (key * src->row_stride + c * src->col_stride) * size;
-            ((real *)v)[(at + key) * dv_pad + c] =
-                c < dv ? (real)attn_element_to_f64(from, src->dtype) : 0;
+            ((real *)v)[(at + key) * dv_pad + c] = c < dv ? FN(element)(src, key, c) : 0;
         }
     }
 }

@@ -1,0 +1,83 @@
+/*
+ * quantize.c: the front door of quantised tensors on their own.
+ */
+#include "api/args.h"
+#include "api/context.h"
+#include "core/codes.h"
+#include "core/error.h"
+#include "core/overlap.h"
+
+static attn_status check_codes(const attn_quantize_args *args, bool encode)
+{
+    static const attn_code_names names = {"codes", "scale", "shift"};
+    const int64_t columns = attn_code_columns(args->codes.dtype);
+    TRY(attn_check_tensor("x", &args->x, ATTN_FLOAT_TYPES, !encode));
+    TRY(attn_check_tensor("codes", &args->codes, ATTN_CODE_TYPES, encode));
+    for (int a = 0; a < 4; a++) {
+        const int64_t each = a == 3 ? columns : 1;
+        if (args->x.shape[a] % each != 0 || args->codes.shape[a] != args->x.shape[a] / each) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                             "codes.shape[%d] = %lld of %lld columns each, x.shape[%d] = %lld", a,
+                             (long long)args->codes.shape[a], (long long)each, a,
+                             (long long)args->x.shape[a]);
+        }
+    }
+    return attn_check_factors(&names, &args->codes, &args->scale, &args->shift, args->x.shape[3],
+                              encode && args->scale_given == 0);
+}
+
+/* Outputs have memory of their own. */
+static attn_status check_overlaps(const attn_quantize_args *args, bool encode)
+{
+    const attn_tensor *const all[] = {&args->x, &args->codes, &args->scale, &args->shift};
+    const char *const name[] = {"x", "codes", "scale", "shift"};
+    for (int i = 0; i < 4; i++) {
+        for (int n = i + 1; n < 4; n++) {
+            const bool inputs = encode ? args->scale_given && i == 2 : i > 0;
+            if (!inputs && attn_tensors_overlap(all[i], all[n])) {
+                return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                                 "%s and %s overlap: what is written must have memory of its own",
+                                 name[i], name[n]);
+            }
+        }
+    }
+    return ATTN_OK;
+}
+
+static attn_status run(attn_context *context, const attn_quantize_args *args, bool encode)
+{
+    attn_quantize_args copy;
+    TRY(attn_copy_args(&copy, sizeof copy, args, "attn_quantize_args"));
+    TRY(attn_context_get(context, &context));
+    const attn_backend *backend = context->backend;
+    if (backend->quantize == NULL) {
+        return attn_context_lacks(context, encode ? "attn_quantize" : "attn_dequantize");
+    }
+    if (copy.reserved != 0 || (copy.scale_given != 0 && copy.scale_given != 1)) {
+        return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "scale_given = %d must be 0 or 1, reserved 0",
+                         (int)copy.scale_given);
+    }
+    TRY(check_codes(&copy, encode));
+    TRY(check_overlaps(&copy, encode));
+    int64_t rows;
+    if (__builtin_mul_overflow(copy.x.shape[0], copy.x.shape[1], &rows) ||
+        __builtin_mul_overflow(rows, copy.x.shape[2], &rows)) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "the rows of x do not fit in 64 bits");
+    }
+    const attn_quantized t = {copy.x, copy.codes, copy.scale, copy.shift,
+                              copy.scale_given || !attn_tensor_present(&copy.scale)};
+    if (rows > 0 && copy.x.shape[3] > 0) {
+        (encode ? backend->quantize : backend->dequantize)(context->device, &t);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn_quantize(attn_context *context, const attn_quantize_args *args)
+{
+    return run(context, args, true);
+}
+
+attn_status attn_dequantize(attn_context *context, const attn_quantize_args *args)
+{
+    return run(context, args, false);
+}

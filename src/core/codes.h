@@ -1,0 +1,150 @@
+/*
+ * codes.h: elements of quantised tensors, one at a time: the value of a code, the code of a value,
+ * scale and shift of a group. A code is a small number: an integer of 8 or 4 bits, or a float of 8.
+ */
+#ifndef ATTN_CORE_CODES_H
+#define ATTN_CORE_CODES_H
+
+#include "core/half.h"
+#include "core/kv.h"
+
+static inline bool attn_is_code(int32_t dtype)
+{
+    return dtype > 0 && dtype < 32 && (ATTN_CODE_TYPES >> dtype & 1);
+}
+
+/* Columns in an element of memory. */
+static inline int64_t attn_code_columns(int32_t dtype)
+{
+    return dtype == ATTN_I4X2 ? 2 : 1;
+}
+
+/* The largest code. */
+static inline float attn_code_most(int32_t dtype)
+{
+    return dtype == ATTN_I8 ? 127 : dtype == ATTN_I4X2 ? 7 : dtype == ATTN_E4M3 ? 448 : 57344;
+}
+
+/* The code of column `odd` (0 or 1; 0 unless i4x2) of an element, as a number. */
+static inline float attn_code_at(const void *element, int32_t dtype, int64_t odd)
+{
+    const uint8_t bits = *(const uint8_t *)element;
+    switch (dtype) {
+    case ATTN_I8:
+        return (float)(int8_t)bits;
+    case ATTN_I4X2: /* the sign bit counts -8 */
+        return (float)(((bits >> 4 * odd & 15) ^ 8) - 8);
+    case ATTN_E5M2:
+        return attn_f16_to_f32((uint16_t)(bits << 8));
+    default: { /* e4m3: the bits of an f16 that is 2^-8 of it; all ones is NaN */
+        const uint16_t half = (uint16_t)((bits & 0x80) << 8 | (bits & 0x7f) << 7);
+        return (bits & 0x7f) == 0x7f ? NAN : attn_f16_to_f32(half) * 256;
+    }
+    }
+}
+
+/* Scale and shift of a row of codes, as attn_rows has them (table.h); columns share them by
+ * groups. */
+typedef struct attn_row_codes {
+    const void *scale, *shift;    /* of row 0 and group 0; NULL: 1 and 0 */
+    int64_t scale_row, shift_row; /* elements from row to row; 0: shared */
+    int64_t scale_group, shift_group;
+    int64_t group; /* columns */
+    int32_t dtype; /* of scale and shift */
+} attn_row_codes;
+
+/* Group 0 of the scale or shift of a key's row. It lies as the row does, but for axes that rows
+ * share. */
+static inline char *attn_kv_factor(const attn_problem *problem, const attn_tensor *factor,
+                                   const attn_sequence *sequence, int64_t kv_head, int64_t key)
+{
+    int64_t page = sequence->tensor, row = attn_kv_row(sequence, key);
+    if (problem->paged) {
+        page = attn_kv_entry(&problem->table, sequence->index, row / problem->k.shape[1]);
+        row %= problem->k.shape[1];
+    }
+    return attn_at_broadcast(factor, page, row, kv_head, 0);
+}
+
+/* One element of type f32, f16 or bf16. */
+static inline float attn_code_factor(const void *data, int64_t at, int32_t dtype)
+{
+    return dtype == ATTN_F32   ? ((const float *)data)[at]
+           : dtype == ATTN_F16 ? attn_f16_to_f32(((const uint16_t *)data)[at])
+                               : attn_bf16_to_f32(((const uint16_t *)data)[at]);
+}
+
+static inline float attn_row_scale(const attn_row_codes *codes, int64_t row, int64_t group)
+{
+    const int64_t at = row * codes->scale_row + group * codes->scale_group;
+    return codes->scale ? attn_code_factor(codes->scale, at, codes->dtype) : 1;
+}
+
+static inline float attn_row_shift(const attn_row_codes *codes, int64_t row, int64_t group)
+{
+    const int64_t at = row * codes->shift_row + group * codes->shift_group;
+    return attn_code_factor(codes->shift, at, codes->dtype);
+}
+
+/* The value of a code: what attention computes with. */
+static inline float attn_code_value(float code, float scale, const float *shift)
+{
+    return shift ? fmaf(scale, code, *shift) : scale * code;
+}
+
+/* The value of column c of a row of codes, which begins at `data`. */
+static inline float attn_row_value(const char *data, int64_t stride, int32_t dtype,
+                                   const attn_row_codes *codes, int64_t row, int64_t c)
+{
+    const int64_t each = attn_code_columns(dtype), group = c / codes->group;
+    const float code = attn_code_at(data + c / each * stride, dtype, c % each);
+    const float shift = codes->shift ? attn_row_shift(codes, row, group) : 0;
+    return attn_code_value(code, attn_row_scale(codes, row, group), codes->shift ? &shift : NULL);
+}
+
+/* Names of tensors for the sentences of errors. */
+typedef struct attn_code_names {
+    const char *codes, *scale, *shift;
+} attn_code_names;
+
+/* Scale and shift of codes with so many columns (codes.c), or of no codes. */
+attn_status attn_check_factors(const attn_code_names *names, const attn_tensor *codes,
+                               const attn_tensor *scale, const attn_tensor *shift, int64_t columns,
+                               bool output);
+
+/* True if each row of the codes has a scale of its own, else it shares one. */
+bool attn_codes_own_scales(const attn_tensor *scale, const attn_tensor *codes);
+
+/* ---- The code of a value --------------------------------------------------------------------- */
+
+/* x rounded to a float of 8 bits, ties to even, no larger than `most`: with `digits` bits of
+ * significand and 2^lowest the unit of subnormals. */
+static inline double attn_round_f8(double x, int digits, int lowest, double most)
+{
+    int exponent;
+    const double size = fabs(x) < most ? fabs(x) : most;
+    (void)frexp(size, &exponent);
+    const int unit = exponent - digits > lowest ? exponent - digits : lowest;
+    const double rounded = ldexp(nearbyint(ldexp(size, -unit)), unit);
+    return copysign(rounded < most ? rounded : most, x);
+}
+
+/* Bits of the code nearest to y, an integer no lower than `least`. NaN: 0, or the code of NaN. */
+static inline uint8_t attn_code_bits(double y, int32_t dtype, double least)
+{
+    const double most = (double)attn_code_most(dtype);
+    if (dtype == ATTN_I8 || dtype == ATTN_I4X2) {
+        const int code = y != y ? 0 : (int)nearbyint(y < least ? least : y > most ? most : y);
+        return (uint8_t)(code & (dtype == ATTN_I8 ? 255 : 15));
+    }
+    if (y != y) {
+        return dtype == ATTN_E4M3 ? 0x7f : 0x7e;
+    }
+    if (dtype == ATTN_E5M2) {
+        return (uint8_t)(attn_f32_to_f16((float)attn_round_f8(y, 3, -16, most)) >> 8);
+    }
+    const uint16_t half = attn_f32_to_f16((float)(attn_round_f8(y, 4, -9, most) / 256));
+    return (uint8_t)((half >> 8 & 0x80) | (half >> 7 & 0x7f));
+}
+
+#endif
