@@ -262,8 +262,7 @@ static void test_append(void **state)
     static const char *const lines[] = {
         "b=2 hq=4 hkv=2 nq=3 nk=40 d=32 causal=1 lse=1 kv_dtype=i8",
         "b=2 hq=4 hkv=2 nq=3 nk=40 d=32 causal=1 kv_dtype=i8 kv_scale=f16:bkh kv_group=16",
-        "b=2 hq=4 hkv=2 nq=3 nk=40 d=32 causal=1 kv_dtype=i4x2 kv_shift=1 page=3 used_k=40,40 "
-        "dtype=bf16",
+        "b=2 hq=4 hkv=2 nq=3 nk=40 d=32 kv_dtype=i4x2 kv_shift=1 page=3 used_k=40,40 dtype=bf16",
         "b=2 hq=4 hkv=2 nq=1 nk=40 d=32 causal=1 kv_dtype=i4x2 kv_group=2 page=1 dtype=f16",
         "b=2 hq=4 hkv=2 nq=2 nk=40 d=32 causal=1 kv_dtype=e4m3 kv_scale=h page=16 used_k=40,40",
         "b=2 hq=4 hkv=2 nq=2 nk=40 d=32 causal=1 kv_dtype=e5m2",
