@@ -71,8 +71,9 @@ static void fill(const char *spec, const char *name, attn_tensor *to)
     }
 }
 
-void trace_files_fill(const trace_files *files, problem_tensors *tensors)
+void trace_files_fill(const void *source, problem_tensors *tensors)
 {
+    const trace_files *files = source;
     fill(files->q, "q", &tensors->args.q);
     fill(files->k, "k", &tensors->args.k);
     fill(files->v, "v", &tensors->args.v);

@@ -18,7 +18,7 @@ bool trace_files_given(const trace_files *files, bool backward);
  * with CLI_USAGE and one sentence if a file is unfit, or does not fit to the others. */
 void trace_files_shape(const trace_files *files, problem_spec *problem);
 
-/* Writes the numbers of the files into the tensors of that problem. */
-void trace_files_fill(const trace_files *files, problem_tensors *tensors);
+/* Writes the numbers of the files into the tensors of that problem; source: the trace_files. */
+void trace_files_fill(const void *source, problem_tensors *tensors);
 
 #endif

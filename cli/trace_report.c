@@ -2,11 +2,9 @@
  * trace_report.c: see trace_report.h.
  */
 #include "trace_report.h"
-#include "cli.h"
 #include "style.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 static const char *const kind_name[] = {"SKIP", "FULL", "PARTIAL"};
@@ -32,41 +30,7 @@ static void print_grid(const char *name, const char *rows_name, int64_t first, i
     }
 }
 
-static cJSON *grid(int64_t rows, int64_t columns, const double *x)
-{
-    cJSON *list = cJSON_CreateArray();
-    for (int64_t r = 0; r < rows; r++) {
-        cJSON *row = cJSON_CreateArray();
-        for (int64_t c = 0; c < columns; c++) {
-            const double value = x[r * columns + c];
-            /* JSON has no infinity: null is a score that is masked */
-            cJSON_AddItemToArray(row,
-                                 isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull());
-        }
-        cJSON_AddItemToArray(list, row);
-    }
-    return list;
-}
-
-static void add_grid(cJSON *object, const char *name, int64_t rows, int64_t columns,
-                     const double *x)
-{
-    cJSON_AddItemToObject(object, name, grid(rows, columns, x));
-}
-
 /* ---- tiles ----------------------------------------------------------------------------------- */
-
-static cJSON *place_json(const char *step, const trace_place *place)
-{
-    cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "step", step);
-    cJSON_AddNumberToObject(object, "row", (double)place->row);
-    cJSON_AddNumberToObject(object, "rows", (double)place->rows);
-    cJSON_AddNumberToObject(object, "key", (double)place->key);
-    cJSON_AddNumberToObject(object, "keys", (double)place->keys);
-    cJSON_AddStringToObject(object, "kind", kind_name[place->kind]);
-    return object;
-}
 
 static void print_place(const trace_place *place)
 {
@@ -75,22 +39,6 @@ static void print_place(const trace_place *place)
            (long long)(place->row + place->rows - 1), (long long)place->key,
            (long long)(place->key + place->keys - 1), kind_name[place->kind],
            cli_colour(CLI_PLAIN));
-}
-
-static void tile_json(const trace_report *report, const trace_tile *tile)
-{
-    const int64_t rows = tile->place.rows, dv = report->head->dv;
-    cJSON *object = place_json("tile", &tile->place);
-    if (tile->place.kind != TRACE_SKIP) {
-        add_grid(object, "scores", rows, tile->place.keys, tile->scores);
-        add_grid(object, "tile_maximum", 1, rows, tile->tile_maximum);
-        add_grid(object, "maximum", 1, rows, tile->maximum);
-        add_grid(object, "alpha", 1, rows, tile->alpha);
-        add_grid(object, "sum", 1, rows, tile->sum);
-        add_grid(object, "o_before", rows, dv, tile->before);
-        add_grid(object, "o_after", rows, dv, tile->after);
-    }
-    cli_print_json(object);
 }
 
 /* Scores, and beside them the state of each row. */
@@ -113,13 +61,9 @@ static void print_scores(const trace_tile *tile)
     }
 }
 
-void trace_tell_tile(void *user, const trace_tile *tile)
+static void tell_tile(void *user, const trace_tile *tile)
 {
     const trace_report *report = user;
-    if (report->json) {
-        tile_json(report, tile);
-        return;
-    }
     print_place(&tile->place);
     if (tile->place.kind != TRACE_SKIP) {
         print_scores(tile);
@@ -131,111 +75,75 @@ void trace_tell_tile(void *user, const trace_tile *tile)
     putchar('\n');
 }
 
-void trace_tell_grad_tile(void *user, const trace_grad_tile *tile)
+static void tell_grad_tile(void *user, const trace_grad_tile *tile)
 {
     const trace_report *report = user;
     const trace_place *place = &tile->place;
     const struct {
-        const char *name, *key, *axis;
+        const char *name, *axis;
         int64_t first, rows, columns;
         const double *x;
     } grids[] = {
-        {"P = exp(S - LSE)", "p", "row", place->row, place->rows, place->keys, tile->p},
-        {"dP = dO V^T", "dp", "row", place->row, place->rows, place->keys, tile->dp},
-        {"delta = dO . O", "delta", "row", place->row, place->rows, 1, tile->delta},
-        {"dS = P (dP - delta)", "ds", "row", place->row, place->rows, place->keys, tile->ds},
-        {"dQ so far", "dq", "row", place->row, place->rows, report->head->d, tile->dq},
-        {"dK so far", "dk", "key", place->key, place->keys, report->head->d, tile->dk},
-        {"dV so far", "dv", "key", place->key, place->keys, report->head->dv, tile->dv},
+        {"P = exp(S - LSE)", "row", place->row, place->rows, place->keys, tile->p},
+        {"dP = dO V^T", "row", place->row, place->rows, place->keys, tile->dp},
+        {"delta = dO . O", "row", place->row, place->rows, 1, tile->delta},
+        {"dS = P (dP - delta)", "row", place->row, place->rows, place->keys, tile->ds},
+        {"dQ so far", "row", place->row, place->rows, report->head->d, tile->dq},
+        {"dK so far", "key", place->key, place->keys, report->head->d, tile->dk},
+        {"dV so far", "key", place->key, place->keys, report->head->dv, tile->dv},
     };
-    cJSON *object = report->json ? place_json("grad_tile", place) : NULL;
-    if (!report->json) {
-        print_place(place);
-    }
+    print_place(place);
     for (size_t i = 0; i < sizeof grids / sizeof grids[0] && place->kind != TRACE_SKIP; i++) {
-        report->json ? add_grid(object, grids[i].key, grids[i].rows, grids[i].columns, grids[i].x)
-                     : print_grid(grids[i].name, grids[i].axis, grids[i].first, grids[i].rows,
-                                  grids[i].columns, grids[i].x);
+        print_grid(grids[i].name, grids[i].axis, grids[i].first, grids[i].rows, grids[i].columns,
+                   grids[i].x);
     }
-    report->json ? cli_print_json(object) : (void)putchar('\n');
+    putchar('\n');
 }
 
 /* ---- between tiles --------------------------------------------------------------------------- */
 
-void trace_tell_heading(const trace_report *report, const char *format, ...)
+static void tell_heading(const trace_report *report, const char *text)
 {
-    char text[4200];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    if (report->json) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "step", "heading");
-        cJSON_AddStringToObject(object, "text", text);
-        cli_print_json(object);
-    } else {
-        printf("%s%s%s\n\n", cli_colour(CLI_LABEL), text, cli_colour(CLI_PLAIN));
-    }
+    (void)report;
+    printf("%s%s%s\n\n", cli_colour(CLI_LABEL), text, cli_colour(CLI_PLAIN));
 }
 
-void trace_tell_sums(const trace_report *report, const trace_sums *sums)
+static void tell_sums(const trace_report *report, const trace_sums *sums)
 {
     const trace_head *head = report->head;
-    if (report->json) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "step", "sums");
-        add_grid(object, "o", head->nq, head->dv, sums->o);
-        add_grid(object, "lse", 1, head->nq, sums->lse);
-        cli_print_json(object);
-        return;
-    }
     print_grid("O = O / l", "row", 0, head->nq, head->dv, sums->o);
     print_grid("LSE = m + log l", "row", 0, head->nq, 1, sums->lse);
     putchar('\n');
 }
 
-void trace_tell_weights(const trace_report *report, const double *weight, int parts)
+static void tell_weights(const trace_report *report, const double *weight, int parts)
 {
-    if (report->json) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "step", "weights");
-        add_grid(object, "weight", parts, report->head->nq, weight);
-        cli_print_json(object);
-        return;
-    }
     print_grid("weights = exp(LSE of the part - LSE), a column for each row", "part", 0, parts,
                report->head->nq, weight);
     putchar('\n');
 }
 
-void trace_tell_grads(const trace_report *report, const trace_grads *grads)
+static void tell_grads(const trace_report *report, const trace_grads *grads)
 {
     const trace_head *head = report->head;
-    if (report->json) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "step", "gradients");
-        add_grid(object, "dq", head->nq, head->d, grads->dq);
-        add_grid(object, "dk", head->nk, head->d, grads->dk);
-        add_grid(object, "dv", head->nk, head->dv, grads->dv);
-        cli_print_json(object);
-        return;
-    }
     print_grid("dQ", "row", 0, head->nq, head->d, grads->dq);
     print_grid("dK", "key", 0, head->nk, head->d, grads->dk);
     print_grid("dV", "key", 0, head->nk, head->dv, grads->dv);
     putchar('\n');
 }
 
-void trace_tell_distance(const trace_report *report, const char *what, double distance)
+static void tell_distance(const trace_report *report, const char *what, double distance)
 {
-    if (report->json) {
-        cJSON *object = cJSON_CreateObject();
-        cJSON_AddStringToObject(object, "step", "distance");
-        cJSON_AddStringToObject(object, "from", what);
-        cJSON_AddNumberToObject(object, "largest", distance);
-        cli_print_json(object);
-    } else {
-        printf("largest distance from %s: %.1e\n", what, distance);
-    }
+    (void)report;
+    printf("largest distance from %s: %.1e\n", what, distance);
 }
+
+const trace_teller trace_words = {
+    .heading = tell_heading,
+    .tile = tell_tile,
+    .grad_tile = tell_grad_tile,
+    .sums = tell_sums,
+    .weights = tell_weights,
+    .grads = tell_grads,
+    .distance = tell_distance,
+};

@@ -4,8 +4,8 @@
  * of rows meets its keys from the first tile to the last; a tile's products are summed afresh and
  * added once.
  */
-#ifndef CLI_TRACE_WALK_H
-#define CLI_TRACE_WALK_H
+#ifndef SUPPORT_TRACE_WALK_H
+#define SUPPORT_TRACE_WALK_H
 
 #include <stdbool.h>
 #include <stdint.h>
