@@ -105,8 +105,8 @@
  *   bf16    GPU              exact                            8           1.45 floor
  *
  *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
- *             added once; on CPUs in segments of 2048 keys (dQ, and all where P has 16 bits or
- *             fewer, 4096; dK and dV 6144 rows), which are joined in a binary tree.
+ *             added once; on CPUs in segments of 2048 keys (dQ 4096 keys, dK and dV 6144 rows; all
+ *             twice as long on AMX where P has 16 bits or fewer), joined in a binary tree.
  *             There is no epsilon in the row sum.
  *   AMX       the default where the CPU has it, with bits of its own. Elements of f32 below 2^-110
  *             have fewer bits there.

@@ -19,10 +19,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Keys of the forward pass: the longer ones where P has 16 bits or fewer (attn_ukernel.segment),
- * and for dQ. Rows of dK and dV. Multiples of every table's blocks; the longer segment is a node of
- * the other's tree. Part of the numerics (docs/numerics.md). */
-enum { ATTN_SEGMENT = 2048, ATTN_LONG_SEGMENT = 2 * ATTN_SEGMENT, ATTN_ROW_SEGMENT = 6144 };
+/* Keys of the forward pass, the longer ones where P has 16 bits or fewer (attn_ukernel.segment). A
+ * segment of dQ has as many keys as ATTN_DQ_SEGMENTS of them, one of dK and dV as many rows as
+ * ATTN_DKV_SEGMENTS of them. Multiples of every table's blocks; the longer segment is a node of the
+ * other's tree. Part of the numerics (docs/numerics.md). */
+enum {
+    ATTN_SEGMENT = 2048,
+    ATTN_LONG_SEGMENT = 2 * ATTN_SEGMENT,
+    ATTN_DQ_SEGMENTS = 2,
+    ATTN_DKV_SEGMENTS = 3
+};
 
 /* The first segment behind the smallest node that holds segments first < last. */
 ATTN_CORE int64_t attn_segment_node_end(int64_t first, int64_t last)

@@ -284,7 +284,8 @@ static void test_workspace_is_linear(void **state)
                       "gradients %.0f MB\n",
                       (long long)n, (double)bytes / 1e6,
                       2.0 * 16 * (double)n * (double)n * 4 / 1e6);
-        const int levels = attn_segment_sums((n + ATTN_LONG_SEGMENT - 1) / ATTN_LONG_SEGMENT);
+        const int64_t size = ATTN_DQ_SEGMENTS * ATTN_SEGMENT;
+        const int levels = attn_segment_sums((n + size - 1) / size);
         assert_true(before == 0 || bytes / (uint64_t)levels <= 2 * before + 4096);
         before = bytes / (uint64_t)levels;
         problem_tensors_free(&tensors);

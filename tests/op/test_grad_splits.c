@@ -57,6 +57,12 @@ static attn_tensor index_of(const int64_t *value)
     return attn_tensor_bshd((void *)(uintptr_t)value, ATTN_I64, 1, 1, 1, 1);
 }
 
+/* The longest of any table. */
+static int64_t segment_of(const attn_forward_args *args)
+{
+    return attn_dtype_size((int32_t)args->q.dtype) == 2 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT;
+}
+
 /* Keys in `parts` equal ranges but for the last, each a power of two of segments. */
 static void check_keys(op_trial *whole, attn_context *context, int64_t parts)
 {
@@ -64,7 +70,7 @@ static void check_keys(op_trial *whole, attn_context *context, int64_t parts)
     const attn_forward_args *forward = all->forward;
     const int64_t nk = forward->k.shape[1], zero = 0, q_origin = nk - forward->q.shape[1];
     attn_tensor dq[MOST_PARTS], dk = room_like(&all->dk), dv = room_like(&all->dv);
-    int64_t span = ATTN_LONG_SEGMENT;
+    int64_t span = ATTN_DQ_SEGMENTS * segment_of(forward);
     whole->args->q_origin = index_of(&q_origin), whole->args->k_origin = index_of(&zero);
     assert_int_equal(attn_forward(context, forward), ATTN_OK);
     assert_int_equal(attn_backward(context, all), ATTN_OK);
@@ -95,7 +101,8 @@ static void check_queries(op_trial *whole, attn_context *context, int64_t parts)
     const attn_forward_args *forward = all->forward;
     const int64_t nq = forward->q.shape[1], zero = 0;
     attn_tensor dk[MOST_PARTS], dv[MOST_PARTS], dq = room_like(&all->dq);
-    int64_t span = ATTN_ROW_SEGMENT / (forward->q.shape[2] / forward->k.shape[2]);
+    int64_t span =
+        ATTN_DKV_SEGMENTS * segment_of(forward) / (forward->q.shape[2] / forward->k.shape[2]);
     whole->args->q_origin = whole->args->k_origin = index_of(&zero);
     assert_int_equal(attn_forward(context, forward), ATTN_OK);
     assert_int_equal(attn_backward(context, all), ATTN_OK);
@@ -157,8 +164,8 @@ static void halves_of_keys(void **state)
         "nq=40 nk=8192 hq=2 d=16 dtype=f32 window_left=4170 window_right=3 alibi=h",
         "nq=40 nk=8192 hq=2 d=16 dtype=f32 causal=1 dropout=0.3 dropout_seed=5",
         "nq=40 nk=8192 hq=2 d=16 dtype=f64 causal=1 inputs=positive",
-        "nq=40 nk=6000 hq=2 d=32 dtype=bf16 grad_dtype=f32 causal=1 inputs=offset",
-        "nq=100 nk=8192 hq=2 d=32 dtype=f16 grad_dtype=f32 softcap=9",
+        "nq=40 nk=12000 hq=2 d=32 dtype=bf16 grad_dtype=f32 causal=1 inputs=offset",
+        "nq=100 nk=16384 hq=2 d=32 dtype=f16 grad_dtype=f32 softcap=9",
     };
     (void)state;
     on_tables(lines, sizeof lines / sizeof lines[0], 2);
@@ -168,7 +175,7 @@ static void quarters_of_keys(void **state)
 {
     static const char *const lines[] = {
         "nq=33 nk=16384 hq=1 d=16 dtype=f32 causal=1",
-        "nq=33 nk=14000 hq=1 d=16 dtype=bf16 grad_dtype=f32 window_left=4200",
+        "nq=33 nk=28000 hq=1 d=16 dtype=bf16 grad_dtype=f32 window_left=8400",
     };
     (void)state;
     on_tables(lines, sizeof lines / sizeof lines[0], 4);
@@ -180,8 +187,8 @@ static void halves_of_queries(void **state)
         "nq=12288 nk=70 hq=1 d=16 dtype=f32 inputs=positive",
         "nq=6000 nk=90 hq=4 hkv=2 d=16 dv=24 dtype=f32 causal=1 dropout=0.3 dropout_seed=5",
         "nq=12000 nk=70 hq=1 d=16 dtype=f64 inputs=positive",
-        "nq=12288 nk=130 hq=1 d=32 dtype=bf16 grad_dtype=f32 alibi=h inputs=offset",
-        "nq=12288 nk=130 hq=1 d=32 dtype=f16 grad_dtype=f32",
+        "nq=24576 nk=130 hq=1 d=32 dtype=bf16 grad_dtype=f32 alibi=h inputs=offset",
+        "nq=24576 nk=130 hq=1 d=32 dtype=f16 grad_dtype=f32",
     };
     (void)state;
     on_tables(lines, sizeof lines / sizeof lines[0], 2);

@@ -216,10 +216,10 @@ static void run_row_block(attn_grad_item *item, const attn_grad_pass *pass, attn
 static void enter_segments(attn_grad_item *item, const attn_grad_pass *pass, int64_t item_row)
 {
     if (pass->dq) {
-        attn_grad_dq_enter(item, item_row, item->first_key / ATTN_LONG_SEGMENT);
+        attn_grad_dq_enter(item, item_row, item->first_key / item->plan->dq_segment);
     }
     if (pass->dkv) {
-        attn_grad_dkv_enter(item, item->first_row / ATTN_ROW_SEGMENT);
+        attn_grad_dkv_enter(item, item->first_row / item->plan->dkv_segment);
     }
 }
 
@@ -273,7 +273,7 @@ static bool run_item(attn_grad_item *item, const attn_grad_pass *pass, attn_inte
     bool finite = true;
     attn_grad_dq_begin(item, pass->dq ? rows : (attn_interval){0, 0});
     for (int64_t first = keys.lo, last; first < keys.hi; first = last) {
-        const int64_t segment_end = (first / ATTN_LONG_SEGMENT + 1) * ATTN_LONG_SEGMENT;
+        const int64_t size = item->plan->dq_segment, segment_end = (first / size + 1) * size;
         last = min64(first + item->plan->keys, min64(segment_end, keys.hi));
         attn_grad_dkv_begin(item);
         if (pass->d_scores) {

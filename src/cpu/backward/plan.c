@@ -190,8 +190,10 @@ static void plan_sums(attn_grad_plan *plan, const attn_problem *problem)
         keys = max64(keys, sequence.k_rows); /* in use or not: lengths in use differ */
         rows = max64(rows, sequence.nq * problem->group);
     }
-    plan->dq_sums = attn_segment_sums(round_up(keys, ATTN_LONG_SEGMENT) / ATTN_LONG_SEGMENT);
-    plan->dkv_sums = attn_segment_sums(round_up(rows, ATTN_ROW_SEGMENT) / ATTN_ROW_SEGMENT);
+    plan->dq_segment = ATTN_DQ_SEGMENTS * plan->table->segment;
+    plan->dkv_segment = ATTN_DKV_SEGMENTS * plan->table->segment;
+    plan->dq_sums = attn_segment_sums(round_up(keys, plan->dq_segment) / plan->dq_segment);
+    plan->dkv_sums = attn_segment_sums(round_up(rows, plan->dkv_segment) / plan->dkv_segment);
 }
 
 /* Rows whose dQ an item sums. */

@@ -39,6 +39,7 @@ typedef struct attn_grad_plan {
     int64_t d_pad, dv_pad; /* columns of the panels that sums read */
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
     /* sums over segments that are in the scratch at once (sums.h), and the bytes of one */
+    int64_t dq_segment, dkv_segment; /* keys, rows (core/segment.h) */
     int dq_sums, dkv_sums;
     uint64_t dq_bytes, dk_bytes, dv_bytes;
     int passes;
