@@ -34,6 +34,7 @@ if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90_paged compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(backward_sm90 compute_90a,sm_90a)
   attn_image(backward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
     ATTN_IMAGES=${PROJECT_BINARY_DIR})

@@ -11,6 +11,7 @@
  *
  * A call is timed in two ways: replayed from a graph of calls, which gives the GPU's own time, and
  * enqueued one by one, which on short problems gives the cost of enqueueing in C or in Python.
+ * Errors are those of O, in a backward pass too: gradients are judged by attn check.
  */
 #include "bench_gpu.h"
 #include "args.h"
@@ -42,8 +43,10 @@ static struct {
     /* libattn's: tensors and scratch in the GPU's memory */
     attn_forward_args args;
     gpu_copy copies[ARGS_TENSORS];
-    attn_plan plan;
-    void *scratch, *graph;
+    attn_backward_args grad; /* its forward is &args */
+    gpu_copy grad_copies[ARGS_GRADIENTS];
+    attn_plan plan, grad_plan;
+    void *scratch, *grad_scratch, *graph;
     int64_t graph_calls;
 
     /* the others' */
@@ -86,14 +89,20 @@ static void close_problem(void)
     for (int i = 0; i < ARGS_TENSORS && gpu.scratch != NULL; i++) {
         gpu_copy_free(&gpu.copies[i]);
     }
+    for (int i = 0; i < ARGS_GRADIENTS && gpu.grad_scratch != NULL; i++) {
+        gpu_copy_free(&gpu.grad_copies[i]);
+    }
     if (gpu.scratch != NULL) {
         gpu_free(gpu.scratch);
+    }
+    if (gpu.grad_scratch != NULL) {
+        gpu_free(gpu.grad_scratch);
     }
     if (gpu.graph != NULL) {
         gpu_graph_free(gpu.graph);
     }
     problem_tensors_free(&gpu.tensors);
-    gpu.scratch = gpu.graph = NULL, gpu.problem = NULL;
+    gpu.scratch = gpu.grad_scratch = gpu.graph = NULL, gpu.problem = NULL;
 }
 
 static bool open_problem(bench_worker *worker, const problem_spec *problem)
@@ -102,9 +111,6 @@ static bool open_problem(bench_worker *worker, const problem_spec *problem)
         return true;
     }
     close_problem();
-    if (problem->pass != PASS_FORWARD) {
-        return fail(worker, WORKER_BAD_PROBLEM, "GPUs have no backward pass yet");
-    }
     if (!problem_tensors_create(problem, PLACE_PLAIN, &gpu.tensors)) {
         return fail(worker, WORKER_BAD_PROBLEM,
                     "its tensors do not fit into this machine's memory");
@@ -118,14 +124,37 @@ static bool open_problem(bench_worker *worker, const problem_spec *problem)
 
 static bool call_own(bench_worker *worker)
 {
-    return attn_forward(gpu.context, &gpu.args) == ATTN_OK ||
-           fail(worker, WORKER_FAILED, "%s", attn_last_error());
+    attn_status status =
+        gpu.problem->pass != PASS_BACKWARD ? attn_forward(gpu.context, &gpu.args) : ATTN_OK;
+    if (status == ATTN_OK && gpu.problem->pass != PASS_FORWARD) {
+        status = attn_backward(gpu.context, &gpu.grad);
+    }
+    return status == ATTN_OK || fail(worker, WORKER_FAILED, "%s", attn_last_error());
+}
+
+/* The backward pass's tensors and scratch, and O and LSE, which it reads. */
+static attn_status start_gradients(void)
+{
+    gpu.grad = gpu.tensors.grad;
+    gpu.grad.forward = &gpu.args;
+    for (int i = 0; i < ARGS_GRADIENTS; i++) {
+        gpu.grad_copies[i] = gpu_copy_tensor(args_gradient_at(&gpu.tensors.grad, i));
+        *args_gradient_at(&gpu.grad, i) = gpu.grad_copies[i].there;
+    }
+    gpu.grad.stream = gpu.stream;
+    gpu.grad.workspace = gpu.grad_scratch = gpu_alloc(gpu.grad_plan.workspace_bytes);
+    gpu.grad.workspace_bytes = gpu.grad_plan.workspace_bytes;
+    return attn_forward(gpu.context, &gpu.args);
 }
 
 static bool start_own(bench_worker *worker)
 {
     gpu.plan.struct_size = sizeof gpu.plan;
+    gpu.grad_plan.struct_size = sizeof gpu.grad_plan;
     attn_status status = attn_forward_plan(gpu.context, &gpu.tensors.args, &gpu.plan);
+    if (status == ATTN_OK && gpu.problem->pass != PASS_FORWARD) {
+        status = attn_backward_plan(gpu.context, &gpu.tensors.grad, &gpu.grad_plan);
+    }
     if (status != ATTN_OK) {
         return fail(worker, status == ATTN_ERR_UNSUPPORTED ? WORKER_REFUSED : WORKER_BAD_PROBLEM,
                     "%s", attn_last_error());
@@ -138,7 +167,9 @@ static bool start_own(bench_worker *worker)
     gpu.args.stream = gpu.stream;
     gpu.args.workspace = gpu.scratch = gpu_alloc(gpu.plan.workspace_bytes);
     gpu.args.workspace_bytes = gpu.plan.workspace_bytes;
-    bool ok = call_own(worker);
+    bool ok = gpu.problem->pass == PASS_FORWARD || start_gradients() == ATTN_OK ||
+              fail(worker, WORKER_FAILED, "%s", attn_last_error());
+    ok = ok && call_own(worker);
     gpu_wait();
     return ok;
 }
@@ -212,13 +243,19 @@ static bool has_python(const char *python)
 
 static bool start_peer(bench_worker *worker, const char *python)
 {
-    const char *refuses = peer_refuses(&gpu.tensors.args);
+    static const char *const pass[] = {"forward", "backward", "training"};
+    attn_forward_args args = gpu.tensors.args;
+    if (gpu.problem->pass != PASS_FORWARD) {
+        args.lse.data = NULL; /* the others keep what they like for their backward pass */
+    }
+    const char *refuses = peer_refuses(&args);
     if (refuses != NULL) {
         return fail(worker, WORKER_REFUSED, "%s", refuses);
     }
     bool ok = has_python(python);
     if (ok && gpu.shared_problem != gpu.problem) {
         cJSON *q = question("problem", NULL);
+        cJSON_AddStringToObject(q, "pass", pass[gpu.problem->pass]);
         ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) &&
              agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;
@@ -295,12 +332,18 @@ static bool finish(bench_worker *worker, worker_report *report)
         return fail(worker, WORKER_REFUSED, "%s", gpu.python.why);
     }
     errors_measure(own ? &gpu.tensors.args : &gpu.shared, ERROR_ROWS, &errors);
-    *report = (worker_report){.workspace_bytes = own ? (double)gpu.plan.workspace_bytes : 0,
+    const bool forward = gpu.problem->pass == PASS_FORWARD;
+    const double bytes =
+        forward ? (double)gpu.plan.workspace_bytes
+                : fmax((double)gpu.plan.workspace_bytes, (double)gpu.grad_plan.workspace_bytes);
+    *report = (worker_report){.workspace_bytes = own ? bytes : 0,
                               .max_error = errors.relative,
                               .c = errors.c,
                               .rows = errors.rows};
     snprintf(report->kernel, sizeof report->kernel, "%s",
-             own ? gpu.plan.kernel : gpu.python.kernel);
+             !own      ? gpu.python.kernel
+             : forward ? gpu.plan.kernel
+                       : gpu.grad_plan.kernel);
     return true;
 }
 

@@ -52,7 +52,7 @@ def prepare(question):
     torch.cuda.empty_cache()
     memory, problem = mmap.mmap(question["file"], question["bytes"]), question
     for name in "qkv":
-        problem["gpu_" + name] = view(name, "cuda")
+        problem["gpu_" + name] = view(name, "cuda").requires_grad_(question["pass"] != "forward")
     return {}
 
 
@@ -103,10 +103,11 @@ def start(question):
         "flash": functools.partial(backend, SDPBackend.FLASH_ATTENTION),
         "standard": standard,
     }
-    peer = Calls(*make[question["peer"]]())
-    with warnings.catch_warnings(record=True) as why, peer.context():
+    peer = Calls(*make[question["peer"]](), problem["pass"])
+    with torch.set_grad_enabled(problem["pass"] != "forward"), warnings.catch_warnings(record=True) as why, peer.context():
         warnings.simplefilter("always")
         try:
+            peer.begin()
             peer.call()
             torch.cuda.synchronize()
         except RuntimeError as error:
@@ -122,8 +123,24 @@ def start(question):
 
 
 class Calls:
-    def __init__(self, call, context):
-        self.call, self.context, self.graph, self.graph_calls = call, context, None, 0
+    """A pass of a peer: self.call is one of it. The backward pass is autograd's, with all that it
+    launches."""
+
+    def __init__(self, forward, context, which):
+        self.forward, self.context, self.which = forward, context, which
+        self.graph, self.graph_calls = None, 0
+
+    def begin(self):
+        if self.which != "forward":
+            self.out = self.forward()
+            self.d_out = torch.randn_like(self.out)
+
+    def call(self):
+        if self.which == "forward":
+            return self.forward()
+        out = self.out if self.which == "backward" else self.forward()
+        inputs = [problem["gpu_" + name] for name in "qkv"]
+        return torch.autograd.grad(out, inputs, self.d_out, retain_graph=True)
 
     def capture(self, calls):
         torch.cuda.synchronize()
@@ -133,7 +150,7 @@ class Calls:
                 self.call()
 
     def sample(self, calls):
-        with self.context():
+        with self.context(), torch.set_grad_enabled(self.which != "forward"):
             if self.graph_calls != min(calls, GRAPH_CALLS):
                 self.capture(min(calls, GRAPH_CALLS))
             self.call()  # while the GPU is at it, Python enqueues what is timed
@@ -163,7 +180,8 @@ def seconds(call, repeats):
 def finish(question):
     peer = peers[question["peer"]]
     with peer.context():
-        view("o", "cpu").copy_(peer.call())
+        out = peer.call() if peer.which == "forward" else peer.out
+        view("o", "cpu").copy_(out.detach())
     return {}
 
 
@@ -196,7 +214,7 @@ try:
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.cuda.set_stream(torch.cuda.Stream())  # one that can be captured
-        torch.inference_mode().__enter__()
+        torch.set_grad_enabled(False)
     else:
         missing = "PyTorch %s finds no GPU" % torch.__version__
 except ImportError:

@@ -63,9 +63,15 @@ static attn_status choose_context(attn_cuda *cuda)
 static attn_status load_kernels(attn_cuda *cuda)
 {
     static const unsigned char *const images[ATTN_CUDA_FAMILIES] = {
-        attn_image_forward_sm90,       attn_image_forward_sm90_steps, attn_image_forward_sm90_wide,
-        attn_image_forward_sm90_paged, attn_image_forward_sm80,       attn_image_forward_generic,
-        attn_image_backward_generic};
+        [ATTN_CUDA_SM90] = attn_image_forward_sm90,
+        [ATTN_CUDA_SM90_STEPS] = attn_image_forward_sm90_steps,
+        [ATTN_CUDA_SM90_WIDE] = attn_image_forward_sm90_wide,
+        [ATTN_CUDA_SM90_PAGED] = attn_image_forward_sm90_paged,
+        [ATTN_CUDA_BACKWARD_SM90] = attn_image_backward_sm90,
+        [ATTN_CUDA_SM80] = attn_image_forward_sm80,
+        [ATTN_CUDA_GENERIC] = attn_image_forward_generic,
+        [ATTN_CUDA_BACKWARD_GENERIC] = attn_image_backward_generic,
+    };
     const attn_driver *cu = cuda->driver;
     for (int i = cuda->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;
          i++) {

@@ -14,6 +14,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_SM90_STEPS,
     ATTN_CUDA_SM90_WIDE,
     ATTN_CUDA_SM90_PAGED,
+    ATTN_CUDA_BACKWARD_SM90,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_BACKWARD_GENERIC,
@@ -54,6 +55,7 @@ enum {
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
+#define ATTN_BACKWARD_SM90(...) +2
 #include "cuda/kernels.inc"
 };
 
@@ -81,6 +83,12 @@ void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
 attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
                              void *params, void *stream);
 
+/* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
+bool attn_cuda_is_aligned(const attn_tensor *tensor);
+
+/* What the TMA takes. */
+bool attn_cuda_is_boxed(const attn_tensor *tensor);
+
 /* An axis of a tensor, in elements, and how far a box of it reaches. */
 typedef struct attn_cuda_axis {
     int64_t extent, stride;
@@ -99,6 +107,6 @@ attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
     attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[], attn_image_forward_sm80[],
-    attn_image_forward_generic[], attn_image_backward_generic[];
+    attn_image_forward_generic[], attn_image_backward_generic[], attn_image_backward_sm90[];
 
 #endif

@@ -21,3 +21,4 @@ IMAGE(forward_sm90_paged);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
 IMAGE(backward_generic);
+IMAGE(backward_sm90);

@@ -30,3 +30,25 @@ attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
                                     {tensor->shape[0], tensor->stride[0], 1}};
     return attn_cuda_map(cu, map, tensor, axes, 3);
 }
+
+bool attn_cuda_is_aligned(const attn_tensor *tensor)
+{
+    bool ok =
+        (uintptr_t)tensor->data % 16 == 0 && (tensor->stride[3] == 1 || tensor->shape[3] == 1);
+    for (int a = 0; a < 3; a++) {
+        ok &= tensor->shape[a] == 1 ||
+              tensor->stride[a] * (int64_t)attn_dtype_size(tensor->dtype) % 16 == 0;
+    }
+    return ok;
+}
+
+bool attn_cuda_is_boxed(const attn_tensor *tensor)
+{
+    bool ok = attn_cuda_is_aligned(tensor) && tensor->data != NULL && tensor->shape[3] > 0;
+    for (int a = 0; a < 3; a++) {
+        ok &= tensor->shape[a] == 1 ||
+              (tensor->stride[a] > 0 && tensor->stride[a] < INT64_C(1) << 38);
+        ok &= tensor->shape[a] > 0 && tensor->shape[a] <= INT32_MAX;
+    }
+    return ok;
+}

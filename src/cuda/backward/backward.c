@@ -6,14 +6,28 @@
 #include "core/overlap.h"
 #include <stdio.h>
 
+enum { BOX = 64 }; /* rows */
+
+static attn_status make_maps(const attn_cuda *cuda, attn_cuda_backward_params *params)
+{
+    const attn_problem *problem = &params->grads.problem;
+    TRY(attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q, BOX));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, BOX));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, BOX));
+    return attn_cuda_map_rows(cuda->driver, &params->d_o_map, &params->grads.d_o, BOX);
+}
+
 /* In the current context. */
-static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan, void *stream)
+static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
+                           unsigned char *workspace, void *stream)
 {
     for (int i = 0; i < plan->launches; i++) {
         const attn_cuda_grad_launch *launch = &plan->launch[i];
         const uint32_t grid[3] = {launch->grid, 1, 1};
         double *const partial = plan->params.sum.partial;
         plan->params.items = launch->items, plan->params.pieces = launch->pieces;
+        plan->params.count = launch->count;
+        plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
         TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));
     }
@@ -33,12 +47,15 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
                          (unsigned long long)plan.workspace_bytes);
     }
     TRY(attn_gradients_overlaps(grads, call->workspace, plan.workspace_bytes));
-    char *const workspace = attn_align_up(call->workspace);
+    unsigned char *const workspace = attn_align_up(call->workspace);
     plan.params.lse = workspace + plan.lse_offset;
     plan.params.delta = workspace + plan.delta_offset;
     plan.params.sum.partial = (double *)(void *)(workspace + plan.partial_offset);
+    if (plan.fast) {
+        TRY(make_maps(cuda, &plan.params));
+    }
     TRY(attn_cuda_enter(cuda, &borrowed));
-    attn_status status = enqueue(cuda, &plan, call->stream);
+    attn_status status = enqueue(cuda, &plan, workspace, call->stream);
     attn_cuda_leave(cuda, borrowed);
     return status;
 }
@@ -53,8 +70,7 @@ attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients 
     TRY(attn_cuda_grad_plan_make(&plan, cuda, grads));
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan.kernel];
     out->kernel = kernel->name;
-    (void)snprintf(out->why, sizeof out->why,
-                   "not on tensor cores: gradients have no kernels there");
+    (void)snprintf(out->why, sizeof out->why, "%s", plan.why);
     out->strip = kernel->rows;
     out->rows_per_item = kernel->rows;
     out->key_block = kernel->keys;
@@ -62,6 +78,8 @@ attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients 
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel;
     out->sum_bits = grads->problem.q.dtype == ATTN_F64 ? 64 : 32;
+    out->tile_products = plan.fast ? 1 : 0;
+    out->weight_loss = !plan.fast ? 0 : grads->problem.q.dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8;
     attn_cuda_grad_costs(&plan, out);
     return ATTN_OK;
 }

@@ -7,8 +7,9 @@
 #include "cuda/backward/params.h"
 #include "cuda/gpu.h"
 
-/* delta, keys, rows, and for each of bias, slopes and sinks sums of scores and their end */
-enum { ATTN_CUDA_GRAD_LAUNCHES = 3 + 3 * 2 };
+/* delta, keys and rows, each perhaps once more for some blocks, and for each of bias, slopes and
+ * sinks sums of scores and their end */
+enum { ATTN_CUDA_GRAD_LAUNCHES = 5 + 3 * 2 };
 
 /* A kernel, and the part of its arguments that is its own. */
 typedef struct attn_cuda_grad_launch {
@@ -16,6 +17,8 @@ typedef struct attn_cuda_grad_launch {
     uint32_t grid;
     attn_cuda_grad_items items;
     int32_t pieces;
+    int64_t count;
+    uint64_t bad_offset;    /* of its notes in the workspace; 0: none */
     attn_cuda_grad_sum sum; /* without its place */
 } attn_cuda_grad_launch;
 
@@ -23,10 +26,12 @@ typedef struct attn_cuda_grad_plan {
     attn_cuda_grad_launch launch[ATTN_CUDA_GRAD_LAUNCHES]; /* in this order */
     int launches;
     int kernel; /* of those that do the products: the one to name */
+    bool fast;  /* by backward_sm90 */
+    char why[256];
     int64_t items;
-    uint64_t lse_offset, delta_offset, partial_offset; /* in the workspace */
-    uint64_t workspace_bytes;                          /* 0: there is nothing to do */
-    attn_cuda_backward_params params;                  /* what all launches share */
+    uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset;
+    uint64_t workspace_bytes;
+    attn_cuda_backward_params params; /* what all launches share, but for the tensor maps */
 } attn_cuda_grad_plan;
 
 /* Pure. Errors: unsupported, overflow. */

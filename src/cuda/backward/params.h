@@ -36,8 +36,16 @@ typedef struct attn_cuda_backward_params {
     int64_t rows;      /* of all heads */
     void *lse, *delta; /* of all rows, in the type of sums: [batch of q][head][row] */
     attn_cuda_grad_items items;
-    int32_t pieces; /* CTAs of an item, each with 64 columns */
+    int32_t pieces; /* backward_generic: of an item, each with 64 columns */
+    int64_t count;  /* of items times pieces */
     attn_cuda_grad_sum sum;
+    /* backward_sm90: exponents of 2 for a product of q and k; the keys that rows see; for each
+     * block of 64 rows or keys of each head of each sequence, whether a result of it is not finite.
+     * backward_generic with such notes: those blocks alone. */
+    float scale_log2;
+    attn_band band;
+    unsigned char *bad;
+    attn_tensor_map q_map, k_map, v_map, d_o_map;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -2,12 +2,14 @@
  * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror
  * of cpu/backward/plan.c.
  *
- * The workspace: LSE and delta of all rows; partial, one sum for each row or for each key of each
+ * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 leaves undone; partial, one sum for each row or for each key of each
  * query head, for one gradient of a bias or of slopes at a time.
  */
 #include "cuda/backward/backward.h"
 #include "core/arena.h"
 #include "core/overlap.h"
+#include "cuda/forward/forward.h"
+#include <stdio.h>
 
 enum { BLOCK = 64, DELTA_ROWS = 8 };
 
@@ -16,25 +18,61 @@ static int64_t ceil_div(int64_t n, int64_t by)
     return n / by + (n % by != 0);
 }
 
-static int find_kernel(const attn_problem *problem, int32_t part)
+static int find_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
 {
-    const int32_t dtype = problem->q.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    int i = 0;
-    while (attn_cuda_kernels[i].family != ATTN_CUDA_BACKWARD_GENERIC ||
-           attn_cuda_kernels[i].dtype != dtype || attn_cuda_kernels[i].loads != part) {
-        i++;
+    const int32_t dtype = family == ATTN_CUDA_BACKWARD_SM90 ? problem->q.dtype
+                          : problem->q.dtype == ATTN_F64    ? ATTN_F64
+                                                            : ATTN_F32;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == family && kernel->dtype == dtype && kernel->loads == part &&
+            (kernel->d == 0 || (problem->d <= kernel->d && problem->dv <= kernel->dv))) {
+            return i;
+        }
     }
-    return i;
+    return -1;
+}
+
+static bool is_stored(const attn_tensor *tensor)
+{
+    return tensor->data == NULL || attn_cuda_is_aligned(tensor);
+}
+
+/* NULL, or the reason why backward_sm90 cannot do it. */
+static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda)
+{
+    const attn_problem *problem = &grads->problem;
+    if (cuda->capability != 90 || (problem->q.dtype != ATTN_BF16 && problem->q.dtype != ATTN_F16)) {
+        return "gradients have kernels there for sm_90 and 16 bits";
+    }
+    if (find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
+        problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
+        return "head dims end at 128, and are even";
+    }
+    if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
+        return "they take probabilities and dO in the type of q";
+    }
+    if (attn_cuda_has_steps(problem)) {
+        return "there are score steps";
+    }
+    if (!attn_problem_is_whole(problem) || problem->q.shape[1] > INT32_MAX / 2 ||
+        problem->k.shape[1] > INT32_MAX / 2) {
+        return "sequences have lengths or origins";
+    }
+    return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
+                   attn_cuda_is_boxed(&problem->v) && attn_cuda_is_boxed(&grads->d_o) &&
+                   is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
+               ? NULL
+               : "strides or alignment are not for the TMA";
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
 /* Appends a launch of `ctas` CTAs; of none, nothing. */
-static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
+static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int kernel,
                               const attn_cuda_grad_launch *like, double ctas)
 {
     attn_cuda_grad_launch *launch = &plan->launch[plan->launches];
-    const int kernel = find_kernel(&plan->params.grads.problem, part);
     if (ctas > INT32_MAX) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%.0f blocks are more than a GPU grid holds", ctas);
     }
@@ -51,39 +89,43 @@ static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, 
 
 /* The items of a kernel that owns blocks of rows, or of keys, and their number. */
 static attn_cuda_grad_items make_items(const attn_problem *problem, bool keys, int64_t heads,
-                                       double *count)
+                                       int32_t block, double *count)
 {
     const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
-    const attn_cuda_grad_items items = {keys, BLOCK, ceil_div(n, BLOCK), heads};
+    const attn_cuda_grad_items items = {keys, block, ceil_div(n, block), heads};
     *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
-             : n > 0          ? (double)heads * (double)(n / BLOCK + problem->batch + 2)
+             : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
                               : 0;
     return items;
 }
 
-/* dK and dV, dQ. */
-static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
+/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90, and after it the blocks that it
+ * has noted. columns: the most that a result has. */
+static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
+                                int64_t columns, uint64_t bad_offset)
 {
-    const attn_gradients *grads = &plan->params.grads;
-    const attn_problem *problem = &grads->problem;
-    const int64_t widest = problem->d > problem->dv ? problem->d : problem->dv;
-    double count;
-    if (grads->dk.data || grads->dv.data) {
-        const int64_t pieces = ceil_div(widest, BLOCK);
-        const attn_cuda_grad_launch launch = {
-            .items = make_items(problem, true, problem->kv_heads, &count),
-            .pieces = (int32_t)pieces};
-        TRY(add_launch(plan, cuda, ATTN_CUDA_GRAD_KEYS, &launch, count * (double)pieces));
+    const attn_problem *problem = &plan->params.grads.problem;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const int64_t heads = keys ? problem->kv_heads : problem->heads;
+    attn_cuda_grad_launch launch = {.pieces = (int32_t)ceil_div(columns, BLOCK)};
+    double count, most = INT32_MAX;
+    if (plan->fast) {
+        attn_cuda_grad_launch fast = {.pieces = 1, .bad_offset = bad_offset};
+        fast.items = make_items(problem, keys, heads, 128, &count);
+        TRY(add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part), &fast,
+                       count));
         plan->items += (int64_t)count;
+        launch.bad_offset = bad_offset, most = 2.0 * cuda->multiprocessors;
     }
-    if (grads->dq.data) {
-        const int64_t pieces = ceil_div(problem->d, BLOCK);
-        const attn_cuda_grad_launch launch = {
-            .items = make_items(problem, false, problem->heads, &count), .pieces = (int32_t)pieces};
-        TRY(add_launch(plan, cuda, ATTN_CUDA_GRAD_ROWS, &launch, count * (double)pieces));
-        plan->items += (int64_t)count;
+    launch.items = make_items(problem, keys, heads, BLOCK, &count);
+    plan->items += plan->fast ? 0 : (int64_t)count;
+    count *= (double)launch.pieces;
+    launch.count = (int64_t)count;
+    if (!plan->fast && count > most) {
+        return add_launch(plan, cuda, 0, &launch, count); /* its error */
     }
-    return ATTN_OK;
+    return add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part), &launch,
+                      count < most ? count : most);
 }
 
 static int32_t kind_of_bias(const attn_tensor *d_bias)
@@ -100,21 +142,24 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     const attn_problem *problem = &plan->params.grads.problem;
     attn_cuda_grad_launch launch = {.sum = {.out = *out, .kind = kind}};
     const double pairs = (double)out->shape[0] * (double)out->shape[1];
+    const int scores = find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     if (out->data == NULL) {
         return ATTN_OK;
     }
     if (kind == ATTN_CUDA_ELEMENTS) {
-        return add_launch(plan, cuda, ATTN_CUDA_GRAD_SCORES, &launch,
+        return add_launch(plan, cuda, scores, &launch,
                           pairs * (double)ceil_div(out->shape[2], BLOCK) *
                               (double)ceil_div(out->shape[3], BLOCK));
     }
     if (kind != ATTN_CUDA_SINKS) {
         double count;
-        launch.items = make_items(problem, kind == ATTN_CUDA_BY_KEYS, problem->heads, &count);
-        TRY(add_launch(plan, cuda, ATTN_CUDA_GRAD_SCORES, &launch, count));
+        launch.items =
+            make_items(problem, kind == ATTN_CUDA_BY_KEYS, problem->heads, BLOCK, &count);
+        TRY(add_launch(plan, cuda, scores, &launch, count));
     }
-    return add_launch(plan, cuda, ATTN_CUDA_GRAD_FINISH, &launch,
-                      pairs * (double)out->shape[2] * (double)out->shape[3]);
+    return add_launch(plan, cuda,
+                      find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_FINISH),
+                      &launch, pairs * (double)out->shape[2] * (double)out->shape[3]);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -133,6 +178,9 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     attn_arena arena = {0};
     plan->lse_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
     plan->delta_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
+    plan->bad_keys_offset = attn_arena_take(&arena, problem->q.shape[0] * problem->kv_heads,
+                                            ceil_div(problem->k.shape[1], BLOCK), 1);
+    plan->bad_rows_offset = attn_arena_take(&arena, heads, ceil_div(problem->q.shape[1], BLOCK), 1);
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }
@@ -162,13 +210,33 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
+    TRY(plan_workspace(plan));
+    const char *lacks = sm90_lacks(grads, cuda);
+    plan->fast = lacks == NULL;
+    (void)snprintf(plan->why, sizeof plan->why, "%s%s",
+                   lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
+    if (plan->fast) {
+        const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+        plan->params.band = attn_mask_band(problem, &whole);
+        plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
+    }
     const attn_cuda_grad_launch plain = {.pieces = 1};
-    TRY(add_launch(plan, cuda, ATTN_CUDA_GRAD_DELTA, &plain,
+    TRY(add_launch(plan, cuda,
+                   find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_DELTA), &plain,
                    (double)ceil_div(plan->params.rows, DELTA_ROWS)));
-    TRY(add_products(plan, cuda));
+    if (grads->dk.data || grads->dv.data) {
+        TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
+                         problem->d > problem->dv ? problem->d : problem->dv,
+                         plan->bad_keys_offset));
+    }
+    if (grads->dq.data) {
+        TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_ROWS, problem->d, plan->bad_rows_offset));
+    }
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
-    plan->kernel = find_kernel(problem, ATTN_CUDA_GRAD_KEYS);
-    return plan_workspace(plan);
+    plan->kernel =
+        find_kernel(problem, plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
+                    ATTN_CUDA_GRAD_KEYS);
+    return ATTN_OK;
 }

@@ -30,9 +30,6 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
 /* The plan for a call with that workspace, NULL: none. */
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
 
-/* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
-bool attn_cuda_is_aligned(const attn_tensor *tensor);
-
 /* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
 bool attn_cuda_has_steps(const attn_problem *problem);
 

@@ -55,18 +55,6 @@ static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *cuda, attn
     return ATTN_OK;
 }
 
-/* What the TMA takes. */
-static bool is_boxed(const attn_tensor *tensor)
-{
-    bool ok = attn_cuda_is_aligned(tensor) && tensor->data != NULL && tensor->shape[3] > 0;
-    for (int a = 0; a < 3; a++) {
-        ok &= tensor->shape[a] == 1 ||
-              (tensor->stride[a] > 0 && tensor->stride[a] < INT64_C(1) << 38);
-        ok &= tensor->shape[a] > 0 && tensor->shape[a] <= INT32_MAX;
-    }
-    return ok;
-}
-
 static const char *tma_lacks(const attn_problem *problem)
 {
     if (problem->q.dtype == ATTN_F32) {
@@ -75,7 +63,8 @@ static const char *tma_lacks(const attn_problem *problem)
     if (attn_tensor_present(&problem->pad_k) && !problem->paged) {
         return "keys begin behind padding";
     }
-    return is_boxed(&problem->q) && is_boxed(&problem->k) && is_boxed(&problem->v)
+    return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
+                   attn_cuda_is_boxed(&problem->v)
                ? NULL
                : "strides or alignment are not for the TMA";
 }
@@ -267,7 +256,7 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->params.scale_log2 =
         (float)((plan->params.steps ? 1 : problem->scale) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
-                           problem->o.dtype == problem->q.dtype && is_boxed(&problem->o);
+                           problem->o.dtype == problem->q.dtype && attn_cuda_is_boxed(&problem->o);
     plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL;
     plan->params.lse_alone = problem->lse.data != NULL && !plan->params.statistics;
     plan->params.whole = attn_problem_is_whole(problem);

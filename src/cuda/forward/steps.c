@@ -12,17 +12,6 @@ bool attn_cuda_has_steps(const attn_problem *problem)
            problem->softcap > 0 || !(problem->scale * 1.4426950408889634 >= (double)FLT_MIN);
 }
 
-bool attn_cuda_is_aligned(const attn_tensor *tensor)
-{
-    bool ok =
-        (uintptr_t)tensor->data % 16 == 0 && (tensor->stride[3] == 1 || tensor->shape[3] == 1);
-    for (int a = 0; a < 3; a++) {
-        ok &= tensor->shape[a] == 1 ||
-              tensor->stride[a] * (int64_t)attn_dtype_size(tensor->dtype) % 16 == 0;
-    }
-    return ok;
-}
-
 /* Whether the kernels can copy rows of scores 16 bytes at a time. */
 static bool is_copied(const attn_tensor *tensor)
 {

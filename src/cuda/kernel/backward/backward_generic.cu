@@ -119,6 +119,12 @@ template <class Real> struct GradSum {
     }
 };
 
+/* Whether backward_sm90 has the block's results, and all are finite. */
+__device__ __forceinline__ bool is_done(const attn_cuda_backward_params &a, const GradItem &item)
+{
+    return a.bad != NULL && !a.bad[grad_flag(a, item.sequence.tensor, item.head, item.first)];
+}
+
 /* ---- dK and dV ------------------------------------------------------------------------------- */
 
 template <class Real> struct KeySums {
@@ -145,15 +151,15 @@ template <class Real> struct KeySums {
 };
 
 template <class Real>
-__device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
+__device__ __forceinline__ void keys_item(const attn_cuda_backward_params &a, int64_t index)
 {
     extern __shared__ unsigned char shared[];
     const attn_gradients &grads = a.grads;
     const attn_problem &p = grads.problem;
     __shared__ GradItem item;
-    share_item(item, p, a.items, blockIdx.x / a.pieces);
-    const int64_t column = (int64_t)(blockIdx.x % a.pieces) * TILE;
-    if (item.empty) {
+    share_item(item, p, a.items, index / a.pieces);
+    const int64_t column = index % a.pieces * TILE;
+    if (item.empty || is_done(a, item)) {
         return;
     }
     GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
@@ -187,13 +193,13 @@ __device__ __forceinline__ void run_rows(GradTile<Real> &tile, const GradItem &i
 }
 
 template <class Real>
-__device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
+__device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, int64_t index)
 {
     extern __shared__ unsigned char shared[];
     __shared__ GradItem item;
-    share_item(item, a.grads.problem, a.items, blockIdx.x / a.pieces);
-    const int64_t column = (int64_t)(blockIdx.x % a.pieces) * TILE;
-    if (item.empty) {
+    share_item(item, a.grads.problem, a.items, index / a.pieces);
+    const int64_t column = index % a.pieces * TILE;
+    if (item.empty || is_done(a, item)) {
         return;
     }
     GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
@@ -207,6 +213,23 @@ __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
     const attn_sequence &s = item.sequence;
     dq.store(tile, {a.grads.dq, s.tensor, s.q_first + item.first, item.head, s.nq - item.first},
              column);
+}
+
+/* All items, or this CTA's share of those that backward_sm90 has noted. */
+template <class Real>
+__device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
+{
+    for (int64_t index = blockIdx.x; index < a.count; index += gridDim.x) {
+        keys_item<Real>(a, index);
+    }
+}
+
+template <class Real>
+__device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
+{
+    for (int64_t index = blockIdx.x; index < a.count; index += gridDim.x) {
+        rows_item<Real>(a, index);
+    }
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

@@ -59,10 +59,20 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
 __device__ __forceinline__ void share_item(GradItem &item, const attn_problem &p,
                                            const attn_cuda_grad_items &s, int64_t index)
 {
+    __syncthreads();
     if (threadIdx.x == 0) {
         item = grad_item(p, s, index);
     }
     __syncthreads();
+}
+
+/* The note of the block that begins at row or key `first` of a dense problem's head. */
+__device__ __forceinline__ int64_t grad_flag(const attn_cuda_backward_params &a, int64_t batch,
+                                             int64_t head, int64_t first)
+{
+    const attn_problem &p = a.grads.problem;
+    const int64_t blocks = ((a.items.keys ? p.k.shape[1] : p.q.shape[1]) + 63) / 64;
+    return (batch * a.items.heads + head) * blocks + first / 64;
 }
 
 /* The block's keys that are in use, and the rows that see some of them. */
