@@ -67,5 +67,7 @@ function(attn_cuda_tests)
     endforeach()
     attn_test(cuda.gradients full tests/cuda/check-gradients $<TARGET_FILE:attn_cli>
       tests/op/gradients.txt)
+    attn_test(cuda.gradients_sm90 full tests/cuda/check-suite $<TARGET_FILE:attn_cli>
+      tests/cuda/gradients.txt)
   endif()
 endfunction()

@@ -2,8 +2,9 @@
  * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror
  * of cpu/backward/plan.c.
  *
- * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 leaves undone; partial, one sum for each row or for each key of each
- * query head, for one gradient of a bias or of slopes at a time.
+ * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 leaves undone;
+ * partial, one sum for each row or for each key of each query head, for one gradient of a bias or
+ * of slopes at a time.
  */
 #include "cuda/backward/backward.h"
 #include "core/arena.h"

@@ -1,7 +1,7 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a backward_sm90 kernel and its map of shared memory:
  *
- *     fixed [128][D] twice | stages of: streamed [STEP][D] twice | barriers | statistics [STAGES][2][64]
+ *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | barriers | STAGES of statistics [2][64]
  *
  * keys: fixed are K and V of 128 keys, streamed Q and dO of 64 rows with their LSE and delta. rows:
  * fixed are Q and dO of 128 rows, streamed K and V. Tiles lie in chunks of 64 columns (wgmma.cuh).
