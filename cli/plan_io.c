@@ -11,10 +11,10 @@ const char *plan_io_refuses(const problem_spec *problem)
 {
     const double rows = (double)problem->hq * (double)problem->nq *
                         (problem->hkv > 0 ? 1 / (double)problem->hkv : 0);
-    return rows > 1 << 20                                                ? "more than 2^20 rows"
-           : rows < 1 || problem->nk < 1 || problem->d < 1               ? "nothing to compute"
-           : problem->b > PROBLEM_MAX_SEQS && problem_is_ragged(problem) ? "too many sequences"
-                                                                         : NULL;
+    return rows > 1 << 20                                                    ? "more than 2^20 rows"
+           : rows < 1 || problem->nk < 1 || problem->d < 1 || problem->b < 1 ? "nothing to compute"
+           : problem->b > PROBLEM_MAX_SEQS && problem_is_ragged(problem)     ? "too many sequences"
+                                                                             : NULL;
 }
 
 /* ---- all sequences and heads ----------------------------------------------------------------- */
@@ -84,6 +84,9 @@ static plan_point point_of(const problem_spec *problem, const traffic_tiles *til
                         .standard = plan_io_standard(problem, tiles, near),
                         .best = best_tiles(problem, tiles, near)};
     point.best_bytes = plan_io_tiled(problem, &point.best, near);
+    if (traffic_better(&point.tiled, &point.best_bytes)) { /* sequences of several lengths */
+        point.best = *tiles, point.best_bytes = point.tiled;
+    }
     return point;
 }
 

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "style.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static double far_bytes(const traffic_bytes *bytes)
@@ -35,7 +36,7 @@ static void tell_here(const plan_io_story *story)
              cli_bytes(near, here->near), story->near_name, (long long)tiles->rows,
              (long long)tiles->keys);
     cli_fact("  traffic     ", "%s tiled; standard attention: %s (%.1f times as much)",
-             cli_bytes(one, tiled), cli_bytes(other, standard), standard / tiled);
+             cli_bytes(one, tiled), cli_bytes(other, standard), tiled > 0 ? standard / tiled : 1);
     cli_fact("  on chip     ", "%s between M and the registers tiled; standard: %s",
              cli_bytes(one, here->tiled.on_chip), cli_bytes(other, here->standard.on_chip));
 }
@@ -85,7 +86,7 @@ static void tell_points(const plan_io_story *story)
                cli_bytes(tiled, far_bytes(&point->tiled)),
                cli_bytes(best, far_bytes(&point->best_bytes)), (long long)point->best.rows,
                (long long)point->best.keys, cli_bytes(standard, far_bytes(&point->standard)),
-               far_bytes(&point->standard) / far_bytes(&point->best_bytes));
+               far_bytes(&point->standard) / fmax(far_bytes(&point->best_bytes), 1));
     }
 }
 
