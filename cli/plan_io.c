@@ -124,8 +124,12 @@ static void list_lengths(const problem_spec *problem, plan_io *io)
         one.nq = problem->nq == problem->nk || problem->has_lens ? one.nk : problem->nq;
         const traffic_shape shape = shape_of(&one, 0);
         const traffic_memory memory = traffic_memory_of(&shape);
+        const traffic_bytes tiled = traffic_tiled(&shape, &io->tiles, io->here.near),
+                            standard = traffic_standard(&shape, &io->tiles, io->here.near);
         io->lengths[i] =
             (plan_length){.n = one.nk,
+                          .moved_tiled = heads * (tiled.read + tiled.written),
+                          .moved_standard = heads * (standard.read + standard.written),
                           .tiled = heads * memory.tensors,
                           .standard = heads * (memory.tensors + memory.scores),
                           .kept_tiled = heads * (memory.tensors + memory.statistics),

@@ -18,11 +18,12 @@ typedef struct plan_point {
     traffic_bytes best_bytes;
 } plan_point;
 
-/* Bytes of memory of the problem with N keys (and queries, if it has as many). */
+/* The problem with N keys (and queries, if it has as many), in bytes. */
 typedef struct plan_length {
     int64_t n;
-    double tiled, standard;           /* of a forward pass */
-    double kept_tiled, kept_standard; /* kept from it for the backward pass */
+    double moved_tiled, moved_standard; /* traffic by the tiles at hand with the near memory here */
+    double tiled, standard;             /* memory of a forward pass */
+    double kept_tiled, kept_standard;   /* memory kept from it for the backward pass */
 } plan_length;
 
 typedef struct plan_io {

@@ -154,15 +154,17 @@ static void tell_sizes(const plan_io_story *story)
 
 static void tell_lengths(const plan_io_story *story)
 {
-    cli_text tiled, standard, kept_tiled, kept_standard;
-    head("memory by N, without workspace: of a forward pass, and kept from it for the backward "
-         "pass");
-    printf("  %10s %12s %12s %14s %14s\n", "N", "tiled", "standard", "P recomputed", "P stored");
+    cli_text moved_tiled, moved_standard, tiled, standard, kept_tiled, kept_standard;
+    head("by N: traffic with these tiles, and memory of a forward pass without workspace");
+    printf("  %8s %22s %22s %24s\n  %8s %11s %10s %11s %10s %13s %10s\n", "", "traffic", "memory",
+           "kept for backward", "N", "tiled", "standard", "tiled", "standard", "P recomputed",
+           "P stored");
     for (int i = 0; i < PLAN_LENGTHS; i++) {
         const plan_length *length = &story->io.lengths[i];
-        printf("  %10lld %12s %12s %14s %14s\n", (long long)length->n,
-               cli_bytes(tiled, length->tiled), cli_bytes(standard, length->standard),
-               cli_bytes(kept_tiled, length->kept_tiled),
+        printf("  %8lld %11s %10s %11s %10s %13s %10s\n", (long long)length->n,
+               cli_bytes(moved_tiled, length->moved_tiled),
+               cli_bytes(moved_standard, length->moved_standard), cli_bytes(tiled, length->tiled),
+               cli_bytes(standard, length->standard), cli_bytes(kept_tiled, length->kept_tiled),
                cli_bytes(kept_standard, length->kept_standard));
     }
 }
@@ -237,6 +239,8 @@ static void add_lengths(cJSON *object, const plan_io *io)
     for (int i = 0; i < PLAN_LENGTHS; i++) {
         cJSON *length = cJSON_CreateObject();
         cJSON_AddNumberToObject(length, "n", (double)io->lengths[i].n);
+        cJSON_AddNumberToObject(length, "moved_tiled_bytes", io->lengths[i].moved_tiled);
+        cJSON_AddNumberToObject(length, "moved_standard_bytes", io->lengths[i].moved_standard);
         cJSON_AddNumberToObject(length, "tiled_bytes", io->lengths[i].tiled);
         cJSON_AddNumberToObject(length, "standard_bytes", io->lengths[i].standard);
         cJSON_AddNumberToObject(length, "kept_recomputed_bytes", io->lengths[i].kept_tiled);
