@@ -2,6 +2,7 @@
 'use strict';
 
 function startTiles(library) {
+    const NEAR = 1 << 20; // bytes of the near memory that traffic is counted for
     let grid = null, at = { row: 0, key: 0 };
 
     function read() {
@@ -24,11 +25,12 @@ function startTiles(library) {
             return;
         }
         const answer = JSON.parse(library.ask('page_tiles', line(choice), choice.rows,
-            choice.keys));
+            choice.keys, NEAR));
         if (answer.error) {
             $('tiles-words').textContent = answer.error;
             return;
         }
+        choice.causal = $('tiles-causal').checked;
         grid = { ...answer, choice };
         grid.rowTiles = Math.ceil(choice.nq / choice.rows);
         grid.keyTiles = Math.ceil(choice.nk / choice.keys);
@@ -52,11 +54,13 @@ function startTiles(library) {
             ['Work, all heads', metric(plan.flops, 'FLOP')],
             ['Matrix of scores', `${bytes(grid.all * choice.heads
                 * ($('tiles-dtype').value === 'f64' ? 8 : 4))}, never stored`],
+            ['Room for a tile', bytes(grid.room)],
+            ['Traffic, all heads', `${bytes(grid.tiled * choice.heads)} by these tiles, `
+                + `${bytes(grid.standard * choice.heads)} by standard attention, beside a near `
+                + `memory of ${bytes(NEAR)}`],
             ['The library here', `${plan.kernel}: tiles of ${plan.strip} rows and `
                 + `${plan.key_block} keys`],
             ['Its workspace', bytes(plan.workspace_bytes)],
-            ['Its traffic', `${bytes(plan.bytes_tiled)}; standard attention: `
-                + bytes(plan.bytes_standard)],
         ]);
     }
 
@@ -97,13 +101,30 @@ function startTiles(library) {
             Math.max(y(at.row + 1) - y(at.row) - 3, 4));
     }
 
+    const area = (row, key) => (Math.min(row + grid.choice.rows, grid.choice.nq) - row)
+        * (Math.min(key + grid.choice.keys, grid.choice.nk) - key);
+
+    // Entries of a tile that the mask shows, row by row.
+    function visibleIn(row, key) {
+        const { choice } = grid, diagonal = choice.nk - choice.nq;
+        const end = Math.min(key + choice.keys, choice.nk);
+        let sum = 0;
+        for (let i = row; i < Math.min(row + choice.rows, choice.nq); i++) {
+            const first = choice.window < 0 ? key : Math.max(key, i + diagonal - choice.window);
+            const past = choice.causal ? Math.min(end, i + diagonal + 1) : end;
+            sum += Math.max(0, past - first);
+        }
+        return sum;
+    }
+
     function show() {
         const { choice } = grid;
         paint();
         const row = at.row * choice.rows, key = at.key * choice.keys;
         $('tiles-words').textContent = `Rows ${row} to `
             + `${Math.min(row + choice.rows, choice.nq) - 1}, keys ${key} to ${Math.min(key + choice.keys, choice.nk) - 1}: `
-            + `${kindOf(at.row, at.key)}.`;
+            + `${kindOf(at.row, at.key)}, ${whole(visibleIn(row, key))} of ${whole(area(row, key))} `
+            + 'entries visible.';
     }
 
     function move(row, key) {

@@ -53,12 +53,30 @@ function startTrace(library) {
 
     function renew() {
         edited = null;
+        $('trace-preset').value = 'random';
         const choice = read();
         if (choice !== null) {
             choice.window = choice.window < 0 ? null : choice.window;
             buildMatrices(JSON.parse(library.ask('page_values', line(choice))));
             update(false);
         }
+    }
+
+    // 8 positions, d = 4, blocks of 4: queries are unit vectors, keys have a 1 at the same place.
+    // Every row's maximum is 0.5 after the first tile and stays; l is 3.164, then 6.329.
+    function showExample() {
+        const place = (i, c) => (c === i % 4 ? 1 : c === (i + 2) % 4 ? 0 : 0.5);
+        const matrix = (of) => Array.from({ length: 8 },
+            (_, i) => Array.from({ length: 4 }, (_, c) => of(i, c)));
+        const form = { n: 8, d: 4, rows: 4, keys: 4, split: 1, window: '' };
+        Object.entries(form).forEach(([id, value]) => { $('trace-' + id).value = value; });
+        $('trace-causal').checked = false;
+        buildMatrices({
+            q: matrix((i, c) => (c === i % 4 ? 1 : 0)), k: matrix(place),
+            v: matrix((i, c) => Math.round(1e4 * Math.sin(3 * i + c)) / 1e4),
+        });
+        edit();
+        stepper.go(0);
     }
 
     function update(keep) {
@@ -227,6 +245,8 @@ function startTrace(library) {
     }
 
     const stepper = new Stepper('trace-stepper', 'Trace', show);
+    $('trace-preset').addEventListener('change', () =>
+        ($('trace-preset').value === 'units' ? showExample() : renew()));
     ['n', 'd', 'seed'].forEach((id) => $('trace-' + id).addEventListener('change', renew));
     ['rows', 'keys', 'split', 'window', 'causal', 'backward'].forEach((id) =>
         $('trace-' + id).addEventListener('change', () => update(false)));

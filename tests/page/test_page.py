@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from browser import Page, require
+from browser import WIDTHS, Page, require
 
 folder, attn = '', ''
 page = None
@@ -183,6 +183,19 @@ class Trace(PageTest):
                         6e-5)
             page.click('#trace-stepper button:nth-of-type(4)')
 
+    def test_worked_example(self):
+        """What the chapter says of its example (tests/files/check-trace), on the page."""
+        page.set('#trace-preset', 'units')
+        once = 1 + 2 * math.exp(-0.25) + math.exp(-0.5)
+        for key, alpha in (0, 0), (4, 1):
+            self.assertIn(f'Rows 0 to 3, keys {key} to {key + 3}: FULL', page.text('#trace-words'))
+            for row in page.table('#trace-numbers table:first-of-type'):
+                self.assertClose(row[5:], [0.5, 0.5, alpha, once * (1 if key == 0 else 2)], 6e-5)
+            page.click('#trace-stepper button:nth-of-type(4)')
+        self.assertRegex(page.text('#trace-verdict'), r'O of attn_forward \d\.\de-[78]')
+        page.set('#trace-preset', 'random')
+        self.assertEqual(page.run('return document.querySelector("#trace-n").value'), '8')
+
     def test_values_can_be_edited(self):
         before = page.text('#trace-numbers')
         page.set('[aria-label="K, row 0, column 0"]', '2.5')
@@ -233,7 +246,7 @@ class Tiles(PageTest):
                 (40, 40, 8, 8, 0, None), (64, 64, 8, 16, 1, 10), (45, 61, 6, 5, 0, 12)):
             line = f'hq=2 nq={nq} nk={nk} d=16 causal={causal}' + (
                 '' if window is None else f' window_left={window} window_right=-1')
-            grid = json.loads(page.ask('page_tiles', line, rows, keys))
+            grid = json.loads(page.ask('page_tiles', line, rows, keys, 1e6))
             kinds, computed, visible = self.count(nq, nk, rows, keys, causal, window)
             self.assertEqual((grid['full'], grid['partial'], grid['skipped']),
                              tuple(kinds.values()), line)
@@ -245,7 +258,7 @@ class Tiles(PageTest):
                       'n=4096 hq=2 d=64 causal=1 window_left=500 window_right=-1'):
             line = words + ' threads=1 cpu=scalar'
             theirs = native('plan', line, '--json', '--no-measure')[0]
-            mine = json.loads(page.ask('page_tiles', line, 64, 64))['plan']
+            mine = json.loads(page.ask('page_tiles', line, 64, 64, 1e6))['plan']
             for key in ('kernel', 'strip', 'key_block', 'tiles_full', 'tiles_partial',
                         'tiles_skipped', 'flops', 'bytes_standard'):
                 self.assertClose(mine[key], theirs[key], 1e-12, f'{line}: {key}')
@@ -256,13 +269,37 @@ class Tiles(PageTest):
             const box = picture.getBoundingClientRect();
             picture.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
                 clientX: box.left + box.width * 0.05, clientY: box.top + box.height * 0.95}));''')
-        self.assertIn('keys 0 to 63: FULL', page.text('#tiles-words'))
+        self.assertIn('keys 0 to 63: FULL, 4,096 of 4,096', page.text('#tiles-words'))
 
     def test_arrow_keys_move(self):
         for key in ('ArrowRight', 'ArrowDown', 'ArrowDown', 'ArrowLeft'):
             page.run('''document.querySelector('#tiles-picture').dispatchEvent(
                 new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}));''', key)
         self.assertIn('Rows 128 to 191, keys 0 to 63: FULL', page.text('#tiles-words'))
+
+    def test_entries_of_partial_tiles(self):
+        def words():
+            return page.text('#tiles-words')
+        self.assertIn('PARTIAL, 2,080 of 4,096 entries', words())
+        page.set('#tiles-window', '9')
+        self.assertIn('PARTIAL, 595 of 4,096 entries', words()) # 64 x 10 - 45
+        page.set('#tiles-nk', '1000')
+        page.set('#tiles-window', '')
+        page.set('#tiles-causal', False)
+        for _ in range(15):
+            page.run('''document.querySelector('#tiles-picture').dispatchEvent(
+                new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}));''')
+        self.assertIn('FULL, 2,560 of 2,560 entries', words()) # 64 rows, 40 keys
+
+    def test_traffic_equals_the_program(self):
+        for words in ('n=2048 hq=1 d=64', 'n=1500 hq=1 d=64 dtype=bf16 causal=1',
+                      'n=2048 hq=1 d=32 causal=1 window_left=100 window_right=-1'):
+            line = words + ' threads=1 cpu=scalar'
+            io = native('plan', line, '--json', '--no-measure', '--near=1024')[0]['io']
+            rows, keys = io['tiles']['strip'], io['tiles']['keys']
+            size = next(each['traffic'] for each in io['sizes'] if each['tiles']['rows'] == rows)
+            grid = json.loads(page.ask('page_tiles', line, rows, keys, 2.0 ** 20))
+            self.assertClose(grid['tiled'], size['read_bytes'] + size['written_bytes'], 1e-12, line)
 
     def test_long_sequences_and_refusals(self):
         page.set('#tiles-nq', '131072')
@@ -351,9 +388,8 @@ class Looks(PageTest):
             for dark in (False, True):
                 page.look(width, dark)
                 page.open()
-                inner, outer = page.run(
-                    'return [document.documentElement.scrollWidth, innerWidth]')
-                self.assertLessEqual(inner, outer, width)
+                self.assertLessEqual(page.run('return document.documentElement.scrollWidth'),
+                                     WIDTHS[width], width)
                 name = f'{width}-{"dark" if dark else "light"}'
                 page.picture(os.path.join(pictures, f'{name}.png'))
                 for part in ('softmax', 'trace', 'tiles', 'costs', 'bench'):

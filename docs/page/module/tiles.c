@@ -1,11 +1,13 @@
 /*
  * tiles.c: tiles of any size over a problem, as the library's geometry sees them (core/mask.h,
- * core/count.h), and the plan that attn_forward makes of the same problem.
+ * core/count.h), the bytes that they move (support/traffic.h), and the plan that attn_forward makes
+ * of the same problem.
  */
 #include "core/count.h"
 #include "core/mask.h"
 #include "page.h"
 #include "problem.h"
+#include "traffic.h"
 
 enum { MOST_ROWS = 4096 }; /* rows of tiles that are told one by one */
 
@@ -65,6 +67,30 @@ static void write_grid(FILE *to, struct grid *grid)
             (double)grid->sequence.nq * (double)grid->sequence.nk);
 }
 
+/* Bytes of one head, and the room that a tile with its rows takes. */
+static void write_traffic(FILE *to, const problem_spec *spec, const struct grid *grid, double near)
+{
+    const problem_band band = problem_band_of(spec, 0);
+    const int64_t size = (int64_t)attn_dtype_size(spec->dtype),
+                  real = spec->dtype == ATTN_F64 ? 8 : 4;
+    const traffic_shape shape = {.nq = band.nq,
+                                 .nk = band.nk,
+                                 .d = spec->d,
+                                 .dv = spec->dv,
+                                 .group = 1,
+                                 .element = size,
+                                 .real = real,
+                                 .low = band.low,
+                                 .high = band.high};
+    const traffic_tiles tiles = {grid->rows, grid->rows, grid->keys};
+    const traffic_bytes tiled = traffic_tiled(&shape, &tiles, near),
+                        standard = traffic_standard(&shape, &tiles, near);
+    fprintf(to, ",\"room\":%lld,\"tiled\":%.17g,\"standard\":%.17g",
+            (long long)(size * (grid->rows * spec->d + grid->keys * (spec->d + spec->dv)) +
+                        real * grid->rows * (spec->dv + grid->keys)),
+            tiled.read + tiled.written, standard.read + standard.written);
+}
+
 static void write_plan(FILE *to, const attn_plan *plan)
 {
     fprintf(to,
@@ -94,7 +120,7 @@ static attn_forward_args args_of(const problem_spec *spec)
     };
 }
 
-static attn_status tell(FILE *to, const problem_spec *spec, struct grid *grid)
+static attn_status tell(FILE *to, const problem_spec *spec, struct grid *grid, double near)
 {
     const attn_forward_args args = args_of(spec);
     attn_plan plan = {.struct_size = sizeof plan};
@@ -111,14 +137,16 @@ static attn_status tell(FILE *to, const problem_spec *spec, struct grid *grid)
         grid->sequence = attn_problem_whole_sequence(&grid->problem, 0);
         fputs("{", to);
         write_grid(to, grid);
+        write_traffic(to, spec, grid, near);
         write_plan(to, &plan);
         fputs("}", to);
     }
     return status;
 }
 
-/* Tiles of the first head of the first sequence; its plan is that of all heads. */
-const char *PAGE_EXPORT(page_tiles)(const char *line, int rows, int keys)
+/* Tiles of the first head of the first sequence, beside a near memory of so many bytes; the plan is
+ * that of all heads. */
+const char *PAGE_EXPORT(page_tiles)(const char *line, int rows, int keys, double near)
 {
     char error[256];
     problem_spec problem;
@@ -126,6 +154,6 @@ const char *PAGE_EXPORT(page_tiles)(const char *line, int rows, int keys)
     if (!problem_parse(line, &problem, error, sizeof error)) {
         return page_error(error);
     }
-    const attn_status status = tell(page_open(), &problem, &grid);
+    const attn_status status = tell(page_open(), &problem, &grid, near);
     return status == ATTN_OK ? page_text() : page_error(attn_last_error());
 }
