@@ -91,7 +91,7 @@ static attn_status forward_plan(const void *device, const attn_problem *problem,
     out->threads = plan.threads;
     out->key_block = plan.table->key_tile;
     out->rows_per_item = plan.schedule.block_rows;
-    out->items = plan.schedule.items;
+    out->items = plan.schedule.items * plan.pieces.count;
     out->workspace_bytes = forward_bytes(&plan);
     attn_cpu_forward_costs(&plan, problem, out);
     return ATTN_OK;

@@ -4,6 +4,7 @@
  */
 #include "core/segment.h"
 #include "oracle.h"
+#include "tables.h"
 #include "trial.h"
 
 /* The merged outputs take the place of t's own. */
@@ -250,12 +251,34 @@ static void parts_at_segments(void **state)
     }
 }
 
+/* One query of one KV head: all threads have keys of it. */
+static void test_one_head_for_all_threads(void **state)
+{
+    static const char *const types[] = {"f32", "bf16"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        op_trial t = trial_open("hq=4 hkv=1 nq=1 nk=65536 d=8 dtype=%s", types[i]);
+        for (int threads = 1; threads <= 8; threads *= 2) {
+            attn_plan plan = {.struct_size = sizeof plan};
+            assert_int_equal(attn_forward_plan(tables_context(NULL, threads), t.args, &plan),
+                             ATTN_OK);
+            assert_int_equal(plan.threads, threads);
+            assert_true(threads == 1 ? plan.items == 1 : plan.items >= 2 * threads);
+        }
+        trial_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(b27_all_parts_empty),         cmocka_unit_test(b48_sink_in_splits),
-        cmocka_unit_test(b84_gaps_of_a_merged_output), cmocka_unit_test(b96_natural_logarithm),
-        cmocka_unit_test(b97_b98_split_counts),        cmocka_unit_test(parts_at_segments),
+        cmocka_unit_test(test_one_head_for_all_threads),
+        cmocka_unit_test(b27_all_parts_empty),
+        cmocka_unit_test(b48_sink_in_splits),
+        cmocka_unit_test(b84_gaps_of_a_merged_output),
+        cmocka_unit_test(b96_natural_logarithm),
+        cmocka_unit_test(b97_b98_split_counts),
+        cmocka_unit_test(parts_at_segments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

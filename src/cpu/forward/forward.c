@@ -171,7 +171,7 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
     const attn_tile_rows rows =
         attn_score_tile_rows(&item->scores, strip_first(item, first),
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
-    attn_walk walk = attn_walk_keys(&rows, (attn_interval){0, nk}, size);
+    attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
     item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes;
     attn_host_flush(item->table->flushes);
@@ -192,16 +192,10 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
     attn_host_flush(false);
 }
 
-static void run_item(attn_forward_item *item)
+/* Sums what there is to a row, and writes it. */
+static void finish_item(attn_forward_item *item)
 {
-    const char *soon_row[2 * ATTN_MAX_KEY_TILE];
-    item->by_tile = item->strips == 1, item->soon_row = soon_row;
     for (int i = 0; i < item->strips; i++) {
-        attn_strip_start(item, i);
-    }
-    run_blocks(item, 0, item->strips, false);
-    for (int i = 0; i < item->strips; i++) {
-        attn_strip_leave(item, i);
         if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
             attn_strip_reset(item, i);
             run_blocks(item, i, i + 1, true);
@@ -211,6 +205,51 @@ static void run_item(attn_forward_item *item)
     }
 }
 
+static void start_item(attn_forward_item *item)
+{
+    for (int i = 0; i < item->strips; i++) {
+        attn_strip_start(item, i);
+    }
+}
+
+static void run_item(attn_forward_item *item)
+{
+    start_item(item);
+    run_blocks(item, 0, item->strips, false);
+    for (int i = 0; i < item->strips; i++) {
+        attn_strip_leave(item, i);
+    }
+    finish_item(item);
+}
+
+/* ---- an item in pieces ----------------------------------------------------------------------- */
+
+static int64_t piece_keys(const attn_forward_item *item)
+{
+    return item->plan->pieces.segments * item->table->segment;
+}
+
+static void run_piece(attn_forward_item *item, int64_t number, attn_piece *piece)
+{
+    const int64_t first = number * piece_keys(item), nk = item->seq.nk;
+    item->keys = (attn_interval){min64(first, nk), min64(first + piece_keys(item), nk)};
+    start_item(item);
+    run_blocks(item, 0, 1, false);
+    attn_strip_save(item, 0, piece);
+}
+
+static void join_pieces(attn_forward_item *item, char *first_piece)
+{
+    const attn_pieces *pieces = &item->plan->pieces;
+    start_item(item);
+    for (int64_t i = 0; i < pieces->count; i++) {
+        attn_piece *piece = (attn_piece *)(void *)(first_piece + (uint64_t)i * pieces->bytes);
+        attn_strip_add(item, 0, piece,
+                       i < pieces->count - 1 ? (i + 1) * pieces->segments : INT64_MAX);
+    }
+    finish_item(item);
+}
+
 /* ---- the parallel loop ----------------------------------------------------------------------- */
 
 typedef struct forward_job {
@@ -218,20 +257,44 @@ typedef struct forward_job {
     const attn_problem *problem;
     attn_schedule schedule;
     attn_cells cells;
-    char *scratch;
+    char *scratch, *pieces;
 } forward_job;
 
-static void task(const void *arg, int64_t index, int32_t thread)
+typedef void run_function(const forward_job *job, attn_forward_item *item, int64_t index);
+
+static void run_whole(const forward_job *job, attn_forward_item *item, int64_t index)
 {
-    const forward_job *job = arg;
+    (void)job, (void)index;
+    run_item(item);
+}
+
+static void run_part(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const attn_pieces *pieces = &job->plan->pieces;
+    run_piece(item, index % pieces->count,
+              (attn_piece *)(void *)(job->pieces + (uint64_t)index * pieces->bytes));
+}
+
+static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const attn_pieces *pieces = &job->plan->pieces;
+    join_pieces(item, job->pieces + (uint64_t)(index * pieces->count) * pieces->bytes);
+}
+
+/* Task `index` of a loop over `tasks`, on one of the schedule's items. */
+static void run_task(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
+                     run_function *run)
+{
     const attn_scratch_map *map = &job->plan->scratch;
     const attn_ukernel *table = job->plan->table;
     /* the executor may use any of the machine's thread numbers, for few items too */
-    const int64_t place = job->schedule.items <= job->plan->threads ? index : thread;
+    const int64_t place = tasks <= job->plan->threads ? index : thread;
+    const char *soon_row[2 * ATTN_MAX_KEY_TILE];
     char *base = job->scratch + (uint64_t)place * map->total;
     attn_tile_rows rows[ATTN_MAX_STRIPS];
     attn_sums sums[ATTN_MAX_STRIPS];
-    attn_item item = attn_schedule_item(&job->schedule, job->problem, index);
+    attn_item item =
+        attn_schedule_item(&job->schedule, job->problem, index / (tasks / job->schedule.items));
     attn_forward_item work = {
         .plan = job->plan,
         .problem = job->problem,
@@ -250,7 +313,9 @@ static void task(const void *arg, int64_t index, int32_t thread)
         .sum = base + map->sums,
         .rows = rows,
         .sums = sums,
+        .soon_row = soon_row,
     };
+    work.keys = (attn_interval){0, work.seq.nk};
     work.scores = (attn_score_rows){.problem = job->problem,
                                     .table = table,
                                     .plan = &job->plan->scores,
@@ -262,14 +327,37 @@ static void task(const void *arg, int64_t index, int32_t thread)
     attn_score_lanes(&work.scores, base + map->lanes);
     work.last_row = min64(item.last_row, work.seq.nq * job->problem->group);
     work.strips = (int)((work.last_row - work.first_row + table->strip - 1) / table->strip);
-    run_item(&work);
+    work.by_tile = work.strips == 1;
+    run(job, &work, index);
+}
+
+static void whole_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_task(job, index, job->schedule.items, thread, run_whole);
+}
+
+static void part_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_task(job, index, job->schedule.items * job->plan->pieces.count, thread, run_part);
+}
+
+static void joining_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_task(job, index, job->schedule.items, thread, run_joining);
 }
 
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
                       const attn_executor *executor, void *workspace)
 {
-    forward_job job = {plan, problem, plan->schedule, plan->cells,
-                       (char *)workspace + plan->table_bytes};
+    forward_job job = {plan,
+                       problem,
+                       plan->schedule,
+                       plan->cells,
+                       (char *)workspace + plan->table_bytes,
+                       (char *)workspace + plan->pieces.offset};
     attn_cells_fill(&job.cells, problem, executor, (char *)workspace + plan->cells_offset);
     if (problem->varlen) {
         int64_t *first_item = workspace, items = 0;
@@ -282,5 +370,11 @@ void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
         first_item[plan->schedule.sequences] = items;
         job.schedule.first_item = first_item;
     }
-    attn_tasks_run(executor, plan->schedule.items, task, &job, plan->table);
+    const int64_t items = plan->schedule.items, pieces = plan->pieces.count;
+    if (pieces == 1) {
+        attn_tasks_run(executor, items, whole_task, &job, plan->table);
+    } else {
+        attn_tasks_run(executor, items * pieces, part_task, &job, plan->table);
+        attn_tasks_run(executor, items, joining_task, &job, plan->table);
+    }
 }

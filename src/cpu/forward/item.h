@@ -18,6 +18,7 @@ typedef struct attn_forward_item {
     const attn_ukernel *table;
     attn_sequence seq;
     int64_t kv_head, first_row, last_row;
+    attn_interval keys; /* that it sums: all, or those of a piece */
     int strips;
     attn_score_rows scores;
     char *s, *prob, *strip, *node, *sum;

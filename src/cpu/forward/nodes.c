@@ -4,6 +4,7 @@
 #include "cpu/forward/nodes.h"
 #include "core/segment.h"
 #include <math.h>
+#include <string.h>
 
 attn_node *attn_strip_node(const attn_forward_item *item, int strip_index, int i)
 {
@@ -97,4 +98,59 @@ void attn_strip_leave(attn_forward_item *item, int strip_index)
         close_segment(item, strip_index);
         settle(item, strip_index, INT64_MAX);
     }
+}
+
+static char *piece_o(attn_piece *piece)
+{
+    return (char *)piece + ((sizeof *piece + 63) & ~(size_t)63);
+}
+
+void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece)
+{
+    const attn_ukernel *table = item->table;
+    piece->seen = item->sums[strip_index].segment >= 0;
+    if (!piece->seen) {
+        return;
+    }
+    close_segment(item, strip_index);
+    settle(item, strip_index, INT64_MAX);
+    const void *row_max = strip_row_max(item, strip_index);
+    for (int lane = 0; lane < table->strip; lane++) {
+        piece->row_max[lane] = get_real(table, row_max, lane);
+    }
+    piece->node = *attn_strip_node(item, strip_index, 0);
+    memcpy(piece_o(piece), strip_sum(item, strip_index, 0), item->plan->scratch.ot_bytes);
+}
+
+/* The piece's largest scores. */
+static void add_row_max(const attn_forward_item *item, int strip_index, const attn_piece *piece)
+{
+    void *row_max = strip_row_max(item, strip_index);
+    for (int lane = 0; lane < item->table->strip; lane++) {
+        const double before = get_real(item->table, row_max, lane);
+        set_real(item->table, row_max, lane, fmax(before, piece->row_max[lane]));
+    }
+}
+
+void attn_strip_add(attn_forward_item *item, int strip_index, attn_piece *piece, int64_t next)
+{
+    attn_sums *sums = &item->sums[strip_index];
+    attn_node *top = sums->nodes > 0 ? attn_strip_node(item, strip_index, sums->nodes - 1) : NULL;
+    if (!piece->seen) {
+        settle(item, strip_index, next);
+        return;
+    }
+    if (top && attn_segment_node_end(top->segment, piece->node.segment) <= next) {
+        const attn_part node = node_part(item, strip_index, sums->nodes - 1),
+                        part = {piece->node.lse, piece->node.rest, piece_o(piece), NULL};
+        item->table->join(&node, &part, item->problem->dv, strip_lanes(item, strip_index));
+        top->segment = piece->node.segment;
+    } else {
+        *attn_strip_node(item, strip_index, sums->nodes) = piece->node;
+        memcpy(strip_sum(item, strip_index, sums->nodes), piece_o(piece),
+               item->plan->scratch.ot_bytes);
+        sums->nodes++;
+    }
+    add_row_max(item, strip_index, piece);
+    settle(item, strip_index, next);
 }

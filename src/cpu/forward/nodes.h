@@ -20,6 +20,13 @@ void attn_strip_begin(const attn_forward_item *item, int strip_index);
 /* Before keys of a segment. True if they are the first ones of it. */
 bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment);
 
+/* After the keys of a piece (plan.h): its node, and O, go to *piece. */
+void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece);
+
+/* Adds a piece behind those before it, as a node of the same tree; `next`: the first segment of the
+ * piece after it, or INT64_MAX. */
+void attn_strip_add(attn_forward_item *item, int strip_index, attn_piece *piece, int64_t next);
+
 /* After all keys: one node is left, or none. O of node 0, or OT, is sum 0 of the strip. */
 void attn_strip_leave(attn_forward_item *item, int strip_index);
 

@@ -137,6 +137,27 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
     }
 }
 
+/* Few items of long sequences are cut, into several for each thread. */
+static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_t segments,
+                        attn_arena *workspace)
+{
+    const int64_t items = plan->schedule.items, want = 4 * (int64_t)machine->threads;
+    attn_pieces *pieces = &plan->pieces;
+    pieces->count = 1;
+    if (machine->threads > 1 && plan->strips == 1 && segments > 1 && items < want / 2) {
+        for (pieces->segments = 1; items * (segments / (2 * pieces->segments)) >= want;) {
+            pieces->segments *= 2;
+        }
+        pieces->count = round_up(segments, pieces->segments) / pieces->segments;
+    }
+    attn_arena arena = {0};
+    (void)attn_arena_take(&arena, 1, 1, sizeof(attn_piece));
+    (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
+    pieces->bytes = arena.bytes;
+    pieces->offset =
+        attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
+}
+
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine)
 {
@@ -161,14 +182,15 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem);
-    plan->threads =
-        plan->schedule.items < machine->threads ? (int32_t)plan->schedule.items : machine->threads;
-    plan->threads = plan->threads < 1 ? 1 : plan->threads;
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
+    plan_pieces(plan, machine, segments, &workspace);
+    const int64_t tasks = plan->schedule.items * plan->pieces.count;
+    plan->threads = tasks < machine->threads ? (int32_t)tasks : machine->threads;
+    plan->threads = plan->threads < 1 ? 1 : plan->threads;
     uint64_t rotated_bytes;
     workspace.overflow |= !attn_rotated_bytes(problem, &rotated_bytes);
     plan->rotated = attn_arena_take(&workspace, 1, 1, rotated_bytes);

@@ -36,6 +36,23 @@ typedef struct attn_node {
     double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
 } attn_node;
 
+/* The sum over a piece's keys (pieces.h). O [dv_pad][strip] lies behind it, at the next multiple of
+ * 64 bytes. */
+typedef struct attn_piece {
+    bool seen; /* else no row sees a key of it */
+    attn_node node;
+    double row_max[ATTN_MAX_STRIP];
+} attn_piece;
+
+/* The keys of an item, cut for several threads into so many segments each, a power of two: so the
+ * sum of a piece is a node of the item's tree. One piece: items are not cut. */
+typedef struct attn_pieces {
+    int64_t count;    /* of an item */
+    int64_t segments; /* of a piece */
+    uint64_t offset;  /* into the workspace: [items][count] of */
+    uint64_t bytes;   /* each */
+} attn_pieces;
+
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
@@ -44,6 +61,7 @@ typedef struct attn_cpu_plan {
     int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
+    attn_pieces pieces;
     attn_cells cells;      /* of the mask tensor */
     uint64_t rotated;      /* where Q is in the workspace, if it is rotated */
     uint64_t cells_offset; /* where they are in the workspace */
