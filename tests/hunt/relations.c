@@ -115,8 +115,10 @@ static bool values_scaled(struct pair *p, char *sentence, size_t size)
     for (int64_t at = 0; at < v->shape[0] * v->shape[1] * v->shape[2] * v->shape[3]; at++) {
         const int64_t row = at / v->shape[3], head = row / v->shape[2];
         const int64_t b = head / v->shape[1], j = head % v->shape[1], h = row % v->shape[2];
-        inputs_store(v, b, j, h, at % v->shape[3],
-                     factor * oracle_element(v, b, j, h, at % v->shape[3]));
+        const int64_t c = at % v->shape[3];
+        inputs_store(v, b, j, h, c, factor * oracle_element(v, b, j, h, c));
+        /* a subnormal has lost bits, which the first must lose too */
+        inputs_store(&p->first.args.v, b, j, h, c, oracle_element(v, b, j, h, c) / factor);
     }
     return same(p, (struct places){0, 0, 0, 1, factor}, sentence, size);
 }
