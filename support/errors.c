@@ -65,8 +65,10 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
         double error = errors_element(args->o.dtype, got, o);
         double half_ulp = oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0);
         compare_element(args->o.dtype, got, o, o_abs, errors);
-        errors->c = fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
-                                             u * (1 + exact->score_abs[at]) * o_abs));
+        /* half of the least f64 is none, so the unit is that at least */
+        errors->c =
+            fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
+                                     fmax(u * (1 + exact->score_abs[at]) * o_abs, 0x1p-1074)));
     }
     if (args->lse.data != NULL) {
         double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;
