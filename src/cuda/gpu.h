@@ -28,7 +28,8 @@ enum {
     ATTN_CUDA_GRAD_ROWS,
     ATTN_CUDA_GRAD_SCORES,
     ATTN_CUDA_GRAD_FINISH,
-    ATTN_CUDA_GRAD_PARTS
+    ATTN_CUDA_GRAD_PARTS,
+    ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS /* dV alone, where keys are for dK alone */
 };
 
 /* A kernel of kernels.inc. */
@@ -55,7 +56,9 @@ enum {
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
-#define ATTN_BACKWARD_SM90(...) +2
+#define ATTN_BACKWARD_SM90_DELTA(...) +1
+#define ATTN_BACKWARD_SM90_KEYS(...) +1
+#define ATTN_BACKWARD_SM90_ROWS(...) +1
 #include "cuda/kernels.inc"
 };
 

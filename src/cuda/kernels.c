@@ -75,21 +75,25 @@
     GRAD_KERNEL(name##_rows, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_ROWS)     \
     GRAD_KERNEL(name##_scores, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_SCORES) \
     GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)
-#define GRAD_SM90_KERNEL(name, dtype, d, rows, keys, step, stages, part) \
-    {"attn_backward_sm90_" #name,                                        \
-     ATTN_CUDA_BACKWARD_SM90,                                            \
-     dtype,                                                              \
-     d,                                                                  \
-     d,                                                                  \
-     rows,                                                               \
-     keys,                                                               \
-     384,                                                                \
-     ATTN_GRAD_SM90_BYTES(d, step, stages),                              \
-     part,                                                               \
+#define GRAD_SM90_KERNEL(name, dtype, d, rows, keys, threads, bytes, part) \
+    {"attn_backward_sm90_" #name,                                          \
+     ATTN_CUDA_BACKWARD_SM90,                                              \
+     dtype,                                                                \
+     d,                                                                    \
+     d,                                                                    \
+     rows,                                                                 \
+     keys,                                                                 \
+     threads,                                                              \
+     bytes,                                                                \
+     part,                                                                 \
      false},
-#define ATTN_BACKWARD_SM90(name, dtype, d, key_stages, row_step, row_stages)              \
-    GRAD_SM90_KERNEL(name##_keys, dtype, d, 64, 128, 64, key_stages, ATTN_CUDA_GRAD_KEYS) \
-    GRAD_SM90_KERNEL(name##_rows, dtype, d, 128, row_step, row_step, row_stages,          \
+#define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
+    GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
+#define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
+    GRAD_SM90_KERNEL(name, dtype, d, step, 128, 384,                        \
+                     ATTN_GRAD_SM90_BYTES(d, (dk) ? 2 : 1, step, stages), part)
+#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages)                                  \
+    GRAD_SM90_KERNEL(name, dtype, d, 128, step, 384, ATTN_GRAD_SM90_BYTES(d, 2, step, stages), \
                      ATTN_CUDA_GRAD_ROWS)
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"

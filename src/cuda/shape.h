@@ -59,9 +59,11 @@
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 
-/* kernel/backward/shape_sm90.cuh: two tiles of 128 rows, stages of two tiles of `step` rows,
- * barriers, LSE and delta. */
-#define ATTN_GRAD_SM90_BYTES(d, step, stages) \
-    (2 * 128 * (d)*2 + (stages)*2 * (step) * (d)*2 + 128 + (stages)*2 * 64 * 4 + ATTN_SM90_ALIGN)
+/* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, barriers,
+ * LSE and delta; rows of a box of the TMA. */
+#define ATTN_GRAD_BOX 32
+#define ATTN_GRAD_SM90_BYTES(d, tiles, step, stages)                                   \
+    ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + 128 + (stages)*2 * (step)*4 + \
+     ATTN_SM90_ALIGN)
 
 #endif

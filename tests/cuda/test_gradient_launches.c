@@ -52,6 +52,24 @@ static void test_launches(void **state)
     attn_context_destroy(context);
 }
 
+/* On tensor cores: blocks whose results are not finite are done again by plain kernels. */
+static void test_tensor_cores(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_BF16);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5); /* delta; keys, rows, each twice */
+    assert_int_equal(fake.maps, 4);
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
+    assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */
+    attn_context_destroy(context);
+}
+
 /* Sums of dS for a bias of each kind, slopes and sinks. */
 static void test_sums(void **state)
 {
@@ -109,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_tensor_cores),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_refusals),
     };

@@ -4,17 +4,16 @@
 #include "cuda/backward/backward.h"
 #include "core/error.h"
 #include "core/overlap.h"
+#include "cuda/shape.h"
 #include <stdio.h>
-
-enum { BOX = 64 }; /* rows */
 
 static attn_status make_maps(const attn_cuda *cuda, attn_cuda_backward_params *params)
 {
     const attn_problem *problem = &params->grads.problem;
-    TRY(attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q, BOX));
-    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, BOX));
-    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, BOX));
-    return attn_cuda_map_rows(cuda->driver, &params->d_o_map, &params->grads.d_o, BOX);
+    TRY(attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q, ATTN_GRAD_BOX));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));
+    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, ATTN_GRAD_BOX));
+    return attn_cuda_map_rows(cuda->driver, &params->d_o_map, &params->grads.d_o, ATTN_GRAD_BOX);
 }
 
 /* In the current context. */
@@ -26,7 +25,7 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         const uint32_t grid[3] = {launch->grid, 1, 1};
         double *const partial = plan->params.sum.partial;
         plan->params.items = launch->items, plan->params.pieces = launch->pieces;
-        plan->params.count = launch->count;
+        plan->params.noted = launch->noted;
         plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
         TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));

@@ -17,8 +17,8 @@ typedef struct attn_cuda_grad_launch {
     uint32_t grid;
     attn_cuda_grad_items items;
     int32_t pieces;
-    int64_t count;
-    uint64_t bad_offset;    /* of its notes in the workspace; 0: none */
+    uint64_t bad_offset; /* of its notes in the workspace; 0: none */
+    bool noted;
     attn_cuda_grad_sum sum; /* without its place */
 } attn_cuda_grad_launch;
 

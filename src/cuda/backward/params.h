@@ -37,7 +37,6 @@ typedef struct attn_cuda_backward_params {
     void *lse, *delta; /* of all rows, in the type of sums: [batch of q][head][row] */
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
-    int64_t count;  /* of items times pieces */
     attn_cuda_grad_sum sum;
     /* backward_sm90: exponents of 2 for a product of q and k; the keys that rows see; for each
      * block of 64 rows or keys of each head of each sequence, whether a result of it is not finite.
@@ -45,6 +44,7 @@ typedef struct attn_cuda_backward_params {
     float scale_log2;
     attn_band band;
     unsigned char *bad;
+    bool noted; /* notes are there already: to be added to */
     attn_tensor_map q_map, k_map, v_map, d_o_map;
 } attn_cuda_backward_params;
 

@@ -10,6 +10,7 @@
 #include "core/arena.h"
 #include "core/overlap.h"
 #include "cuda/forward/forward.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { BLOCK = 64, DELTA_ROWS = 8 };
@@ -48,7 +49,7 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     }
     if (find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
         problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
-        return "head dims end at 128, and are even";
+        return "head dims end at 256, and are even";
     }
     if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
         return "they take probabilities and dO in the type of q";
@@ -100,6 +101,49 @@ static attn_cuda_grad_items make_items(const attn_problem *problem, bool keys, i
     return items;
 }
 
+/* LSE and delta: 16 bytes at a time where rows of O allow. */
+static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const bool fast = plan->fast && problem->o.dtype == problem->q.dtype &&
+                      attn_cuda_is_boxed(&problem->o) && problem->dv % 8 == 0;
+    const int kernel = find_kernel(
+        problem, fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_DELTA);
+    const attn_cuda_grad_launch launch = {.pieces = 1};
+    return add_launch(
+        plan, cuda, kernel, &launch,
+        (double)ceil_div(plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));
+}
+
+/* Whether dV is a kernel's own: where the registers of one do not hold both sums. */
+static bool has_values(const attn_problem *problem)
+{
+    return problem->d > 128 || problem->dv > 128;
+}
+
+/* dK and dV, or dQ, by backward_sm90. */
+static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
+                            uint64_t bad_offset)
+{
+    const attn_gradients *grads = &plan->params.grads;
+    const attn_problem *problem = &grads->problem;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const int values = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
+    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    double count;
+    launch.items =
+        make_items(problem, keys, keys ? problem->kv_heads : problem->heads, 128, &count);
+    plan->items += (int64_t)count;
+    if (keys && has_values(problem) && grads->dv.data) {
+        TRY(add_launch(plan, cuda, values, &launch, count));
+        launch.noted = true;
+    }
+    return keys && has_values(problem) && !grads->dk.data
+               ? ATTN_OK
+               : add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part),
+                            &launch, count);
+}
+
 /* dK and dV, or dQ: by backward_generic alone; or by backward_sm90, and after it the blocks that it
  * has noted. columns: the most that a result has. */
 static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
@@ -109,24 +153,17 @@ static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
     const int64_t heads = keys ? problem->kv_heads : problem->heads;
     attn_cuda_grad_launch launch = {.pieces = (int32_t)ceil_div(columns, BLOCK)};
-    double count, most = INT32_MAX;
+    double count;
     if (plan->fast) {
-        attn_cuda_grad_launch fast = {.pieces = 1, .bad_offset = bad_offset};
-        fast.items = make_items(problem, keys, heads, 128, &count);
-        TRY(add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part), &fast,
-                       count));
-        plan->items += (int64_t)count;
-        launch.bad_offset = bad_offset, most = 2.0 * cuda->multiprocessors;
+        TRY(add_fast(plan, cuda, part, bad_offset));
+        launch.bad_offset = bad_offset;
     }
     launch.items = make_items(problem, keys, heads, BLOCK, &count);
     plan->items += plan->fast ? 0 : (int64_t)count;
-    count *= (double)launch.pieces;
-    launch.count = (int64_t)count;
-    if (!plan->fast && count > most) {
-        return add_launch(plan, cuda, 0, &launch, count); /* its error */
-    }
+    count *= plan->fast ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
+    count = plan->fast && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
     return add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part), &launch,
-                      count < most ? count : most);
+                      count);
 }
 
 static int32_t kind_of_bias(const attn_tensor *d_bias)
@@ -221,10 +258,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.band = attn_mask_band(problem, &whole);
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
     }
-    const attn_cuda_grad_launch plain = {.pieces = 1};
-    TRY(add_launch(plan, cuda,
-                   find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_DELTA), &plain,
-                   (double)ceil_div(plan->params.rows, DELTA_ROWS)));
+    TRY(add_delta(plan, cuda));
     if (grads->dk.data || grads->dv.data) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
                          problem->d > problem->dv ? problem->d : problem->dv,

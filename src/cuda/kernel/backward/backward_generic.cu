@@ -119,12 +119,6 @@ template <class Real> struct GradSum {
     }
 };
 
-/* Whether backward_sm90 has the block's results, and all are finite. */
-__device__ __forceinline__ bool is_done(const attn_cuda_backward_params &a, const GradItem &item)
-{
-    return a.bad != NULL && !a.bad[grad_flag(a, item.sequence.tensor, item.head, item.first)];
-}
-
 /* ---- dK and dV ------------------------------------------------------------------------------- */
 
 template <class Real> struct KeySums {
@@ -159,7 +153,7 @@ __device__ __forceinline__ void keys_item(const attn_cuda_backward_params &a, in
     __shared__ GradItem item;
     share_item(item, p, a.items, index / a.pieces);
     const int64_t column = index % a.pieces * TILE;
-    if (item.empty || is_done(a, item)) {
+    if (item.empty) {
         return;
     }
     GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
@@ -199,7 +193,7 @@ __device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, in
     __shared__ GradItem item;
     share_item(item, a.grads.problem, a.items, index / a.pieces);
     const int64_t column = index % a.pieces * TILE;
-    if (item.empty || is_done(a, item)) {
+    if (item.empty) {
         return;
     }
     GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
@@ -215,11 +209,47 @@ __device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, in
              column);
 }
 
-/* All items, or this CTA's share of those that backward_sm90 has noted. */
+/* The items of this CTA, one after the other: its own, or, with notes of backward_sm90, those that
+ * are noted among its share of them. */
+struct ItemWalk {
+    const attn_cuda_backward_params &a;
+    int64_t note, notes; /* the next one to look at; how many there are */
+    int piece;           /* of the note before, the next to do */
+
+    __device__ __forceinline__ ItemWalk(const attn_cuda_backward_params &a_)
+        : a(a_), note(blockIdx.x), notes(a.grads.problem.batch * a.items.heads * a.items.blocks),
+          piece(a.pieces)
+    {
+    }
+
+    /* False: there is none. */
+    __device__ __forceinline__ bool next(int64_t *index)
+    {
+        if (a.bad == NULL) {
+            *index = note;
+            return piece++ == a.pieces;
+        }
+        while (piece == a.pieces && note < notes && !a.bad[note]) {
+            note += gridDim.x;
+        }
+        if (piece == a.pieces) {
+            piece = 0;
+        }
+        const attn_cuda_grad_items &s = a.items;
+        const int64_t columns = a.grads.problem.batch * s.heads, block = note % s.blocks;
+        *index = ((s.keys ? block : s.blocks - 1 - block) * columns + note / s.blocks) * a.pieces +
+                 piece;
+        const bool there = note < notes;
+        note += ++piece == a.pieces ? gridDim.x : 0;
+        return there;
+    }
+};
+
 template <class Real>
 __device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
 {
-    for (int64_t index = blockIdx.x; index < a.count; index += gridDim.x) {
+    ItemWalk walk(a);
+    for (int64_t index; walk.next(&index);) {
         keys_item<Real>(a, index);
     }
 }
@@ -227,7 +257,8 @@ __device__ __forceinline__ void keys_generic(const attn_cuda_backward_params &a)
 template <class Real>
 __device__ __forceinline__ void rows_generic(const attn_cuda_backward_params &a)
 {
-    for (int64_t index = blockIdx.x; index < a.count; index += gridDim.x) {
+    ItemWalk walk(a);
+    for (int64_t index; walk.next(&index);) {
         rows_item<Real>(a, index);
     }
 }

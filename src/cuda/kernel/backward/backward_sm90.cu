@@ -5,16 +5,19 @@
  * and windows, without score steps. Blocks of 64 with a result that is not finite are noted, and
  * backward_generic.cu does them again: products with masked positions may have spoilt them.
  */
+#include "cuda/kernel/backward/delta_sm90.cuh"
 #include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/backward/rows_sm90.cuh"
 
-#define KERNEL(name, part, function, ...)                                                 \
-    extern "C" __global__ __launch_bounds__(384, 1) void attn_backward_sm90_##name##part( \
-        const __grid_constant__ attn_cuda_backward_params a)                              \
-    {                                                                                     \
-        function<GradShape<__VA_ARGS__>>(a);                                              \
+#define KERNEL(name, threads, ...)                                                      \
+    extern "C" __global__ __launch_bounds__(threads, 1) void attn_backward_sm90_##name( \
+        const __grid_constant__ attn_cuda_backward_params a)                            \
+    {                                                                                   \
+        __VA_ARGS__(a);                                                                 \
     }
-#define ATTN_BACKWARD_SM90(name, dtype, d, key_stages, row_step, row_stages) \
-    KERNEL(name, _keys, keys_sm90, dtype, d, 64, key_stages)                 \
-    KERNEL(name, _rows, rows_sm90, dtype, d, row_step, row_stages)
+#define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) KERNEL(name, 256, delta_sm90<dtype, d>)
+#define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
+    KERNEL(name, 384, keys_sm90<GradShape<dtype, d, step, stages, dk, dv>>)
+#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages) \
+    KERNEL(name, 384, rows_sm90<GradShape<dtype, d, step, stages>>)
 #include "cuda/kernels.inc"

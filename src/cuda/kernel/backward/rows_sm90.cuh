@@ -56,8 +56,8 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     const uint32_t q = memory.fixed(0) + 64 * 128 * group, d_o = memory.fixed(1) + 64 * 128 * group,
                    all = (uint32_t)ptx::uniform(blocks.count);
     const int64_t place = grad_row_place(a.grads.problem, item.sequence, item.head);
-    float dq[S::D / 2], s[N / 2], dp[N / 2], lse[2], delta[2];
-    uint32_t ds[N / 4];
+    float dq[S::D / 2], lse[2], delta[2];
+    uint32_t ds[N / 4] = {};
 #pragma unroll
     for (int i = 0; i < S::D / 2; i++) {
         dq[i] = 0;
@@ -75,46 +75,53 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
         const int block = (blocks.first + (int)n) * N, key = block + lane % 4 * 2;
         const bool masked =
             first + 63 + band.from > block || min(first + band.to, band.keys) < block + N;
+        float s[N / 2], dp[N / 2], e[N / 2];
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
         wgmma::fence();
         issue_scores<S, N>(s, q, k);
         issue_scores<S, N>(dp, d_o, v);
-        wgmma::wait<1>();
+        wgmma::wait<1>(); /* S, and the block before */
         wgmma::hold(s);
+        wgmma::hold(dq);
+        wgmma::keep(ds, n);
+        if (n > 0 && threadIdx.x % 128 == 0) {
+            ptx::mbarrier_arrive(memory.empty(n - 1));
+        }
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            e[i] = fmaf(s[i], c, -lse[i / 2 % 2]);
+        }
         if (masked) {
 #pragma unroll
             for (int i = 0; i < N / 2; i++) {
                 const int j = key + i / 4 * 8 + i % 2, r = row + i / 2 % 2 * 8;
-                s[i] = j >= r + band.from && j < min(r + band.to, band.keys) ? s[i] : -INFINITY;
+                e[i] = j >= r + band.from && j < min(r + band.to, band.keys) ? e[i] : -INFINITY;
             }
         }
 #pragma unroll
         for (int i = 0; i < N / 2; i++) {
-            s[i] = ptx::exp2(fmaf(s[i], c, -lse[i / 2 % 2]));
+            e[i] = ptx::exp2(e[i]);
         }
         wgmma::wait<0>();
         wgmma::hold(dp);
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
-            ds[i] = ptx::pack_half<S::BF16>(s[2 * i] * (dp[2 * i] - delta[i % 2]),
-                                            s[2 * i + 1] * (dp[2 * i + 1] - delta[i % 2]));
+            ds[i] = ptx::pack_half<S::BF16>(e[2 * i] * (dp[2 * i] - delta[i % 2]),
+                                            e[2 * i + 1] * (dp[2 * i + 1] - delta[i % 2]));
         }
         wgmma::fence();
         issue_sum<S, N>(dq, ds, k);
-        wgmma::wait<0>();
-        wgmma::hold(dq);
-        wgmma::keep(ds, n);
-        if (threadIdx.x % 128 == 0) {
-            ptx::mbarrier_arrive(memory.empty(n));
-        }
     }
+    wgmma::wait<0>();
+    wgmma::hold(dq);
+    wgmma::keep(ds, all);
     const int left = (int)item.sequence.nq - first;
     const attn_gradients &grads = a.grads;
     const bool bad =
         any_of_group(group, store_sums<S>(grads.dq, dq, (float)grads.problem.scale,
                                           (int)item.sequence.tensor, first, (int)item.head, left));
     if (threadIdx.x % 128 == 0 && left > 0) {
-        a.bad[grad_flag(a, item.sequence.tensor, item.head, first)] = bad;
+        note_block(a, grad_flag(a, item.sequence.tensor, item.head, first), bad);
     }
 }
 

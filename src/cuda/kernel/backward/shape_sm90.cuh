@@ -1,9 +1,9 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a backward_sm90 kernel and its map of shared memory:
  *
- *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | barriers | STAGES of statistics [2][64]
+ *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | barriers | STAGES of statistics [2][STEP]
  *
- * keys: fixed are K and V of 128 keys, streamed Q and dO of 64 rows with their LSE and delta. rows:
+ * keys: fixed are K and V of 128 keys (dV alone: K), streamed Q and dO with LSE and delta. rows:
  * fixed are Q and dO of 128 rows, streamed K and V. Tiles lie in chunks of 64 columns (wgmma.cuh).
  */
 #pragma once
@@ -13,14 +13,17 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
 
-template <int DTYPE, int D_, int STEP_, int STAGES_> struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16;
-    static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = 64;
+/* DK, DV: what a kernel that owns keys computes. */
+template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true>
+struct GradShape {
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_;
+    static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = ATTN_GRAD_BOX,
+                         FIXED_TILES = DK ? 2 : 1;
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
-    static constexpr int BARRIERS_AT = 2 * FIXED_BYTES + STAGES * 2 * STEP_BYTES;
+    static constexpr int BARRIERS_AT = FIXED_TILES * FIXED_BYTES + STAGES * 2 * STEP_BYTES;
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
-    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, STEP, STAGES);
-    static_assert(STATISTICS_AT + STAGES * 2 * BOX * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
+    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES, STEP, STAGES);
+    static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
                   "shape.h");
 };
 
@@ -34,12 +37,12 @@ template <class S> struct GradMemory {
     }
     __device__ __forceinline__ uint32_t streamed(uint32_t n, int which) const
     {
-        return base + 2 * S::FIXED_BYTES + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
+        return base + S::FIXED_TILES * S::FIXED_BYTES + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
     }
-    /* LSE in exponents of 2, then delta, of 64 rows */
+    /* LSE in exponents of 2, then delta, of STEP rows */
     __device__ __forceinline__ uint32_t statistics(uint32_t n) const
     {
-        return base + S::STATISTICS_AT + n % S::STAGES * 2 * S::BOX * 4;
+        return base + S::STATISTICS_AT + n % S::STAGES * 2 * S::STEP * 4;
     }
     __device__ __forceinline__ uint32_t fixed_full() const
     {
@@ -70,7 +73,7 @@ template <class S> struct GradMemory {
     }
 };
 
-/* The blocks of the other side that an item meets: 64 rows of each head of a group, or keys. */
+/* The blocks of the other side that an item meets: rows of each head of a group, or keys. */
 struct GradBlocks {
     int first, count; /* of one head */
     int heads;
@@ -133,6 +136,13 @@ __device__ __forceinline__ bool any_of_group(int group, bool mine)
                  : "r"((uint32_t)mine), "r"(1 + group)
                  : "memory");
     return any != 0;
+}
+
+/* Notes whether a result of the block is not finite, or adds that to what dV has noted. */
+__device__ __forceinline__ void note_block(const attn_cuda_backward_params &a, int64_t block,
+                                           bool bad)
+{
+    a.bad[block] = bad || (a.noted && a.bad[block]);
 }
 
 /* Two neighbouring columns of a row of a gradient. */
