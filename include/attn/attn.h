@@ -104,6 +104,9 @@
  *   f16     GPU              exact                            11          1.45 floor
  *   bf16    GPU              exact                            8           1.45 floor
  *
+ *   c = 4     where roundings of a sum go either way. Terms that are alike, as of a constant V,
+ *             round one way, which adds at most 65 to c at 64 keys, at N of them at most
+ *             98 + 3 log2(N / 2048) (GPUs 66 + N / 64).
  *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
  *             added once; on CPUs in segments of 2048 keys (dQ 4096 keys, dK and dV 6144 rows; all
  *             twice as long on AMX where P has 16 bits or fewer), joined in a binary tree.
