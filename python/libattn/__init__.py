@@ -16,12 +16,15 @@ libattn.transformers register() for attn_implementation="libattn"
 from ._attention import (
     Gradients,
     Plan,
+    Quantised,
     attention,
     backward,
+    dequantize,
     dropout_mask,
     merge,
     merge_backward,
     plan,
+    quantize,
 )
 from ._core import Context
 from ._machine import Info, info, set_num_threads
@@ -33,12 +36,15 @@ __all__ = [
     "Gradients",
     "Info",
     "Plan",
+    "Quantised",
     "attention",
     "backward",
+    "dequantize",
     "dropout_mask",
     "info",
     "merge",
     "merge_backward",
     "plan",
+    "quantize",
     "set_num_threads",
 ]

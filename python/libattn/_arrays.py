@@ -5,6 +5,7 @@ import sys
 import numpy as np
 
 _BF16 = 4  # ATTN_BF16
+_FLOAT8 = {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ATTN_E4M3, ATTN_E5M2
 _NAMES = {1: "float64", 2: "float32", 3: "float16", 4: "bfloat16", 8: "uint8"}
 
 
@@ -14,8 +15,8 @@ def export(array, name):
         kind = array.dtype.name
         if kind == "bfloat16":
             return array.view(np.uint16), _BF16
-        if kind.startswith(("float8", "float4", "float6")):
-            raise NotImplementedError(f"{name} has type {kind}; libattn has no 8-bit floats yet")
+        if kind in _FLOAT8:
+            return array.view(np.uint8), _FLOAT8[kind]
         raise TypeError(f"{name} has type {kind}, which libattn does not know")
     if hasattr(array, "__dlpack__"):
         return _capsule(array)
@@ -55,6 +56,18 @@ def empty(like, shape, dtype):
     except TypeError:  # CuPy's devices are context managers
         with like.device:
             return space.empty(shape, dtype=kind)
+
+
+def make(like, shape, name):
+    """An array of like's kind, its type by name; NumPy's own where like's package makes none."""
+    space = None if isinstance(like, np.ndarray) else _space(like)
+    if space is not None and hasattr(space, name):
+        return space.empty(shape, dtype=getattr(space, name))
+    if name.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return np.empty(shape, getattr(ml_dtypes, name))
+    return np.empty(shape, name)
 
 
 def finish(like, array, dtype):

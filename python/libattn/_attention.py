@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _core
+from . import _arrays, _core
 
 _forward = _core.forward
 _backward = _core.backward
@@ -77,14 +77,17 @@ def attention(
         k_new, v_new            (B, Nq, Hk, .): rows written to k and v, in place, as the last Nq
                                 keys in use (seqused_k counts them)
         rope_cos, rope_sin      (positions, rope_dims / 2), float32 or float64
-        k_scale, v_scale        of int8 or float8 k and v: k.shape[:-1] + (groups,), float32, float16
-                                or bfloat16, axes possibly 1; a value is scale * code + shift
-        k_shift, v_shift        as the scales (int8)
+        k_scale, v_scale        of quantised k and v (quantize): k.shape[:-1] + (groups,), float32,
+                                float16 or bfloat16, axes possibly 1; a value is
+                                scale * code + shift
+        k_shift, v_shift        as the scales (integers)
         returns out             (B, Nq, Hq, d_v)  (total_q, Hq, d_v)
         and with return_lse     (B, Hq, Nq)       (Hq, total_q)
 
-    q, k, v: float64, float32, float16 or bfloat16, of one type. mask: bool or integers, not 0 =
-    visible. layout="bhsd" puts heads before the sequence in q, k, v and out, as PyTorch does.
+    q, k, v: float64, float32, float16 or bfloat16, of one type; or k and v quantised: int8,
+    float8_e4m3fn, float8_e5m2, or uint8, which holds two codes of 4 bits. mask: bool or integers,
+    not 0 = visible. layout="bhsd" puts heads before the sequence in q, k, v and out, as PyTorch
+    does.
 
     causal: key j is visible to query i iff j <= i + Nk - Nq (bottom-right), or iff j <= i with
     top_left=True. window_left, window_right: inclusive bounds around that diagonal; None or
@@ -242,6 +245,51 @@ def plan(q, k, v, *, backward=False, **options):
     for name in ("bias", "alibi_slopes", "sinks"):
         wants["d_" + name] = options.get(name) is not None
     return Plan(*_core.backward_plan(q=q, k=k, v=v, **wants, **options))
+
+
+class Quantised(NamedTuple):
+    """A tensor as codes: scale * codes + shift; shift is None without one."""
+
+    codes: object
+    scale: object
+    shift: object
+
+
+_CODES = {"int8": "int8", "int4": "uint8", "float8_e4m3fn": None, "float8_e5m2": None}
+
+
+def quantize(x, dtype="int8", *, groups=1, shift=False):
+    """x (..., heads, d), of three or four axes, as codes of 8 or 4 bits: for k and v of attention.
+
+    dtype: "int8", "int4" (two codes a byte, in uint8 of d / 2), "float8_e4m3fn" or "float8_e5m2".
+    groups: how many scales a row of x has, each for d / groups neighbours. shift=True, for
+    integers: a group has a smallest value besides, which halves the error where signs are alike.
+    Arrays of the CPU, of x's kind; the error is bounded in attn.h (attn_quantize).
+
+        k8, v8 = libattn.quantize(k), libattn.quantize(v)
+        libattn.attention(q, k8.codes, v8.codes, k_scale=k8.scale, v_scale=v8.scale)
+    """
+    if dtype not in _CODES:
+        raise ValueError(f"dtype is {dtype!r}; it must be one of {', '.join(_CODES)}")
+    shape = tuple(x.shape)
+    width = shape[-1]
+    if dtype == "int4":
+        if width % 2:
+            raise ValueError(f"int4 has two codes a byte; x.shape[-1] = {width} is odd")
+        width //= 2
+    codes = _arrays.make(x, (*shape[:-1], width), _CODES[dtype] or dtype)
+    scale = _arrays.make(x, (*shape[:-1], groups), "float32")
+    low = _arrays.make(x, (*shape[:-1], groups), "float32") if shift else None
+    _core.quantize(x, codes, scale, low)
+    return Quantised(codes, scale, low)
+
+
+def dequantize(codes, scale=None, shift=None, *, dtype="float32"):
+    """The values of quantize's codes."""
+    width = codes.shape[-1] * (2 if "uint8" in str(codes.dtype) else 1)
+    x = _arrays.make(codes, (*codes.shape[:-1], width), dtype)
+    _core.dequantize(x, codes, scale, shift)
+    return x
 
 
 def merge(outs, lses, *, layout="bshd"):

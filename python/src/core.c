@@ -12,6 +12,8 @@ static PyMethodDef methods[] = {
      METH_FASTCALL | METH_KEYWORDS, NULL},
     {"merge", core_merge, METH_VARARGS, NULL},
     {"merge_backward", core_merge_backward, METH_VARARGS, NULL},
+    {"quantize", core_quantize, METH_VARARGS, NULL},
+    {"dequantize", core_dequantize, METH_VARARGS, NULL},
     {"dropout_mask", core_dropout_mask, METH_VARARGS, NULL},
     {"set_default", context_set_default, METH_O, NULL},
     {"info", core_info, METH_O, NULL},

@@ -67,6 +67,8 @@ bool view_take(core_state *state, PyObject *array, const char *name, array_view 
 bool view_take_buffer(PyObject *array, const char *name, int32_t dtype, array_view *out);
 void view_from_dlpack(const dl_tensor *tensor, array_view *out);
 bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype);
+/* Bytes as two codes of 4 bits each, which no type of Python's arrays says. */
+void view_as_codes(array_view *view);
 void view_release(array_view *view);
 PyObject *core_arrays(core_state *state);
 
@@ -119,6 +121,8 @@ PyObject *core_backward_plan(PyObject *module, PyObject *const *values, Py_ssize
                              PyObject *names);
 PyObject *core_merge(PyObject *module, PyObject *arguments);
 PyObject *core_merge_backward(PyObject *module, PyObject *arguments);
+PyObject *core_quantize(PyObject *module, PyObject *arguments);
+PyObject *core_dequantize(PyObject *module, PyObject *arguments);
 PyObject *core_dropout_mask(PyObject *module, PyObject *arguments);
 PyObject *core_jax_handlers(PyObject *module, PyObject *unused);
 PyObject *core_layout(PyObject *module, PyObject *unused);

@@ -285,8 +285,10 @@ static bool map(core_call *call)
     for (int at = 0; at < F_COUNT; at++) {
         if (call->field_view[at] < 0)
             continue;
-        const array_view *view = &call->views[call->field_view[at]];
+        array_view *view = &call->views[call->field_view[at]];
         const field_spec *field = &fields[at];
+        if (at == F_K || at == F_V)
+            view_as_codes(view);
         if (view->device.type != q->device.type || view->device.id != q->device.id) {
             PyErr_Format(PyExc_ValueError, "%s and q are on different devices", field->name);
             return false;

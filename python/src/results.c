@@ -23,7 +23,7 @@ static int32_t result_shape(const core_call *call, int at, int *ndim, int64_t sh
     *ndim = like->ndim;
     memcpy(shape, like->shape, sizeof like->shape);
     if (fields[at].kind == FIELD_RESULT)
-        shape[*ndim - 1] = v->shape[v->ndim - 1];
+        shape[*ndim - 1] = v->shape[v->ndim - 1] * (v->dtype == ATTN_I4X2 ? 2 : 1);
     return at == F_OUT_F32 ? ATTN_F32 : like->dtype;
 }
 

@@ -188,7 +188,7 @@ static bool take_capsule(PyObject *capsule, const char *name, array_view *out)
     return managed && take_dlpack(&managed->tensor, name, out);
 }
 
-/* _arrays.export(array, name) gives a capsule, or (array of 16-bit numbers, dtype). */
+/* _arrays.export(array, name) gives a capsule, or (array of its bits, dtype). */
 static bool take_other(core_state *state, PyObject *array, const char *name, array_view *out)
 {
     PyObject *arrays = core_arrays(state);
@@ -230,6 +230,12 @@ bool view_take(core_state *state, PyObject *array, const char *name, array_view 
         PyErr_Clear();
     }
     return take_other(state, array, name, out);
+}
+
+void view_as_codes(array_view *view)
+{
+    if (view->dtype == ATTN_U8)
+        view->dtype = ATTN_I4X2;
 }
 
 void view_release(array_view *view)

@@ -199,13 +199,13 @@ def test_quantised_keys():
     q, k, v = (x.astype(np.float32) for x in problem())
     rows = q[:, -2:]
     scales = [np.abs(x).max(-1, keepdims=True) / np.float32(127) for x in (k, v)]
-    codes = [np.rint(x / s).astype(np.int8) for x, s in zip((k, v), scales)]
-    values = [c * s for c, s in zip(codes, scales)]
+    codes = [np.rint(x / s).astype(np.int8) for x, s in zip((k, v), scales, strict=True)]
+    values = [c * s for c, s in zip(codes, scales, strict=True)]
     out = libattn.attention(rows, *codes, k_scale=scales[0], v_scale=scales[1], causal=True)
     assert (out == libattn.attention(rows, *values, causal=True, precise=True)).all()
     new = [np.ascontiguousarray(x[:, -2:]) for x in (k, v)]
     kept = [c.copy() for c in codes]
-    for c, s in zip(codes, scales):
+    for c, s in zip(codes, scales, strict=True):
         c[:, -2:], s[:, -2:] = 77, 3
     again = libattn.attention(
         rows,
@@ -216,8 +216,49 @@ def test_quantised_keys():
         v_new=new[1],
         causal=True,
     )
-    assert all((c == x).all() for c, x in zip(codes, kept))
+    assert all((c == x).all() for c, x in zip(codes, kept, strict=True))
     np.testing.assert_allclose(again, out, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("dtype", ["int8", "int4", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_quantize(kind, dtype, groups, shift):
+    """Values within the bound of attn.h, and attention over codes as over their values."""
+    q, k, v = (x.astype(np.float32) for x in problem())
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        q, k, v = (torch.from_numpy(x) for x in (q, k, v))
+    if shift and dtype.startswith("float8"):
+        with pytest.raises(ValueError, match="shift"):
+            libattn.quantize(k, dtype, groups=groups, shift=True)
+        return
+    k8, v8 = (libattn.quantize(x, dtype, groups=groups, shift=shift) for x in (k, v))
+    assert type(k8.codes) is type(k) and str(k8.scale.dtype).endswith("float32")
+    found = np.asarray(libattn.dequantize(*k8))
+    scale = np.repeat(np.asarray(k8.scale), k.shape[-1] // groups, -1)
+    part = {"int8": 0, "int4": 0, "float8_e4m3fn": 2**-4, "float8_e5m2": 2**-3}[dtype]
+    least = {"int8": 0.5, "int4": 0.5, "float8_e4m3fn": 2**-10, "float8_e5m2": 2**-17}[dtype]
+    bound = np.maximum(part * np.abs(np.asarray(k)), least * scale) + 1e-6 * scale + 1e-6
+    assert (np.abs(found - np.asarray(k)) <= bound).all()
+    options = {"k_scale": k8.scale, "v_scale": v8.scale, "k_shift": k8.shift, "v_shift": v8.shift}
+    out = libattn.attention(q, k8.codes, v8.codes, causal=True, **options)
+    values = (libattn.dequantize(*x) for x in (k8, v8))
+    same = libattn.attention(q, *values, causal=True, precise=True)
+    np.testing.assert_allclose(np.asarray(out), np.asarray(same), rtol=0, atol=2e-6)
+
+
+def test_quantize_refusals():
+    k = problem()[1].astype(np.float32)
+    with pytest.raises(ValueError, match="int5"):
+        libattn.quantize(k, "int5")
+    with pytest.raises(ValueError, match="odd"):
+        libattn.quantize(k[..., :3], "int4")
+    with pytest.raises(ValueError):
+        libattn.quantize(k, groups=5)
+    with pytest.raises(TypeError):
+        libattn.quantize(k.astype(complex))
 
 
 def test_empty_rows():
