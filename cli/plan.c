@@ -30,7 +30,9 @@ static const struct argp_option options[] = {
      "as above",
      0},
     {"near", 'M', "KIB", 0,
-     "M, the size of the near memory (default: the L2 cache of a core, a GPU's shared memory)", 0},
+     "M, the size of the near memory (default: the L2 cache of a core; shared memory and registers "
+     "of a GPU's multiprocessor)",
+     0},
     {"try", 't', NULL, 0, "times blocks of different sizes on this machine, with one thread", 0},
     {"plot", 'p', "FILE", 0, "draws the IO analysis of the last problem (.svg or .png)", 0},
     {0},
@@ -155,8 +157,9 @@ static void find_near(const struct choice *choice, const problem_spec *problem,
     }
     const bool known = attn_get_info(NULL, &info) == ATTN_OK && info.l2_bytes > 0;
     const double l2 = known ? (double)info.l2_bytes : 1 << 20;
-    *near = gpu != NULL ? gpu->shared_bytes : l2;
-    io->near_name = gpu != NULL ? "shared memory of a multiprocessor" : "L2 cache of a core";
+    *near = gpu != NULL ? gpu->shared_bytes + MACHINE_REGISTER_BYTES : l2;
+    io->near_name =
+        gpu != NULL ? "shared memory and registers of a multiprocessor" : "L2 cache of a core";
     io->last = gpu != NULL ? gpu->l2_bytes : fmax((double)info.l3_bytes, l2);
     io->last_name = gpu != NULL ? "L2" : io->last > l2 ? "L3" : "L2";
     io->units = gpu != NULL ? gpu->multiprocessors : story->plan.threads;
@@ -167,15 +170,19 @@ static void find_near(const struct choice *choice, const problem_spec *problem,
     }
 }
 
-/* The units walk over the keys of a head together, each with a block of its own. */
+/* The units walk over the keys of a head together, each with a block of its own, whose Q and O it
+ * keeps beside the last cache. */
 static void count_last(const problem_spec *problem, plan_io_story *io)
 {
     const int64_t all = problem->nq * (problem->hq / problem->hkv),
-                  blocks = (all + io->io.tiles.rows - 1) / io->io.tiles.rows;
+                  blocks = (all + io->io.tiles.rows - 1) / io->io.tiles.rows,
+                  real = problem->dtype == ATTN_F64 ? 8 : 4,
+                  row = problem->d * (int64_t)attn_dtype_size(problem->dtype) + problem->dv * real;
     traffic_tiles tiles = io->io.tiles;
     tiles.rows *= blocks < io->units ? blocks : io->units;
-    io->last_tiled = plan_io_tiled(problem, &tiles, io->last);
-    io->last_standard = plan_io_standard(problem, &tiles, io->last);
+    const double near = io->last + (io->units > 1 ? (double)(tiles.rows * row) : 0);
+    io->last_tiled = plan_io_tiled(problem, &tiles, near);
+    io->last_standard = plan_io_standard(problem, &tiles, near);
 }
 
 /* Times candidates on this machine: those of the library. */

@@ -32,12 +32,12 @@ static void tell_here(const plan_io_story *story)
     const double tiled = far_bytes(&here->tiled), standard = far_bytes(&here->standard);
     cli_text near, one, other;
     head("IO analysis: bytes between a near memory of M bytes and the far one (arXiv 2205.14135)");
-    cli_fact("  near        ", "M = %s, %s; blocks of %lld rows, tiles of %lld keys",
-             cli_bytes(near, here->near), story->near_name, (long long)tiles->rows,
-             (long long)tiles->keys);
+    cli_fact("  near        ", "M = %s, %s", cli_bytes(near, here->near), story->near_name);
+    cli_fact("  tiles       ", "blocks of %lld rows, which meet tiles of %lld keys",
+             (long long)tiles->rows, (long long)tiles->keys);
     cli_fact("  traffic     ", "%s tiled; standard attention: %s (%.1f times as much)",
              cli_bytes(one, tiled), cli_bytes(other, standard), tiled > 0 ? standard / tiled : 1);
-    cli_fact("  on chip     ", "%s between M and the registers tiled; standard: %s",
+    cli_fact("  on chip     ", "%s written and read within M tiled; standard: %s",
              cli_bytes(one, here->tiled.on_chip), cli_bytes(other, here->standard.on_chip));
 }
 

@@ -9,13 +9,16 @@ typedef struct machine_figures {
     const char *name, *model; /* "h200"; a part of the driver's name for it */
     const char *source;       /* where the figures are published */
     int capability, multiprocessors, l2_bytes;
-    int shared_bytes; /* memory of a multiprocessor that a CTA can have: FlashAttention's SRAM */
+    int shared_bytes; /* memory of a multiprocessor that a CTA can have */
     /* dense products of 16-bit numbers on tensor cores, multiply-adds of f32 and f64: GFLOP/s */
     double half_gflops, f32_gflops, f64_gflops;
     double read_gbytes; /* GB/s of its memory */
 } machine_figures;
 
-enum { MACHINES = 6 };
+enum {
+    MACHINES = 6,
+    MACHINE_REGISTER_BYTES = 256 << 10 /* of a multiprocessor of any of them */
+};
 extern const machine_figures machines[MACHINES];
 
 /* By its name; NULL: unknown. */

@@ -31,7 +31,7 @@ typedef struct traffic_tiles {
 
 typedef struct traffic_bytes {
     double read, written; /* from and to the far memory */
-    double on_chip;       /* between the near memory and the registers, either way */
+    double on_chip;       /* within the near memory: written and read by the strips */
     double tiles;         /* strip x keys, visited */
 } traffic_bytes;
 
