@@ -414,6 +414,7 @@ def main():
     require()
     page = Page(folder)
     try:
+        page.open()
         result = unittest.main(argv=[sys.argv[0], *sys.argv[3:]], exit=False).result
     finally:
         page.close()
