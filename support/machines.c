@@ -17,8 +17,8 @@ const machine_figures machines[MACHINES] = {
      33.5e3, 3350},
     {"h200", "H200", "NVIDIA H200 SXM data sheet", 90, 132, 60 << 20, 227 << 10, 989.4e3, 66.9e3,
      33.5e3, 4800},
-    {"b200", "B200", "NVIDIA HGX B200 data sheet, an eighth", 100, 148, 126 << 20, 227 << 10,
-     2250e3, 75e3, 37e3, 8000},
+    {"b200", "B200", "NVIDIA Blackwell data sheet, HGX B200, tensor rates halved", 100, 148,
+     126 << 20, 227 << 10, 2250e3, 75e3, 37e3, 7700},
 };
 
 const machine_figures *machine_find(const char *name)
