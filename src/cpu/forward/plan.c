@@ -14,7 +14,8 @@
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
  *     nodes    per strip of the item: attn_node x node_depth (nodes.h)
- *     sums     per strip of the item: OT x node_depth, of the sums above the oldest
+ *     sums     node_depth times: per strip of the item: OT, of the sums above the oldest. Those of
+ *              one level are used together: side by side they spread over the cache
  */
 #include "cpu/forward/plan.h"
 #include "core/arena.h"

@@ -11,7 +11,7 @@ typedef struct FN(divisors) {
     bool any;
 } FN(divisors);
 
-ATTN_INLINE void FN(load_divisors)(FN(divisors) *d, const real *divisor, int lanes)
+ATTN_INLINE void FN(load_divisors)(FN(divisors) * d, const real *divisor, int lanes)
 {
     if (divisor && lanes >= VL) { /* a vector of elements stored one by one would wait for them */
         d->all = v_load(divisor);
@@ -44,12 +44,14 @@ ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c,
                                     const FN(divisors) * d, int lanes, const bool quick)
 {
     vec x[VL];
-    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+    ATTN_UNROLL for (int i = 0; i < VL; i++)
+    {
         x[i] = c + i < n ? v_load(ot + (c + i) * STRIP) : v_set1(0);
         x[i] = quick ? v_quotient(x[i], d->all, d->inverse) : x[i];
     }
     FN(transpose)(x);
-    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+    ATTN_UNROLL for (int i = 0; i < VL; i++)
+    {
         if (i < lanes) {
             const vec y = quick || !d->any ? x[i] : FN(divide)(x[i], v_set1(d->by[i]));
             v_store(row[i] + c, v_add(y, v_set1(0)));
@@ -66,13 +68,15 @@ ATTN_INLINE int64_t FN(divide_to_halves)(void *const *row, const real *ot, int64
 #ifdef v_pair_bf16
     for (; c + 2 * VL <= dv; c += 2 * VL, ot += 2 * VL * STRIP) {
         vec x[VL];
-        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        ATTN_UNROLL for (int i = 0; i < VL; i++)
+        {
             const vec a = v_quotient(v_load(ot + 2 * i * STRIP), d->all, d->inverse);
             const vec b = v_quotient(v_load(ot + (2 * i + 1) * STRIP), d->all, d->inverse);
             x[i] = bf16 ? v_pair_bf16(a, b) : v_pair_f16(a, b);
         }
         FN(transpose)(x);
-        ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        ATTN_UNROLL for (int i = 0; i < VL; i++)
+        {
             if (i < lanes) {
                 v_store((uint16_t *)row[i] + c, x[i]);
             }
@@ -138,18 +142,35 @@ static void FN(logs)(double *lse, double *rest, const attn_running *state, doubl
     }
 }
 
-/* Columns of VL lanes. */
-ATTN_INLINE void FN(join_lanes)(real *node, const real *ot, int64_t dv, const FN(divisors) * d,
-                                vec a, vec b, const bool add, const bool quick)
+/* What a part's columns are multiplied with, by VL lanes. */
+typedef struct FN(join_factors) {
+    FN(divisors) d[NV];
+    vec a[NV], b[NV];
+} FN(join_factors);
+
+/* The first `count` vectors of a row of lanes, row by row: the node was last used a segment ago,
+ * and its lines come in their order. */
+ATTN_INLINE void FN(join_rows)(real *node, const real *ot, int64_t dv, const FN(join_factors) * f,
+                               const int count, const bool add, const bool quick)
 {
+    enum { ROWS_AHEAD = 16 };
     for (int64_t c = 0; c < dv; c++, node += STRIP, ot += STRIP) {
-        vec x = v_load(ot);
-        if (quick) {
-            x = v_quotient(x, d->all, d->inverse);
-        } else if (d->any) {
-            x = FN(divide)(x, d->all);
+        ATTN_UNROLL for (int v = 0; v < NV; v++)
+        {
+            if (v < count) {
+                vec x = v_load(ot + v * VL);
+                if (add) {
+                    ATTN_PREFETCH(node + ROWS_AHEAD * STRIP + v * VL);
+                }
+                if (quick) {
+                    x = v_quotient(x, f->d[v].all, f->d[v].inverse);
+                } else if (f->d[v].any) {
+                    x = FN(divide)(x, f->d[v].all);
+                }
+                v_store(node + v * VL,
+                        add ? v_fma(x, f->b[v], v_mul(v_load(node + v * VL), f->a[v])) : x);
+            }
         }
-        v_store(node, add ? v_fma(x, b, v_mul(v_load(node), a)) : x);
     }
 }
 
@@ -157,18 +178,20 @@ ATTN_INLINE void FN(join_lanes)(real *node, const real *ot, int64_t dv, const FN
 ATTN_INLINE void FN(add_part)(const attn_part *node, const attn_part *part, int64_t dv, int lanes,
                               const real *a, const real *b, const bool add)
 {
-    for (int lane = 0; lane < lanes; lane += VL) {
-        real *to = (real *)node->o + lane;
-        const real *ot = (const real *)part->o + lane, *by = part->divisor;
-        const vec one = v_set1(1), wa = add ? v_load(a + lane) : one,
-                  wb = add ? v_load(b + lane) : one;
-        FN(divisors) d;
-        FN(load_divisors)(&d, by ? by + lane : NULL, lanes - lane);
-        if (by && v_can_quotient(ot, STRIP, dv, d.all)) {
-            FN(join_lanes)(to, ot, dv, &d, wa, wb, add, true);
-        } else {
-            FN(join_lanes)(to, ot, dv, &d, wa, wb, add, false);
-        }
+    const int count = (lanes + VL - 1) / VL;
+    const real *ot = part->o, *by = part->divisor;
+    bool quick = by != NULL;
+    FN(join_factors) f;
+    for (int v = 0; v < count; v++) {
+        FN(load_divisors)(&f.d[v], by ? by + v * VL : NULL, lanes - v * VL);
+        quick = quick && v_can_quotient(ot + v * VL, STRIP, dv, f.d[v].all);
+        f.a[v] = add ? v_load(a + v * VL) : v_set1(1);
+        f.b[v] = add ? v_load(b + v * VL) : v_set1(1);
+    }
+    if (quick) {
+        FN(join_rows)(node->o, ot, dv, &f, count, add, true);
+    } else {
+        FN(join_rows)(node->o, ot, dv, &f, count, add, false);
     }
 }
 
