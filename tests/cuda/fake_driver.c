@@ -187,6 +187,17 @@ static cu_result fake_library_unload(cu_library unloaded)
     return 0;
 }
 
+/* A kernel is the address of its name. */
+const attn_cuda_kernel *fake_kernel(void)
+{
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        if (attn_cuda_kernels[i].name == fake.last.kernel) {
+            return &attn_cuda_kernels[i];
+        }
+    }
+    return NULL;
+}
+
 static cu_result fake_library_kernel(cu_kernel *kernel, cu_library of, const char *name)
 {
     (void)of;
@@ -230,7 +241,9 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
                                     shared_bytes,
                                     stream,
                                     {.counter = NULL}};
-        if (strstr(fake.last.kernel, "forward") != NULL) {
+        const attn_cuda_kernel *kernel = fake_kernel();
+        if (kernel && kernel->family != ATTN_CUDA_BACKWARD_SM90 &&
+            kernel->family != ATTN_CUDA_BACKWARD_GENERIC) {
             fake.last.params = *(const attn_cuda_forward_params *)params[0];
         }
         fake.launches++;

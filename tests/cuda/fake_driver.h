@@ -7,7 +7,7 @@
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
 
-#include "cuda/driver.h"
+#include "cuda/gpu.h"
 
 enum { FAKE_GPUS = 2, FAKE_DEPTH = 4, FAKE_ERROR = 999 };
 
@@ -50,6 +50,9 @@ void fake_reset(void);
 
 /* A context of a GPU. */
 attn_status fake_create(int ordinal, attn_context **context);
+
+/* The line of kernels.inc of the last launch. */
+const attn_cuda_kernel *fake_kernel(void);
 
 /* All contexts and images that were asked for have been given back. */
 bool fake_keeps_nothing(void);

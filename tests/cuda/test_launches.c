@@ -29,7 +29,8 @@ static void assert_launches_fit(attn_context *context)
         assert_int_equal(fake.launches, n + 1);
         assert_in_range(fake.last.shared_bytes, 0, fake.shared_bytes);
         assert_in_range(fake.last.threads, 64, 512);
-        assert_true(fake.capability == 90 || strstr(fake.last.kernel, "sm90") == NULL);
+        assert_non_null(fake_kernel());
+        assert_true(fake.capability == 90 || fake_kernel()->family >= ATTN_CUDA_SM80);
     }
 }
 

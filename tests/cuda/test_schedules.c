@@ -88,7 +88,8 @@ static void test_folds(void **state)
         assert_int_equal(s.piece, 64 / s.fold);
         assert_int_equal(s.items, (int64_t)2 * s.heads * s.blocks);
         assert_int_equal(fake.box_rows[0], s.fold * s.piece);
-        assert_true((strstr(fake.last.kernel, "ragged") != NULL) == (s.fold > 1));
+        assert_non_null(fake_kernel());
+        assert_int_equal(fake_kernel()->loads == ATTN_CUDA_RAGGED, s.fold > 1);
     }
     attn_context_destroy(context);
 }
