@@ -36,7 +36,7 @@ typedef struct attn_node {
     double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
 } attn_node;
 
-/* The sum over a piece's keys (pieces.h). O [dv_pad][strip] lies behind it, at the next multiple of
+/* The sum over a piece's keys (nodes.h). O [dv_pad][strip] lies behind it, at the next multiple of
  * 64 bytes. */
 typedef struct attn_piece {
     bool seen; /* else no row sees a key of it */

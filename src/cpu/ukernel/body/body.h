@@ -147,12 +147,15 @@ ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d,
     }
 }
 
+#include "cpu/ukernel/body/body_few.h"
+
 static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n,
                    int lanes)
 {
     const real *k = (const real *)k_ + at * d;
+    const int64_t done = lanes <= FN(FEW) ? FN(qk_few)(s, k, qt, d, n, lanes) : 0;
     if (lanes <= VL) {
-        FN(qk_width)(s, k, qt, d, n, 1);
+        FN(qk_width)((real *)s + done * STRIP, k + done * d, qt, d, n - done, 1);
     } else if (NV > 2 && lanes <= 2 * VL) {
         FN(qk_width)(s, k, qt, d, n, 2);
     } else {
@@ -160,16 +163,18 @@ static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t 
     }
 }
 
-ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
-                              const real *alpha, const int width)
+/* Columns from `first` on. */
+ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t first,
+                              int64_t n, const real *alpha, const int width)
 {
-    const int64_t twice = width == 1 ? dv_pad - dv_pad % (2 * MR) : 0;
+    const int64_t count = dv_pad - first, twice = width == 1 ? count - count % (2 * MR) : 0;
     const FN(sum_end) end = {false, alpha};
+    ot += first * STRIP, x += first;
     if (twice > 0) {
         FN(sums)(ot, x, 1, dv_pad, p, n, twice, end, 2 * MR, width);
     }
-    if (dv_pad > twice) {
-        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, dv_pad - twice, end, MR, width);
+    if (count > twice) {
+        FN(sums)(ot + twice * STRIP, x + twice, 1, dv_pad, p, n, count - twice, end, MR, width);
     }
 }
 
@@ -177,12 +182,13 @@ static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t d
                    const void *alpha, int lanes)
 {
     const real *x = (const real *)v + at * dv_pad;
+    const int64_t done = lanes <= FN(FEW) ? FN(pv_few)(ot, x, p, dv_pad, n, alpha, lanes) : 0;
     if (lanes <= VL) {
-        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 1);
+        FN(pv_width)(ot, x, p, dv_pad, done, n, alpha, 1);
     } else if (NV > 2 && lanes <= 2 * VL) {
-        FN(pv_width)(ot, x, p, dv_pad, n, alpha, 2);
+        FN(pv_width)(ot, x, p, dv_pad, 0, n, alpha, 2);
     } else {
-        FN(pv_width)(ot, x, p, dv_pad, n, alpha, NV);
+        FN(pv_width)(ot, x, p, dv_pad, 0, n, alpha, NV);
     }
 }
 
