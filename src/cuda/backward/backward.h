@@ -19,6 +19,7 @@ typedef struct attn_cuda_grad_launch {
     int32_t pieces;
     uint64_t bad_offset; /* of its notes in the workspace; 0: none */
     bool noted;
+    int64_t notes;
     attn_cuda_grad_sum sum; /* without its place */
 } attn_cuda_grad_launch;
 

@@ -38,13 +38,12 @@ typedef struct attn_cuda_backward_params {
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
     attn_cuda_grad_sum sum;
-    /* backward_sm90: exponents of 2 for a product of q and k; the keys that rows see; for each
-     * block of 64 rows or keys of each head of each sequence, whether a result of it is not finite.
-     * backward_generic with such notes: those blocks alone. */
+    /* backward_sm90: exponents of 2 for a product of q and k; for each item of backward_generic
+     * whether a result of it is not finite. backward_generic with such notes: those items alone. */
     float scale_log2;
-    attn_band band;
-    unsigned char *bad;
     bool noted; /* notes are there already: to be added to */
+    int64_t notes;
+    unsigned char *bad;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
 } attn_cuda_backward_params;
 

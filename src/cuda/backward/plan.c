@@ -57,9 +57,8 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     if (attn_cuda_has_steps(problem)) {
         return "there are score steps";
     }
-    if (!attn_problem_is_whole(problem) || problem->q.shape[1] > INT32_MAX / 2 ||
-        problem->k.shape[1] > INT32_MAX / 2) {
-        return "sequences have lengths or origins";
+    if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
+        return "lengths end at 2^30";
     }
     return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
                    attn_cuda_is_boxed(&problem->v) && attn_cuda_is_boxed(&grads->d_o) &&
@@ -160,6 +159,7 @@ static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda
     }
     launch.items = make_items(problem, keys, heads, BLOCK, &count);
     plan->items += plan->fast ? 0 : (int64_t)count;
+    launch.notes = (int64_t)count;
     count *= plan->fast ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
     count = plan->fast && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
     return add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part), &launch,
@@ -216,9 +216,11 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     attn_arena arena = {0};
     plan->lse_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
     plan->delta_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
-    plan->bad_keys_offset = attn_arena_take(&arena, problem->q.shape[0] * problem->kv_heads,
-                                            ceil_div(problem->k.shape[1], BLOCK), 1);
-    plan->bad_rows_offset = attn_arena_take(&arena, heads, ceil_div(problem->q.shape[1], BLOCK), 1);
+    double key_notes, row_notes;
+    (void)make_items(problem, true, problem->kv_heads, BLOCK, &key_notes);
+    (void)make_items(problem, false, problem->heads, BLOCK, &row_notes);
+    plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
+    plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }
@@ -254,8 +256,6 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
     if (plan->fast) {
-        const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
-        plan->params.band = attn_mask_band(problem, &whole);
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
     }
     TRY(add_delta(plan, cuda));

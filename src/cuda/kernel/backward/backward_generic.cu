@@ -213,12 +213,11 @@ __device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, in
  * are noted among its share of them. */
 struct ItemWalk {
     const attn_cuda_backward_params &a;
-    int64_t note, notes; /* the next one to look at; how many there are */
-    int piece;           /* of the note before, the next to do */
+    int64_t note; /* the next one to look at */
+    int piece;    /* of it, the next to do; all: look */
 
     __device__ __forceinline__ ItemWalk(const attn_cuda_backward_params &a_)
-        : a(a_), note(blockIdx.x), notes(a.grads.problem.batch * a.items.heads * a.items.blocks),
-          piece(a.pieces)
+        : a(a_), note(blockIdx.x), piece(a.pieces)
     {
     }
 
@@ -229,17 +228,14 @@ struct ItemWalk {
             *index = note;
             return piece++ == a.pieces;
         }
-        while (piece == a.pieces && note < notes && !a.bad[note]) {
-            note += gridDim.x;
-        }
         if (piece == a.pieces) {
+            while (note < a.notes && !a.bad[note]) {
+                note += gridDim.x;
+            }
             piece = 0;
         }
-        const attn_cuda_grad_items &s = a.items;
-        const int64_t columns = a.grads.problem.batch * s.heads, block = note % s.blocks;
-        *index = ((s.keys ? block : s.blocks - 1 - block) * columns + note / s.blocks) * a.pieces +
-                 piece;
-        const bool there = note < notes;
+        const bool there = note < a.notes;
+        *index = note * a.pieces + piece;
         note += ++piece == a.pieces ? gridDim.x : 0;
         return there;
     }

@@ -11,6 +11,7 @@
 struct GradItem {
     attn_sequence sequence;
     int64_t head, first; /* the first row or key of the block */
+    int64_t segment;     /* varlen: of the packed rows or keys */
     bool empty;          /* nothing to write */
 };
 
@@ -44,12 +45,14 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
                                                   : lo <= p.batch ? lo - 1
                                                                   : p.batch + 1);
         item.first = (slot - grad_segment_start(p, s.keys, lo) / s.block - lo) * s.block;
+        item.segment = lo;
     } else {
         const int64_t columns = p.batch * s.heads, column = index % columns,
                       block = index / columns;
         item.head = column % s.heads;
         item.sequence = attn_problem_sequence(&p, column / s.heads);
         item.first = (s.keys ? block : s.blocks - 1 - block) * s.block;
+        item.segment = 0;
     }
     item.empty = item.first >= (s.keys ? item.sequence.k_rows : item.sequence.nq);
     return item;
@@ -66,13 +69,20 @@ __device__ __forceinline__ void share_item(GradItem &item, const attn_problem &p
     __syncthreads();
 }
 
-/* The note of the block that begins at row or key `first` of a dense problem's head. */
-__device__ __forceinline__ int64_t grad_flag(const attn_cuda_backward_params &a, int64_t batch,
-                                             int64_t head, int64_t first)
+/* The place of the note on 64 rows or keys from `first` of the item on: the index of the item that
+ * backward_generic has for them. */
+__device__ __forceinline__ int64_t grad_note(const attn_problem &p, const attn_cuda_grad_items &s,
+                                             const GradItem &item, int64_t first)
 {
-    const attn_problem &p = a.grads.problem;
-    const int64_t blocks = ((a.items.keys ? p.k.shape[1] : p.q.shape[1]) + 63) / 64;
-    return (batch * a.items.heads + head) * blocks + first / 64;
+    enum { BLOCK = 64 };
+    const int64_t block = first / BLOCK, columns = p.batch * s.heads;
+    if (p.varlen) {
+        const int64_t start = grad_segment_start(p, s.keys, item.segment);
+        return (start / BLOCK + item.segment + block) * s.heads + item.head;
+    }
+    const int64_t blocks = ((s.keys ? p.k.shape[1] : p.q.shape[1]) + BLOCK - 1) / BLOCK;
+    return (s.keys ? block : blocks - 1 - block) * columns + item.sequence.index * s.heads +
+           item.head;
 }
 
 /* The block's keys that are in use, and the rows that see some of them. */

@@ -44,7 +44,9 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
                                              const GradBlocks &blocks)
 {
     const bool first_lane = threadIdx.x % 32 == 0;
-    const int batch = (int)item.sequence.tensor, key = (int)item.first, kv = (int)item.head;
+    const int start = (int)item.sequence.q_first;
+    const int batch = (int)item.sequence.tensor, kv = (int)item.head,
+              key = (int)(item.sequence.k_first + item.first);
     if (first_lane) {
         ptx::mbarrier_arrive_expect(memory.fixed_full(), S::FIXED_TILES * S::FIXED_BYTES);
         load_tile<S>(memory.fixed(0), &a.k_map, memory.fixed_full(), S::FIXED, key, kv, batch,
@@ -60,10 +62,10 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         if (first_lane) {
             ptx::mbarrier_arrive_expect(memory.full(n), 2 * S::STEP_BYTES);
-            load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.full(n), S::STEP, row, head, batch,
-                         tma::EVICT_LAST);
-            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, row, head,
-                         batch, tma::EVICT_LAST);
+            load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.full(n), S::STEP, start + row,
+                         head, batch, tma::EVICT_LAST);
+            load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, start + row,
+                         head, batch, tma::EVICT_LAST);
         }
         load_statistics<S>(a, memory, item, head, row, n);
         ptx::mbarrier_arrive(memory.full(n));
@@ -88,7 +90,8 @@ __device__ __forceinline__ void probabilities(const float (&s)[N], float (&e)[N]
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
-            e[i] = k >= r + band.from && k < r + band.to ? e[i] : -INFINITY;
+            const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
+            e[i] = seen ? e[i] : -INFINITY;
         }
     }
 #pragma unroll
@@ -151,16 +154,16 @@ template <class S> struct KeySums {
 };
 
 template <class S>
-__device__ __forceinline__ void sum_block(const attn_cuda_backward_params &a,
-                                          const GradMemory<S> &memory, KeySums<S> &sums, int group,
-                                          uint32_t n, int first, int row)
+__device__ __forceinline__ void
+sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const attn_band &band,
+          KeySums<S> &sums, int group, uint32_t n, int first, int row)
 {
     constexpr int N = S::STEP;
     const int lane = threadIdx.x % 32, key = first + threadIdx.x / 32 % 4 * 16 + lane / 4;
     const uint32_t q = memory.streamed(n, 0), d_o = memory.streamed(n, 1),
                    lse = memory.statistics(n) + lane % 4 * 8;
-    const attn_band band = a.band;
-    const bool masked = row + N - 1 + band.from > first || row + band.to < first + 64;
+    const bool masked =
+        row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
     float s[N / 2], dp[S::DK ? N / 2 : 1], e[N / 2];
     wgmma::fence();
     issue_scores<S, N>(s, memory.fixed(0) + 64 * 128 * group, q);
@@ -202,12 +205,13 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
 {
     const int group = ptx::uniform(threadIdx.x / 128) - 1, first = (int)item.first + 64 * group;
     const uint32_t all = (uint32_t)ptx::uniform(blocks.all());
+    const attn_band band = attn_mask_band(&a.grads.problem, &item.sequence);
     KeySums<S> sums;
     sums.clear();
     ptx::mbarrier_wait(memory.fixed_full(), 0);
     for (uint32_t n = 0; n < all; n++) {
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
-        sum_block<S>(a, memory, sums, group, n, first,
+        sum_block<S>(a, memory, band, sums, group, n, first,
                      (blocks.first + (int)(n % (uint32_t)blocks.count)) * S::STEP);
     }
     wgmma::wait<0>();
@@ -215,18 +219,18 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
     sums.hold_values(all);
     const int left = (int)item.sequence.k_rows - first, batch = (int)item.sequence.tensor,
               head = (int)item.head;
+    const int64_t key = item.sequence.k_first + first;
     const attn_gradients &grads = a.grads;
     bool bad = false;
     if constexpr (S::DK) {
-        bad |=
-            store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch, first, head, left);
+        bad |= store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head, left);
     }
     if constexpr (S::DV) {
-        bad |= store_sums<S>(grads.dv, sums.dv, 1, batch, first, head, left);
+        bad |= store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left);
     }
     bad = any_of_group(group, bad);
     if (threadIdx.x % 128 == 0 && left > 0) {
-        note_block(a, grad_flag(a, batch, head, first), bad);
+        note_block(a, grad_note(grads.problem, a.items, item, first), bad);
     }
 }
 
@@ -236,6 +240,9 @@ template <class S> __device__ __forceinline__ void keys_sm90(const attn_cuda_bac
     const uint32_t start = ptx::shared_address(shared);
     const GradMemory<S> memory = {start + (-start & 1023)};
     const GradItem item = grad_item(a.grads.problem, a.items, blockIdx.x);
+    if (item.empty) {
+        return;
+    }
     const GradBlocks blocks = row_blocks<S>(a.grads.problem, item);
     if (threadIdx.x == 0) {
         memory.init_barriers(1 + 32);

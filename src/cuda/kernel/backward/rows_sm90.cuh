@@ -24,15 +24,16 @@ __device__ __forceinline__ void produce_rows(const attn_cuda_backward_params &a,
                                              const GradMemory<S> &memory, const GradItem &item,
                                              const GradBlocks &blocks)
 {
-    const int batch = (int)item.sequence.tensor, row = (int)item.first, head = (int)item.head,
-              kv = head / (int)a.grads.problem.group;
+    const int batch = (int)item.sequence.tensor, head = (int)item.head,
+              row = (int)(item.sequence.q_first + item.first),
+              kv = head / (int)a.grads.problem.group, start = (int)item.sequence.k_first;
     ptx::mbarrier_arrive_expect(memory.fixed_full(), 2 * S::FIXED_BYTES);
     load_tile<S>(memory.fixed(0), &a.q_map, memory.fixed_full(), S::FIXED, row, head, batch,
                  tma::EVICT_FIRST);
     load_tile<S>(memory.fixed(1), &a.d_o_map, memory.fixed_full(), S::FIXED, row, head, batch,
                  tma::EVICT_FIRST);
     for (uint32_t n = 0; n < (uint32_t)blocks.count; n++) {
-        const int key = (blocks.first + (int)n) * S::STEP;
+        const int key = start + (blocks.first + (int)n) * S::STEP;
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         ptx::mbarrier_arrive_expect(memory.full(n), 2 * S::STEP_BYTES);
         load_tile<S>(memory.streamed(n, 0), &a.k_map, memory.full(n), S::STEP, key, kv, batch,
@@ -51,7 +52,7 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     const int group = ptx::uniform(threadIdx.x / 128) - 1, lane = threadIdx.x % 32;
     const int first = (int)item.first + 64 * group,
               row = first + threadIdx.x / 32 % 4 * 16 + lane / 4;
-    const attn_band band = a.band;
+    const attn_band band = attn_mask_band(&a.grads.problem, &item.sequence);
     const float c = a.scale_log2;
     const uint32_t q = memory.fixed(0) + 64 * 128 * group, d_o = memory.fixed(1) + 64 * 128 * group,
                    all = (uint32_t)ptx::uniform(blocks.count);
@@ -117,11 +118,11 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     wgmma::keep(ds, all);
     const int left = (int)item.sequence.nq - first;
     const attn_gradients &grads = a.grads;
-    const bool bad =
-        any_of_group(group, store_sums<S>(grads.dq, dq, (float)grads.problem.scale,
-                                          (int)item.sequence.tensor, first, (int)item.head, left));
+    const bool bad = any_of_group(
+        group, store_sums<S>(grads.dq, dq, (float)grads.problem.scale, (int)item.sequence.tensor,
+                             item.sequence.q_first + first, (int)item.head, left));
     if (threadIdx.x % 128 == 0 && left > 0) {
-        note_block(a, grad_flag(a, item.sequence.tensor, item.head, first), bad);
+        note_block(a, grad_note(grads.problem, a.items, item, first), bad);
     }
 }
 
@@ -131,6 +132,9 @@ template <class S> __device__ __forceinline__ void rows_sm90(const attn_cuda_bac
     const uint32_t start = ptx::shared_address(shared);
     const GradMemory<S> memory = {start + (-start & 1023)};
     const GradItem item = grad_item(a.grads.problem, a.items, blockIdx.x);
+    if (item.empty) {
+        return;
+    }
     const GradBlocks blocks = key_blocks<S>(a.grads.problem, item);
     if (threadIdx.x == 0) {
         memory.init_barriers(1);
