@@ -363,8 +363,8 @@ typedef struct attn_forward_args {
      * other types. A sink of NaN or +inf makes its rows NaN. */
     attn_tensor alibi_slopes, sinks;
 
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-33. CPU contexts
-     * only; q_origin + Nq below 2^32, k_origin + Nk below 2^34. */
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-33. q_origin + Nq
+     * below 2^32, k_origin + Nk below 2^34. */
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;
 

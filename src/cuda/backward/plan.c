@@ -54,8 +54,8 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
         return "they take probabilities and dO in the type of q";
     }
-    if (attn_cuda_has_steps(problem)) {
-        return "there are score steps";
+    if (attn_cuda_has_steps(problem) || problem->dropout.on) {
+        return "there are score steps or dropout";
     }
     if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
         return "lengths end at 2^30";

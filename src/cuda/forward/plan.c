@@ -111,6 +111,9 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (problem->q.dtype == ATTN_F64) {
         return "f64";
     }
+    if (problem->dropout.on) {
+        return "dropout";
+    }
     if (problem->precise && problem->q.dtype != ATTN_F32) {
         return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
     }

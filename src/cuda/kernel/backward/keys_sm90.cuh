@@ -173,7 +173,8 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
     wgmma::wait<S::DK ? 1 : 0>(); /* S^T, and the block before */
     wgmma::hold(s);
     S::DK ? sums.hold_keys(n) : sums.hold_values(n);
-    if (n > 0 && threadIdx.x % 128 == 0) {
+    __syncwarp(); /* all lanes have read the statistics of the block before */
+    if (n > 0 && threadIdx.x % 32 == 0) {
         ptx::mbarrier_arrive(memory.empty(n - 1));
     }
     probabilities(s, e, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);

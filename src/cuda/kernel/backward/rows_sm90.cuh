@@ -85,7 +85,7 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
         wgmma::hold(s);
         wgmma::hold(dq);
         wgmma::keep(ds, n);
-        if (n > 0 && threadIdx.x % 128 == 0) {
+        if (n > 0 && threadIdx.x % 32 == 0) {
             ptx::mbarrier_arrive(memory.empty(n - 1));
         }
 #pragma unroll

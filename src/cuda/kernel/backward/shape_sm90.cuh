@@ -27,6 +27,9 @@ struct GradShape {
                   "shape.h");
 };
 
+/* Each gives a stage back for itself: it may be behind the others of its group. */
+enum { CONSUMER_WARPS = 8 };
+
 /* Addresses in shared memory. n counts the uses of a stage. */
 template <class S> struct GradMemory {
     uint32_t base; /* aligned to 1024 */
@@ -67,7 +70,7 @@ template <class S> struct GradMemory {
         ptx::mbarrier_init(fixed_full(), 1);
         for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(full(n), loaders);
-            ptx::mbarrier_init(empty(n), 2);
+            ptx::mbarrier_init(empty(n), CONSUMER_WARPS);
         }
         ptx::fence_mbarrier_init();
     }

@@ -13,6 +13,7 @@
  */
 #pragma once
 #include "cuda/kernel/backward/items.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/shape.h"
 #include <float.h>
@@ -141,8 +142,8 @@ template <class Real> struct GradTile {
 
     /* One position: P and g in place of the products S and dP. PLAIN: dS in place of g. */
     template <bool PLAIN>
-    __device__ __forceinline__ void finish(const ScoreRow<Real> &score, const attn_interval &see,
-                                           int r, int c, int64_t key)
+    __device__ __forceinline__ void finish(const ScoreRow<Real> &score, const DropoutRow &drop,
+                                           const attn_interval &see, int r, int c, int64_t key)
     {
         const Real product = t.p[r][c];
         Real x = -INFINITY, weight = 0;
@@ -153,8 +154,9 @@ template <class Real> struct GradTile {
             const Real d = x - t.lse[r];
             weight = exp(d > 0 ? 0 : d);
         }
-        const Real ds = weight < least_normal<Real>() ? 0 : weight * (t.g[r][c] - t.delta[r]);
-        t.p[r][c] = careful && x == (Real)-INFINITY ? -1 : weight;
+        const Real keep = drop.factor<Real>(key), dp = t.g[r][c] * keep - t.delta[r];
+        const Real ds = weight < least_normal<Real>() ? 0 : weight * dp;
+        t.p[r][c] = careful && x == (Real)-INFINITY ? -1 : weight * keep;
         t.g[r][c] = PLAIN || ds == 0 ? ds : ds * derivative(product);
     }
 
@@ -172,9 +174,10 @@ template <class Real> struct GradTile {
         for (int r = EACH * ty; r < EACH * ty + EACH; r++) {
             const attn_interval see = attn_mask_row(&p, &sequence, row + r);
             const ScoreRow<Real> score(p, sequence, (int)head, row + r);
+            const DropoutRow drop(p, sequence, head, row + r);
 #pragma unroll 1
             for (int c = tx; c < TILE; c += SIDE) {
-                finish<PLAIN>(score, see, r, c, key + c);
+                finish<PLAIN>(score, drop, see, r, c, key + c);
             }
         }
     }

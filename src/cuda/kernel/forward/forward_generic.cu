@@ -9,7 +9,7 @@
  *     for each block of 64 keys that some row sees:
  *         S = Q K^T            in chunks of 32 of the head dim, each summed afresh, as on the CPU
  *         score step, mask     scale, softcap, bias, ALiBi; bool mask, intervals (core/mask.h)
- *         softmax              one warp per 8 rows
+ *         softmax              one warp per 8 rows; dropout
  *         O = O alpha + P V    the block summed afresh, then added once
  *
  * Shared memory: QT [32][65] | KT [32][65] | S [64][65] | V [64][64] | m, l, alpha [64]; QT and KT
@@ -19,6 +19,7 @@
  */
 #include "core/kv.h"
 #include "cuda/kernel/schedule.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/shape.h"
 
@@ -110,15 +111,17 @@ template <int DTYPE, class Real> struct GenericRun {
 
     /* A warp takes 8 rows, a lane two keys of each. Masked probabilities become -1 in a careful
      * run. */
-    __device__ __forceinline__ void softmax()
+    __device__ __forceinline__ void softmax(int64_t key)
     {
         int lane = threadIdx.x % 32;
         for (int r = threadIdx.x / 32 * 8; r < threadIdx.x / 32 * 8 + 8; r++) {
             Real s[2] = {t.s[r][lane], t.s[r][lane + 32]}, before = t.m[r];
             Real m = fmax(before, warp_max(fmax(s[0], s[1]))), base = m == (Real)-INFINITY ? 0 : m;
             Real e[2] = {exp(s[0] - base), exp(s[1] - base)}, sum = warp_sum(e[0] + e[1]);
+            const DropoutRow drop(p, item.sequence, item.head, item.first_row + r);
             for (int i = 0; i < 2; i++) {
-                t.s[r][lane + 32 * i] = careful && s[i] == (Real)-INFINITY ? -1 : e[i];
+                const Real weight = e[i] * drop.factor<Real>(key + lane + 32 * i);
+                t.s[r][lane + 32 * i] = careful && s[i] == (Real)-INFINITY ? -1 : weight;
             }
             __syncwarp(); /* all have read m */
             if (lane == 0) {
@@ -183,7 +186,7 @@ template <int DTYPE, class Real> struct GenericRun {
         for (int64_t key = hull.lo / KEYS * KEYS; key < hull.hi; key += KEYS) {
             int64_t keys = min((int64_t)KEYS, item.sequence.nk - key);
             scores(key, keys);
-            softmax();
+            softmax(key);
             values(key, keys);
         }
         __syncthreads();
