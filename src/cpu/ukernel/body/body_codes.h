@@ -31,12 +31,12 @@ static void FN(decode)(real *dst, const attn_rows *src, int64_t row, int64_t n)
 {
     const char *data = (const char *)src->data + row * src->row_stride;
     const attn_row_codes *codes = &src->codes;
-    for (int64_t c = 0; c < n;) {
+    for (int64_t c = 0, group = 0; c < n; group++) {
         const int64_t end = c + codes->group < n ? c + codes->group : n;
 #if defined v_load_i8 && REAL_BITS == 32
-        const real shift = codes->shift ? attn_row_shift(codes, row, c / codes->group) : 0;
+        const real shift = codes->shift ? attn_row_shift(codes, row, group) : 0;
         const real *at = codes->shift ? &shift : NULL;
-        const vec scale = v_set1(attn_row_scale(codes, row, c / codes->group));
+        const vec scale = v_set1(attn_row_scale(codes, row, group));
         switch (src->col_stride == 1 && c % 2 == 0 ? src->dtype : 0) {
         case ATTN_I8:
             c = FN(decode_group)(dst, data, c, end, scale, at, ATTN_I8);
