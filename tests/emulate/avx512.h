@@ -129,6 +129,41 @@ EMULATED(__m512) emulated_maskz_scalef_ps(__mmask16 mask, __m512 a, __m512 b)
     return _mm512_loadu_ps(x);
 }
 
+EMULATED(__m512i) emulated_cvtepi8_epi32(__m128i h)
+{
+    int8_t x[16];
+    int32_t y[16];
+    memcpy(x, &h, sizeof x);
+    for (int i = 0; i < 16; i++) {
+        y[i] = x[i];
+    }
+    return _mm512_loadu_si512(y);
+}
+
+EMULATED(__m512i) emulated_srai_epi32(__m512i a, int bits)
+{
+    int32_t x[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        x[i] >>= bits;
+    }
+    return _mm512_loadu_si512(x);
+}
+
+EMULATED(__m512) emulated_cvtepi32_ps(__m512i a)
+{
+    int32_t x[16];
+    float y[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        y[i] = (float)x[i];
+    }
+    return _mm512_loadu_ps(y);
+}
+
+#define _mm512_cvtepi8_epi32(h) emulated_cvtepi8_epi32(h)
+#define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
+#define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
