@@ -155,6 +155,9 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *seq
     REAL lse = NAME(probabilities)(&terms, top[0]);
     terms.weight = 1 + top[2] * (g->forward->softcap > 0 ? 1 + 2 / (REAL)g->forward->softcap : 1);
     terms.weight += isinf(lse) ? 0 : fabs(lse);
+    /* P = exp(s - LSE) is off by exp(4 u weight) - 1, which is 4 u weight where that is small */
+    const REAL unit = g->forward->q.dtype == ATTN_F64 ? 0x1p-51 : 0x1p-22;
+    terms.weight = expm1(unit * terms.weight) / unit;
     NAME(set_delta)(&terms);
     for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
         if (terms.s[j] != -(REAL)INFINITY) {
