@@ -5,19 +5,9 @@
 #ifndef ATTN_CORE_CODES_H
 #define ATTN_CORE_CODES_H
 
+#include "core/code_types.h"
 #include "core/half.h"
 #include "core/kv.h"
-
-static inline bool attn_is_code(int32_t dtype)
-{
-    return dtype > 0 && dtype < 32 && (ATTN_CODE_TYPES >> dtype & 1);
-}
-
-/* Columns in an element of memory. */
-static inline int64_t attn_code_columns(int32_t dtype)
-{
-    return dtype == ATTN_I4X2 ? 2 : 1;
-}
 
 /* The largest code. */
 static inline float attn_code_most(int32_t dtype)

@@ -2,9 +2,9 @@
  * problem.c: validation of the forward pass's arguments, field by field, and their normal form. No
  * arithmetic on q, k, v happens here.
  */
-#include "core/codes.h"
 #include "core/dropout_args.h"
 #include "core/problem.h"
+#include "core/code_types.h"
 #include "core/error.h"
 #include <float.h>
 #include <math.h>

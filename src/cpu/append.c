@@ -6,7 +6,7 @@
 #include "core/codes.h"
 #include "core/kv.h"
 #include "cpu/machine/tasks.h"
-#include "cpu/quantize.h"
+#include "cpu/encode.h"
 #include "cpu/real.h"
 #include <math.h>
 #include <string.h>

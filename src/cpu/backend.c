@@ -4,7 +4,6 @@
  */
 #include "cpu/backend.h"
 #include "cpu/append.h"
-#include "cpu/quantize.h"
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cpu/backward/backward.h"

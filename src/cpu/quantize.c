@@ -1,123 +1,10 @@
 /*
- * quantize.c: see quantize.h. Element by element, in f64: memory and the softmax are elsewhere.
+ * quantize.c: tensors into codes and back.
  */
-#include "cpu/quantize.h"
 #include "core/codes.h"
 #include "cpu/backend.h"
+#include "cpu/encode.h"
 #include "cpu/machine/tasks.h"
-#include <math.h>
-
-/* Elements first .. last-1 of each axis. */
-typedef struct box {
-    int64_t first[4], last[4];
-} box;
-
-/* The elements of group `group` of columns at s. */
-static box box_of(const attn_quantized *t, const int64_t s[3], int64_t group)
-{
-    box of = {{0}, {0}};
-    for (int a = 0; a < 3; a++) {
-        const bool shared = !attn_tensor_present(&t->scale) || t->scale.shape[a] == 1;
-        of.first[a] = shared ? 0 : s[a], of.last[a] = shared ? t->x.shape[a] : s[a] + 1;
-    }
-    const int64_t groups = attn_tensor_present(&t->scale) ? t->scale.shape[3] : 1;
-    const int64_t columns = t->x.shape[3] / groups;
-    of.first[3] = group * columns, of.last[3] = of.first[3] + columns;
-    return of;
-}
-
-/* Calls visit for each element. */
-static void each(const attn_quantized *t, const box *of, void *user,
-                 void (*visit)(void *user, const attn_quantized *t, double x, uint8_t *code,
-                               int64_t odd))
-{
-    const int64_t columns = attn_code_columns(t->codes.dtype);
-    for (int64_t i = of->first[0]; i < of->last[0]; i++) {
-        for (int64_t j = of->first[1]; j < of->last[1]; j++) {
-            for (int64_t h = of->first[2]; h < of->last[2]; h++) {
-                for (int64_t c = of->first[3]; c < of->last[3]; c++) {
-                    visit(user, t, attn_element_to_f64(attn_at(&t->x, i, j, h, c), t->x.dtype),
-                          (uint8_t *)attn_at(&t->codes, i, j, h, c / columns), c % columns);
-                }
-            }
-        }
-    }
-}
-
-typedef struct range {
-    double low, high;
-    double nan; /* or 0: an element is no finite number */
-} range;
-
-static void widen_range(void *user, const attn_quantized *t, double x, uint8_t *code, int64_t odd)
-{
-    range *of = user;
-    (void)t, (void)code, (void)odd;
-    of->nan += x - x;
-    of->low = x < of->low ? x : of->low;
-    of->high = x > of->high ? x : of->high;
-}
-
-typedef struct rounding {
-    double scale, shift, least;
-} rounding;
-
-static void write_code(void *user, const attn_quantized *t, double x, uint8_t *code, int64_t odd)
-{
-    const rounding *by = user;
-    const double y = by->scale == 0 ? 0 : (x - by->shift) / by->scale;
-    const uint8_t bits = attn_code_bits(y, t->codes.dtype, by->least);
-    const int kept = odd ? 0x0f : 0xf0;
-    *code = t->codes.dtype == ATTN_I4X2 ? (uint8_t)((*code & kept) | bits << 4 * odd) : bits;
-}
-
-/* Stores a scale or a shift, rounded to its type, and returns what is stored. */
-static double put(const attn_tensor *factor, const int64_t s[3], int64_t group, double value)
-{
-    char *at = attn_at_broadcast(factor, s[0], s[1], s[2], group);
-    attn_element_from_f64(at, factor->dtype, value);
-    return attn_element_to_f64(at, factor->dtype);
-}
-
-static double get(const attn_tensor *factor, const int64_t s[3], int64_t group, double absent)
-{
-    return attn_tensor_present(factor)
-               ? attn_element_to_f64(attn_at_broadcast(factor, s[0], s[1], s[2], group),
-                                     factor->dtype)
-               : absent;
-}
-
-/* Finds scale and shift of a group and stores them. */
-static void find_factors(const attn_quantized *t, const box *of, const int64_t s[3], int64_t group,
-                         rounding *by)
-{
-    const double most = (double)attn_code_most(t->codes.dtype);
-    const bool shifted = attn_tensor_present(&t->shift);
-    range all = {INFINITY, -INFINITY, 0};
-    each(t, of, &all, widen_range);
-    all = all.low > all.high ? (range){0, 0, all.nan} : all;
-    const double size = shifted ? (all.high - all.low) / (2 * most + 1)
-                                : fmax(fabs(all.low), fabs(all.high)) / most;
-    by->scale = put(&t->scale, s, group, size + all.nan);
-    by->shift = shifted ? put(&t->shift, s, group, all.low + (most + 1) * by->scale) : 0;
-}
-
-void attn_encode(const attn_quantized *t, const int64_t s[3])
-{
-    const int64_t groups = attn_tensor_present(&t->scale) ? t->scale.shape[3] : 1;
-    const double most = (double)attn_code_most(t->codes.dtype);
-    for (int64_t group = 0; group < groups; group++) {
-        const box of = box_of(t, s, group);
-        rounding by = {get(&t->scale, s, group, 1), get(&t->shift, s, group, 0),
-                       attn_tensor_present(&t->shift) ? -most - 1 : -most};
-        if (!t->given) {
-            find_factors(t, &of, s, group, &by);
-        }
-        each(t, &of, &by, write_code);
-    }
-}
-
-/* ---- the operations -------------------------------------------------------------------------- */
 
 static int64_t extent(const attn_quantized *t, int axis)
 {
@@ -151,8 +38,8 @@ static void dequantize_task(const void *arg, int64_t index, int32_t thread)
         for (int64_t c = 0; c < t->x.shape[3]; c++) {
             const float code =
                 attn_code_at(attn_at(&t->codes, i, j, h, c / columns), t->codes.dtype, c % columns);
-            const float scale = (float)get(&t->scale, s, c / group, 1),
-                        shift = (float)get(&t->shift, s, c / group, 0);
+            const float scale = (float)attn_factor_at(&t->scale, s, c / group, 1),
+                        shift = (float)attn_factor_at(&t->shift, s, c / group, 0);
             const float value =
                 attn_code_value(code, scale, attn_tensor_present(&t->shift) ? &shift : NULL);
             attn_element_from_f64(attn_at(&t->x, i, j, h, c), t->x.dtype, (double)value);

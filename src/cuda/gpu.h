@@ -1,68 +1,12 @@
 /*
- * gpu.h: the contents of a GPU context, the table of kernels, and their launch. Private to
- * src/cuda.
+ * gpu.h: the contents of a GPU context, and the launch of kernels. Private to src/cuda.
  */
 #ifndef ATTN_CUDA_GPU_H
 #define ATTN_CUDA_GPU_H
 
 #include "cuda/cuda.h"
 #include "cuda/driver.h"
-
-/* Kernels of one source, compiled into one image. */
-typedef enum attn_cuda_family {
-    ATTN_CUDA_SM90,
-    ATTN_CUDA_SM90_STEPS,
-    ATTN_CUDA_SM90_WIDE,
-    ATTN_CUDA_SM90_PAGED,
-    ATTN_CUDA_BACKWARD_SM90,
-    ATTN_CUDA_SM80,
-    ATTN_CUDA_GENERIC,
-    ATTN_CUDA_BACKWARD_GENERIC,
-    ATTN_CUDA_FAMILIES
-} attn_cuda_family;
-
-/* Kernels of a backward pass: what each computes (kernel/backward). */
-enum {
-    ATTN_CUDA_GRAD_DELTA,
-    ATTN_CUDA_GRAD_KEYS,
-    ATTN_CUDA_GRAD_ROWS,
-    ATTN_CUDA_GRAD_SCORES,
-    ATTN_CUDA_GRAD_FINISH,
-    ATTN_CUDA_GRAD_PARTS,
-    ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS /* dV alone, where keys are for dK alone */
-};
-
-/* A kernel of kernels.inc. */
-typedef struct attn_cuda_kernel {
-    const char *name;
-    attn_cuda_family family;
-    int32_t dtype;
-    int32_t d, dv;      /* head dims up to; 0 = any */
-    int32_t rows, keys; /* of a tile */
-    int32_t threads, shared_bytes;
-    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ .. */
-    bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
-} attn_cuda_kernel;
-
-enum {
-    ATTN_CUDA_KERNELS = 0
-#define ATTN_FORWARD_SINGLE(...) +1
-#define ATTN_FORWARD_SM90(...) +1
-#define ATTN_FORWARD_MERGE(...) +1
-#define ATTN_FORWARD_SM90_STEPS(...) +1
-#define ATTN_FORWARD_SM90_WIDE(...) +1
-#define ATTN_FORWARD_WIDE_MERGE(...) +1
-#define ATTN_FORWARD_SM90_PAGED(...) +1
-#define ATTN_FORWARD_SM80(...) +1
-#define ATTN_FORWARD_GENERIC(...) +1
-#define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
-#define ATTN_BACKWARD_SM90_DELTA(...) +1
-#define ATTN_BACKWARD_SM90_KEYS(...) +1
-#define ATTN_BACKWARD_SM90_ROWS(...) +1
-#include "cuda/kernels.inc"
-};
-
-extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
+#include "cuda/kernels.h"
 
 struct attn_cuda {
     const attn_driver *driver;

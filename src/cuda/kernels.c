@@ -1,7 +1,8 @@
 /*
  * kernels.c: the table of kernels.inc.
  */
-#include "cuda/gpu.h"
+#include "cuda/kernels.h"
+#include "cuda/params.h"
 #include "cuda/shape.h"
 
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                              \

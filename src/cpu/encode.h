@@ -1,8 +1,8 @@
 /*
- * quantize.h: tensors into codes and back.
+ * encode.h: elements into codes, group by group, for appended rows and for whole tensors.
  */
-#ifndef ATTN_CPU_QUANTIZE_H
-#define ATTN_CPU_QUANTIZE_H
+#ifndef ATTN_CPU_ENCODE_H
+#define ATTN_CPU_ENCODE_H
 
 #include "core/backend.h"
 
@@ -11,8 +11,7 @@
  * they are given. */
 void attn_encode(const attn_quantized *t, const int64_t s[3]);
 
-/* The operations of the table (core/backend.h). */
-void attn_cpu_quantize(const void *device, const attn_quantized *t);
-void attn_cpu_dequantize(const void *device, const attn_quantized *t);
+/* The scale or shift of a group of columns at s, or `absent` without any. */
+double attn_factor_at(const attn_tensor *factor, const int64_t s[3], int64_t group, double absent);
 
 #endif
