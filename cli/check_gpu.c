@@ -3,7 +3,9 @@
  * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, into
  * poisoned outputs between poisoned margins: for O alone, since kernels end rows without statistics
  * in a way of their own, and for everything on two streams; and a fourth time without a workspace,
- * if it wants one, since keys are not split then. Gradients (check_gpu_grad.c) are held to the
+ * if it wants one, since keys are not split then. With NaN sown among the inputs (sown=N) it runs
+ * once more without them: rows that see none have the same bits (C4, C7).
+ * Gradients (check_gpu_grad.c) are held to the
  * bounds of the CPU's.
  *
  * Limits: promises A1 and A3. From inputs of 16 bits the tensor cores take probabilities in 16 bits
@@ -15,6 +17,7 @@
 #include "check_gpu_grad.h"
 #include "gpu.h"
 #include "gpu_copy.h"
+#include "oracle.h"
 #include "progress.h"
 
 #include <math.h>
@@ -99,6 +102,58 @@ static void add_errors(error_stats *errors, const error_stats *other)
     errors->rmse = fmax(errors->rmse, other->rmse);
 }
 
+/* Whether one of the elements of a row of `t` is NaN. */
+static bool has_nan(const attn_tensor *t, int64_t b, int64_t i, int64_t h)
+{
+    bool found = false;
+    for (int64_t c = 0; t->data && c < t->shape[3]; c++) {
+        found |= isnan(oracle_element(t, b, i, h, c));
+    }
+    return found;
+}
+
+static bool equal_row(const attn_tensor *t, const attn_tensor *u, int64_t b, int64_t i, int64_t h)
+{
+    bool equal = true;
+    for (int64_t c = 0; t->data && c < t->shape[3]; c++) {
+        equal &= oracle_element(t, b, i, h, c) == oracle_element(u, b, i, h, c);
+    }
+    return equal;
+}
+
+/* Rows that saw no NaN have the same bits in both; which rows did is the oracle's to say. */
+static bool equal_where_clean(const attn_forward_args *sown, const attn_forward_args *clean)
+{
+    const attn_tensor *o = &sown->o;
+    bool equal = true;
+    for (int64_t b = 0; b < o->shape[0]; b++) {
+        for (int64_t i = 0; i < o->shape[1]; i++) {
+            for (int64_t h = 0; h < o->shape[2]; h++) {
+                equal &= has_nan(o, b, i, h) || has_nan(&sown->lse, b, i, h) ||
+                         (equal_row(o, &clean->o, b, i, h) &&
+                          equal_row(&sown->lse, &clean->lse, b, i, h) &&
+                          equal_row(&sown->row_max, &clean->row_max, b, i, h));
+            }
+        }
+    }
+    return equal;
+}
+
+/* The same problem without the NaN sown in it, beside `sown`, which is done. */
+static void run_clean(const struct check *c, const problem_spec *problem,
+                      const attn_forward_args *sown, struct outcome *out)
+{
+    problem_tensors clean;
+    problem_spec without = *problem;
+    without.sown = 0;
+    if (!problem_tensors_create(&without, PLACE_PLAIN, &clean)) {
+        exit(cli_error(CLI_INTERNAL, "out of memory"));
+    }
+    out->status = call(c, &clean, c->streams[0], out->workspace_bytes, &out->verdict.intact);
+    out->verdict.equal = out->verdict.equal && equal_where_clean(sown, &clean.args);
+    problem_tensors_free(&clean);
+}
+
 static void run(const struct check *c, const problem_spec *problem, struct outcome *out)
 {
     problem_tensors tensors;
@@ -131,7 +186,11 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
         out->verdict.equal = hash[0] == hash[1] && check_hash(&o_only) == o_alone;
         errors_measure(&tensors.args, 0, &out->verdict.errors);
         add_errors(&out->verdict.errors, &without);
-    } else {
+    }
+    if (out->status == ATTN_OK && problem->sown > 0) {
+        run_clean(c, problem, &tensors.args, out);
+    }
+    if (out->status != ATTN_OK) {
         snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     }
     problem_tensors_free(&tensors);
@@ -140,12 +199,12 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
 /* ---- Judging --------------------------------------------------------------------------------- */
 
 /* RMSE of O over that of rounding once. NaN: too few elements, or O of 32 bits, which is not
- * rounded. */
+ * rounded; or NaN are sown, which leave few rows. */
 static double rmse_ratio(const problem_spec *problem, const struct outcome *out)
 {
     const error_stats *errors = &out->verdict.errors;
     bool many = errors->rows * problem->dv >= MANY;
-    return many && problem->o_dtype == problem->dtype && errors->rmse_once > 0
+    return many && problem->o_dtype == problem->dtype && problem->sown == 0 && errors->rmse_once > 0
                ? errors->rmse / errors->rmse_once
                : NAN;
 }

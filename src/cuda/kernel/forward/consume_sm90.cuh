@@ -175,11 +175,12 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
     }
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, false>(a, post.item, masked, warp, rows, store);
+        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, false>(a, post.item, masked, post.nonfinite,
+                                                          warp, rows, store);
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
-        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, (S::PARTS > 1)>(a, post.item, masked, warp, rows,
-                                                                   store);
+        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, (S::PARTS > 1)>(
+            a, post.item, masked, post.nonfinite, warp, rows, store);
     }
 }
 
@@ -240,8 +241,9 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
-            finish<S>(a, memory, post, mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp,
-                      rows);
+            /* opaque: otherwise the place is kept over the tile loop, and spilled */
+            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
+                      mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp, rows);
             number += b.count;
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);

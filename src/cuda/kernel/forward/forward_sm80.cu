@@ -34,11 +34,12 @@ template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
 template <class S> struct Tiles {
     const attn_cuda_forward_params &a;
     const Item &item;
+    bool &nonfinite; /* a tile of V was not clean */
     uint32_t q, k, v, raw;
 
     __device__ __forceinline__ Tiles(const attn_cuda_forward_params &a_, const Item &item_,
-                                     uint32_t shared)
-        : a(a_), item(item_), q(shared), k(q + S::PARTS * S::Q_PART),
+                                     bool &nonfinite_, uint32_t shared)
+        : a(a_), item(item_), nonfinite(nonfinite_), q(shared), k(q + S::PARTS * S::Q_PART),
           v(k + S::STAGES * S::KV_BYTES), raw(v + S::STAGES * S::KV_BYTES)
     {
     }
@@ -65,16 +66,29 @@ template <class S> struct Tiles {
         ptx::copy_async_commit();
     }
 
-    /* Returns when the block under way is there for all threads, and all are done with the block
-     * before it. */
-    __device__ __forceinline__ void finish()
+    /* Returns when the item's n-th block is there for all threads, and all are done with the block
+     * before it. even: all rows see all of its keys. */
+    __device__ __forceinline__ void finish(int n, bool even)
     {
         ptx::copy_async_wait<0>();
+        if (!even && clean(n)) {
+            nonfinite = true;
+        }
         __syncthreads();
         if constexpr (S::PARTS > 1) {
             split_raw<S::BN, S::D, S::THREADS, S::BN>(k, 0, raw);
             split_raw<S::BN, S::D, S::THREADS, S::BN>(v, 0, raw + S::RAW_BYTES);
             __syncthreads();
+        }
+    }
+
+    /* The thread's part of V (clean.cuh). */
+    __device__ __forceinline__ bool clean(int n)
+    {
+        if constexpr (S::PARTS == 1) {
+            return clean_rows<S::BF16, S::BN, S::D, S::THREADS>(v + n % S::STAGES * S::KV_BYTES);
+        } else {
+            return clean_raw<S::BN, S::D, S::THREADS>(raw + S::RAW_BYTES);
         }
     }
 
@@ -200,7 +214,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         float s[S::BN / 2];
         bool few[2];
         uint32_t p[S::PARTS][S::BN / 4];
-        tiles.finish();
+        const bool uneven = attn_mask_differs(&a.problem) && b.masked(block);
+        tiles.finish(i, !(a.steps_sm90.masks || uneven));
         if (i + 1 < b.count) {
             tiles.start(i + 1, block - 1);
         }
@@ -222,7 +237,9 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ Item item; /* here rather than in registers */
     __shared__ Blocks b;
+    __shared__ bool nonfinite;
     if (threadIdx.x == 0) {
+        nonfinite = false;
         any_item(a, blockIdx.x, item);
         item.band = attn_mask_band(&a.problem, &item.sequence);
         b = key_blocks(item.band, (int)item.first_row, S::BM, S::BN);
@@ -231,7 +248,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     if (item.empty) {
         return;
     }
-    Tiles<S> tiles(a, item, ptx::shared_address(shared));
+    Tiles<S> tiles(a, item, nonfinite, ptx::shared_address(shared));
     const int first = threadIdx.x / 32 * 16, bounds = S::BOUNDS_AT;
     const WarpRows warp = {first, (int2 *)(shared + bounds) + first};
     if (b.count == 0) {
@@ -251,7 +268,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         note_bounds(item, warp);
     }
     run_blocks<S>(a, tiles, b, warp, rows);
-    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, warp, rows,
+    finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(a, item, masked, nonfinite, warp, rows,
                                                       DirectStore<S::DTYPE>{a.problem});
 }
 

@@ -29,8 +29,13 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
             produce<S>(a, memory, ThreadLoader<S>{a, memory});
         } else if constexpr (S::RAGGED) {
             produce_ragged<S>(a, memory);
-        } else if (threadIdx.x == 0) {
-            produce<S>(a, memory, TmaLoader<S>{a, memory});
+        } else {
+            const int warp = ptx::uniform(threadIdx.x / 32);
+            if (threadIdx.x == 0) {
+                produce<S>(a, memory, TmaLoader<S>{a, memory});
+            } else if (warp >= FIRST_CLEANER) {
+                clean_tiles<S>(a, memory);
+            }
         }
     } else {
         ptx::registers_raise<S::REGISTERS>();

@@ -52,8 +52,8 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        const bool cleared = block == this->tail_block;
+        const bool even = this->even.has(block);
         tile<S::V_WIDE>(this->memory.v(n), this->a.v_map,
-                        cleared ? this->memory.v_raw(n) : this->memory.v_full(n), block);
+                        even ? this->memory.v_full(n) : this->memory.v_raw(n), block);
     }
 };

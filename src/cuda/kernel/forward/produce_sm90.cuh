@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "cuda/kernel/load/load.cuh"
-#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/clean_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 
 /* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next
@@ -25,6 +25,7 @@ template <class S> struct TmaLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     int kv_head, batch;
+    Even even;
 
     /* ROWS of a tile of TILE_ROWS. */
     template <int ROWS, int TILE_ROWS, int WIDE>
@@ -40,6 +41,7 @@ template <class S> struct TmaLoader {
     __device__ __forceinline__ void begin(const Post &post)
     {
         kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
+        even = even_blocks<S>(a, post);
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
@@ -53,8 +55,9 @@ template <class S> struct TmaLoader {
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map, memory.v_full(n), block * S::BN,
-                                      kv_head, tma::EVICT_LAST);
+        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map,
+                                      even.has(block) ? memory.v_full(n) : memory.v_raw(n),
+                                      block * S::BN, kv_head, tma::EVICT_LAST);
     }
     __device__ __forceinline__ void finish()
     {
@@ -66,13 +69,13 @@ template <class S> struct RaggedLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     int kv_head, batch, first_key;
-    int tail_block; /* the block in whose V there are rows of others, or -1 */
+    Even even;
 
     __device__ __forceinline__ void begin(const Post &post)
     {
         kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
         first_key = (int)attn_kv_row(&post.item.sequence, 0);
-        tail_block = post.tail > 0 ? post.blocks.last : -1;
+        even = even_blocks<S>(a, post);
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
@@ -99,13 +102,13 @@ template <class S> struct RaggedLoader {
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        const bool cleared = S::VIEW && block == tail_block;
-        tile<S::WIDE>(memory.k(n), a.k_map, cleared ? memory.v_raw(n) : memory.k_full(n), block);
+        const bool raw = S::VIEW && !even.has(block);
+        tile<S::WIDE>(memory.k(n), a.k_map, raw ? memory.v_raw(n) : memory.k_full(n), block);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::V_WIDE>(memory.v(n), a.v_map,
-                        block == tail_block ? memory.v_raw(n) : memory.v_full(n), block);
+        tile<S::V_WIDE>(memory.v(n), a.v_map, even.has(block) ? memory.v_full(n) : memory.v_raw(n),
+                        block);
     }
     __device__ __forceinline__ void finish()
     {
@@ -138,11 +141,17 @@ template <class S> struct ThreadLoader {
     const Memory<S> &memory;
     uint32_t pending;
     Keys<S> keys;
+    Even even;
+    Post *post;
+    uint32_t unclean; /* the tile that is under way, if it is to be cleaned; else 0 */
 
     template <int LEFT> __device__ __forceinline__ void announce()
     {
         if (pending != 0) {
             ptx::copy_async_wait<LEFT>();
+            if (unclean != 0 && clean_rows<S::BF16, S::BN, S::V_COLUMNS, 128>(unclean)) {
+                post->nonfinite = true;
+            }
             ptx::fence_proxy_async();
             ptx::mbarrier_arrive(pending);
         }
@@ -154,11 +163,12 @@ template <class S> struct ThreadLoader {
         load_rows<ROWS, D, 128>(to, t, keys.row(t, first, row), rows - row, a.aligned & aligned);
         ptx::copy_async_commit();
         announce<1>();
-        pending = barrier;
+        pending = barrier, unclean = 0;
     }
-    __device__ __forceinline__ void begin(const Post &post)
+    __device__ __forceinline__ void begin(Post &post_)
     {
-        keys.begin(a.problem, post.item);
+        keys.begin(a.problem, post_.item);
+        even = even_blocks<S>(a, post_), post = &post_;
     }
     __device__ __forceinline__ void q(const Item &i, int)
     {
@@ -177,6 +187,7 @@ template <class S> struct ThreadLoader {
     {
         tile<S::BN, S::V_COLUMNS>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count,
                                   ATTN_CUDA_ALIGNED_V, memory.v_full(n));
+        unclean = even.has(block) ? 0 : memory.v(n);
     }
     __device__ __forceinline__ void finish()
     {
@@ -191,6 +202,9 @@ template <class S> struct SplitLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     Keys<S> keys;
+    Even even;
+    Post *post;
+    bool unclean;                           /* the tile that is under way is to be cleaned */
     uint32_t tiles;                         /* so far */
     uint32_t to, full, empty, empty_parity; /* of the tile that is under way; full = 0: none */
 
@@ -199,6 +213,9 @@ template <class S> struct SplitLoader {
         if (full != 0) {
             ptx::mbarrier_wait(empty, empty_parity);
             ptx::copy_async_wait<LEFT>();
+            if (unclean && clean_raw<S::BN, S::D, 128>(memory.raw(tiles - 1))) {
+                post->nonfinite = true;
+            }
             split_raw<S::BN, S::D, 128, S::BN>(to, 0, memory.raw(tiles - 1));
             ptx::fence_proxy_async();
             ptx::mbarrier_arrive(full);
@@ -214,9 +231,10 @@ template <class S> struct SplitLoader {
         split<1>();
         tiles++;
     }
-    __device__ __forceinline__ void begin(const Post &post)
+    __device__ __forceinline__ void begin(Post &post_)
     {
-        keys.begin(a.problem, post.item);
+        keys.begin(a.problem, post_.item);
+        even = even_blocks<S>(a, post_), post = &post_;
     }
     __device__ __forceinline__ void q(const Item &, int)
     {
@@ -224,12 +242,14 @@ template <class S> struct SplitLoader {
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
         tile(a.problem.k, keys.k_first, block, ATTN_CUDA_ALIGNED_K);
+        unclean = false;
         to = memory.k(n), full = memory.k_full(n), empty = memory.k_empty(n),
         empty_parity = tile_parity<S>(n) ^ 1;
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         tile(a.problem.v, keys.v_first, block, ATTN_CUDA_ALIGNED_V);
+        unclean = !even.has(block);
         to = memory.v(n), full = memory.v_full(n), empty = memory.v_empty(n),
         empty_parity = tile_parity<S>(n) ^ 1;
     }
@@ -250,6 +270,7 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
     uint32_t index = n == 0 ? blockIdx.x : before.index;
     ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
     post.tiles = n == 0 ? 0 : before.tiles + (before.blocks.count > 0);
+    post.nonfinite = false, post.tail = 0;
     for (;; index = following_item(a.counter, index)) {
         post.end = index >= (uint32_t)a.schedule.items;
         if (post.end) {
@@ -302,7 +323,7 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             __syncwarp(); /* otherwise the first thread would load by itself, before the others */
         }
         ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
-        const Post &post = memory.post(posts);
+        Post &post = memory.post(posts);
         if (post.end) {
             break;
         }

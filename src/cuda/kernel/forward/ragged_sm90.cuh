@@ -1,14 +1,13 @@
 /*
  * ragged_sm90.cuh: the producer warpgroup of forward_sm90 where sequences may end inside the
- * tensors, or the rows of several heads share a tile. Three warps:
+ * tensors, or the rows of several heads share a tile. Its warps:
  *
  *     0  loads by TMA: one thread (RaggedLoader); where keys lie in pages all (paged_sm90.cuh)
  *     1  finds the items and posts them, one ahead of what is being loaded
- *     2  clears rows of V beyond a sequence's last key (of others), which the TMA has loaded
+ *     2, 3  clean tiles of V (clean_sm90.cuh)
  *
  * Rows of Q and K that belong to others do no harm: rows of Q are rows of O that nobody writes, and
- * scores of keys beyond the last are masked. But a probability of 0 times a V that is not finite is
- * not 0.
+ * scores of keys beyond the last are masked.
  */
 #pragma once
 #include "cuda/kernel/forward/produce_sm90.cuh"
@@ -140,7 +139,7 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
             empty = post.item.empty;
         }
         if (first && !empty) {
-            post.end = false, post.tiles = tiles;
+            post.end = post.nonfinite = false, post.tiles = tiles;
             post.split = (int)(index % (uint32_t)a.schedule.splits);
             complete_post<S>(a, post);
             tiles += post.blocks.count > 0;
@@ -153,44 +152,6 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
     if (first) {
         memory.post(posts).end = true;
         ptx::mbarrier_arrive(memory.post_full(posts));
-    }
-}
-
-/* The third warp. */
-template <class S> __device__ __forceinline__ void clear_tails(const Memory<S> &memory)
-{
-    const int lane = threadIdx.x % 32;
-    uint32_t number = 0, parities = 0; /* bit: of the raw barrier of that stage */
-#pragma unroll 1
-    for (uint32_t posts = 0;; posts++) {
-        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
-        const Post &post = memory.post(posts);
-        if (post.end) {
-            break;
-        }
-        const int tail = post.tail, count = post.blocks.count;
-        __syncwarp();
-        if (lane == 0) {
-            ptx::mbarrier_arrive(memory.post_empty(posts));
-        }
-        if (tail > 0) {
-            ptx::mbarrier_wait(memory.v_raw(number), parities >> number % S::STAGES & 1);
-            parities ^= 1 << number % S::STAGES;
-#pragma unroll 1
-            for (int c = 0; c < (S::VIEW ? S::WIDE : S::V_WIDE) / 64; c++) {
-#pragma unroll 1
-                for (int at = tail * 128 + lane * 16; at < S::BN * 128; at += 32 * 16) {
-                    ptx::store_shared_16(memory.v(number) + c * S::BN * 128 + at,
-                                         make_uint4(0, 0, 0, 0));
-                }
-            }
-            ptx::fence_proxy_async();
-            __syncwarp();
-            if (lane == 0) {
-                ptx::mbarrier_arrive(S::VIEW ? memory.k_full(number) : memory.v_full(number));
-            }
-        }
-        number += count;
     }
 }
 
@@ -209,7 +170,7 @@ __device__ __forceinline__ void produce_ragged(const attn_cuda_forward_params &a
         }
     } else if (warp == 1) {
         post_ragged<S>(a, memory);
-    } else if (warp == 2) {
-        clear_tails<S>(memory);
+    } else {
+        clean_tiles<S>(a, memory);
     }
 }

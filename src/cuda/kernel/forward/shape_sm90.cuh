@@ -83,6 +83,7 @@ struct Post {
     Item item;
     Blocks blocks;
     bool end;       /* no item: there are no more */
+    bool nonfinite; /* values that are not finite were cleared from a tile of V (clean.cuh) */
     uint32_t index; /* for the producer: of the item; then of the one after it */
     uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
     int tail;     /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
@@ -131,7 +132,7 @@ template <class S> struct Memory {
     }
 
     static constexpr int BARRIERS =
-        2 * S::Q_PIECES + 4 * MOST_STAGES + 2 * POSTS + (S::RAGGED ? MOST_STAGES : 0);
+        2 * S::Q_PIECES + 4 * MOST_STAGES + 2 * POSTS + (S::TMA ? MOST_STAGES : 0);
     static constexpr int O_AT = S::Q_BYTES + S::STAGES * (S::K_BYTES + S::V_BYTES);
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
@@ -155,7 +156,7 @@ template <class S> struct Memory {
     {
         return barrier(4 * MOST_STAGES + 2 * POSTS + S::Q_PIECES + piece);
     }
-    /* ragged: V has come, and rows of others in it (ragged_sm90.cuh) */
+    /* V has come, but is not clean (clean_tiles) */
     __device__ __forceinline__ uint32_t v_raw(uint32_t n) const
     {
         return barrier(4 * MOST_STAGES + 2 * POSTS + 2 * S::Q_PIECES + n % S::STAGES);
@@ -211,14 +212,14 @@ template <class S> struct Memory {
             ptx::mbarrier_init(v_full(n), S::LOADERS);
             ptx::mbarrier_init(k_empty(n), S::GROUPS);
             ptx::mbarrier_init(v_empty(n), S::GROUPS);
-            if (S::RAGGED) {
+            if (S::TMA) {
                 ptx::mbarrier_init(v_raw(n), 1);
             }
         }
         for (int n = 0; n < POSTS; n++) {
             ptx::mbarrier_init(post_full(n), 1);
             /* warps that read it, but for the one that wrote it */
-            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::RAGGED ? 2 : S::TMA ? 0 : 4));
+            ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::RAGGED ? 3 : S::TMA ? 2 : 4));
         }
         ptx::fence_mbarrier_init();
     }

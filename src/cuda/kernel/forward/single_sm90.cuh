@@ -18,6 +18,12 @@ __device__ __forceinline__ char *single_at(const attn_cuda_place &t, const Item 
                                      column * 4);
 }
 
+/* Some row sees less than another. */
+__device__ __forceinline__ bool uneven_band(const attn_band &band)
+{
+    return band.to < band.keys || band.from + band.rows > 1;
+}
+
 /* The CTA's item: grid (heads, sequences, blocks of rows). */
 __device__ __forceinline__ Item single_item(const attn_cuda_forward_params &a)
 {
@@ -61,10 +67,11 @@ template <class S> struct FetchedQ {
 };
 
 /* The second warpgroup's part: K, then V, to shared memory. V is not waited for yet when K is
- * there: with both on their way, ptxas would split V before it announces K. */
+ * there: with both on their way, ptxas would split V before it announces K. *nonfinite: whether V
+ * had to be cleaned. */
 template <class S>
 __device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Item &item, uint32_t k,
-                                            uint32_t v)
+                                            uint32_t v, bool *nonfinite)
 {
     const int kv_head = x.group == 1 ? item.head : item.head / x.group;
     const Fours<S::D, 128> fours(threadIdx.x % 128);
@@ -76,6 +83,9 @@ __device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Ite
     ptx::barrier_arrive(1, 256);
     from = single_at(x.v, item, kv_head, 0, 0) + fours.row * x.v.row + fours.column * 4;
     tile.fetch_fours(fours, from, x.v.row, x.band.keys, fours.column < x.dv);
+    if (uneven_band(x.band) && tile.clean()) {
+        *nonfinite = true;
+    }
     tile.template put<S::BN>(v);
     ptx::fence_proxy_async();
     ptx::barrier_arrive(2, 256);
@@ -157,9 +167,15 @@ template <class S> __device__ __forceinline__ void single(const attn_cuda_forwar
                    v = k + S::K_BYTES;
     static_assert(2 * S::K_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN),
                   "shape.h");
+    __shared__ bool nonfinite;
+    const bool uneven = uneven_band(a.single.band);
+    if (uneven) {
+        nonfinite = false;
+        __syncthreads();
+    }
     const Item item = single_item(a);
     if (threadIdx.x >= 128) {
-        single_keys<S>(a.single, item, k, v);
+        single_keys<S>(a.single, item, k, v, &nonfinite);
         return;
     }
     const int column = threadIdx.x % 4 * 2;
@@ -169,5 +185,5 @@ template <class S> __device__ __forceinline__ void single(const attn_cuda_forwar
                                a.single.dv - column};
     Rows<S::D> rows;
     single_block<S>(a, item, row, k, v, rows);
-    finish_rows<S::DTYPE, S::D, false, true>(a, item, true, warp, rows, store);
+    finish_rows<S::DTYPE, S::D, false, true>(a, item, true, uneven && nonfinite, warp, rows, store);
 }

@@ -67,7 +67,10 @@ __device__ __forceinline__ void finish_split(const attn_cuda_forward_params &a, 
     const int lane = threadIdx.x % 32;
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
     const bool seen[2] = {l[0] != 0, l[1] != 0};
-    const uint32_t careful = careful_rows(rows, l, seen, masked);
+    uint32_t careful = careful_rows(rows, l, seen, masked);
+    if (__builtin_expect(post.nonfinite, false)) {
+        careful |= nonfinite_rows<S::DTYPE, S::WIDEST, false>(a, post.item, warp);
+    }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int64_t row = part_row(a, post, warp, lane / 4 + 8 * r);

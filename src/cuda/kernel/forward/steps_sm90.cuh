@@ -268,15 +268,28 @@ template <class S> struct Steps<S, true> {
         }
     }
 
+    /* -slope |distance| is x = slope column - slope distance of column 0 where the distance is
+     * positive, and -x elsewhere. Blocks left of the diagonal, which are most, need no sign. */
     template <int N> __device__ __forceinline__ void add_alibi(float factor, int key, float (&s)[N])
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
-        const int64_t first = note().position + (lane / 4 - key - 2 * (lane % 4));
-        const float distance[2] = {(float)first, (float)(first + 8)}, slope = note().slope;
+        const int64_t position = note().position - key,
+                      first = position + (lane / 4 - 2 * (lane % 4));
+        const float slope = note().slope,
+                    start[2] = {(float)first * -slope, (float)(first + 8) * -slope};
+        if (position >= 2 * N - 1) {
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            const float d = distance[i / 2 % 2] - (float)(i / 4 * 8 + i % 2);
-            s[i] = fmaf(s[i], factor, fabsf(d) * -slope);
+            for (int i = 0; i < N; i++) {
+                s[i] =
+                    fmaf(s[i], factor, fmaf(slope, (float)(i / 4 * 8 + i % 2), start[i / 2 % 2]));
+            }
+        } else {
+            const float sign = slope < 0 ? 1 : -1;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const float x = fmaf(slope, (float)(i / 4 * 8 + i % 2), start[i / 2 % 2]);
+                s[i] = fmaf(s[i], factor, fabsf(x) * sign);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 #include "core/compiler.h"
 #include "core/kv.h"
 #include "cuda/params.h"
+#include "cuda/kernel/load/clean.cuh"
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"
 
@@ -47,6 +48,19 @@ __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, con
             ptx::store_shared_16(place, gather_16<2>(from, step, count));
         }
     }
+}
+
+/* Cleans (clean.cuh) what the same threads have loaded by load_rows. True if a thread's own part
+ * was not clean. */
+template <bool BF16, int ROWS, int D, int THREADS>
+__device__ __forceinline__ bool clean_rows(uint32_t tile)
+{
+    bool found = false;
+#pragma unroll 1
+    for (int piece = threadIdx.x; piece < ROWS * (D / 8); piece += THREADS) {
+        found |= clean_16<BF16>(mma::piece_address<ROWS>(tile, piece / (D / 8), piece % (D / 8)));
+    }
+    return found;
 }
 
 /* Four f32 elements -> 8 bytes of each of the three tiles of their parts, `part` bytes apart. */
@@ -116,6 +130,16 @@ template <int ROWS, int D, int THREADS> struct Fetched {
             }
         }
     }
+    /* clean.cuh */
+    __device__ __forceinline__ bool clean()
+    {
+        bool found = false;
+#pragma unroll
+        for (int n = 0; n < FOURS; n++) {
+            found |= clean_floats(x[n]);
+        }
+        return found;
+    }
     template <int TILE_ROWS> __device__ __forceinline__ void put(uint32_t to) const
     {
         const Fours<D, THREADS> fours(threadIdx.x % THREADS);
@@ -151,6 +175,22 @@ __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, cons
                 place, gather_16<4>(from, step, fours.row + n * fours.STEP < valid ? count : 0));
         }
     }
+}
+
+/* Cleans what the same threads have loaded by load_raw. */
+template <int ROWS, int D, int THREADS> __device__ __forceinline__ bool clean_raw(uint32_t raw)
+{
+    bool found = false;
+#pragma unroll 1
+    for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
+        const uint32_t at = raw + (threadIdx.x + n * THREADS) * 16;
+        uint4 x = ptx::load_shared_16(at);
+        if (clean_floats(x)) {
+            ptx::store_shared_16(at, x);
+            found = true;
+        }
+    }
+    return found;
 }
 
 /* What the same threads have loaded, in parts: rows first .. of tiles of TILE_ROWS. */

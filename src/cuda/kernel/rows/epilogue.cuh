@@ -7,6 +7,7 @@
 #include "core/kv.h"
 #include "core/mask.h"
 #include "cuda/params.h"
+#include "cuda/kernel/load/clean.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softmax.cuh"
 
@@ -80,6 +81,33 @@ __device__ __forceinline__ const char *key_at(const attn_problem &p, const attn_
     return PAGED ? attn_kv_find(&p, &t, &s, kv_head, j, c) : attn_kv_at(&t, &s, kv_head, j, c);
 }
 
+/* Whether a row sees a value in V that is not finite, or that tiles of V do not hold (clean.cuh).
+ * Head dims beyond 256: or in K, if that is where V is. The whole warp; slow, as careful_row. */
+template <int DTYPE, int D, bool STEPS, bool PAGED>
+__device__ __forceinline__ bool sees_nonfinite(const attn_cuda_forward_params &a,
+                                               const OutputRow &w)
+{
+    const attn_problem &p = a.problem;
+    const attn_tensor &t = D > 256 && p.v.data == p.k.data ? p.k : p.v;
+    const int kv_head = w.head / (int)p.group, lane = ptx::opaque(threadIdx.x % 32);
+    const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
+    const ScoreRow<float> score(p, w.s, w.head, w.row);
+    bool found = false;
+#pragma unroll 1
+    for (int64_t j = keys.lo; j < keys.hi && !found; j++) {
+        if (STEPS && a.steps && !(score.visible(j) && score.step(0, j) != -INFINITY)) {
+            continue;
+        }
+#pragma unroll 1
+        for (int c = lane; c < t.shape[3]; c += 32) {
+            const float x = load_real<float>(key_at<PAGED>(p, t, w.s, kv_head, j, c), DTYPE);
+            found |= is_beyond_parts(x);
+        }
+        found = __any_sync(~0u, found);
+    }
+    return found;
+}
+
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, ..
  * Slow: it is for rows whose data or exponents are out of the ordinary. D beyond 256: columns of O
  * from w.column on, as many as a group has. */
@@ -123,9 +151,9 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
         }
         if (STEPS && a.steps) {
             dot = score.visible(j) ? score.step(dot, j) : -INFINITY;
-            if (dot == -INFINITY) {
-                continue;
-            }
+        }
+        if (dot == -INFINITY) {
+            continue;
         }
         float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale),
               e = ptx::exp2((dot - top) * scale);

@@ -219,6 +219,24 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
     return careful;
 }
 
+/* Those of the warp's rows that see a value of V that is not finite, after such values were cleared
+ * from tiles: bits as careful_rows has them. */
+template <int DTYPE, int WIDEST, bool STEPS, class Warp>
+__device__ __forceinline__ uint32_t nonfinite_rows(const attn_cuda_forward_params &a,
+                                                   const Item &item, const Warp &warp)
+{
+    uint32_t rows = 0;
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
+        const OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true};
+        if (w.row < item.sequence.nq_used &&
+            sees_nonfinite<DTYPE, WIDEST, STEPS, Warp::PAGED>(a, w)) {
+            rows |= 1u << (4 * (i % 8) + i / 8);
+        }
+    }
+    return rows;
+}
+
 /* finish_row for the warp's 16 rows at once, a lane each: lanes i and i + 16 have row i, which lane
  * 4 (i % 8) knows. */
 template <int D, class Warp>
@@ -260,11 +278,12 @@ __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &ite
 
 /* How a kernel's rows end. DTYPE: of the inputs. WIDEST: head dimensions up to. STEPS: there may be
  * score steps (a.steps). ANY: a row that is not finite may owe that to the kernel's arithmetic, not
- * only to masked keys. store: where rows go. */
+ * only to masked keys. nonfinite: values that are not finite were cleared from V. store: where rows
+ * go. */
 template <int DTYPE, int WIDEST, bool STEPS, bool ANY, int D, class Warp, class Store>
 __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item,
-                                            bool masked, const Warp &warp, Rows<D> &rows,
-                                            const Store &store)
+                                            bool masked, bool nonfinite, const Warp &warp,
+                                            Rows<D> &rows, const Store &store)
 {
     const int lane = threadIdx.x % 32;
     const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
@@ -277,6 +296,9 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
         factor[r] = seen[r] ? ptx::reciprocal(l[r]) : 0;
     }
     uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
+    if (__builtin_expect(nonfinite, false)) {
+        careful |= nonfinite_rows<DTYPE, WIDEST, STEPS>(a, item, warp);
+    }
     if (a.statistics) {
         const float2 lanes = finish_lanes(a, item, warp, rows, l, careful);
 #pragma unroll

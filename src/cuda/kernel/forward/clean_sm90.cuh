@@ -1,0 +1,124 @@
+/*
+ * clean_sm90.cuh: which tiles of V forward_sm90 cleans (clean.cuh), and the warps of the producer
+ * that do so where they come by TMA: between their arrival and their announcement. Rows of V
+ * beyond a sequence's last key, which belong to others, become 0 too.
+ */
+#pragma once
+#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/load/clean.cuh"
+#include "cuda/kernel/load/load.cuh"
+
+/* Blocks of keys first .. last - 1, which all rows of an item see in full. */
+struct Even {
+    int first, last;
+
+    __device__ __forceinline__ bool has(int block) const
+    {
+        return block >= first && block < last;
+    }
+};
+
+/* With a mask tensor, or a bias, there is none; nor in a tile with rows of others behind `tail`. */
+template <class S>
+__device__ __forceinline__ Even even_blocks(const attn_cuda_forward_params &a, const Post &post)
+{
+    const Blocks &b = post.blocks;
+    if (S::STEPS && a.steps_sm90.masks) {
+        return {0, 0};
+    }
+    return attn_mask_differs(&a.problem) ? Even{b.full_first, b.full_last}
+                                         : Even{0, b.last + (post.tail == 0)};
+}
+
+/* The warps of the producer that clean: the third and the fourth. */
+enum { CLEANERS = 2, FIRST_CLEANER = 2, CLEANERS_MEET = 8 /* named barrier */ };
+
+/* Rows of V from `tail` on, of others, become 0. */
+template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int tail)
+{
+#pragma unroll 1
+    for (int c = 0; c < S::V_WIDE / 64; c++) {
+        const uint32_t chunk = v + c * S::BN * 128;
+#pragma unroll 1
+        for (int at = tail * 128 + (threadIdx.x - FIRST_CLEANER * 32) * 16; at < S::BN * 128;
+             at += CLEANERS * 32 * 16) {
+            ptx::store_shared_16(chunk + at, make_uint4(0, 0, 0, 0));
+        }
+    }
+    ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
+}
+
+/* A warp's part of a tile of V at `v`. True if a value was not finite. Several loads at a time,
+ * since each takes a while. */
+template <class S> __device__ __forceinline__ bool clean_tile(uint32_t v)
+{
+    constexpr int ALL = S::V_WIDE / 64 * S::BN * 128, STEP = CLEANERS * 32 * 16;
+    constexpr int DEEP = ALL % (4 * STEP) == 0 && S::PRODUCER_REGISTERS > 32 ? 4 : 2;
+    static_assert(ALL % (DEEP * STEP) == 0, "a whole number of rounds");
+    uint32_t at = v + ptx::opaque((int)threadIdx.x - FIRST_CLEANER * 32) * 16, found = 0;
+    const uint32_t end = v + ALL;
+#pragma unroll 1
+    for (; at < end; at += DEEP * STEP) {
+        uint4 x[DEEP];
+#pragma unroll
+        for (int i = 0; i < DEEP; i++) {
+            x[i] = ptx::load_shared_16(at + i * STEP);
+        }
+#pragma unroll
+        for (int i = 0; i < DEEP; i++) {
+            found |= nonfinite_halves<S::BF16>(x[i]);
+        }
+    }
+    if (!__any_sync(~0u, found != 0)) {
+        return false;
+    }
+#pragma unroll 1
+    for (at -= ALL; at < end; at += STEP) {
+        clean_16<S::BF16>(at);
+    }
+    return true;
+}
+
+/* CLEANERS warps, for all of the CTA's items. */
+template <class S>
+__device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
+                                            const Memory<S> &memory)
+{
+    const bool first = threadIdx.x % 32 == 0;
+    uint32_t number = 0, parities = 0; /* bit: of the raw barrier of that stage */
+#pragma unroll 1
+    for (uint32_t posts = 0;; posts++) {
+        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
+        Post &post = memory.post(posts);
+        if (post.end) {
+            break;
+        }
+        const Even even = even_blocks<S>(a, post);
+        const int count = post.blocks.count;
+#pragma unroll 1
+        for (int i = 0; i < count; i++) {
+            const uint32_t n = number + i;
+            if (even.has(post.blocks.last - i)) {
+                continue;
+            }
+            ptx::mbarrier_wait(memory.v_raw(n), parities >> n % S::STAGES & 1);
+            parities ^= 1 << n % S::STAGES;
+            if (i == 0 && post.tail > 0) {
+                clear_rows<S>(memory.v(n), post.tail);
+            }
+            if (clean_tile<S>(memory.v(n)) && first) {
+                post.nonfinite = true;
+            }
+            ptx::fence_proxy_async();
+            ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
+            if (threadIdx.x == FIRST_CLEANER * 32) {
+                ptx::mbarrier_arrive(S::VIEW ? memory.k_full(n) : memory.v_full(n));
+            }
+        }
+        number += count;
+        __syncwarp();
+        if (first) {
+            ptx::mbarrier_arrive(memory.post_empty(posts));
+        }
+    }
+}
