@@ -10,7 +10,7 @@ static steps open_steps(const char *line, const rotation *r)
 {
     problem_spec problem;
     char error[512];
-    steps s;
+    steps s = {0};
     if (!problem_parse(line, &problem, error, sizeof error) || !steps_open(&problem, r, &s)) {
         fail_msg("%s", line);
     }
