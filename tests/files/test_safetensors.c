@@ -274,10 +274,10 @@ static void uncounted(void *p)
     free(p);
 }
 
-/* Headers of a million small values: the parser holds a few of them at a time (reliability 8). */
+/* Headers of many small values: the parser holds a few of them at a time (reliability 8). */
 static void test_small_values(void **state)
 {
-    enum { MANY = 200000 };
+    enum { MANY = 10000 };
     static const struct {
         const char *begin, *repeated, *end, *words;
     } rows[] = {
@@ -299,7 +299,11 @@ static void test_small_values(void **state)
         }
         strcpy(to, rows[i].end);
         blocks_live = blocks_most = 0;
-        refuse(json, rows[i].words);
+        array_file file; /* refused, in a time that valgrind stretches */
+        put(json, six, sizeof six);
+        assert_false(safetensors_open(scratch_path, "a", &file, error, sizeof error));
+        assert_non_null(strstr(error, rows[i].words));
+        assert_null(file.map);
         assert_in_range(blocks_most, 1, 100);
         assert_int_equal(blocks_live, 0);
     }

@@ -182,9 +182,9 @@ ATTN_INLINE void FN(add_part)(const attn_part *node, const attn_part *part, int6
     const real *ot = part->o, *by = part->divisor;
     bool quick = by != NULL;
     FN(join_factors) f;
-    for (int v = 0; v < count; v++) {
+    for (int v = 0; v < NV; v++) {
         FN(load_divisors)(&f.d[v], by ? by + v * VL : NULL, lanes - v * VL);
-        quick = quick && v_can_quotient(ot + v * VL, STRIP, dv, f.d[v].all);
+        quick = quick && (v >= count || v_can_quotient(ot + v * VL, STRIP, dv, f.d[v].all));
         f.a[v] = add ? v_load(a + v * VL) : v_set1(1);
         f.b[v] = add ? v_load(b + v * VL) : v_set1(1);
     }
