@@ -6,6 +6,7 @@ Scores are never in memory, forward or backward. Arrays of the CPU are taken whe
 """
 
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -222,7 +223,7 @@ def attention(
     flags = {"causal": causal, "top_left": top_left, "precise": precise, "bf16x3": bf16x3}
     options = tuple(
         [(name, np.float64(x)) for name, x in numbers.items() if x is not None]
-        + [(name, np.int64(x)) for name, x in bounds.items() if x is not None]
+        + [(name, np.int64(operator.index(x))) for name, x in bounds.items() if x is not None]
         + [(name, True) for name, x in flags.items() if x]
     )
     arrays = {name: jnp.asarray(x) for name, x in inputs.items() if x is not None}

@@ -10,6 +10,7 @@ jax = pytest.importorskip("jax")
 jax.config.update("jax_enable_x64", True)
 
 import jax.numpy as jnp  # noqa: E402
+import libattn  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 from libattn.jax import attention, dot_product_attention  # noqa: E402
 
@@ -152,6 +153,40 @@ def test_dropout():
     assert jnp.array_equal(by_key(keys), jnp.stack([run(one) for one in keys]))
 
 
+def test_dropout_is_the_library_s():
+    """A key's 64 bits are the seed: the same positions are kept as anywhere else."""
+    q, k, v = problem(SHAPES[1])
+    key = jax.random.key(5)
+    low, high = (int(word) for word in jax.random.bits(key, (2,), jnp.uint32))
+    expected = libattn.attention(
+        *(np.asarray(x) for x in (q, k, v)), dropout_p=0.5, dropout_seed=low | high << 32
+    )
+    assert (np.asarray(attention(q, k, v, dropout_p=0.5, dropout_key=key)) == expected).all()
+
+
+def test_rows_without_keys():
+    """C1 and C4, forward and backward: no keys at all, more queries than keys, NaN where masked."""
+    q, k, v = problem((2, 5, 7, 4, 2, 8))
+
+    def run(q, k, v, **options):
+        def loss(*arrays):
+            out, lse = attention(*arrays, return_lse=True, **options)
+            return jnp.sum(out) + jnp.sum(jnp.where(lse > -jnp.inf, lse, 0)), (out, lse)
+
+        return jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(q, k, v)
+
+    (_, (out, lse)), gradients = run(q, k[:, :0], v[:, :0])
+    assert not out.any() and jnp.isneginf(lse).all() and not gradients[0].any()
+    (_, (out, lse)), gradients = run(q, k[:, :3], v[:, :3], causal=True)
+    assert not out[:, :2].any() and jnp.isneginf(lse[..., :2]).all()
+    assert not gradients[0][:, :2].any() and jnp.isfinite(gradients[0]).all()
+    assert run(q[:, :0], k, v)[0][1][0].shape == (2, 0, 4, 8)
+    mask = np.arange(7) != 3
+    clean = run(q, k, v, mask=mask)
+    sown = run(q, k.at[:, 3].set(jnp.nan), v.at[:, 3].set(jnp.nan), mask=mask)
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, clean, sown))
+
+
 def test_packed_sequences():
     q, k, v = (x[0] for x in problem((1, 12, 12, 2, 2, 8)))
     ends = jnp.asarray([0, 5, 5, 12], jnp.int32)
@@ -217,6 +252,10 @@ def test_refusals():
         jax.block_until_ready(attention(q, k[:, :, :1], v))
     with pytest.raises(Exception, match="not taken"):
         jax.block_until_ready(attention(*(x.astype(jnp.complex128) for x in (q, k, v))))
+    with pytest.raises(TypeError, match="integer"):
+        attention(q, k, v, window_left=2.5)
+    with pytest.raises(Exception, match="must be finite"):
+        jax.block_until_ready(attention(q, k, v, softmax_scale=float("nan")))
     with pytest.raises(ValueError, match="dropout_key"):
         attention(q, k, v, dropout_p=0.5)
     with pytest.raises(Exception, match="mask"):
