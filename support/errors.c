@@ -63,11 +63,12 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
         double got = oracle_element(&args->o, b, i, h, c);
         double error = errors_element(args->o.dtype, got, o);
-        double half_ulp = oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0);
+        double granted =
+            oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0) + exact->o_tiny[at * dv + c];
         compare_element(args->o.dtype, got, o, o_abs, errors);
         /* half of the least f64 is none, so the unit is that at least */
         errors->c =
-            fmax(errors->c, in_units(isinf(error) ? error : fmax(error - half_ulp, 0),
+            fmax(errors->c, in_units(isinf(error) ? error : fmax(error - granted, 0),
                                      fmax(u * (1 + exact->score_abs[at]) * o_abs, 0x1p-1074)));
     }
     if (args->lse.data != NULL) {
@@ -138,13 +139,14 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats
             count = wanted < all ? wanted : all;
     size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
     double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size),
-           *o_abs = calloc(elements, size);
+           *o_abs = calloc(elements, size), *o_tiny = calloc(elements, size);
     int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
-    if (row == NULL || o == NULL || o_abs == NULL || rows == NULL) {
+    if (row == NULL || o == NULL || o_abs == NULL || o_tiny == NULL || rows == NULL) {
         abort(); /* without the oracle's memory there is no answer */
     }
     oracle_result exact = {.o = o,
                            .o_abs = o_abs,
+                           .o_tiny = o_tiny,
                            .lse = row,
                            .row_max = row + all,
                            .score_max = row + 2 * all,
@@ -163,6 +165,7 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats
     free(row);
     free(o);
     free(o_abs);
+    free(o_tiny);
     free(rows);
 }
 

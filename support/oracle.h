@@ -16,6 +16,7 @@
 typedef struct oracle_result {
     double *o;       /* exact output */
     double *o_abs;   /* sum_j p_j |v_j|, the scale of O's error */
+    double *o_tiny;  /* the part of it that may count as 0: p_j below 2^-123 (f64: 2^-1019) */
     double *lse;     /* natural logarithm, -inf for an empty row */
     double *row_max; /* -inf for an empty row */
     /* Per row (no c). a_j = |scale| sum_c |q_c k_jc| + |bias| + |ALiBi| is the scale of the error

@@ -57,7 +57,7 @@ static void run_head(const struct job *job, const struct sequence *sequence, int
         }
         if (panel == NULL) {
             size_t count =
-                (size_t)(sequence->nk * (sequence->d + sequence->dv + 2) + 2 * sequence->dv + 1);
+                (size_t)(sequence->nk * (sequence->d + sequence->dv + 2) + 3 * sequence->dv + 1);
             panel = calloc(count, wide ? sizeof(long double) : sizeof(double));
             if (panel == NULL) {
                 abort(); /* no test can go on without its judge */
@@ -88,6 +88,7 @@ static void want(const oracle_result *result, bool *wanted, int64_t at, int64_t 
     for (int64_t c = 0; c < dv; c++) {
         put(result->o, at * dv + c, 0);
         put(result->o_abs, at * dv + c, 0);
+        put(result->o_tiny, at * dv + c, 0);
     }
     put(result->lse, at, -(double)INFINITY);
     put(result->row_max, at, -(double)INFINITY);

@@ -9,7 +9,9 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
 {
     const oracle_result *out = sequence->result;
     REAL *v = panel + sequence->d * sequence->nk, *s = v + sequence->nk * sequence->dv,
-         *terms = s + sequence->nk, *o = terms + sequence->nk, *o_abs = o + sequence->dv;
+         *terms = s + sequence->nk, *o = terms + sequence->nk, *o_abs = o + sequence->dv,
+         *o_tiny = o_abs + sequence->dv;
+    const REAL least = sequence->args->q.dtype == ATTN_F64 ? (REAL)0x1p-1019 : (REAL)0x1p-123;
     REAL top[3], lse_abs = 0, row_max_abs = 0,
                  slack = sequence->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
     NAME(scores)(sequence, i, h, panel, s, terms, top);
@@ -18,7 +20,7 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
     REAL base = sink > top[0] ? sink : top[0]; /* so no exponent is positive */
     bool empty = base == -(REAL)INFINITY;
     REAL sum = empty ? 1 : exp(sink - base);
-    memset(o, 0, 2 * (size_t)sequence->dv * sizeof *o);
+    memset(o, 0, 3 * (size_t)sequence->dv * sizeof *o);
     for (int64_t j = first_key(sequence, i); j < end_key(sequence, i); j++) {
         if (s[j] == -(REAL)INFINITY) {
             continue;
@@ -27,15 +29,18 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
         sum += p;
         lse_abs += p * terms[j];
         row_max_abs = fmax(row_max_abs, terms[j] - (top[0] - s[j]) / slack);
+        const bool tiny = p < least;
         p *= (REAL)dropout_factor(sequence, h, i, j);
         for (int64_t c = 0; c < sequence->dv; c++) {
             o[c] += p * v[j * sequence->dv + c];
             o_abs[c] += p * fabs(v[j * sequence->dv + c]);
+            o_tiny[c] += tiny ? p * fabs(v[j * sequence->dv + c]) : 0;
         }
     }
     for (int64_t c = 0; c < sequence->dv; c++) {
         put(out->o, at * sequence->dv + c, (double)(o[c] / sum));
         put(out->o_abs, at * sequence->dv + c, (double)(o_abs[c] / sum));
+        put(out->o_tiny, at * sequence->dv + c, (double)(o_tiny[c] / sum));
     }
     put(out->lse, at, (double)(base + log(sum)));
     put(out->row_max, at, (double)top[0]);

@@ -29,6 +29,7 @@ struct line {
     char *text;
     size_t size, used;
     int64_t sequences, most_nq, most_nk; /* longest lengths */
+    int64_t head_dim, v_dim;
     bool varlen;
     bool far; /* scores may be far apart */
 };
@@ -126,6 +127,7 @@ static void put_heads(struct line *l)
     if (scores * heads * (dim + dv) > LONG_WORK) {
         dim = 1 + dim % 8, dv = 1 + dv % 8;
     }
+    l->head_dim = dim, l->v_dim = dv;
     put(l, " hq=%" PRId64 " hkv=%" PRId64 " d=%" PRId64 " dv=%" PRId64, heads, kv, dim, dv);
 }
 
@@ -215,6 +217,27 @@ static const char *draw_type(dice *d)
     return PICK(d, types);
 }
 
+/* Codes for K and V. An integer cannot be a NaN: false where none may be sown. */
+static bool put_codes(struct line *l)
+{
+    static const char *const codes[] = {"i8", "e4m3", "e5m2", "i4x2"};
+    static const char *const scales[] = {"f32", "f16", "bf16"};
+    dice *d = l->d;
+    char axes[5];
+    const bool even = l->head_dim % 2 == 0 && l->v_dim % 2 == 0;
+    const int64_t code = dice_roll(d, even ? 4 : 3), group = (int64_t)1 << dice_roll(d, 5);
+    put(l, " kv_dtype=%s", codes[code]);
+    if (dice_one_in(d, 2)) {
+        const char *scale = PICK(d, scales);
+        put(l, " kv_scale=%s:%s", scale, draw_axes(d, "bkh", axes));
+    }
+    if (dice_one_in(d, 2) && l->head_dim % group == 0 && l->v_dim % group == 0) {
+        put(l, " kv_group=%" PRId64, group);
+    }
+    put(l, " kv_shift=%d", code % 3 == 0 && dice_one_in(d, 2));
+    return code % 3 != 0;
+}
+
 /* Values and layout. One NaN in a few thousand elements: most of the results stay numbers. */
 static void put_values(struct line *l, const char *type, const char *kind, bool gradients)
 {
@@ -229,7 +252,9 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     l->far |=
         strcmp(kind, "wild") == 0 || strcmp(kind, "large") == 0 || strcmp(kind, "outlier") == 0;
     put(l, " inputs=%s", kind);
-    if (dice_one_in(d, 5)) {
+    const bool coded = !gradients && strcmp(type, "f64") != 0 && dice_one_in(d, 6),
+               may_be_nan = !coded || put_codes(l);
+    if (may_be_nan && dice_one_in(d, 5)) {
         put(l, " sown=%d", PICK(d, sown));
     }
     if (dice_one_in(d, 6)) {
@@ -244,8 +269,9 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     if (gradients && (dice_one_in(d, 8) || strcmp(type, "f16") == 0)) {
         put(l, " grad_dtype=f32");
     }
-    /* where the one probability that is not tiny is dropped, the rest may be below its least */
-    if (dice_one_in(d, 7) && !l->far) {
+    /* gradients: where the one probability that is not tiny is dropped, the rest may be below its
+     * least */
+    if (dice_one_in(d, 7) && !(gradients && l->far)) {
         put(l, " dropout=0.%" PRId64 " dropout_seed=%" PRId64, 1 + dice_roll(d, 9),
             dice_roll(d, INT64_C(1) << 40));
     }
