@@ -2,6 +2,7 @@
  * trace_run.c: see trace_run.h.
  */
 #include "trace_run.h"
+#include "codes.h"
 #include "oracle.h"
 
 #include <math.h>
@@ -27,12 +28,18 @@ const char *trace_refuses(const trace_choice *choice, const problem_spec *proble
 
 /* ---- the numbers of a head ------------------------------------------------------------------- */
 
-static double *numbers(const attn_tensor *tensor, int64_t h)
+/* scale, shift: of codes, else NULL. */
+static double *numbers(const attn_tensor *tensor, const attn_tensor *scale,
+                       const attn_tensor *shift, int64_t h)
 {
-    const int64_t rows = tensor->shape[1], columns = tensor->shape[3];
+    const bool codes = scale != NULL && codes_type(tensor->dtype);
+    const int64_t rows = tensor->shape[1],
+                  columns = tensor->shape[3] * (codes ? codes_columns(tensor->dtype) : 1);
     double *x = calloc((size_t)(rows * columns), sizeof *x);
     for (int64_t at = 0; x != NULL && at < rows * columns; at++) {
-        x[at] = oracle_element(tensor, 0, at / columns, h, at % columns);
+        const int64_t row[3] = {0, at / columns, h}, c = at % columns;
+        x[at] = codes ? codes_value(tensor, scale, shift, row, c)
+                      : oracle_element(tensor, 0, row[1], h, c);
     }
     return x;
 }
@@ -61,16 +68,17 @@ static bool make_arrays(struct arrays *arrays, const problem_spec *problem,
 {
     const int64_t nq = problem->nq, nk = problem->nk, sums = nq * (problem->dv + 1),
                   kv_head = choice->head / (problem->hq / problem->hkv);
+    const attn_forward_args *args = &tensors->args;
     const bool backward = problem->pass != PASS_FORWARD;
     const int64_t count = nq * nk + (choice->split + 1) * sums + choice->split * nq +
                           nq * problem->d + nk * (problem->d + problem->dv);
     double *next = calloc((size_t)count, sizeof *next);
     *arrays = (struct arrays){
         .memory = next,
-        .q = numbers(&tensors->args.q, choice->head),
-        .k = numbers(&tensors->args.k, kv_head),
-        .v = numbers(&tensors->args.v, kv_head),
-        .d_o = backward ? numbers(&tensors->grad.d_o, choice->head) : NULL,
+        .q = numbers(&args->q, NULL, NULL, choice->head),
+        .k = numbers(&args->k, &args->k_scale, &args->k_shift, kv_head),
+        .v = numbers(&args->v, &args->v_scale, &args->v_shift, kv_head),
+        .d_o = backward ? numbers(&tensors->grad.d_o, NULL, NULL, choice->head) : NULL,
     };
     if (next == NULL || !arrays->q || !arrays->k || !arrays->v || (backward && !arrays->d_o)) {
         return false;

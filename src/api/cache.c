@@ -56,13 +56,18 @@ static attn_status check_config(const attn_cache_config *config)
     return check_factors(config);
 }
 
+static int64_t pages_for(const attn_cache *cache, int64_t length)
+{
+    return length / cache->page_size + (length % cache->page_size != 0);
+}
+
 /* Places the arrays behind the struct; `base` NULL: counts their bytes only. */
 static attn_status lay_out(attn_cache *cache, char *base, uint64_t *bytes)
 {
     attn_arena arena = {0};
     const int64_t pages = cache->config.k.shape[0], sequences = cache->config.sequences;
     cache->page_size = cache->config.k.shape[1];
-    cache->columns = (cache->config.length + cache->page_size - 1) / cache->page_size;
+    cache->columns = pages_for(cache, cache->config.length);
     (void)attn_arena_take(&arena, 1, 1, sizeof *cache);
     const uint64_t at[] = {
         attn_arena_take(&arena, 1, pages, sizeof(int32_t)),
@@ -138,11 +143,6 @@ void attn_cache_close(attn_cache *cache)
 static int32_t *table_row(const attn_cache *cache, int64_t sequence)
 {
     return cache->table + sequence * cache->columns;
-}
-
-static int64_t pages_for(const attn_cache *cache, int64_t length)
-{
-    return length / cache->page_size + (length % cache->page_size != 0);
 }
 
 static attn_status check_sequence(const attn_cache *cache, int64_t sequence)

@@ -33,7 +33,7 @@ static attn_status check_overlaps(const attn_quantize_args *args, bool encode)
     const char *const name[] = {"x", "codes", "scale", "shift"};
     for (int i = 0; i < 4; i++) {
         for (int n = i + 1; n < 4; n++) {
-            const bool inputs = encode ? args->scale_given && i == 2 : i > 0;
+            const bool inputs = encode ? args->scale_given && i != 1 && n != 1 : i > 0;
             if (!inputs && attn_tensors_overlap(all[i], all[n])) {
                 return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
                                  "%s and %s overlap: what is written must have memory of its own",

@@ -298,6 +298,17 @@ static void test_packed_gradients(void **state)
     problem_tensors_free(&tensors);
 }
 
+/* Pages of any size where there are none. */
+static void test_pool_without_pages(void **state)
+{
+    attn_cache_config pool = {.struct_size = sizeof pool, .sequences = 2, .length = 96};
+    uint64_t bytes = 0;
+    (void)state;
+    pool.k = pool.v = attn_tensor_bshd(NULL, ATTN_F32, 0, INT64_MAX, 1, 4);
+    assert_int_equal(attn_cache_bytes(&pool, &bytes), ATTN_OK);
+    assert_true(bytes > 0 && bytes < 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_overlaps_of_gradients),
         cmocka_unit_test(test_plans_of_gradients),
         cmocka_unit_test(test_packed_gradients),
+        cmocka_unit_test(test_pool_without_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
