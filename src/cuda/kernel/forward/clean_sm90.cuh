@@ -48,14 +48,14 @@ template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int ta
     ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
 }
 
-/* A warp's part of a tile of V at `v`. True if a value was not finite. Several loads at a time,
+/* A thread's part of a tile of V at `v`. True if a value was not finite. Several loads at a time,
  * since each takes a while. */
 template <class S> __device__ __forceinline__ bool clean_tile(uint32_t v)
 {
     constexpr int ALL = S::V_WIDE / 64 * S::BN * 128, STEP = CLEANERS * 32 * 16;
     constexpr int DEEP = ALL % (4 * STEP) == 0 && S::PRODUCER_REGISTERS > 32 ? 4 : 2;
     static_assert(ALL % (DEEP * STEP) == 0, "a whole number of rounds");
-    uint32_t at = v + ptx::opaque((int)threadIdx.x - FIRST_CLEANER * 32) * 16, found = 0;
+    uint32_t at = v + ptx::opaque((int)threadIdx.x - FIRST_CLEANER * 32) * 16, sum[4] = {};
     const uint32_t end = v + ALL;
 #pragma unroll 1
     for (; at < end; at += DEEP * STEP) {
@@ -66,10 +66,13 @@ template <class S> __device__ __forceinline__ bool clean_tile(uint32_t v)
         }
 #pragma unroll
         for (int i = 0; i < DEEP; i++) {
-            found |= nonfinite_halves<S::BF16>(x[i]);
+            sum[0] = ptx::times_zero<S::BF16>(x[i].x, sum[0]);
+            sum[1] = ptx::times_zero<S::BF16>(x[i].y, sum[1]);
+            sum[2] = ptx::times_zero<S::BF16>(x[i].z, sum[2]);
+            sum[3] = ptx::times_zero<S::BF16>(x[i].w, sum[3]);
         }
     }
-    if (!__any_sync(~0u, found != 0)) {
+    if (((sum[0] | sum[1] | sum[2] | sum[3]) & 0x7fff7fff) == 0) {
         return false;
     }
 #pragma unroll 1
@@ -106,12 +109,11 @@ __device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
             if (i == 0 && post.tail > 0) {
                 clear_rows<S>(memory.v(n), post.tail);
             }
-            if (clean_tile<S>(memory.v(n)) && first) {
-                post.nonfinite = true;
-            }
+            const bool found = clean_tile<S>(memory.v(n));
             ptx::fence_proxy_async();
-            ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
+            const bool any = ptx::barrier_any(CLEANERS_MEET, CLEANERS * 32, found);
             if (threadIdx.x == FIRST_CLEANER * 32) {
+                post.nonfinite |= any;
                 ptx::mbarrier_arrive(S::VIEW ? memory.k_full(n) : memory.v_full(n));
             }
         }

@@ -90,6 +90,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
         if (!kept) {
             bool few[2] = {false, false};
             if constexpr (S::STEPS) {
+                steps.hide(a, s);
                 few[0] = steps.template few<S::BN / 2>(0),
                 few[1] = steps.template few<S::BN / 2>(1);
             } else if (masked) {

@@ -144,6 +144,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     bool few[2] = {false, false};
     if constexpr (S::STEPS) {
         steps.apply(a, warp, key, b.masked(b.last), s);
+        steps.hide(a, s);
         few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
     } else if (b.masked(b.last)) {
         mask_block(warp, key, s, few);

@@ -237,7 +237,7 @@ template <class S> struct Steps<S, true> {
     }
 
     template <int N>
-    __device__ __forceinline__ void add_bias_4(float factor, bool one_row, float (&s)[N])
+    __device__ __forceinline__ void add_bias_4(float factor, bool one_row, float (&s)[N]) const
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
         const uint32_t at = tile() + lane % 2 * 8 + place<4>(one_row ? 0 : lane / 4, lane / 2 % 2);
@@ -252,7 +252,7 @@ template <class S> struct Steps<S, true> {
     }
 
     template <bool BF16, int N>
-    __device__ __forceinline__ void add_bias_2(float factor, bool one_row, float (&s)[N])
+    __device__ __forceinline__ void add_bias_2(float factor, bool one_row, float (&s)[N]) const
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
         const uint32_t at = tile() + lane % 4 * 4 + place<2>(one_row ? 0 : lane / 4, 0);
@@ -265,6 +265,33 @@ template <class S> struct Steps<S, true> {
             const float2 b = ptx::unpack_half<BF16>(pair);
             s[i] = fmaf(s[i], factor, b.x);
             s[i + 1] = fmaf(s[i + 1], factor, b.y);
+        }
+    }
+
+    /* A bias of -inf masks whatever the product was: where it was NaN, so is the score until here.
+     * Asked only where scores are looked at. */
+    template <int N>
+    __device__ __forceinline__ void hide(const attn_cuda_forward_params &a, float (&s)[N]) const
+    {
+        const attn_cuda_steps &x = a.steps_sm90;
+        if (S::BIAS && x.bias != ATTN_CUDA_NONE) {
+            const bool one_row = x.bias != ATTN_CUDA_GATHERED && x.bias_row == 0;
+            float bias[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                bias[i] = 0;
+            }
+            if (x.bias != ATTN_CUDA_COPIED_2) {
+                add_bias_4(0, one_row, bias);
+            } else if (a.problem.bias.dtype == ATTN_BF16) {
+                add_bias_2<true>(0, one_row, bias);
+            } else {
+                add_bias_2<false>(0, one_row, bias);
+            }
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                s[i] = bias[i] == -INFINITY ? -INFINITY : s[i];
+            }
         }
     }
 

@@ -64,6 +64,18 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* All of them, once they have come, know whether one says yes. */
+__device__ __forceinline__ bool barrier_any(int id, int threads, bool yes)
+{
+    int any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.s32 p, %1, 0;\n"
+                 "barrier.cta.red.or.pred q, %2, %3, p;\nselp.s32 %0, 1, 0, q;\n}"
+                 : "=r"(any)
+                 : "r"((int)yes), "r"(id), "r"(threads)
+                 : "memory");
+    return any != 0;
+}
+
 /* ---- registers per thread of a warpgroup ----------------------------------------------------- */
 
 template <int N> __device__ __forceinline__ void registers_raise()
@@ -222,6 +234,18 @@ template <bool BF16> __device__ __forceinline__ float2 unpack_half(uint32_t x)
         "cvt.f32.f16 %1, hi;\n}"
         : "=f"(y.x), "=f"(y.y)
         : "r"(x));
+    return y;
+}
+
+/* 0 for x without, NaN for x with a value that is not finite; once NaN, halves of `before` stay. */
+template <bool BF16> __device__ __forceinline__ uint32_t times_zero(uint32_t x, uint32_t before)
+{
+    uint32_t y;
+    if (BF16) {
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0), "r"(before));
+    } else {
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0), "r"(before));
+    }
     return y;
 }
 
