@@ -60,8 +60,8 @@ function(attn_cuda_tests)
   if(TARGET attn_cli)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
     attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
-    foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/sown tests/cuda/batches
-      tests/op/smoke tests/op/regress)
+    foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/sown
+      tests/cuda/batches tests/op/smoke tests/op/regress)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
     endforeach()

@@ -104,7 +104,8 @@ def start(question):
         "standard": standard,
     }
     peer = Calls(*make[question["peer"]](), problem["pass"])
-    with torch.set_grad_enabled(problem["pass"] != "forward"), warnings.catch_warnings(record=True) as why, peer.context():
+    grads = torch.set_grad_enabled(problem["pass"] != "forward")
+    with grads, warnings.catch_warnings(record=True) as why, peer.context():
         warnings.simplefilter("always")
         try:
             peer.begin()

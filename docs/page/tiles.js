@@ -121,10 +121,11 @@ function startTiles(library) {
         const { choice } = grid;
         paint();
         const row = at.row * choice.rows, key = at.key * choice.keys;
-        $('tiles-words').textContent = `Rows ${row} to `
-            + `${Math.min(row + choice.rows, choice.nq) - 1}, keys ${key} to ${Math.min(key + choice.keys, choice.nk) - 1}: `
-            + `${kindOf(at.row, at.key)}, ${whole(visibleIn(row, key))} of ${whole(area(row, key))} `
-            + 'entries visible.';
+        const lastRow = Math.min(row + choice.rows, choice.nq) - 1;
+        const lastKey = Math.min(key + choice.keys, choice.nk) - 1;
+        const entries = `${whole(visibleIn(row, key))} of ${whole(area(row, key))} entries`;
+        $('tiles-words').textContent = `Rows ${row} to ${lastRow}, keys ${key} to ${lastKey}: `
+            + `${kindOf(at.row, at.key)}, ${entries} visible.`;
     }
 
     function move(row, key) {
