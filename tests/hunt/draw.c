@@ -269,9 +269,8 @@ static void put_values(struct line *l, const char *type, const char *kind, bool 
     if (gradients && (dice_one_in(d, 8) || strcmp(type, "f16") == 0)) {
         put(l, " grad_dtype=f32");
     }
-    /* gradients: where the one probability that is not tiny is dropped, the rest may be below its
-     * least */
-    if (dice_one_in(d, 7) && !(gradients && l->far)) {
+    /* where the one probability that is not tiny is dropped, the rest may be below its least */
+    if (dice_one_in(d, 7) && !l->far) {
         put(l, " dropout=0.%" PRId64 " dropout_seed=%" PRId64, 1 + dice_roll(d, 9),
             dice_roll(d, INT64_C(1) << 40));
     }

@@ -77,6 +77,11 @@ static void test_tables_of_angles(void **state)
     s.step.args.rope_cos.shape[0] = 99;
     assert_int_equal(attn_forward(NULL, &s.step.args), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "rope_cos.shape[0] = 99, but a row is at position 99");
+    for (int axis = 1; axis < 4; axis++) {
+        s.step.args.rope_cos = attn_tensor_bshd(cosine, ATTN_F64, POSITIONS, PAIRS, 1, 1);
+        s.step.args.rope_cos.shape[axis] = 2;
+        assert_int_equal(attn_forward(NULL, &s.step.args), ATTN_ERR_INVALID_ARGUMENT);
+    }
     steps_close(&s);
 }
 
