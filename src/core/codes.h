@@ -43,19 +43,6 @@ typedef struct attn_row_codes {
     int32_t dtype; /* of scale and shift */
 } attn_row_codes;
 
-/* Group 0 of the scale or shift of a key's row. It lies as the row does, but for axes that rows
- * share. */
-static inline char *attn_kv_factor(const attn_problem *problem, const attn_tensor *factor,
-                                   const attn_sequence *sequence, int64_t kv_head, int64_t key)
-{
-    int64_t page = sequence->tensor, row = attn_kv_row(sequence, key);
-    if (problem->paged) {
-        page = attn_kv_entry(&problem->table, sequence->index, row / problem->k.shape[1]);
-        row %= problem->k.shape[1];
-    }
-    return attn_at_broadcast(factor, page, row, kv_head, 0);
-}
-
 /* One element of type f32, f16 or bf16. */
 static inline float attn_code_factor(const void *data, int64_t at, int32_t dtype)
 {

@@ -30,19 +30,40 @@ ATTN_CORE int64_t attn_kv_entry(const attn_tensor *table, int64_t b, int64_t pag
                                     : ((const int64_t *)table->data)[at];
 }
 
-/* attn_kv_at, paged or not. A page that the table names wrongly, which only a GPU's table can, is
- * cut to those there are. */
+/* A key's indices in the first two axes of K and V, paged or not. */
+typedef struct attn_kv_place {
+    int64_t tensor, row;
+} attn_kv_place;
+
+/* A page that the table names wrongly, which only a GPU's table can, is cut to those there are. */
+ATTN_CORE attn_kv_place attn_kv_locate(const attn_problem *problem, const attn_sequence *sequence,
+                                       int64_t key)
+{
+    attn_kv_place place = {sequence->tensor, attn_kv_row(sequence, key)};
+    if (problem->paged) {
+        const int64_t size = problem->k.shape[1], page = place.row / size;
+        const int64_t entry = attn_kv_entry(&problem->table, sequence->index, page);
+        place.tensor = attn_clamp(entry, 0, problem->k.shape[0] - 1);
+        place.row -= page * size;
+    }
+    return place;
+}
+
+/* attn_kv_at, paged or not. */
 ATTN_CORE char *attn_kv_find(const attn_problem *problem, const attn_tensor *tensor,
                              const attn_sequence *sequence, int64_t kv_head, int64_t key,
                              int64_t column)
 {
-    if (!problem->paged) {
-        return attn_kv_at(tensor, sequence, kv_head, key, column);
-    }
-    const int64_t row = attn_kv_row(sequence, key), size = tensor->shape[1], page = row / size;
-    const int64_t entry = attn_kv_entry(&problem->table, sequence->index, page);
-    return attn_at(tensor, attn_clamp(entry, 0, tensor->shape[0] - 1), row - page * size, kv_head,
-                   column);
+    const attn_kv_place place = attn_kv_locate(problem, sequence, key);
+    return attn_at(tensor, place.tensor, place.row, kv_head, column);
+}
+
+/* Group 0 of a key's scale or shift: it lies as the row does, but for axes that rows share. */
+ATTN_CORE char *attn_kv_factor(const attn_problem *problem, const attn_tensor *factor,
+                               const attn_sequence *sequence, int64_t kv_head, int64_t key)
+{
+    const attn_kv_place place = attn_kv_locate(problem, sequence, key);
+    return attn_at_broadcast(factor, place.tensor, place.row, kv_head, 0);
 }
 
 /* The end of the run that key first is in, at most last. */

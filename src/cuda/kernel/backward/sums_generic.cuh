@@ -132,20 +132,15 @@ __device__ __forceinline__ void store_key_sums(double *room, const double (&sum)
     }
 }
 
-template <class Real> __device__ __forceinline__ void row_sums(const attn_cuda_backward_params &a)
+template <class Real>
+__device__ __forceinline__ void row_sums(const attn_cuda_backward_params &a, const GradItem &item,
+                                         GradTile<Real> &tile)
 {
     extern __shared__ unsigned char shared[];
     const attn_problem &p = a.grads.problem;
-    __shared__ GradItem item;
-    share_item(item, p, a.items, blockIdx.x);
-    if (item.empty) {
-        return;
-    }
-    GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
     const attn_interval hull =
         attn_mask_range(&p, &item.sequence, item.first, item.first + TILE).hull;
     double sum[EACH] = {};
-    tile.head = item.head;
     for (int64_t key = hull.lo / TILE * TILE; key < hull.hi; key += TILE) {
         tile.template run<true>(item.first, key);
         for (int i = 0; i < EACH; i++) {
@@ -162,19 +157,14 @@ template <class Real> __device__ __forceinline__ void row_sums(const attn_cuda_b
     store_row_sums((double *)shared, sum, to, item.sequence.nq - item.first);
 }
 
-template <class Real> __device__ __forceinline__ void key_sums(const attn_cuda_backward_params &a)
+template <class Real>
+__device__ __forceinline__ void key_sums(const attn_cuda_backward_params &a, const GradItem &item,
+                                         GradTile<Real> &tile)
 {
     extern __shared__ unsigned char shared[];
     const attn_problem &p = a.grads.problem;
-    __shared__ GradItem item;
-    share_item(item, p, a.items, blockIdx.x);
-    if (item.empty) {
-        return;
-    }
-    GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
     const attn_interval rows = grad_rows_of_keys(p, item.sequence, item.first, TILE);
     double sum[EACH] = {};
-    tile.head = item.head;
     for (int64_t row = rows.lo / TILE * TILE; row < rows.hi; row += TILE) {
         tile.template run<true>(row, item.first);
         for (int i = 0; i < EACH * EACH; i++) {
@@ -192,10 +182,20 @@ __device__ __forceinline__ void scores_generic(const attn_cuda_backward_params &
 {
     if (a.sum.kind == ATTN_CUDA_ELEMENTS) {
         elements<Real>(a);
-    } else if (a.sum.kind == ATTN_CUDA_BY_KEYS) {
-        key_sums<Real>(a);
+        return;
+    }
+    extern __shared__ unsigned char shared[];
+    __shared__ GradItem item;
+    share_item(item, a.grads.problem, a.items, blockIdx.x);
+    if (item.empty) {
+        return;
+    }
+    GradTile<Real> tile(a, *(GradShared<Real> *)shared, item.sequence);
+    tile.head = item.head;
+    if (a.sum.kind == ATTN_CUDA_BY_KEYS) {
+        key_sums<Real>(a, item, tile);
     } else {
-        row_sums<Real>(a);
+        row_sums<Real>(a, item, tile);
     }
 }
 

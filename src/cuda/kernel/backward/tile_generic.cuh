@@ -4,8 +4,7 @@
  *
  * S = Q K^T and dP = dO V^T in chunks of 32 of the head dim, each summed afresh, as on the CPU.
  * Then, with the delta of the row, dS = P (dP - delta) and g = dS times the derivative of the steps
- * between the product and the score. Thread (ty, tx) of 16 x 16 owns the 4 rows from 4 ty on and
- * keys tx, tx + 16, .. Rows of 65 keep the banks apart.
+ * between the product and the score. rows/square.cuh says which thread owns which scores.
  *
  * A masked position has P = dS = 0, and 0 times a value that is not finite is not 0. So an item
  * whose result is not finite is done again carefully: P of masked positions is -1 then, and their
@@ -15,10 +14,11 @@
 #include "cuda/kernel/backward/items.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
+#include "cuda/kernel/rows/square.cuh"
 #include "cuda/shape.h"
 #include <float.h>
 
-enum { TILE = 64, CHUNK = 32, PAD = 65, SIDE = 16, EACH = 4, THREADS = SIDE * SIDE };
+enum { TILE = 64 };
 
 template <class Real> struct GradShared {
     union {
@@ -99,17 +99,7 @@ template <class Real> struct GradTile {
             load<CHUNK, true>(t.left, left, column);
             load<CHUNK, true>(t.right, right, column);
             __syncthreads();
-#pragma unroll(sizeof(Real) == 8 ? 1 : 2)
-            for (int c = 0; c < CHUNK; c++) {
-#pragma unroll
-                for (int i = 0; i < EACH; i++) {
-#pragma unroll
-                    for (int j = 0; j < EACH; j++) {
-                        part[i][j] =
-                            fma(t.left[c][EACH * ty + i], t.right[c][tx + SIDE * j], part[i][j]);
-                    }
-                }
-            }
+            add_products<sizeof(Real) == 8 ? 1 : 2>(part, t.left, t.right, tx, ty);
 #pragma unroll
             for (int i = 0; i < EACH * EACH; i++) {
                 s[i / EACH][i % EACH] += part[i / EACH][i % EACH];

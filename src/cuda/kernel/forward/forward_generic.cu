@@ -12,27 +12,19 @@
  *         softmax              one warp per 8 rows; dropout
  *         O = O alpha + P V    the block summed afresh, then added once
  *
- * Shared memory: QT [32][65] | KT [32][65] | S [64][65] | V [64][64] | m, l, alpha [64]; QT and KT
- * are transposed, and rows of 65 keep the banks apart. Thread (ty, tx) of 16 x 16 owns the 4 rows
- * from 4 ty on and columns tx, tx + 16, .. A masked position contributes 0 x V. If that gave a
- * non-finite result, the item is done again carefully: products with masked keys are left out.
+ * Shared memory: QT [32][65] | KT [32][65] | S [64][65] | V [64][64] | m, l, alpha [64].
+ * rows/square.cuh says which thread owns which elements, and why 65. A masked position contributes
+ * 0 x V. If that gave a non-finite result, the item is done again carefully: products with masked
+ * keys are left out.
  */
 #include "core/kv.h"
 #include "cuda/kernel/schedule.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
+#include "cuda/kernel/rows/square.cuh"
 #include "cuda/shape.h"
 
-enum {
-    ROWS = 64,
-    KEYS = 64,
-    CHUNK = 32,
-    COLUMNS = 64,
-    PAD = 65,
-    SIDE = 16,
-    EACH = 4,
-    THREADS = SIDE * SIDE
-};
+enum { ROWS = 64, KEYS = 64, COLUMNS = 64 };
 
 template <class Real> struct Tile {
     Real qt[CHUNK][PAD], kt[CHUNK][PAD], s[ROWS][PAD], v[KEYS][COLUMNS];
@@ -74,17 +66,7 @@ template <int DTYPE, class Real> struct GenericRun {
                 return attn_kv_find(&p, &p.k, &sequence, kv_head, key + r, c);
             });
             __syncthreads();
-#pragma unroll(sizeof(Real) == 8 ? 2 : 8)
-            for (int c = 0; c < CHUNK; c++) {
-#pragma unroll
-                for (int i = 0; i < EACH; i++) {
-#pragma unroll
-                    for (int j = 0; j < EACH; j++) {
-                        part[i][j] =
-                            fma(t.qt[c][EACH * ty + i], t.kt[c][tx + SIDE * j], part[i][j]);
-                    }
-                }
-            }
+            add_products<sizeof(Real) == 8 ? 2 : 8>(part, t.qt, t.kt, tx, ty);
 #pragma unroll
             for (int i = 0; i < EACH; i++) {
 #pragma unroll

@@ -69,11 +69,7 @@ template <class S> struct StagedStore {
 #pragma unroll
             for (int g = 0; g < N / 16; g++) { /* 32 columns each */
                 uint32_t x[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int at = 4 * (4 * g + i) + 2 * r;
-                    x[i] = ptx::pack_half<S::BF16>(o[at] * factor[r], o[at + 1] * factor[r]);
-                }
+                pack_quad<S::BF16>(x, o, g, r, factor[r]);
                 ptx::store_matrices(to + r * 1024 + g / 2 * S::STAGE_CHUNK + (piece ^ g % 2 * 64),
                                     x[0], x[1], x[2], x[3]);
             }

@@ -178,6 +178,18 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
     }
 }
 
+/* Words of row r (0, 1) of the accumulators, times factor, as 16-bit pairs: columns 32 g .. */
+template <bool BF16, int N>
+__device__ __forceinline__ void pack_quad(uint32_t (&x)[4], const float (&o)[N], int g, int r,
+                                          float factor)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int at = 4 * (4 * g + i) + 2 * r;
+        x[i] = ptx::pack_half<BF16>(o[at] * factor, o[at + 1] * factor);
+    }
+}
+
 /* 4 x 4 words across a quad: word i of lane t becomes word t of lane i. */
 __device__ __forceinline__ void transpose_quad(uint32_t (&x)[4])
 {
@@ -240,11 +252,7 @@ __device__ __forceinline__ void store_row(const attn_problem &p, const float (&o
 #pragma unroll
         for (int g = 0; g < N / 16; g++) {
             uint32_t x[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int at = 4 * (4 * g + i) + 2 * r;
-                x[i] = ptx::pack_half<DTYPE == ATTN_BF16>(o[at] * factor, o[at + 1] * factor);
-            }
+            pack_quad<DTYPE == ATTN_BF16>(x, o, g, r, factor);
             transpose_quad(x);
             if (32 * g + 8 * t < whole) {
                 *(uint4 *)(to + 64 * g + 16 * t) = make_uint4(x[0], x[1], x[2], x[3]);
