@@ -1,7 +1,8 @@
 /*
  * cache.c: a pool of pages with the tables of its sequences (attn_cache_*), in the caller's memory.
- * Each page counts the sequences that have it; a sequence writes to pages of its own only. One lock
- * for all of it: what it guards takes less than a step of decoding. Not here: attention.
+ * Each page counts the sequences that name it; a sequence writes only to pages that no other one
+ * names. One lock guards everything: the work under it takes less time than a step of decoding. Not
+ * here: attention.
  */
 #include "api/args.h"
 #include "core/arena.h"
@@ -61,7 +62,7 @@ static int64_t pages_for(const attn_cache *cache, int64_t length)
     return length / cache->page_size + (length % cache->page_size != 0);
 }
 
-/* Places the arrays behind the struct; `base` NULL: counts their bytes only. */
+/* Places the arrays behind the struct. With `base` NULL it only counts their bytes. */
 static attn_status lay_out(attn_cache *cache, char *base, uint64_t *bytes)
 {
     attn_arena arena = {0};
@@ -188,7 +189,7 @@ static void copy_rows(const attn_tensor *pool, int64_t to, int64_t from, int64_t
     }
 }
 
-/* Gives the sequence a page of its own in place of a shared one, with the rows it has in it. */
+/* Replaces a shared page of the sequence by a page of its own, and copies the sequence's rows. */
 static void own_page(attn_cache *cache, int32_t *entry, int64_t rows)
 {
     const attn_cache_config *config = &cache->config;

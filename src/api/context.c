@@ -154,9 +154,9 @@ void attn_context_destroy(attn_context *context)
     allocator.free(allocator.user, context, CONTEXT_BYTES);
 }
 
-/* The default context: the library's only global state. After a failure the next call tries again.
- * Without a lock: a child of fork() could find it held by a thread that it does not have. Of
- * several contexts made at once the first to arrive stays. */
+/* The default context is the library's only global state. After a failure the next call tries
+ * again. No lock guards it: a child of fork() could find a lock held by a thread that the child
+ * does not have. Of contexts made at once the first to arrive stays. */
 attn_status attn_context_get(attn_context *context, attn_context **actual)
 {
     static _Atomic(attn_context *) shared;

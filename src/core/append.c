@@ -1,6 +1,5 @@
 /*
- * append.c: validation of the arguments of a step of decoding that changes the cache: new rows of K
- * and V, and rotation.
+ * append.c: validation of the arguments that change the cache: new rows of K and V, and rotation.
  */
 #include "core/error.h"
 #include "core/problem.h"
@@ -24,7 +23,8 @@ static attn_status check_new(const char *name, const attn_tensor *tensor,
     return ATTN_OK;
 }
 
-/* Every sequence has the rows that are appended, and *end = the end of all positions. */
+/* Checks that the keys in use of every sequence include its new rows. *end = the end of all
+ * positions. */
 static attn_status check_rows(const attn_problem *problem, bool append, int64_t *end)
 {
     *end = 0;

@@ -12,7 +12,7 @@ static inline bool attn_is_code(int32_t dtype)
     return dtype == ATTN_I8 || dtype == ATTN_E4M3 || dtype == ATTN_E5M2 || dtype == ATTN_I4X2;
 }
 
-/* Columns in an element of memory. */
+/* Columns that one element of memory holds. */
 static inline int64_t attn_code_columns(int32_t dtype)
 {
     return dtype == ATTN_I4X2 ? 2 : 1;

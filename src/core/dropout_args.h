@@ -7,8 +7,7 @@
 #include "attn/attn.h"
 #include "core/dropout.h"
 
-/* Dropout as the arguments have it, and whether so many rows and keys can be counted in
- * its stream. */
+/* Reads dropout from the arguments. Refuses rows and keys that its stream cannot count. */
 attn_status attn_dropout_init(attn_dropout *dropout, double p, uint64_t seed, uint64_t offset);
 attn_status attn_dropout_fits(const attn_dropout *dropout, const char *rows_name, int64_t rows_end,
                               const char *keys_name, int64_t keys_end);

@@ -1,6 +1,6 @@
 /*
- * lengths.c: validation of the arguments that say where sequences lie: lengths, pages, padding,
- * origins. Their values are read here, but for those in a GPU's memory.
+ * lengths.c: validation of the arguments that place sequences: lengths, pages, padding, origins.
+ * Their values are read here, unless they lie in a GPU's memory.
  */
 #include "core/dropout_args.h"
 #include "core/error.h"
@@ -100,7 +100,7 @@ static attn_status check_seqused(const attn_problem *problem)
     return ATTN_OK;
 }
 
-/* Counts the rows of the pages. */
+/* Checks the shape of the table, and counts the rows that its pages give a sequence. */
 static attn_status check_pages(attn_problem *problem)
 {
     problem->keys = problem->k.shape[1];
@@ -134,7 +134,7 @@ static attn_status check_table(const attn_problem *problem)
     return ATTN_OK;
 }
 
-/* The entries of pages in use. */
+/* Checks the table's entries for pages in use. */
 static attn_status check_entries(const attn_problem *problem)
 {
     const int64_t size = problem->k.shape[1], most = problem->k.shape[0] - 1;
@@ -194,7 +194,7 @@ attn_status attn_check_origin(const char *name, const attn_tensor *tensor, int64
     return ATTN_OK;
 }
 
-/* Origins, and whether dropout can count the positions. */
+/* Checks origins, and that dropout can count the positions. */
 static attn_status check_positions(const attn_problem *problem)
 {
     int64_t q_end = 0, k_end = 0;

@@ -127,7 +127,7 @@ static attn_tensor room(void *workspace, uint64_t bytes)
     return attn_tensor_bshd(workspace, ATTN_BOOL, 1, 1, 1, length);
 }
 
-/* The tensors that both passes read besides Q, K, V; returns their number. */
+/* Lists the tensors that both passes read besides Q, K and V; returns their number. */
 static int list_read(named_tensor *to, const attn_problem *problem)
 {
     const named_tensor read[] = {
@@ -144,7 +144,8 @@ static int list_read(named_tensor *to, const attn_problem *problem)
     return sizeof read / sizeof read[0];
 }
 
-/* Scales and shifts, those that an append writes or the others; returns their number. */
+/* Lists scales and shifts: with `written` those that an append writes, else those that are only
+ * read. Returns their number. */
 static int list_codes(named_tensor *to, const attn_problem *problem, bool written)
 {
     const bool k = attn_tensor_present(&problem->k_new) &&
@@ -163,8 +164,8 @@ static int list_codes(named_tensor *to, const attn_problem *problem, bool writte
     return count;
 }
 
-/* The cache where it is appended to. V may be a view of K that is written by way of K, or the
- * reverse. */
+/* Checks a cache that is appended to. V may be a view of K: then the append writes one through the
+ * other. */
 static attn_status check_append(const attn_problem *problem)
 {
     named_tensor tensors[MOST];

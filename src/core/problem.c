@@ -22,7 +22,7 @@ static attn_status check_equal(const char *a_name, const attn_tensor *a, int axi
     return ATTN_OK;
 }
 
-/* K and V are of Q's type or quantised. */
+/* Checks types: K and V have Q's type or are quantised. */
 static attn_status check_types(const attn_problem *problem)
 {
     const int key_types = ATTN_FLOAT_TYPES | ATTN_CODE_TYPES;
@@ -54,7 +54,7 @@ static attn_status check_types(const attn_problem *problem)
     return ATTN_OK;
 }
 
-/* An axis of columns, of which an element of a tensor may hold several, is as long as another. */
+/* Checks that two tensors have equally many columns. An element of codes may hold several. */
 static attn_status check_columns(const char *name, const attn_tensor *tensor, const char *like_name,
                                  const attn_tensor *like)
 {
@@ -110,7 +110,7 @@ static attn_status check_rows(const char *name, const attn_tensor *tensor,
 
 /* ---- what changes scores --------------------------------------------------------------------- */
 
-/* The most rows of Q, and of K, that a mask has to know. */
+/* Finds the largest numbers of rows and keys that a mask tensor has to cover. */
 static void find_longest(const attn_problem *problem, int64_t *rows, int64_t *keys)
 {
     *rows = problem->varlen ? 0 : problem->q.shape[1];

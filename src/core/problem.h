@@ -13,15 +13,15 @@
 
 #define ATTN_UNBOUNDED INT64_MAX
 
-/* Rotation of Q and of new rows of K. */
+/* Rotation of Q and of new rows of K: by tensors, or by powers of the base. */
 typedef struct attn_rope {
-    attn_tensor cos, sin; /* absent: by the base */
+    attn_tensor cos, sin; /* absent: angles follow from the base */
     double base;
     int64_t dims; /* columns that are rotated; 0: none */
     bool interleaved;
 } attn_rope;
 
-/* Scale and shift of quantised K or V (codes.h): tensors of the arguments, or NULL. */
+/* Scale and shift of quantised K or V (codes.h): tensors of the arguments; NULL: absent. */
 typedef struct attn_codes {
     const attn_tensor *scale, *shift;
 } attn_codes;
@@ -31,7 +31,7 @@ typedef struct attn_problem {
     attn_tensor cu_q, cu_k, used_q, used_k, q_origin, k_origin, table, pad_k;
     attn_tensor k_new, v_new; /* rows that the call writes to k and v first */
     attn_rope rope;
-    bool paged;   /* k and v are pools of pages, table says which (kv.h) */
+    bool paged;   /* k and v are pools of pages, and table names them (kv.h) */
     int64_t keys; /* rows that k has for a sequence, or for all of varlen */
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise, bf16x3;
@@ -124,7 +124,7 @@ const char *attn_type_name(int32_t dtype);
  * place twice by a stride of 0. `name` is for the error's sentence. */
 attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int types, bool output);
 
-/* The error of a tensor whose shape is not the one that is wanted. */
+/* Refuses a tensor for its shape, naming the shape that is wanted. */
 attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const char *want);
 
 /* A required tensor without data points somewhere: for plans, which read shapes only. */
@@ -175,7 +175,7 @@ ATTN_CORE int64_t attn_clamp(int64_t n, int64_t lo, int64_t hi)
 ATTN_CORE int64_t attn_index_at(const attn_tensor *tensor, int64_t i)
 {
     const int64_t at =
-        i * tensor->stride[0]; /* simpler than attn_at: GPU code is short of registers */
+        i * tensor->stride[0]; /* shorter than attn_at: GPU code is short of registers */
     return tensor->dtype == ATTN_I32 ? ((const int32_t *)tensor->data)[at]
                                      : ((const int64_t *)tensor->data)[at];
 }
@@ -206,7 +206,7 @@ ATTN_CORE int64_t attn_declared_keys(const attn_problem *problem, int64_t b)
     return problem->paged ? problem->keys : attn_declared_length(&problem->cu_k, &problem->k, b);
 }
 
-/* Those before its first key; `used` of them are in use. */
+/* Rows before the first key of sequence b, of `used` rows in use. */
 ATTN_CORE int64_t attn_left_padding(const attn_problem *problem, int64_t used, int64_t b)
 {
     return attn_tensor_present(&problem->pad_k)

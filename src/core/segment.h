@@ -19,10 +19,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Keys of the forward pass, the longer ones where P has 16 bits or fewer (attn_ukernel.segment). A
- * segment of dQ has as many keys as ATTN_DQ_SEGMENTS of them, one of dK and dV as many rows as
- * ATTN_DKV_SEGMENTS of them. Multiples of every table's blocks; the longer segment is a node of the
- * other's tree. Part of the numerics (docs/numerics.md). */
+/* Lengths of segments; part of the numerics (docs/numerics.md), and multiples of every table's
+ * blocks. The forward pass has ATTN_SEGMENT keys, or ATTN_LONG_SEGMENT where P has 16 bits or fewer
+ * (attn_ukernel.segment). A segment of dQ has ATTN_DQ_SEGMENTS times as many keys, one of dK and dV
+ * ATTN_DKV_SEGMENTS times as many rows. A long segment is a node of the tree of short ones. */
 enum {
     ATTN_SEGMENT = 2048,
     ATTN_LONG_SEGMENT = 2 * ATTN_SEGMENT,
@@ -40,7 +40,7 @@ ATTN_CORE int64_t attn_segment_node_end(int64_t first, int64_t last)
     return ((last >> level) + 1) << level;
 }
 
-/* Nodes that wait at most for others while `segments` of them are summed in turn. */
+/* The most nodes that wait for others while `segments` segments are summed in turn. */
 ATTN_CORE int attn_segment_depth(int64_t segments)
 {
     int depth = 0;
@@ -50,27 +50,27 @@ ATTN_CORE int attn_segment_depth(int64_t segments)
     return depth;
 }
 
-/* Sums over segments that are not joined yet, oldest first. The last one is the sum at hand. */
+/* Sums over segments that wait to be joined, oldest first. The last one is the sum at hand. */
 enum { ATTN_SEGMENT_LEVELS = 64 };
 typedef struct attn_segment_stack {
     int sums;
-    int64_t last[ATTN_SEGMENT_LEVELS]; /* of each: the last of its segments */
+    int64_t last[ATTN_SEGMENT_LEVELS]; /* the last segment of each sum */
 } attn_segment_stack;
 
-/* Sums on a stack at most while so many segments, at least one, are summed in turn. */
+/* The most sums on a stack while `segments` segments, at least one, are summed in turn. */
 ATTN_CORE int attn_segment_sums(int64_t segments)
 {
     return attn_segment_depth(segments - 1) + 1;
 }
 
-/* True if keys or rows of a segment are part of the sum at hand. */
+/* True if the sum at hand is that of this segment. */
 ATTN_CORE bool attn_segment_at_hand(const attn_segment_stack *stack, int64_t segment)
 {
     return stack->sums > 0 && stack->last[stack->sums - 1] == segment;
 }
 
 /* Joins the two youngest sums if their parent ends at or before segment `next`. True if the caller
- * has to add the younger one, which is off the stack now, to the other. */
+ * has to add the younger one, which has left the stack, to the other. */
 ATTN_CORE bool attn_segment_settle(attn_segment_stack *stack, int64_t next)
 {
     const int top = stack->sums - 1;

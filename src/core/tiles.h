@@ -11,7 +11,7 @@
 
 typedef enum attn_tile_kind { ATTN_TILE_SKIP, ATTN_TILE_FULL, ATTN_TILE_PARTIAL } attn_tile_kind;
 
-/* Rows and keys of a cell of a mask tensor. */
+/* Extents of a cell of a mask tensor. */
 enum { ATTN_CELL_ROWS = 16, ATTN_CELL_KEYS = 64 };
 
 /* The summary of a mask tensor: whether none, some or all positions of a cell are visible. */
@@ -22,14 +22,15 @@ typedef struct attn_cells {
 
 /* A block of rows of one sequence: queries of some heads. */
 typedef struct attn_tile_rows {
-    attn_rows_mask mask;       /* their intervals */
+    attn_rows_mask mask;       /* intervals of keys that the rows see */
     const attn_tensor *tensor; /* the mask tensor; NULL: there is none */
     const attn_cells *cells;   /* its summary; NULL: unknown */
     int64_t batch, step;       /* tiles begin at multiples of `step` keys */
     attn_interval heads, queries;
 } attn_tile_rows;
 
-/* A tile, of those of its keys that some row's interval holds, their beginning rounded down. */
+/* A tile. `keys` are its keys from the first to the last that some row's interval holds, the first
+ * rounded down to a multiple of step. */
 typedef struct attn_tile {
     attn_interval keys;
     attn_tile_kind kind;
@@ -37,7 +38,7 @@ typedef struct attn_tile {
     bool holes; /* the mask tensor may hide a position */
 } attn_tile;
 
-/* cells: NULL if there is no mask tensor, or nothing is known of it. */
+/* cells: NULL where there is no mask tensor, or no summary. */
 ATTN_CORE attn_tile_rows attn_tile_rows_of(const attn_problem *problem,
                                            const attn_sequence *sequence, const attn_cells *cells,
                                            attn_interval heads, attn_interval queries, int64_t step)
@@ -53,10 +54,11 @@ ATTN_CORE attn_tile_rows attn_tile_rows_of(const attn_problem *problem,
     };
 }
 
-/* What the mask tensor shows of some keys: PARTIAL where nothing is known (tiles.c). */
+/* The kind of tile that the mask tensor alone makes of the keys; PARTIAL without a summary
+ * (tiles.c). */
 attn_tile_kind attn_cells_kind(const attn_tile_rows *rows, attn_interval keys);
 
-/* Those of some keys that a row's interval holds, their beginning rounded down. */
+/* The keys that some row's interval holds, the first rounded down to a multiple of step. */
 ATTN_CORE attn_interval attn_tile_keys(const attn_tile_rows *rows, attn_interval keys)
 {
     const attn_interval hull = rows->mask.hull;
@@ -83,7 +85,7 @@ ATTN_CORE attn_tile attn_tile_at(const attn_tile_rows *rows, attn_interval keys)
     return tile;
 }
 
-/* The end of the longest run of tiles of `size` keys that begins with the first of these keys, and
+/* Returns the end of the longest run of whole tiles of `size` keys, from the first of `keys` on,
  * that no row's interval cuts. */
 ATTN_CORE int64_t attn_tiles_uncut(const attn_tile_rows *rows, attn_interval keys, int64_t size)
 {
@@ -106,13 +108,13 @@ typedef struct attn_walk {
     attn_tile tile;
 } attn_walk;
 
-/* Before the first tile. Blocks of `size` keys are counted from the sequence's first key. */
+/* Begins a walk. Blocks of `size` keys are counted from the sequence's first key. */
 ATTN_CORE attn_walk attn_walk_keys(const attn_tile_rows *rows, attn_interval keys, int64_t size)
 {
     return (attn_walk){.rows = rows, .left = attn_tile_keys(rows, keys), .size = size};
 }
 
-/* The next tile; false behind the last. */
+/* Goes to the next tile; false behind the last. */
 ATTN_CORE bool attn_walk_next(attn_walk *walk)
 {
     while (walk->left.lo < walk->left.hi) {
@@ -129,8 +131,8 @@ ATTN_CORE bool attn_walk_next(attn_walk *walk)
 
 /* ---- from keys to rows ----------------------------------------------------------------------- */
 
-/* Those of rows first .. last-1 (row = query x fold + head) whose intervals hold some of the keys,
- * all below nk; counted from `first` and widened to multiples of `step`. */
+/* The rows (row = query x fold + head) whose intervals hold some of the keys, all below nk; counted
+ * from the first of `rows` and widened to multiples of `step`. */
 ATTN_CORE attn_interval attn_tile_rows_seeing(const attn_problem *problem,
                                               const attn_sequence *sequence, attn_interval keys,
                                               attn_interval rows, int64_t fold, int64_t step)

@@ -1,6 +1,6 @@
 /*
- * append.c: see append.h. Few rows, element by element; a pair's angle is computed once for all
- * heads.
+ * append.c: see append.h. Rows are few, so elements are handled one by one. The angle of a pair of
+ * columns is computed once for all heads.
  */
 #include "cpu/append.h"
 #include "core/codes.h"
@@ -15,7 +15,7 @@ enum { ROWS = 16 }; /* of an item */
 
 typedef struct append_job {
     const attn_problem *problem;
-    attn_tensor rotated_q, rotated_k; /* Q and new keys; no data: as they are */
+    attn_tensor rotated_q, rotated_k; /* Q and new keys; no data: not rotated */
     int64_t blocks;                   /* of a sequence */
 } append_job;
 
@@ -42,7 +42,7 @@ bool attn_rotated_bytes(const attn_problem *problem, uint64_t *bytes)
     return fits;
 }
 
-/* A row of one head, from and to any strides. */
+/* A copy of one head's row between any strides. */
 typedef struct row_copy {
     const char *from;
     char *to;
@@ -93,7 +93,7 @@ static row_copy copy_of(const attn_tensor *from, const attn_sequence *sequence, 
                       from->dtype};
 }
 
-/* A row to the same place of a tensor of the same shape. */
+/* Copies a row to its place in a tensor of equal shape. */
 static row_copy row_to(const attn_tensor *from, const attn_tensor *to,
                        const attn_sequence *sequence, int64_t row, int64_t head)
 {
@@ -131,7 +131,7 @@ static void rotate_row(const append_job *job, const attn_sequence *sequence, int
     }
 }
 
-/* One row of a tensor, that `data` is the first element of. */
+/* One row of a tensor, whose first element is at `data`. */
 static attn_tensor row_of(const attn_tensor *tensor, char *data)
 {
     attn_tensor row = *tensor;
@@ -139,7 +139,7 @@ static attn_tensor row_of(const attn_tensor *tensor, char *data)
     return row;
 }
 
-/* A new row of K or V to its place in the cache, of all heads. */
+/* Stores a new row of K or V, of all heads, in the cache. */
 static void store_row(const append_job *job, const attn_tensor *from, const attn_tensor *cache,
                       const attn_codes *codes, const attn_sequence *sequence, int64_t row)
 {
@@ -194,7 +194,7 @@ static void task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-/* A tensor of the same shape without gaps. */
+/* A tensor of equal shape without gaps. */
 static attn_tensor side_by_side(const attn_tensor *like, void *data)
 {
     const int64_t *n = like->shape;

@@ -1,7 +1,7 @@
 /*
- * cells.h: the summary of a mask tensor (attn_cells of core/tiles.h), made once per call. Keys that
- * no row of a strip sees are not computed, and the mask is not read again where all is visible. Not
- * here: what the summary says of a tile (core/tiles.h).
+ * cells.h: makes the summary of a mask tensor (attn_cells of core/tiles.h), once per call. With it
+ * keys that no row of a strip sees are not computed, and a mask that shows everything is not read
+ * again. Not here: the kinds of tiles that follow from it (core/tiles.h).
  */
 #ifndef ATTN_CPU_CELLS_H
 #define ATTN_CPU_CELLS_H

@@ -20,7 +20,7 @@ static inline attn_rows attn_key_rows(const attn_problem *problem, const attn_te
                        {0}};
 }
 
-/* Scales and shifts of the same rows, of `columns` columns, if they are quantised. */
+/* Scales and shifts of these rows, of `columns` columns; none unless they are quantised. */
 static inline attn_row_codes attn_key_codes(const attn_problem *problem, const attn_codes *codes,
                                             const attn_sequence *sequence, int64_t kv_head,
                                             int64_t key, int64_t columns)

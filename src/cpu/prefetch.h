@@ -19,7 +19,7 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
-/* Fetches some lines of the rows that are read soon, if any are left. */
+/* Fetches some lines of the noted rows, if any are left. */
 static inline void attn_fetch_soon(attn_soon *soon, int64_t lines)
 {
     for (; lines > 0 && soon->rows > 0; lines--) {

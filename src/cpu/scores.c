@@ -12,7 +12,7 @@ attn_score_plan attn_plan_scores(const attn_problem *problem, const attn_ukernel
     const double log2e = 1.4426950408889634;
     const double size = fabs(problem->scale);
     const bool tiny = (table->real_size == 4 ? (double)(float)(size * log2e) : size * log2e) == 0;
-    /* otherwise LSE / scale and the least exponent / scale might leave the type */
+    /* otherwise LSE / scale and the least exponent / scale might overflow */
     const bool small = !tiny && size < 0x1p-100;
     attn_score_plan s = {.has_score_step = problem->softcap > 0 || problem->mask.data ||
                                            problem->bias.data || problem->alibi.data || small};

@@ -1,7 +1,7 @@
 /*
- * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. The
- * step between qk and the softmax, alike in the forward and in the backward pass. Not here: the
- * arithmetic (table.h: score, mask, bias) and the geometry of masks (core/mask.h).
+ * scores.h: from a tile of products Q K^T to its scores: scale, softcap, bias, ALiBi, mask. This is
+ * the step between qk and the softmax, for both passes. Not here: the arithmetic (table.h: score,
+ * mask, bias) and the geometry of masks (core/mask.h).
  */
 #ifndef ATTN_CPU_SCORES_H
 #define ATTN_CPU_SCORES_H
@@ -10,11 +10,11 @@
 #include "cpu/real.h"
 #include "cpu/ukernel/table.h"
 
-/* The way of computing scores: part of a plan. */
+/* The part of a plan that says how scores are computed. */
 typedef struct attn_score_plan {
     bool has_score_step; /* softcap, bias, mask tensor or ALiBi: scores get a pass of their own */
     double factor;       /* factor of Q when packed: the sign of the scale, or 0 */
-    double scale;        /* of the scores in the score step, > 0 */
+    double scale;        /* scale of the scores in the score step, > 0 */
     double exponent;     /* c of the softmax: probabilities are 2^((score - maximum) c) */
 } attn_score_plan;
 
@@ -65,7 +65,7 @@ static inline lane_row attn_score_next(const attn_score_rows *rows, lane_row row
                : (lane_row){row.query + 1, rows->first_head};
 }
 
-/* Rows first .. last-1 as a block of rows whose tiles begin at multiples of `step` keys. */
+/* Rows first .. last-1 as a block, with tiles that begin at multiples of `step` keys. */
 static inline attn_tile_rows attn_score_tile_rows(const attn_score_rows *rows, int64_t first,
                                                   int64_t last, int64_t step)
 {

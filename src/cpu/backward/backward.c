@@ -35,7 +35,7 @@
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Adds to dQT of a strip, from its dS of keys part.lo .. part.hi-1. */
+/* Adds the share of keys part.lo .. part.hi-1 to dQT of a strip, from its dS. */
 static void add_dq(const attn_grad_item *item, int strip_index, int64_t block, attn_interval part)
 {
     const attn_ukernel *table = item->table;
@@ -198,7 +198,7 @@ static void need_keys(attn_grad_item *item, const attn_grad_pass *pass, int64_t 
     }
 }
 
-/* Runs the row block at hand against the keys of its walk, which end below `last`. */
+/* Runs the row block at hand against the keys of its walk that lie below `last`. */
 static void run_row_block(attn_grad_item *item, const attn_grad_pass *pass, attn_interval rows,
                           attn_walk walk, int64_t last)
 {
@@ -212,7 +212,7 @@ static void run_row_block(attn_grad_item *item, const attn_grad_pass *pass, attn
     }
 }
 
-/* The sums that products of the row block and the set of keys at hand are part of. */
+/* Opens the sums to which products of the row block and the keys at hand are added. */
 static void enter_segments(attn_grad_item *item, const attn_grad_pass *pass, int64_t item_row)
 {
     if (pass->dq) {

@@ -12,9 +12,10 @@
 /* An owner is a set of (batch, head) that shares memory with no other: a single one where batches
  * and heads lie apart. */
 typedef struct attn_fold {
-    int64_t chunks;       /* of an owner's rows; 0: no elements share memory */
-    int64_t owners[2];    /* along batch and head: their extent, or 1 where memory is not apart */
-    int64_t span;         /* sums of an owner: one for each place that a step leads to */
+    int64_t chunks;       /* chunks of an owner's rows; 0: no elements share memory */
+    int64_t owners[2];    /* along batch and head: the extent, or 1 where elements share memory
+                           * along it */
+    int64_t span;         /* sums of an owner: one for each place that steps lead to */
     int64_t first;        /* the sum of the owner's element (0, 0, 0, 0) */
     int64_t step[4];      /* from sum to sum along each axis; 0 along axes of owners */
     uint64_t sums_offset; /* double [owners][chunks][span] in the workspace */

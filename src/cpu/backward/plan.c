@@ -144,8 +144,8 @@ static void plan_key_sum(attn_grad_plan *plan, const attn_tensor *out, bool slop
     }
 }
 
-/* The gradients of a bias that the passes meet on their way (bias.h). Whole: no two scores share
- * an element of d_bias. */
+/* Plans the gradients of a bias that the passes compute on their way (bias.h). Whole: no two scores
+ * share an element of d_bias. */
 static bool bias_is_whole(const attn_gradients *grads)
 {
     const attn_problem *problem = &grads->problem;
@@ -187,7 +187,8 @@ static void plan_sums(attn_grad_plan *plan, const attn_problem *problem)
     int64_t keys = 1, rows = 1;
     for (int64_t b = 0; b < different_sequences(problem); b++) {
         const attn_sequence sequence = attn_problem_sequence(problem, b);
-        keys = max64(keys, sequence.k_rows); /* in use or not: lengths in use differ */
+        keys = max64(keys, sequence.k_rows); /* rows in use or not: lengths in use may differ from
+                                              * run to run */
         rows = max64(rows, sequence.nq * problem->group);
     }
     plan->dq_segment = ATTN_DQ_SEGMENTS * plan->table->segment;

@@ -16,8 +16,8 @@ typedef struct attn_grad_map {
     uint64_t total;
 } attn_grad_map;
 
-/* One parallel loop over items, each the owner of its results: dK and dV of a block of keys, dQ of
- * a block of rows, or all of them of one KV head. */
+/* A pass: one parallel loop over items, each the owner of its results: dK and dV of a block of
+ * keys, dQ of a block of rows, or all gradients of one KV head. */
 typedef struct attn_grad_pass {
     attn_schedule schedule; /* block_rows: keys or query rows of an item */
     /* the results; the last belongs to cpu/backward/bias.h, and comes with dkv */
@@ -25,11 +25,11 @@ typedef struct attn_grad_pass {
     uint64_t items_offset; /* schedule.first_item in the workspace */
 } attn_grad_pass;
 
-/* Sums of dS over queries and over whatever else shares an element: of a bias with one query, or of
- * slopes. */
+/* Sums of dS over queries and over every axis along which elements are shared: of a bias with one
+ * query, or of slopes. */
 typedef struct attn_key_sum {
     attn_tensor out;
-    bool slopes; /* of -dS |i + off - j| */
+    bool slopes; /* sums of -dS |i + off - j| */
 } attn_key_sum;
 
 typedef struct attn_grad_plan {
@@ -38,7 +38,8 @@ typedef struct attn_grad_plan {
     attn_score_plan scores;
     int64_t d_pad, dv_pad; /* columns of the panels that sums read */
     int64_t keys;          /* keys whose panels and sums are in the scratch at once */
-    /* sums over segments that are in the scratch at once (sums.h), and the bytes of one */
+    /* segments, and the sums over them that are in the scratch at once (sums.h), with their
+     * bytes */
     int64_t dq_segment, dkv_segment; /* keys, rows (core/segment.h) */
     int dq_sums, dkv_sums;
     uint64_t dq_bytes, dk_bytes, dv_bytes;
@@ -49,32 +50,32 @@ typedef struct attn_grad_plan {
     attn_key_sum key_sum[2];
     int64_t chains;          /* chains of a key's sum: a multiple of the group */
     uint64_t partial_offset; /* double [key_sums][q.shape[0]][heads][k.shape[1]] in the workspace */
-    /* d_bias has another shape, or elements that share memory (fold): it takes dS a second time
-     * (cpu/backward/shared_bias.c) */
+    /* d_bias has another shape, or elements that share memory (fold): dS is computed a second time
+     * for it (cpu/backward/shared_bias.c) */
     bool shared_bias;
     attn_fold fold;
     int64_t rows;                      /* B Nq Hq */
     uint64_t lse_offset, delta_offset; /* real [rows] in the workspace */
     attn_cells cells;                  /* of the mask tensor */
-    uint64_t cells_offset;             /* where they are in the workspace */
+    uint64_t cells_offset;             /* place of the cells in the workspace */
     uint64_t scratch_offset;           /* of thread 0 in the workspace */
     attn_grad_map map;
     uint64_t workspace_bytes;
 } attn_grad_plan;
 
-/* Bytes of a strip's left factor: P or dS of a block of keys. */
+/* Bytes of the left factor of a strip's products: P or dS of a block of keys. */
 static inline int64_t attn_grad_left_bytes(const attn_ukernel *table)
 {
     return table->grad->split ? (int64_t)table->p_bytes()
                               : (int64_t)table->key_block * table->strip * table->real_size;
 }
 
-/* What the tasks of a parallel loop share. */
+/* Data that the tasks of a parallel loop share. */
 typedef struct attn_grad_job {
     const attn_grad_plan *plan;
     const attn_gradients *grads;
     char *workspace;
-    int part; /* which pass, which key sum */
+    int part; /* index of the pass, or of the key sum */
 } attn_grad_job;
 
 /* Pure. A plan without a workspace has nothing to run. Errors: overflow. */

@@ -36,7 +36,7 @@ static void add_row(const fold_item *item, const double *value, const int64_t *q
                     double *sums)
 {
     double *const mine = sums + query[0] - item->queries.lo;
-    if (item->run.scores.fold == 1) { /* each lane its own query */
+    if (item->run.scores.fold == 1) { /* each lane has a query of its own */
         for (int lane = 0; lane < lanes; lane++) {
             mine[lane] += value[lane];
         }

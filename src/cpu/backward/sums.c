@@ -1,5 +1,5 @@
 /*
- * sums.c: see sums.h. Whole sums are added, once a segment; zeros of keys that nobody sees change
+ * sums.c: see sums.h. Whole sums are added, once a segment: zeros of keys that no row sees change
  * nothing.
  */
 #include "cpu/backward/sums.h"
@@ -26,10 +26,10 @@ static void add_sum(const attn_ukernel *table, char *to, const char *from, uint6
 
 /* ---- dQ -------------------------------------------------------------------------------------- */
 
-/* The rows of a row block, counted from the item's first row. */
+/* The stack and the sums of a row block, by the item's first row. */
 typedef struct dq_place {
     attn_segment_stack *stack;
-    char *sums; /* the oldest one */
+    char *sums; /* the oldest sum */
     uint64_t bytes;
 } dq_place;
 

@@ -174,7 +174,8 @@ static void hide_spare_lanes(const attn_grad_item *item, int lanes, char *s, int
 {
     const int64_t width = item->table->strip;
     for (int64_t key = 0; key < n; key++) {
-        if (isnan(get_real(item->table, s, key * width + lanes))) { /* one is like the other */
+        if (isnan(get_real(item->table, s, key * width + lanes))) { /* which of the two does not
+                                                                     * matter */
             fill_reals(item->table, s + (key * width + lanes) * item->table->real_size,
                        width - lanes, -INFINITY);
         }

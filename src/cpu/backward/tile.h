@@ -37,12 +37,12 @@ typedef struct attn_grad_item {
     unsigned char *visible;
     void *room; /* of the careful products */
 
-    /* Sums over the segment at hand (sums.h): dK and dV of the panels' keys, dQ of the row block */
+    /* sums over the segment at hand (sums.h): dK and dV of the panels' keys, dQ of the row block */
     char *dk, *dv, *dq_block;
     attn_segment_stack dkv_stack;
 
-    int64_t first_key;       /* of the panels */
-    int64_t packed, fetched; /* the end of keys packed, of those prefetched */
+    int64_t first_key;       /* first key of the panels */
+    int64_t packed, fetched; /* ends of the keys that are packed, and prefetched */
     uint64_t ready;          /* a bit for each block of keys that is packed */
 
     /* The row block at hand: rows first_row .. last_row-1 in `strips` strips. */
@@ -102,8 +102,8 @@ static inline char *attn_grad_tile_at(const attn_grad_item *item, char *tiles, i
                                     : tiles;
 }
 
-/* The part of some keys that some row of the strip sees, by intervals alone: `rows` reads P and dS
- * of all strips of a row block. */
+/* The keys that some row of the strip sees by intervals alone: `rows` reads P and dS of all strips
+ * of a row block. */
 static inline attn_interval attn_grad_part(const attn_grad_item *item, int strip_index,
                                            attn_interval all)
 {
@@ -117,9 +117,9 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_item *item, att
         part.lo, min64(part.lo + item->grad->key_tile - part.lo % item->grad->key_tile, part.hi)};
 }
 
-/* Computes P and dS of a strip for the keys of one tile of a block that begins at key `block`; 0
- * where masked. In item->s and item->dp, or in the table's own forms, if it has them and the caller
- * wants them. */
+/* Computes P and dS of a strip for the keys of one tile of the block that begins at key `block`; 0
+ * where masked. Writes them to item->s and item->dp, or in the table's own forms where it has them
+ * and the caller wants them. */
 void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, attn_interval keys,
                         const attn_grad_forms *to);
 
@@ -127,7 +127,8 @@ void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, at
  * not finite. A careful run replaces non-finite results only. */
 bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t last);
 
-/* Stores dQ of rows first .. last-1 of a row block, likewise. */
+/* Stores dQ of rows first .. last-1 of a row block. Returns, and is careful, as
+ * attn_grad_store_keys. */
 bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last);
 
 #endif

@@ -52,12 +52,12 @@ typedef struct strip_share {
     const void *qt;
     attn_running state;
     attn_interval keys;
-    int64_t first_key; /* the panels' first key */
+    int64_t first_key; /* first key of the panels */
     bool careful;
 } strip_share;
 
-/* Notes the data read after the keys before `next`: more keys, or the products with V. Member by
- * member: a copy of the whole would wait for the stores to its members. */
+/* Notes the data that is read after the keys before `next`: more keys, or the operands of products
+ * with V. Members are set one by one: a copy of the struct would wait for stores to them. */
 static void look_ahead(attn_forward_item *item, strip_share *share, int64_t next)
 {
     const attn_interval keys = share->keys;
@@ -91,7 +91,7 @@ static int64_t plain_end(const attn_forward_item *item, const strip_share *share
                                   (attn_interval){lo, item->by_tile ? one : share->keys.hi}, tile);
 }
 
-/* Runs any other tile. */
+/* Runs a tile that needs the score step, a mask or dropout. */
 static void run_tile(attn_forward_item *item, strip_share *share, attn_interval keys)
 {
     const attn_ukernel *table = item->table;
@@ -110,7 +110,7 @@ static void run_tile(attn_forward_item *item, strip_share *share, attn_interval 
     }
 }
 
-/* Computes the probabilities of the keys. */
+/* Computes the probabilities of the share's keys. */
 static void run_tiles(attn_forward_item *item, strip_share *share)
 {
     const int64_t tile = item->table->key_tile;
@@ -135,7 +135,8 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
     }
 }
 
-/* Runs the keys of a block, the walk's, for a strip, then their part of OT. */
+/* Runs the keys that a walk gives of a block, for a strip: probabilities, then their share of
+ * OT. */
 static void run_block(attn_forward_item *item, int strip_index, attn_interval keys,
                       const attn_walk *walk, bool careful)
 {
@@ -176,7 +177,8 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
     item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes;
     attn_host_flush(item->table->flushes);
     while (attn_walk_next(&walk)) {
-        /* pv reads keys up to a multiple of step: the same ones, whichever strips share the item */
+        /* pv reads keys up to a multiple of step, so that bits do not depend on the item's
+         * strips */
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
         item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
         attn_pack_block(item, all, walk.first);
@@ -192,7 +194,7 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
     attn_host_flush(false);
 }
 
-/* Sums what there is to a row, and writes it. */
+/* Joins the sums of every row, repeats strips with non-finite results carefully, and writes O. */
 static void finish_item(attn_forward_item *item)
 {
     for (int i = 0; i < item->strips; i++) {
@@ -287,7 +289,7 @@ static void run_task(const forward_job *job, int64_t index, int64_t tasks, int32
 {
     const attn_scratch_map *map = &job->plan->scratch;
     const attn_ukernel *table = job->plan->table;
-    /* the executor may use any of the machine's thread numbers, for few items too */
+    /* an executor may give few items to any of its thread numbers */
     const int64_t place = tasks <= job->plan->threads ? index : thread;
     const char *soon_row[2 * ATTN_MAX_KEY_TILE];
     char *base = job->scratch + (uint64_t)place * map->total;

@@ -8,8 +8,8 @@
 
 /* How far the sum over a strip's keys has come. */
 typedef struct attn_sums {
-    int64_t segment; /* what OT and the running state hold a part of; -1: nothing yet */
-    int nodes;       /* sums of earlier segments that wait below it (nodes.h) */
+    int64_t segment; /* segment of the sum in OT and the running state; -1: none yet */
+    int nodes;       /* sums of earlier segments, which wait (nodes.h) */
 } attn_sums;
 
 typedef struct attn_forward_item {
@@ -18,11 +18,11 @@ typedef struct attn_forward_item {
     const attn_ukernel *table;
     attn_sequence seq;
     int64_t kv_head, first_row, last_row;
-    attn_interval keys; /* that it sums: all, or those of a piece */
+    attn_interval keys; /* keys to sum: all, or those of a piece */
     int strips;
     attn_score_rows scores;
     char *s, *prob, *strip, *node, *sum;
-    char *k_space, *v_space; /* for panels */
+    char *k_space, *v_space; /* memory of panels */
     const void *k, *v;       /* panels of the block at hand */
     unsigned char *visible;
     void *room;            /* of the careful products */
@@ -34,7 +34,7 @@ typedef struct attn_forward_item {
     attn_soon soon;        /* rows of the next tile, if by_tile */
     attn_interval pack;    /* keys of the block that are not packed yet, if by_tile */
     attn_interval next;    /* keys of the next block that are not prefetched yet */
-    int64_t next_rows;     /* number of them per tile */
+    int64_t next_rows;     /* rows to prefetch per tile */
 } attn_forward_item;
 
 static inline char *strip_qt(const attn_forward_item *item, int strip_index)
@@ -42,7 +42,7 @@ static inline char *strip_qt(const attn_forward_item *item, int strip_index)
     return item->strip + (uint64_t)strip_index * item->plan->scratch.strip_bytes;
 }
 
-/* OT of the strip's sum number `level`, the oldest being 0. */
+/* OT of sum number `level` of the strip; 0 is the oldest. */
 static inline char *strip_sum(const attn_forward_item *item, int strip_index, int level)
 {
     const attn_cpu_plan *plan = item->plan;
@@ -74,7 +74,7 @@ static inline void *strip_row_max(const attn_forward_item *item, int strip_index
     return strip_qt(item, strip_index) + item->plan->scratch.strip_state + 3 * lanes;
 }
 
-/* Of the scores that the kernels see, in natural units. */
+/* The unit of the scores that kernels see, in natural units. */
 static inline double strip_unit(const attn_forward_item *item)
 {
     return item->plan->scores.has_score_step ? 1 : item->plan->scores.scale;

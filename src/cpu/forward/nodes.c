@@ -122,7 +122,7 @@ void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece
     memcpy(piece_o(piece), strip_sum(item, strip_index, 0), item->plan->scratch.ot_bytes);
 }
 
-/* The piece's largest scores. */
+/* The largest scores of a piece. */
 static void add_row_max(const attn_forward_item *item, int strip_index, const attn_piece *piece)
 {
     void *row_max = strip_row_max(item, strip_index);

@@ -4,7 +4,7 @@
 #include "cpu/forward/pack.h"
 #include "cpu/keys.h"
 
-/* Rows that already are a panel need no packing. */
+/* True for rows that already are a panel and need no packing. */
 static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
                      attn_interval block)
 {
@@ -14,7 +14,7 @@ static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, i
            tensor->stride[3] == 1 && tensor->stride[1] == cols && tensor->shape[3] == cols;
 }
 
-/* Packs keys of the block that begins at key `block`, run by run. */
+/* Packs some keys of the block that begins at key `block`, run by run. */
 static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_problem *problem = item->problem;
@@ -54,7 +54,7 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
     }
 }
 
-/* The addresses of rows of K or V, run by run. */
+/* Lists the addresses of rows of K or V, run by run. */
 static void note_soon(attn_forward_item *item, const attn_tensor *tensor, attn_interval keys)
 {
     const int64_t step = tensor->stride[1] * attn_element_size(tensor->dtype);
@@ -74,7 +74,7 @@ void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, 
                   v_bytes = problem->v.shape[3] * attn_element_size(problem->v.dtype);
     const attn_interval next = {keys.hi, min64(keys.hi + item->table->key_tile, item->next.hi)};
     const attn_interval pack = {item->pack.lo, last ? item->pack.hi : keys.hi};
-    attn_fetch_soon(&item->soon, INT64_MAX); /* what is left of this tile's rows */
+    attn_fetch_soon(&item->soon, INT64_MAX); /* rows of this tile that are not fetched yet */
     item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(k_bytes, v_bytes)};
     note_soon(item, &problem->k, next);
     note_soon(item, &problem->v, next);

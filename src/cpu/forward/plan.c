@@ -138,7 +138,7 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
     }
 }
 
-/* Few items of long sequences are cut, into several for each thread. */
+/* Cuts items of long sequences into pieces where there are few: several for each thread. */
 static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_t segments,
                         attn_arena *workspace)
 {

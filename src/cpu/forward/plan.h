@@ -13,7 +13,7 @@
 
 enum { ATTN_MAX_STRIPS = 64 }; /* of an item */
 
-/* The facts that a plan depends on besides the problem. */
+/* The machine, as plans see it. */
 typedef struct attn_machine {
     const attn_isa *isa;
     attn_caches caches;
@@ -26,26 +26,26 @@ typedef struct attn_scratch_map {
     /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t strip_bytes, strip_ot, strip_state;
     uint64_t nodes;          /* region of attn_node */
-    uint64_t sums, ot_bytes; /* region of further OTs; one of them */
+    uint64_t sums, ot_bytes; /* region of further OTs, and the bytes of one */
     uint64_t total;
 } attn_scratch_map;
 
-/* A sum that waits (nodes.h), without its O. */
+/* A sum that waits for its neighbour (nodes.h), without its O. */
 typedef struct attn_node {
-    int64_t segment; /* one of its segments: the last that the strip sees */
+    int64_t segment; /* the last of its segments that the strip sees */
     double lse[ATTN_MAX_STRIP], rest[ATTN_MAX_STRIP]; /* attn_part */
 } attn_node;
 
 /* The sum over a piece's keys (nodes.h). O [dv_pad][strip] lies behind it, at the next multiple of
  * 64 bytes. */
 typedef struct attn_piece {
-    bool seen; /* else no row sees a key of it */
+    bool seen; /* false: no row sees a key of the piece */
     attn_node node;
     double row_max[ATTN_MAX_STRIP];
 } attn_piece;
 
-/* The keys of an item, cut for several threads into so many segments each, a power of two: so the
- * sum of a piece is a node of the item's tree. One piece: items are not cut. */
+/* Pieces of an item's keys for several threads. The number of segments in a piece is a power of
+ * two, so the sum of a piece is a node of the item's tree. One piece: the item is whole. */
 typedef struct attn_pieces {
     int64_t count;    /* of an item */
     int64_t segments; /* of a piece */

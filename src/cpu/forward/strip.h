@@ -1,13 +1,14 @@
 /*
- * strip.h: the two ends of a strip of an item's rows: rows of Q in, O and LSE out. Not here: keys
- * and tiles (forward.c).
+ * strip.h: the two ends of a strip: rows of Q in, O and LSE out. Not here: keys and tiles
+ * (forward.c).
  */
 #ifndef ATTN_CPU_FORWARD_STRIP_H
 #define ATTN_CPU_FORWARD_STRIP_H
 
 #include "cpu/forward/item.h"
 
-/* Makes the strip's block of rows, packs its rows of Q if any of them sees a key, and resets it. */
+/* Sets up the strip's block of rows, packs its rows of Q if one of them sees a key, and resets
+ * it. */
 void attn_strip_start(attn_forward_item *item, int strip_index);
 
 /* Sets the running state before the first key. */

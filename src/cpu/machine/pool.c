@@ -50,8 +50,8 @@ struct attn_pool {
 
 /* ---- this process ---------------------------------------------------------------------------- */
 
-/* Forks between the process that loaded the library and this one: in another PID namespace a child
- * may have its parent's number. */
+/* Counts forks between the process that loaded the library and this one: in another PID namespace a
+ * child may have its parent's number. */
 static atomic_uint forks;
 
 static void count_fork(void)

@@ -1,12 +1,13 @@
 /*
- * single.c: stands in for pool.c and cores.c where a program is one thread, as in WebAssembly: a
- * loop that runs its tasks one behind the other.
+ * single.c: stands in for pool.c and cores.c where a program has one thread, as in WebAssembly: a
+ * loop that runs its tasks one after the other.
  */
 #include "cpu/machine/cores.h"
 #include "cpu/machine/pool.h"
 
 struct attn_pool {
-    int32_t threads; /* asked for: the plan's share of scratch, though one thread runs */
+    int32_t threads; /* the number asked for: plans share out scratch by it, though one thread
+                      * runs */
 };
 
 static const size_t POOL_BYTES = 64;

@@ -1,6 +1,6 @@
 /*
- * members.h: the members of a table that body.h and scalar.h fill alike: from functions FN(..) on
- * real, with panels that are rows of real.
+ * members.h: members of a table that body.h and scalar.h define alike, from functions FN(..) on
+ * real, for panels that are rows of real.
  */
 #ifndef ATTN_CPU_MEMBERS_H
 #define ATTN_CPU_MEMBERS_H

@@ -40,12 +40,12 @@ enum {
 /* Limits of all tables. */
 enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 
-/* Rows of memory that are read soon, a hint. Members with time to spare fetch some of their lines
- * (attn_fetch_soon), so that the memory is never idle. */
+/* A hint: rows of memory that are read soon. Members with time to spare fetch some of their lines
+ * (attn_fetch_soon), which keeps the memory busy. */
 typedef struct attn_soon {
     const char *const *row;
-    int64_t rows;   /* those left */
-    int64_t offset; /* of the next line in the first of them */
+    int64_t rows;   /* rows left */
+    int64_t offset; /* of the next line in the first row left */
     int64_t bytes;  /* of each row */
     int64_t lines;  /* of all rows, at first */
 } attn_soon;
@@ -55,8 +55,8 @@ typedef struct attn_rows {
     const void *data;
     int64_t row_stride, col_stride;
     int32_t dtype;
-    attn_soon *soon;      /* to fetch meanwhile, or NULL */
-    attn_row_codes codes; /* if dtype is one of codes */
+    attn_soon *soon;      /* rows to fetch meanwhile, or NULL */
+    attn_row_codes codes; /* scales and shifts, if dtype is a type of codes */
 } attn_rows;
 
 /* Changes of a tile of scores besides the scale. Absent members are 0 or NULL. */
@@ -100,7 +100,7 @@ typedef struct attn_ahead {
     const void *k, *v;
     int64_t at, n;
     int64_t cols; /* of the panel: d or dv_pad */
-    attn_soon *soon; /* to fetch as well, or NULL */
+    attn_soon *soon; /* rows to fetch as well, or NULL */
 } attn_ahead;
 
 /* The running state of a strip, real [strip] each. */
@@ -210,8 +210,8 @@ typedef struct attn_ukernel {
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes);
 
-    /* pack_v and pv for strips of at most few_lanes rows, whose V panel is read once and has a form
-     * of its own; the bits are those of pv. NULL where few_lanes is 0. */
+    /* pack_v and pv for strips of at most few_lanes rows: the V panel is read once, so it has a
+     * form of its own. Bits are those of pv. NULL where few_lanes is 0. */
     int few_lanes;
     void (*pack_v_few)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
                        int64_t dv_pad);

@@ -89,8 +89,8 @@ typedef struct attn_ukernel_grad {
      * becomes dS. In split too, `plain` gets n keys, and may get more of key_tile. */
     void (*softmax)(void *s, void *dp, int64_t n, const attn_grad_tile *tile, int lanes);
 
-    /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. A dS of 0 stays,
-     * whatever S is: the position may be masked. */
+    /* dS *= 1 - tanh^2(S scale / cap), where S are products before the score step. A dS of 0 stays
+     * 0 for any S, since the position may be masked. */
     void (*softcap)(void *ds, const void *s, int64_t n, double scale, double cap, int lanes);
 
     /* Turns P and dS of a tile of n keys into the table's own forms. With a tile, s and dp are the

@@ -11,8 +11,8 @@ ATTN_INLINE uint16_t *pair_row(void *v, int part, int64_t key, int64_t dv_pad)
     return (uint16_t *)v + part * KEY_BLOCK * dv_pad + key / 2 * 2 * dv_pad;
 }
 
-/* Keys `key` and key + 1 of the panel, the second NULL beyond the last. An odd key is the second of
- * a pair, whose first one is there. */
+/* Keys `key` and key + 1 of the panel. The second is NULL beyond the last key. An odd key is the
+ * second of a pair whose first one is there. */
 ATTN_INLINE void pack_pair(void *v, int64_t key, const element *first, const element *second,
                            int64_t stride, int64_t dv, int64_t dv_pad)
 {
@@ -62,7 +62,7 @@ ATTN_INLINE void transpose_probabilities(uint16_t *to, const uint16_t *p)
     transpose16((uint32_t *)(void *)to, GROUP, x);
 }
 
-/* to[16 columns] = to alpha + the sums, which lie [row][column]. */
+/* to[16 columns] = to alpha + the sums of products, which lie [row][column]. */
 ATTN_INLINE void add_columns(float *to, const float *sum, vec alpha)
 {
     float column[GROUP * GROUP] __attribute__((aligned(64)));

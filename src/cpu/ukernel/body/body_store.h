@@ -13,7 +13,7 @@ typedef struct FN(divisors) {
 
 ATTN_INLINE void FN(load_divisors)(FN(divisors) * d, const real *divisor, int lanes)
 {
-    if (divisor && lanes >= VL) { /* a vector of elements stored one by one would wait for them */
+    if (divisor && lanes >= VL) { /* a vector would wait for elements that are stored one by one */
         d->all = v_load(divisor);
         v_store(d->by, d->all);
     } else {
@@ -142,14 +142,14 @@ static void FN(logs)(double *lse, double *rest, const attn_running *state, doubl
     }
 }
 
-/* What a part's columns are multiplied with, by VL lanes. */
+/* The factors of a part's columns, by VL lanes. */
 typedef struct FN(join_factors) {
     FN(divisors) d[NV];
     vec a[NV], b[NV];
 } FN(join_factors);
 
-/* The first `count` vectors of a row of lanes, row by row: the node was last used a segment ago,
- * and its lines come in their order. */
+/* Joins the first `count` vectors of each row of lanes, row by row. The node was last used a
+ * segment ago, so its lines are fetched ahead, in their order. */
 ATTN_INLINE void FN(join_rows)(real *node, const real *ot, int64_t dv, const FN(join_factors) * f,
                                const int count, const bool add, const bool quick)
 {

@@ -15,7 +15,7 @@ static void grad_rows(void *g, const void *p, int64_t at, const void *x, int64_t
 
 enum {
     CAREFUL_COLUMNS = 32,
-    /* a panel of V, or rows of X and then G, of so many columns */
+    /* room for a panel of V, or for rows of X and G, of so many columns */
     CAREFUL_V = PARTS * CAREFUL_COLUMNS * PANEL_KEYS * 2,
     CAREFUL_X = ATTN_MAX_ROW_BLOCK * PARTS * CAREFUL_COLUMNS * 2,
     CAREFUL_G = PANEL_KEYS * CAREFUL_COLUMNS * 4
@@ -43,7 +43,7 @@ static bool copy_finite(uint16_t *to, const uint16_t *from, int64_t n)
     return finite;
 }
 
-/* One column of V's numbers that are not finite, where a lane sees them. */
+/* Adds the products of non-finite numbers in one column of V, where a lane sees them. */
 static void add_seen(float *ot, const uint16_t *v, int64_t v_part, const uint16_t *p, int64_t n,
                      const unsigned char *visible, int lanes)
 {
@@ -92,7 +92,7 @@ static bool copy_rows(uint16_t *to, const uint16_t *x, int64_t cols, int64_t c, 
     return finite;
 }
 
-/* A row's numbers of X that are not finite, for the keys that see them. */
+/* Adds the products of non-finite numbers in a row of X, for the keys that see them. */
 static void add_seen_row(float *g, const uint16_t *p, const uint16_t *x, int64_t cols, int64_t n,
                          const unsigned char *visible)
 {

@@ -73,7 +73,7 @@ static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part)
     transpose16((uint32_t *)(to + HIGH_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, high);
 }
 
-/* Up to the next multiple of 32 keys of the panel, wherever the run begins. */
+/* Goes up to the next multiple of 32 keys of the panel, from any first key. */
 static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
 {
     const int64_t end = (at + n + KEY_STEP - 1) / KEY_STEP * KEY_STEP - at;

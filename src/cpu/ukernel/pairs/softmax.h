@@ -77,8 +77,8 @@ ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
     store_parts(p, a_part, b_part);
 }
 
-/* P of two keys times a and b, of those of 16 lanes. The others keep their parts: split anew, the
- * same number may have others, and products that leave out some of the parts other bits. */
+/* Multiplies P of two keys by a and b in `lanes`. Other lanes keep their parts: a number that is
+ * split again may get other parts, and products that leave parts out would have other bits. */
 ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, __mmask16 lanes)
 {
     __m512i before[PARTS];
