@@ -102,7 +102,7 @@ static void add_errors(error_stats *errors, const error_stats *other)
     errors->rmse = fmax(errors->rmse, other->rmse);
 }
 
-/* Whether one of the elements of a row of `t` is NaN. */
+/* True if one of the elements of a row of `t` is NaN. */
 static bool has_nan(const attn_tensor *t, int64_t b, int64_t i, int64_t h)
 {
     bool found = false;
@@ -121,7 +121,7 @@ static bool equal_row(const attn_tensor *t, const attn_tensor *u, int64_t b, int
     return equal;
 }
 
-/* Rows that saw no NaN have the same bits in both; which rows did is the oracle's to say. */
+/* Compares the bits of rows that saw no NaN. The oracle says which rows did. */
 static bool equal_where_clean(const attn_forward_args *sown, const attn_forward_args *clean)
 {
     const attn_tensor *o = &sown->o;
@@ -139,7 +139,7 @@ static bool equal_where_clean(const attn_forward_args *sown, const attn_forward_
     return equal;
 }
 
-/* The same problem without the NaN sown in it, beside `sown`, which is done. */
+/* Runs the problem without the NaN sown in it, to compare with `sown`, which has run. */
 static void run_clean(const struct check *c, const problem_spec *problem,
                       const attn_forward_args *sown, struct outcome *out)
 {
@@ -198,8 +198,8 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
 
 /* ---- Judging --------------------------------------------------------------------------------- */
 
-/* RMSE of O over that of rounding once. NaN: too few elements, or O of 32 bits, which is not
- * rounded; or NaN are sown, which leave few rows. */
+/* RMSE of O over that of rounding once. NaN where that says nothing: too few elements, O of 32
+ * bits, which is not rounded, or NaN sown, which leave few rows. */
 static double rmse_ratio(const problem_spec *problem, const struct outcome *out)
 {
     const error_stats *errors = &out->verdict.errors;

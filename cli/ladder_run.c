@@ -97,7 +97,7 @@ static void copy_rows(float *rows, const attn_tensor *tensor, int64_t h, bool ba
     }
 }
 
-/* All heads, once; returns the seconds of the step alone. */
+/* Runs the step on all heads once; returns its seconds alone. */
 static double run_heads(struct copies *copies, int step, ladder_traffic *moved)
 {
     ladder_head *head = &copies->head;
@@ -155,7 +155,7 @@ static attn_status measure_library(const problem_spec *problem, struct copies *c
     for (int i = -1; i < MOST_SAMPLES && status == ATTN_OK; i++) {
         const double start = stats_now();
         status = attn_forward(context, &copies->tensors.args);
-        samples[i < 0 ? 0 : i] = stats_now() - start; /* the first one warms up */
+        samples[i < 0 ? 0 : i] = stats_now() - start; /* the first call warms up */
     }
     attn_context_destroy(context);
     if (status == ATTN_OK) {

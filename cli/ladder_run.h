@@ -15,23 +15,23 @@ enum { LADDER_STEPS = 6, LADDER_FLAWS = 3 };
 extern const char *const ladder_step[LADDER_STEPS], *const ladder_says[LADDER_STEPS];
 
 typedef struct ladder_result {
-    bool done;            /* false: the matrix of scores does not fit in memory */
+    bool done;            /* false: no memory for the matrix of scores */
     double seconds;       /* median of a few calls */
     double extra;         /* bytes besides Q, K, V and O */
     ladder_traffic moved; /* of the library: attn_plan's model, all of it in `read` */
     error_stats errors;   /* beside float64 */
 } ladder_result;
 
-/* A flawed form on the input that breaks it, and tiles on the same. */
+/* A flawed form on the input that breaks it, and the tiled step on that input. */
 typedef struct ladder_flaw {
     const char *form, *input;
-    int64_t rows, wrong_rows; /* wrong: a result that is not finite, though it should be */
+    int64_t rows, wrong_rows; /* wrong: some result is not finite, though it should be */
     /* largest |O - O64| / sum p |v|: of the form's finite numbers; of tiles, infinite if one of
      * theirs is not finite */
     double error, right;
 } ladder_flaw;
 
-/* NULL, or the word of the problem that the steps do not know. Static string. */
+/* Returns the word of the problem that the steps do not know, or NULL. Static string. */
 const char *ladder_refuses(const problem_spec *problem);
 
 /* Runs everything. False: no memory; else *status is the library's. */

@@ -41,7 +41,7 @@ static const struct argp_option options[] = {
 struct choice {
     bool json, measure, io, try;
     int32_t device;
-    const machine_figures *gpu;     /* one that need not be this machine's */
+    const machine_figures *gpu;     /* a GPU, which this machine need not have */
     const machine_figures *machine; /* of the IO analysis, or NULL */
     double near;                    /* 0: the machine's */
     const char *plot;
@@ -141,7 +141,8 @@ static int make_story(const struct choice *choice, const problem_spec *problem, 
 
 /* ---- the IO analysis ------------------------------------------------------------------------- */
 
-/* M, its name, and the ceilings: of --machine, of a GPU that is planned for, or of this CPU. */
+/* Finds M, its name, and the ceilings: of --machine, of a GPU that is planned for, or of this
+ * CPU. */
 static void find_near(const struct choice *choice, const problem_spec *problem,
                       const plan_story *story, double *near, plan_io_story *io)
 {
@@ -170,8 +171,8 @@ static void find_near(const struct choice *choice, const problem_spec *problem,
     }
 }
 
-/* The units walk over the keys of a head together, each with a block of its own, whose Q and O it
- * keeps beside the last cache. */
+/* Units walk over the keys of a head together. Each has a block of rows of its own, whose Q and O
+ * it keeps beside the last cache. */
 static void count_last(const problem_spec *problem, plan_io_story *io)
 {
     const int64_t all = problem->nq * (problem->hq / problem->hkv),
@@ -185,7 +186,7 @@ static void count_last(const problem_spec *problem, plan_io_story *io)
     io->last_standard = plan_io_standard(problem, &tiles, near);
 }
 
-/* Times candidates on this machine: those of the library. */
+/* Times the candidates among the library's sizes on this machine. */
 static int try_sizes(const problem_spec *problem, plan_io_story *io)
 {
     int64_t rows[PLAN_SIZES];
@@ -203,7 +204,7 @@ static int try_sizes(const problem_spec *problem, plan_io_story *io)
     return CLI_OK;
 }
 
-/* story: of the first pass that is told. Not made: *made = false. */
+/* Makes the IO analysis. story: that of the first pass. *made = false where there is none. */
 static int analyse(const struct choice *choice, const problem_spec *problem,
                    const plan_story *story, plan_io_story *io, bool *made)
 {

@@ -1,6 +1,6 @@
 /*
  * plan_gpu.c: see plan_gpu.h. It includes the library's sources: a plan for a GPU is a pure
- * function of the problem and of a few numbers, but a context needs the GPU itself.
+ * function of the problem and of a few numbers, whereas a context needs the GPU itself.
  */
 #include "plan_gpu.h"
 #include "cuda/gpu.h"

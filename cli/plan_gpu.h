@@ -15,7 +15,7 @@ const machine_figures *plan_gpu_here(void);
 attn_status plan_gpu_forward(const machine_figures *gpu, const attn_forward_args *args,
                              attn_plan *plan);
 
-/* The same of attn_backward. */
+/* Likewise, the plan of attn_backward. */
 attn_status plan_gpu_backward(const machine_figures *gpu, const attn_backward_args *args,
                               attn_plan *plan);
 

@@ -102,7 +102,7 @@ void plan_io_size(const problem_spec *problem, plan_io *io, const int64_t *rows,
     }
 }
 
-/* Rows of a block doubled from one strip on, by keys as they are. */
+/* Doubles the rows of a block from one strip on, for tiles with the keys at hand. */
 static void list_sizes(const problem_spec *problem, plan_io *io)
 {
     const int64_t all = problem->nq * (problem->hq / problem->hkv);

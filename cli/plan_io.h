@@ -1,6 +1,7 @@
 /*
  * plan_io.h: the IO analysis of `attn plan`: the counts of support/traffic.h for a problem, its
- * plan's tiles, and a machine. Not here: how it is told (plan_io_report.h) and drawn (plan_plot.h).
+ * plan's tiles, and a machine. Not here: words and tables (plan_io_report.h), pictures
+ * (plan_plot.h).
  */
 #ifndef CLI_PLAN_IO_H
 #define CLI_PLAN_IO_H
@@ -10,15 +11,15 @@
 
 enum { PLAN_POINTS = 8, PLAN_SIZES = 12, PLAN_LENGTHS = 8 };
 
-/* With a near memory of some size. */
+/* Traffic with a near memory of some size. */
 typedef struct plan_point {
     double near;
     traffic_bytes tiled, standard; /* by the tiles at hand */
-    traffic_tiles best;            /* and the best ones for this size */
+    traffic_tiles best;            /* the best tiles for this size, and theirs */
     traffic_bytes best_bytes;
 } plan_point;
 
-/* The problem with N keys (and queries, if it has as many), in bytes. */
+/* The problem with N keys (and as many queries, if it has as many), in bytes. */
 typedef struct plan_length {
     int64_t n;
     double moved_tiled, moved_standard; /* traffic by the tiles at hand with the near memory here */
@@ -27,7 +28,7 @@ typedef struct plan_length {
 } plan_length;
 
 typedef struct plan_io {
-    plan_point here;                 /* the machine's near memory */
+    plan_point here;                 /* traffic with the machine's near memory */
     plan_point points[PLAN_POINTS];  /* others, upwards */
     traffic_tiles tiles;             /* at hand */
     traffic_tiles sizes[PLAN_SIZES]; /* candidates, and their traffic here */
@@ -37,13 +38,13 @@ typedef struct plan_io {
     plan_length lengths[PLAN_LENGTHS];
 } plan_io;
 
-/* Why there is no analysis of a problem: too many rows, say. Static string; NULL: there is one. */
+/* Says why a problem has no analysis: too many rows, say. Static string; NULL: it has one. */
 const char *plan_io_refuses(const problem_spec *problem);
 
 /* tiles: the plan's; rows = 0: the best ones for `near`, with at most tiles.keys keys. */
 void plan_io_make(const problem_spec *problem, traffic_tiles tiles, double near, plan_io *io);
 
-/* Makes blocks of these rows the candidates: PLAN_SIZES at most, upwards. */
+/* Makes blocks of so many rows the candidates: PLAN_SIZES at most, upwards. */
 void plan_io_size(const problem_spec *problem, plan_io *io, const int64_t *rows, int count);
 
 /* All sequences and KV heads. */

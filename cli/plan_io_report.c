@@ -90,7 +90,7 @@ static void tell_points(const plan_io_story *story)
     }
 }
 
-/* Each number once: K and V stay near, so that blocks of any size would do. */
+/* Says that each number moves once: K and V stay near, so blocks of any size would do. */
 static bool each_once(const plan_io_story *story)
 {
     const plan_io *io = &story->io;

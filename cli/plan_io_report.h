@@ -12,8 +12,8 @@
 typedef struct plan_io_story {
     plan_io io;
     const char *near_name; /* "L2 cache of a core" */
-    /* The last cache before the memory; `units` multiprocessors or threads walk over the same keys
-     * at once, so that what one of them fetches serves all. Their traffic with the memory. */
+    /* The last cache before the memory. `units` multiprocessors or threads walk over equal keys at
+     * once, so that one fetch of a key serves all. Traffic is that of all units with the memory. */
     const char *last_name;
     double last;
     int units;
@@ -25,10 +25,10 @@ typedef struct plan_io_story {
     double seconds[PLAN_SIZES];
 } plan_io_story;
 
-/* The roofline for some traffic with the memory; peak and read must be known. */
+/* The roofline for some traffic with the memory. Peak and read must be known. */
 traffic_roof plan_io_roof(const plan_io_story *story, const traffic_bytes *bytes);
 
-/* Of the candidates that were timed, the fastest. */
+/* The fastest of the candidates that were timed. */
 int plan_io_fastest(const plan_io_story *story);
 
 void plan_io_tell_text(const plan_io_story *story);

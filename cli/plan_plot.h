@@ -9,7 +9,8 @@
 
 #include <stddef.h>
 
-/* Into path (.svg or .png); bench_plot_possible tells before. False with a sentence in error. */
+/* Draws into path (.svg or .png); bench_plot_possible tells before. False with a sentence in
+ * error. */
 bool plan_plot(const plan_io_story *story, const char *title, const char *path, char *error,
                size_t size);
 

@@ -23,7 +23,7 @@ typedef struct plan_story {
 } plan_story;
 
 void plan_tell_text(const plan_story *story);
-/* io: NULL if there is no IO analysis. */
+/* io: the IO analysis, or NULL. */
 void plan_tell_json(const plan_story *story, const plan_io_story *io);
 
 #endif

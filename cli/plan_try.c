@@ -27,7 +27,7 @@ static void run_all(void *user, int64_t n, void (*task)(void *arg, int64_t i, in
     }
 }
 
-/* A plan whose items have the wanted rows, or as near as it comes. */
+/* Makes a plan whose items have the wanted rows, or the nearest number. */
 static attn_status plan_rows(const problem_spec *problem, const attn_problem *checked, int64_t rows,
                              attn_cpu_plan *plan)
 {
@@ -41,7 +41,7 @@ static attn_status plan_rows(const problem_spec *problem, const attn_problem *ch
     return status;
 }
 
-/* Sizes as the library has them. */
+/* Replaces wanted sizes by sizes that the library has. */
 static attn_status settle_sizes(const problem_spec *problem, const attn_problem *checked,
                                 int64_t *rows, int *count)
 {
@@ -91,7 +91,7 @@ bool plan_try(const problem_spec *problem, int64_t *rows, int *count, double *se
     *status = attn_problem_init(&checked, &tensors.args, 0);
     *status = *status == ATTN_OK ? settle_sizes(problem, &checked, rows, count) : *status;
     bool ok = *status == ATTN_OK;
-    for (int round = -1; round < ROUNDS && ok; round++) { /* -1 warms up */
+    for (int round = -1; round < ROUNDS && ok; round++) { /* round -1 warms up */
         for (int i = 0; i < *count && ok; i++) {
             ok = run_once(problem, &checked, rows[i], &samples[i][round < 0 ? 0 : round]);
         }

@@ -1,6 +1,6 @@
 /*
  * trace.c: `attn trace`: the walk over tiles of a small problem, number by number: forward, split
- * keys with their merge, and backward; at the end beside the library and float64.
+ * keys with their merge, and backward. At the end it compares with the library and with float64.
  */
 #include "cli.h"
 #include "trace_files.h"

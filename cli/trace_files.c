@@ -20,7 +20,7 @@ bool trace_files_given(const trace_files *files, bool backward)
     return any;
 }
 
-/* The array of a file, with axes (batch, row, head, column). Stays mapped. */
+/* Opens the array of a file, with axes (batch, row, head, column). The file stays mapped. */
 static attn_tensor open_tensor(const char *spec, const char *name)
 {
     array_file file;

@@ -11,14 +11,15 @@ typedef struct trace_files {
     const char *q, *k, *v, *d_o;
 } trace_files;
 
-/* True if files are given. Exits with CLI_USAGE if some of those that belong together are not. */
+/* True if files are given. Exits with CLI_USAGE if one of several that belong together is
+ * missing. */
 bool trace_files_given(const trace_files *files, bool backward);
 
 /* Sets lengths, heads, head dims and dtype (f64 if Q is, else f32) to those of the files. Exits
- * with CLI_USAGE and one sentence if a file is unfit, or does not fit to the others. */
+ * with CLI_USAGE and one sentence if a file is unfit, or does not fit the others. */
 void trace_files_shape(const trace_files *files, problem_spec *problem);
 
-/* Writes the numbers of the files into the tensors of that problem; source: the trace_files. */
+/* Writes the numbers of the files into the tensors of the problem. source: the trace_files. */
 void trace_files_fill(const void *source, problem_tensors *tensors);
 
 #endif

@@ -41,7 +41,7 @@ static void print_place(const trace_place *place)
            cli_colour(CLI_PLAIN));
 }
 
-/* Scores, and beside them the state of each row. */
+/* Prints scores, and beside them the state of each row. */
 static void print_scores(const trace_tile *tile)
 {
     const int64_t keys = tile->place.keys;

@@ -16,8 +16,8 @@ int64_t codes_columns(int32_t dtype)
     return dtype == ATTN_I4X2 ? 2 : 1;
 }
 
-/* A float of 8 bits with so many bits of fraction: (-1)^s (1 + f) 2^(e - bias), without the 1 and
- * with e = 1 where e is 0. */
+/* The number of a float of 8 bits with so many bits of fraction: (-1)^s (1 + f) 2^(e - bias); where
+ * e is 0, f 2^(1 - bias). */
 static double float_number(uint8_t bits, int fraction, int bias)
 {
     const int e = (bits & 127) >> fraction, f = bits & ((1 << fraction) - 1);

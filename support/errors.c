@@ -66,7 +66,7 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
         double granted =
             oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0) + exact->o_tiny[at * dv + c];
         compare_element(args->o.dtype, got, o, o_abs, errors);
-        /* half of the least f64 is none, so the unit is that at least */
+        /* half of the least f64 is 0, so the unit is the least f64 */
         errors->c =
             fmax(errors->c, in_units(isinf(error) ? error : fmax(error - granted, 0),
                                      fmax(u * (1 + exact->score_abs[at]) * o_abs, 0x1p-1074)));

@@ -20,8 +20,8 @@ typedef struct error_stats {
     double rmse;      /* of O */
     double rmse_once; /* RMSE of rounding the exact O once to its type */
     double l2;        /* |O - O64| / |O64|, as vectors of all elements */
-    /* Systematic errors, in sum_j p_j |v_j|: the mean of O - O64, and that of the same times the
-     * sign of O64, which is that of truncation. errors_bias: the larger of the two. */
+    /* Systematic errors, in sum_j p_j |v_j|: the mean of O - O64, and the mean of (O - O64)
+     * sign(O64), which truncation would show. errors_bias: the larger of the two. */
     double mean, outward;
     double score_abs; /* the largest of oracle.h */
 } error_stats;
@@ -49,8 +49,8 @@ errors_limits errors_allowed(double input_loss, double weight_loss);
  * not. */
 double errors_distance(double x, double exact);
 
-/* The same for an element of a type that may be too narrow for the exact value: 0 where that rounds
- * to the infinity x. */
+/* Likewise, for an element of a type that may be too narrow for the exact value: 0 where that
+ * rounds to the infinity x. */
 double errors_element(int32_t dtype, double x, double exact);
 
 #endif

@@ -38,7 +38,7 @@ static double largest(const attn_tensor *t)
     return most;
 }
 
-/* A P below 2^-125 (f64: 2^-1021) is 0: what a gradient may lose with it, each factor at its
+/* A P below 2^-125 (f64: 2^-1021) counts as 0: the loss of a gradient by such P, each factor at its
  * largest, with 2^13 terms or so. */
 static double least_error(const attn_backward_args *args)
 {
@@ -48,8 +48,7 @@ static double least_error(const attn_backward_args *args)
     return factors * (forward->q.dtype == ATTN_F64 ? 0x1p-1000 : 0x1p-110);
 }
 
-/* The part of an error that half an ulp, u times the size of the terms and the least error do not
- * explain. */
+/* The part of an error beyond half an ulp, u times the size of the terms, and the least error. */
 static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
                              double exact, double size, double least)
 {

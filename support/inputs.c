@@ -149,7 +149,7 @@ static double side_value(const attn_tensor *t, int kind, uint64_t seed, int tens
     }
 }
 
-/* Writes an element of K or V in codes, of i4x2 two of them. */
+/* Writes an element of K or V in codes: of i4x2 two columns. */
 static void store_codes(const attn_tensor *t, const int64_t at[4], int kind, uint64_t seed,
                         int tensor, int64_t index)
 {

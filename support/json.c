@@ -37,7 +37,7 @@ static void skip_blanks(json_members *m)
     }
 }
 
-/* Skips blanks and then c, if that is next. */
+/* Skips blanks, and then c if it is next. */
 static bool take(json_members *m, char c)
 {
     skip_blanks(m);
@@ -46,7 +46,7 @@ static bool take(json_members *m, char c)
     return there;
 }
 
-/* Behind the string that begins at `at`; NULL if it does not end. */
+/* Returns the place behind the string that begins at `at`; NULL if it does not end. */
 static const char *string_end(const char *at, const char *end)
 {
     for (at++; at < end && *at != '"'; at++) {
@@ -55,7 +55,7 @@ static const char *string_end(const char *at, const char *end)
     return at < end ? at + 1 : NULL;
 }
 
-/* Behind the value that begins at `at`; NULL if it does not end. */
+/* Returns the place behind the value that begins at `at`; NULL if it does not end. */
 static const char *value_end(const char *at, const char *end)
 {
     int depth = 0;

@@ -1,6 +1,6 @@
 /*
- * json.h: the members of a JSON object one after the other, so that a hostile text of many small
- * values costs no tree of all of them. Values are found; cJSON reads them.
+ * json.h: the members of a JSON object one after the other: no tree, so a hostile text of many
+ * small values costs little memory. This finds values, and cJSON reads them.
  */
 #ifndef SUPPORT_JSON_H
 #define SUPPORT_JSON_H
@@ -16,27 +16,27 @@ typedef struct json_text {
 } json_text;
 
 typedef struct json_members {
-    const char *at, *end; /* what is left */
-    bool begun, wrong;    /* wrong: not an object */
+    const char *at, *end; /* the rest of the text */
+    bool begun, wrong;    /* the text is no object */
 } json_members;
 
-/* The members of the object at the beginning of a text. */
+/* Begins with the object at the beginning of a text. */
 json_members json_members_of(json_text text);
 
-/* The next member: its name with quotes, and its value. False behind the last one, `at` then behind
- * the object, or if the text is not one. */
+/* Gives the next member: its name with quotes, and its value. False behind the last one, with `at`
+ * behind the object, and where the text is no object. */
 bool json_members_next(json_members *members, json_text *name, json_text *value);
 
-/* True if depth is at most `most` everywhere: a parser spends stack on it. */
+/* True if depth is nowhere more than `most`: a parser spends stack on depth. */
 bool json_is_shallow(json_text text, int most);
 
-/* A text as one value, which it has to be from end to end; NULL if it is not. */
+/* Parses a text that is one value from end to end; else NULL. */
 cJSON *json_parse(json_text text);
 
 /* True if a text is an object of strings. */
 bool json_is_strings(json_text text);
 
-/* A non-negative whole number below 2^53, where doubles are exact. */
+/* Reads a non-negative whole number below 2^53, where doubles are exact. */
 bool json_get_whole(const cJSON *item, int64_t *value);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * layout.h: strides of the tensors of a problem, by enum problem_layout. No memory.
+ * layout.h: strides of a problem's tensors, by enum problem_layout. Not here: memory.
  */
 #ifndef SUPPORT_LAYOUT_H
 #define SUPPORT_LAYOUT_H

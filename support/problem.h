@@ -144,10 +144,11 @@ void problem_tensors_poison(problem_tensors *tensors);
  * changed. */
 bool problem_tensors_intact(const problem_tensors *tensors);
 
-/* Few query rows that read the keys once: the forward pass of at most 64 rows of a KV head. */
+/* True for a step of decoding: a forward pass of at most 64 rows of a KV head, which reads the keys
+ * once. */
 bool problem_is_decode(const problem_spec *problem);
 
-/* Bytes of K and V in use, with the scales of keys of their own. */
+/* Bytes of K and V in use, and of scales that lie beside the keys. */
 double problem_key_bytes(const problem_spec *problem);
 
 /* Creates the context that the problem asks for (threads, cpu). */

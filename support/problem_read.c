@@ -259,7 +259,7 @@ static bool origins_fit(const problem_spec *problem, const int64_t *origin, int3
     return fit;
 }
 
-/* The words of quantised K and V. Returns NULL or the contradiction. */
+/* Checks the words of quantised K and V. Returns NULL or the contradiction. */
 static const char *fill_in_codes(problem_spec *problem)
 {
     const bool halves = problem->kv_dtype == ATTN_I4X2;

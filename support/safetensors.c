@@ -146,7 +146,7 @@ static bool check_entries(tensor_container *container, uint64_t bytes, const cha
     return true;
 }
 
-/* Room for one more entry: up to the next power of two. */
+/* Makes room for one more entry: up to the next power of two. */
 static bool grow(tensor_container *container)
 {
     if ((container->count & (container->count - 1)) != 0 || container->count == 1) {
@@ -189,14 +189,14 @@ static bool read_member(tensor_container *container, json_text name, json_text v
         cJSON_Delete(key);
         return false;
     }
-    key->valuestring = NULL; /* the entry's from here on */
+    key->valuestring = NULL; /* belongs to the entry from here on */
     cJSON_Delete(key);
     e->name = text;
     container->count++;
     return true;
 }
 
-/* True if the header is an object, shallow, and nothing but blanks behind it. */
+/* True if the header is a shallow object with nothing but blanks behind it. */
 static bool check_header(json_text header, const char *path, char *error, size_t size)
 {
     json_members members = json_members_of(header);
@@ -276,7 +276,7 @@ static bool give_tensor(tensor_container *container, const entry *e, array_file 
                                types[e->type].name);
     }
     *file = container->file;
-    memset(&container->file, 0, sizeof container->file); /* the caller owns the mapping now */
+    memset(&container->file, 0, sizeof container->file); /* the caller owns the mapping */
     file->dtype = types[e->type].dtype;
     file->ndim = e->ndim;
     memcpy(file->shape, e->shape, sizeof e->shape);

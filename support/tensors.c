@@ -126,13 +126,14 @@ static int64_t pages_of(const problem_spec *spec)
     return spec->nk / spec->page + (spec->nk % spec->page != 0);
 }
 
-/* One page that no sequence has, and an odd number of them, for the steps of make_table. */
+/* The number of pages: all sequences' and one more that no sequence has, an odd number, for the
+ * steps of make_table. */
 static int64_t pool_pages(const problem_spec *spec)
 {
     return spec->b * pages_of(spec) / 2 * 2 + 3;
 }
 
-/* Makes the table of all sequences' pages: every second one of the pool, round and round. */
+/* Makes the table of all sequences' pages: every second page of the pool, round and round. */
 static void make_table(struct maker *maker, attn_tensor *t)
 {
     const int64_t pages = pages_of(maker->spec), count = maker->spec->b * pages;
@@ -170,7 +171,7 @@ static attn_tensor by_axes(const problem_spec *spec, const char *axes, int32_t d
                          strchr(axes, 'k') ? longest(spec, spec->lens_k, spec->nk) : 1, dtype);
 }
 
-/* K or V, of `columns` columns, and its scales and shifts. */
+/* Makes K or V, of `columns` columns, with its scales and shifts. */
 static void make_keys(struct maker *maker, attn_tensor *t, attn_tensor *scale, attn_tensor *shift,
                       int64_t columns, bool v)
 {
@@ -211,7 +212,7 @@ static void set_options(const problem_spec *spec, attn_forward_args *args)
     args->dropout_offset = spec->dropout_offset;
 }
 
-/* Lengths, pages, padding and origins. */
+/* Makes lengths, pages, padding and origins. */
 static void make_lists(struct maker *maker, attn_forward_args *args)
 {
     const problem_spec *spec = maker->spec;

@@ -1,6 +1,6 @@
 /*
- * tensors_memory.h: the memory of a problem's tensors. Private to tensors.c, which makes them, and
- * tensors_memory.c, which looks at them after calls.
+ * tensors_memory.h: the memory of a problem's tensors. Private to tensors.c, which makes the
+ * tensors, and tensors_memory.c, which looks at them after calls.
  */
 #ifndef SUPPORT_TENSORS_MEMORY_H
 #define SUPPORT_TENSORS_MEMORY_H

@@ -28,7 +28,7 @@ const char *trace_refuses(const trace_choice *choice, const problem_spec *proble
 
 /* ---- the numbers of a head ------------------------------------------------------------------- */
 
-/* scale, shift: of codes, else NULL. */
+/* scale, shift: those of codes; NULL: the tensor has none. */
 static double *numbers(const attn_tensor *tensor, const attn_tensor *scale,
                        const attn_tensor *shift, int64_t h)
 {
@@ -55,7 +55,7 @@ static double distance(const attn_tensor *tensor, int64_t h, const double *x)
     return largest;
 }
 
-/* Every array of a trace, in one allocation. */
+/* Allocates all arrays of a trace at once. */
 struct arrays {
     double *memory, *scores, *q, *k, *v, *d_o;
     trace_sums parts[TRACE_MOST_PARTS], whole;
@@ -120,7 +120,7 @@ __attribute__((format(printf, 2, 3))) static void tell_heading(const struct run 
     run->teller->heading(&run->report, text);
 }
 
-/* The first key of part i: whole tiles. */
+/* The first key of part i. Parts are whole tiles. */
 static int64_t part_begin(const trace_choice *choice, int64_t nk, int64_t i)
 {
     const int64_t tiles = (nk + choice->keys - 1) / choice->keys;
@@ -157,7 +157,7 @@ static bool run_forward(const struct run *run, const trace_listener *listener)
     return true;
 }
 
-/* Calls the library on the same problem: the outputs of the tensors. */
+/* Calls the library on the problem; results go to the outputs of its tensors. */
 static attn_status run_library(const problem_spec *problem, const problem_tensors *tensors)
 {
     attn_context *context = NULL;
@@ -237,7 +237,7 @@ attn_status trace_run(const trace_choice *choice, const problem_spec *given,
     struct arrays arrays;
     char line[4096];
     problem_print(given, line, sizeof line);
-    problem.lse = true; /* the backward pass reads it */
+    problem.lse = true; /* input of the backward pass */
     if (!problem_tensors_create(&problem, PLACE_PLAIN, &tensors)) {
         return ATTN_ERR_OUT_OF_MEMORY;
     }

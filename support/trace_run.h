@@ -26,22 +26,22 @@ typedef struct trace_report {
     FILE *to;
 } trace_report;
 
-/* How steps are told. */
+/* A listener: how steps are told. */
 typedef struct trace_teller {
     void (*heading)(const trace_report *report, const char *text);
     void (*tile)(void *report, const trace_tile *tile);
     void (*grad_tile)(void *report, const trace_grad_tile *tile);
-    void (*sums)(const trace_report *report, const trace_sums *sums); /* of some keys */
+    void (*sums)(const trace_report *report, const trace_sums *sums); /* results over some keys */
     void (*weights)(const trace_report *report, const double *weight, int parts);
     void (*grads)(const trace_report *report, const trace_grads *grads);
-    /* the largest one between the trace and a result of the library */
+    /* the largest distance between the trace and a result of the library */
     void (*distance)(const trace_report *report, const char *what, double distance);
 } trace_teller;
 
-/* A JSON object a line for each step (trace_json.c). */
+/* Tells each step as a JSON object on a line of its own (trace_json.c). */
 extern const trace_teller trace_json;
 
-/* NULL, or the reason why a problem has no trace. */
+/* Returns the reason why a problem has no trace, or NULL. */
 const char *trace_refuses(const trace_choice *choice, const problem_spec *problem);
 
 /* Runs a trace that is not refused. Errors: out of memory, and those of the library. */

@@ -27,8 +27,7 @@ static trace_place place_of(const trace_head *head, int64_t row, int64_t rows, i
                                                   : TRACE_PARTIAL};
 }
 
-/* A maximum of -inf means that no key was seen: then nothing is worth anything, and nothing is NaN
- * (C1). */
+/* exp(score - maximum). A maximum of -inf says that no key was seen: then 0, never NaN (C1). */
 static double power(double score, double maximum)
 {
     return maximum == -INFINITY ? 0 : exp(score - maximum);
@@ -151,7 +150,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* Adds factor x to y. */
+/* y += factor x. */
 static void add(double *y, double factor, const double *x, int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {

@@ -33,9 +33,9 @@ typedef struct trace_tile {
     const double *scores;         /* [rows][keys] */
     const double *tile_maximum;   /* [rows]: of this tile alone */
     const double *maximum;        /* [rows]: of all tiles so far */
-    const double *alpha;          /* [rows]: what the sums so far are worth by the new maximum */
+    const double *alpha;          /* [rows]: factor of the earlier sums under the new maximum */
     const double *sum;            /* [rows] */
-    const double *before, *after; /* [rows][dv]: O, not divided yet */
+    const double *before, *after; /* [rows][dv]: O before the division */
 } trace_tile;
 
 /* A tile of the backward pass. */

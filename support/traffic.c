@@ -1,6 +1,6 @@
 /*
- * traffic.c: see traffic.h. Each count of bytes asks how much else is used between two uses of the
- * same ones (the reuse distance): they are fetched again where this exceeds the near memory.
+ * traffic.c: see traffic.h. Bytes are fetched again where more than the near memory is used between
+ * two of their uses (the reuse distance).
  */
 #include "traffic.h"
 
@@ -21,7 +21,7 @@ static int64_t divide_up(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
-/* Keys lo .. hi-1. */
+/* A run of keys, lo .. hi-1. */
 struct keys {
     int64_t lo, hi;
 };
@@ -31,7 +31,7 @@ static int64_t count(struct keys keys)
     return keys.hi > keys.lo ? keys.hi - keys.lo : 0;
 }
 
-/* The keys that some of rows first .. end-1 see. */
+/* The keys that one of rows first .. end-1 sees. */
 static struct keys keys_of(const traffic_shape *shape, int64_t first, int64_t end)
 {
     return (struct keys){clamp(first / shape->group + shape->low, shape->nk),
@@ -40,8 +40,8 @@ static struct keys keys_of(const traffic_shape *shape, int64_t first, int64_t en
 
 /* ---- tiled ----------------------------------------------------------------------------------- */
 
-/* Bytes of a row of Q, of a key, of a row of O as a sum and as it is stored; and sums that a walk
- * over the strips of a block makes. */
+/* Sizes in bytes of a row of Q, of a key, of a row of O as a sum and as it is stored; and sums that
+ * a walk over the strips of a block makes. */
 struct walk {
     const traffic_shape *shape;
     const traffic_tiles *tiles;
@@ -80,7 +80,7 @@ static void walk_strips(struct walk *walk, int64_t first, int64_t end, traffic_b
     }
 }
 
-/* One block. before: the keys of the block before it. */
+/* Counts one block. before: the keys of the block before it. */
 static void add_block(struct walk *walk, int64_t first, int64_t end, struct keys before,
                       double near, traffic_bytes *bytes)
 {
@@ -128,9 +128,9 @@ traffic_bytes traffic_tiled(const traffic_shape *shape, const traffic_tiles *til
 
 /* ---- standard -------------------------------------------------------------------------------- */
 
-/* A product of the rows of one side, `left` bytes each, with `right` bytes of each key, by tiles;
- * a row and a key give a score. Bytes that are read of either side; `visits`: how often the left
- * side's rows come. */
+/* Counts a product by tiles: rows of one side, `left` bytes each, with keys of `right` bytes; a row
+ * and a key give a score. Bytes that are read of either side; `visits`: how often the left side's
+ * rows come. */
 static double read_product(const traffic_shape *shape, const traffic_tiles *tiles, double left,
                            double right, double near, double *visits)
 {

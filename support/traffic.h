@@ -43,7 +43,7 @@ traffic_bytes traffic_tiled(const traffic_shape *shape, const traffic_tiles *til
  * other over the whole matrix, P in the place of S; products by the same tiles. */
 traffic_bytes traffic_standard(const traffic_shape *shape, const traffic_tiles *tiles, double near);
 
-/* Fewer bytes from and to the far memory, or as many and fewer on chip. */
+/* True if `one` moves fewer bytes from and to the far memory, or as many and fewer on chip. */
 bool traffic_better(const traffic_bytes *one, const traffic_bytes *other);
 
 /* The tiles that move the fewest bytes from and to the far memory, and among those the fewest on
@@ -61,8 +61,8 @@ typedef struct traffic_memory {
 } traffic_memory;
 traffic_memory traffic_memory_of(const traffic_shape *shape);
 
-/* The roofline (Williams et al. 2009): a kernel cannot be faster than its operations at the peak
- * rate, nor than its bytes at the memory's. Rates in 1/s. */
+/* The roofline (Williams et al. 2009): no kernel is faster than its operations at the peak rate, or
+ * than its bytes at the memory's rate. Rates in 1/s. */
 typedef struct traffic_roof {
     double intensity; /* operations per byte */
     double ridge;     /* intensity above which operations bound the time */

@@ -53,7 +53,7 @@ static struct {
     bench_peer python;
     bool tried, there; /* Python was started; it has PyTorch and a GPU */
     attn_forward_args shared;
-    const problem_spec *shared_problem; /* the problem whose tensors are there */
+    const problem_spec *shared_problem; /* the problem whose tensors Python has */
 } gpu;
 
 __attribute__((format(printf, 3, 4))) static bool
@@ -246,7 +246,8 @@ static bool start_peer(bench_worker *worker, const char *python)
     static const char *const pass[] = {"forward", "backward", "training"};
     attn_forward_args args = gpu.tensors.args;
     if (gpu.problem->pass != PASS_FORWARD) {
-        args.lse.data = NULL; /* the others keep what they like for their backward pass */
+        args.lse.data = NULL; /* other implementations choose what they keep for their backward
+                               * pass */
     }
     const char *refuses = peer_refuses(&args);
     if (refuses != NULL) {

@@ -21,7 +21,8 @@ typedef struct bench_result {
     double one_by_one, one_by_one_ratio; /* a GPU's: the median, and its ratio */
     double gflops, peak_gflops, share;   /* NaN: not known */
     double amx_peak_gflops, amx_share;   /* of tile products; NaN on machines without them */
-    /* GB/s of K and V in a step of decoding, of reading them, and the share; NaN: no such step */
+    /* GB/s of K and V in a step of decoding, of reading K and V, and the share; NaN: no such
+     * step */
     double cache_rate, read_rate, cache_share;
     /* the largest share of a sample's time that an implementation's threads waited for a core */
     double waited;

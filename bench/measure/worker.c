@@ -147,7 +147,7 @@ static const char *refusal(const struct child *child, const problem_tensors *sha
         return "the others take no gradient through LSE";
     }
     if (child->pass != PASS_FORWARD) {
-        args.lse.data = NULL; /* other libraries keep what they like for their backward pass */
+        args.lse.data = NULL; /* other libraries choose what they keep for their backward pass */
     }
     if (child->kind == PEER) {
         args.bias.data = NULL, args.dropout_p = 0; /* bench/peers/peers.py has both */

@@ -24,7 +24,7 @@ double peak_amx_loop(long n);
  * memory for it. */
 double peak_read(int threads, double seconds);
 
-/* The same of some memory that is there; 0 for less than 64 KiB. */
+/* Likewise, of memory that the caller has; 0 for less than 64 KiB. */
 double peak_read_of(const void *memory, size_t bytes, int threads, double seconds);
 
 #endif

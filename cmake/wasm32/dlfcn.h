@@ -1,5 +1,5 @@
 /*
- * dlfcn.h: stands in for the system's where there are no shared libraries.
+ * dlfcn.h: stands in for the system's header where there are no shared libraries.
  */
 #ifndef WASM32_DLFCN_H
 #define WASM32_DLFCN_H

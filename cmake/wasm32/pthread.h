@@ -1,6 +1,6 @@
 /*
- * pthread.h: stands in for the system's where a program is one thread: locks that are free, threads
- * that do not start.
+ * pthread.h: stands in for the system's header where a program has one thread: locks are free,
+ * threads do not start.
  */
 #ifndef WASM32_PTHREAD_H
 #define WASM32_PTHREAD_H

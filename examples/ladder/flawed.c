@@ -1,6 +1,6 @@
 /*
  * flawed.c: three flaws of published explanations, each in an otherwise right loop over blocks of
- * keys, to be seen failing. None of them shows on the inputs that such articles try.
+ * keys. None shows on the inputs that such articles try.
  */
 #include "ladder.h"
 #include <math.h>

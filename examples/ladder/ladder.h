@@ -31,14 +31,14 @@ typedef struct ladder_head {
 /* The number of keys that row i sees: the first ones. */
 int64_t ladder_visible(const ladder_head *head, int64_t row);
 
-/* scale q_row . k_key; counts nothing. */
+/* Returns scale q_row . k_key; counts no traffic. */
 float ladder_score(const ladder_head *head, int64_t row, int64_t key);
 
-/* Numbers fetched or stored. */
+/* Counts numbers that are fetched or stored. */
 void ladder_read(const ladder_head *head, int64_t numbers);
 void ladder_write(const ladder_head *head, int64_t numbers);
 
-/* A row of O = the row's probabilities, in head->scores, times V. */
+/* Computes a row of O: the row's probabilities, in head->scores, times V. */
 void ladder_weigh(const ladder_head *head, int64_t row);
 
 /* The steps. A row without a visible key gives zeros. */
@@ -48,7 +48,7 @@ void ladder_online(const ladder_head *head);   /* two passes: the sum follows th
 void ladder_one_pass(const ladder_head *head); /* O follows too: no matrix of scores */
 void ladder_tiles(const ladder_head *head);    /* a tile of keys serves a block of rows */
 
-/* Published forms with a flaw each, to be seen failing. */
+/* Published forms, each with a flaw that shows on some input. */
 void ladder_block_maximum(const ladder_head *head); /* the maximum of the block at hand */
 void ladder_epsilon(const ladder_head *head);       /* 1e-6 added to the sum of each block */
 void ladder_empty_row(const ladder_head *head);     /* no rule for rows without a key */

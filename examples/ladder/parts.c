@@ -1,5 +1,5 @@
 /*
- * parts.c: what the steps share.
+ * parts.c: functions that the steps share.
  */
 #include "ladder.h"
 

@@ -17,7 +17,7 @@ typedef struct gpt_trainer {
     gpt_model *model;
     adamw adamw;
     uint64_t random; /* draws the batches */
-    int64_t step;    /* done so far */
+    int64_t step;    /* steps done so far */
     double *losses;  /* [steps]: of each step's batch before its update */
     /* [steps + 1]: validation loss after so many steps, NaN where it was not measured */
     double *valid;

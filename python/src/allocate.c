@@ -63,7 +63,7 @@ static PyObject *shape_tuple(int ndim, const int64_t *shape)
     return tuple;
 }
 
-/* An array of NumPy's; bf16 as 16-bit numbers that allocate_finish gives their type. */
+/* Makes an array of NumPy; bf16 as 16-bit numbers, to which allocate_finish gives their type. */
 static PyObject *by_numpy(core_state *state, int ndim, const int64_t *shape, int32_t dtype,
                           array_view *out)
 {
@@ -113,7 +113,7 @@ PyObject *allocate_like(core_state *state, const array_view *like, int ndim, con
     return by_arrays(state, like, ndim, shape, dtype, out);
 }
 
-/* True for results that are arrays of NumPy's and shall be. */
+/* True for results that are, and shall be, arrays of NumPy. */
 static bool is_numpy(const core_state *state, const array_view *like, const array_view *result)
 {
     return result->dtype != ATTN_BF16 && (PyObject *)Py_TYPE(like->array) == state->ndarray;

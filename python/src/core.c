@@ -53,7 +53,7 @@ static int execute(PyObject *module)
     return done ? PyModule_AddObjectRef(module, "Context", state->context_type) : -1;
 }
 
-/* The objects of the state live as long as the process: threads may still be in a call when an
+/* The objects of the state live as long as the process: threads may still be inside a call when an
  * interpreter ends. */
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)execute},

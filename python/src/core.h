@@ -1,6 +1,6 @@
 /*
  * core.h: the extension _core: attn.h as Python functions, whose keywords are the fields of its
- * structs. Not a friendly interface: that is the package around it.
+ * structs. Not here: a friendly interface, which is the package around it.
  */
 #ifndef LIBATTN_CORE_H
 #define LIBATTN_CORE_H
@@ -13,7 +13,7 @@
 
 enum { GPUS_MAX = 16, VIEWS_MAX = 40, FIELDS_MAX = 64 };
 
-/* What the module knows; one per interpreter. */
+/* The state of the module; one per interpreter. */
 typedef struct core_state {
     PyObject *ndarray, *empty, *asarray; /* of NumPy */
     PyObject *dtypes[16];                /* NumPy's dtypes by attn_dtype; NULL: it has none */
@@ -35,21 +35,21 @@ typedef struct array_view {
     bool readonly, has_buffer;
     const dl_exchange *exchange; /* of the array's type, or NULL */
     PyObject *array;             /* the caller's object */
-    PyObject *owner;             /* what keeps the memory alive beside it, or NULL */
+    PyObject *owner;             /* another object that keeps the memory alive, or NULL */
     Py_buffer buffer;
 } array_view;
 
 /* How an array's axes become the four axes of an attn_tensor. */
 typedef enum axes { AXES_ROWS, AXES_STATS, AXES_SCORES, AXES_HEADS, AXES_LENGTHS, AXES_TABLE } axes;
 
-/* One call on its way: arguments, and what has to be released after it. */
+/* A call under way: its arguments, and the objects to release after it. */
 typedef struct core_call {
     core_state *state;
     attn_forward_args forward;
     attn_backward_args backward;
     bool is_backward, is_plan;
     bool heads_first; /* layout "bhsd" */
-    bool varlen_rows; /* an array of 3 axes among the rows */
+    bool varlen_rows; /* some array of rows has 3 axes */
     PyObject *context;
     void *stream;
     int count;
@@ -63,11 +63,11 @@ typedef struct core_call {
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 bool view_take(core_state *state, PyObject *array, const char *name, array_view *out);
-/* The view of a buffer whose elements are read as dtype; 0: as what the buffer says. */
+/* Views a buffer whose elements are read as dtype; 0: as the buffer says. */
 bool view_take_buffer(PyObject *array, const char *name, int32_t dtype, array_view *out);
 void view_from_dlpack(const dl_tensor *tensor, array_view *out);
 bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype);
-/* Bytes as two codes of 4 bits each, which no type of Python's arrays says. */
+/* Reads bytes as two codes of 4 bits each, for which Python's arrays have no type. */
 void view_as_codes(array_view *view);
 void view_release(array_view *view);
 PyObject *core_arrays(core_state *state);
@@ -79,10 +79,10 @@ bool axes_map(const array_view *view, axes kind, bool heads_first, const char *n
 
 /* ---- allocate.c ------------------------------------------------------------------------------ */
 
-/* New array of the kind of like's array; *out views it. A new reference, or NULL. */
+/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. */
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
                         int32_t dtype, array_view *out);
-/* The array that the caller gets for one of allocate_like's: steals it. */
+/* Turns an array of allocate_like into the array that the caller gets. Steals it. */
 PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
                           PyObject *array);
 
@@ -94,17 +94,18 @@ bool fields_parse(core_call *call, const char *function, PyObject *const *values
 
 /* ---- results.c ------------------------------------------------------------------------------- */
 
-bool results_allocate(core_call *call); /* what is wanted and absent */
-/* The results of a list of fields as the caller gets them, None for those not asked for. */
+bool results_allocate(core_call *call); /* results that are wanted and that the caller did not
+                                         * give */
+/* Returns the results of a list of fields, None for each that was not asked for. */
 PyObject *results_give(core_call *call, const int *list, int count);
 
 /* ---- context.c ------------------------------------------------------------------------------- */
 
 PyObject *context_make_type(PyObject *module);
 attn_context *context_of(PyObject *object);
-/* False, with an exception, unless the object is a Context of that device. */
+/* True if the object is a Context of that device; else false with an exception. */
 bool context_fits(core_state *state, PyObject *object, dl_device device);
-/* The context for arrays on a device: a borrowed reference in *object, or NULL. */
+/* Finds the context for arrays on a device: a borrowed reference in *object, or NULL. */
 bool context_choose(core_state *state, dl_device device, PyObject **object);
 PyObject *context_set_default(PyObject *module, PyObject *context);
 PyObject *core_info(PyObject *module, PyObject *context);

@@ -94,7 +94,7 @@ bool fields_intern(core_state *state)
     return true;
 }
 
-/* The field of a keyword, looked for from `start` on, where the next one usually is; or -1. */
+/* Finds the field of a keyword, from `start` on, where the next one usually is; or -1. */
 static int find(const core_state *state, PyObject *name, int start)
 {
     for (int i = 0; i < F_COUNT; i++) {
@@ -262,7 +262,7 @@ static bool complete(core_call *call)
     return true;
 }
 
-/* New rows are written to k and v, and their scales and shifts. */
+/* New rows, and their scales and shifts, are written to the inputs k, v and theirs. */
 static bool cache_writable(const core_call *call)
 {
     static const int cache[] = {F_K, F_V, F_K_SCALE, F_V_SCALE, F_K_SHIFT, F_V_SHIFT};
@@ -278,7 +278,7 @@ static bool cache_writable(const core_call *call)
     return true;
 }
 
-/* Arrays into tensors; all on one device. */
+/* Makes tensors of the arrays, all of which are on one device. */
 static bool map(core_call *call)
 {
     const array_view *q = &call->views[call->field_view[F_Q]];

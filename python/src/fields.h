@@ -10,7 +10,7 @@ typedef enum field_kind {
     FIELD_INPUT,    /* an array, or None */
     FIELD_LENGTHS,  /* an array, a number, a list, or None */
     FIELD_RESULT,   /* of the forward pass: an array, True (allocate), or None; input of backward */
-    FIELD_GRADIENT, /* the same, of the backward pass */
+    FIELD_GRADIENT, /* likewise, of the backward pass */
     FIELD_FLAG,     /* a bit of flags */
     FIELD_SCALE,    /* a number and its flag, or None */
     FIELD_NUMBER,   /* double */
@@ -28,7 +28,7 @@ typedef struct field_spec {
     bool backward; /* in attn_backward_args */
     size_t offset;
     uint64_t flag;
-    int like; /* of a result: the field whose shape it has */
+    int like; /* for a result, the field whose shape it has */
 } field_spec;
 
 enum {
@@ -89,7 +89,7 @@ enum {
 
 extern const field_spec fields[F_COUNT];
 
-/* The field of a name; or -1. */
+/* Finds the field of a name; or -1. */
 int fields_find(const char *name);
 
 /* Fields one by one: begin, each value (or view, with its place in field_view), end. */
@@ -97,7 +97,7 @@ void fields_begin(core_call *call);
 bool fields_set(core_call *call, int at, PyObject *value);
 bool fields_end(core_call *call);
 
-/* Where a field lies in the call's structs. */
+/* The place of a field in the call's structs. */
 void *fields_member(core_call *call, const field_spec *field);
 
 #endif

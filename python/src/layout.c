@@ -1,6 +1,6 @@
 /*
- * layout.c: where this build has the fields and values of attn.h, for the test that compares them
- * with the header's text: a field that the binding does not know shows there.
+ * layout.c: offsets of fields and values of constants in this build of attn.h. A test compares them
+ * with the header's text, and so finds fields that the binding does not know.
  */
 #include "core.h"
 

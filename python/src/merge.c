@@ -11,7 +11,7 @@ typedef struct merge_slot {
     array_view view;
     attn_tensor tensor;
     axes axes;
-    const struct merge_slot *like; /* of a result: the array whose shape and type it has */
+    const struct merge_slot *like; /* for a result, the array whose shape and type it has */
     PyObject *result;
 } merge_slot;
 
@@ -21,7 +21,7 @@ typedef struct merge_parts {
     Py_ssize_t count; /* parts */
     int slot_count;
     merge_slot *slots;
-    attn_tensor *tensors; /* of the parts: outputs, LSEs, gradients of both */
+    attn_tensor *tensors; /* of all parts: outputs, LSEs, gradients of both */
 } merge_parts;
 
 static bool begin(merge_parts *parts, PyObject *module, PyObject *outs, PyObject *lses,

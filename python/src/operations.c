@@ -42,7 +42,7 @@ PyObject *core_raise(attn_status status, bool other_axes)
     return NULL;
 }
 
-/* The context of the arrays' device, and the stream of their framework. */
+/* Finds the context of the arrays' device, and the stream of their framework. */
 static bool settle(core_call *call)
 {
     const array_view *q = &call->views[call->field_view[F_Q]];
@@ -58,8 +58,8 @@ static bool settle(core_call *call)
     return true;
 }
 
-/* Memory of the GPU by the arrays' framework, whose order of streams makes it safe to free it when
- * the call returns. On CPUs the library's own allocation is as good. */
+/* Takes memory of the GPU from the arrays' framework, whose order of streams makes it safe to free
+ * when the call returns. On CPUs the library's own allocation is as good. */
 static bool workspace(core_call *call)
 {
     const array_view *q = &call->views[call->field_view[F_Q]];

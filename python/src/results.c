@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Shape and type of a result that is to be allocated. */
+/* The shape and type of a result to allocate. */
 static int32_t result_shape(const core_call *call, int at, int *ndim, int64_t shape[4])
 {
     const array_view *q = &call->views[call->field_view[F_Q]],
@@ -27,7 +27,7 @@ static int32_t result_shape(const core_call *call, int at, int *ndim, int64_t sh
     return at == F_OUT_F32 ? ATTN_F32 : like->dtype;
 }
 
-/* Plans look at shapes only: a result has some address. */
+/* Gives a result of a plan some address: plans look at shapes only. */
 static bool pretend(core_call *call, int at, int ndim, const int64_t shape[4], int32_t dtype)
 {
     array_view view = {.data = (void *)(uintptr_t)64, .ndim = ndim, .dtype = dtype};
@@ -76,7 +76,7 @@ bool results_allocate(core_call *call)
     return true;
 }
 
-/* The results of `list` as the caller gets them, None for those not asked for. */
+/* Returns the results of `list`, None for each that was not asked for. */
 PyObject *results_give(core_call *call, const int *list, int count)
 {
     PyObject *tuple = PyTuple_New(count);

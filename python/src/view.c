@@ -168,7 +168,7 @@ bool view_take_buffer(PyObject *array, const char *name, int32_t dtype, array_vi
 
 /* ---- __dlpack__ and the rest ----------------------------------------------------------------- */
 
-/* libattn._arrays, which knows what is too rare for C. Borrowed. */
+/* Imports libattn._arrays, which handles kinds of arrays too rare for C. Borrowed. */
 PyObject *core_arrays(core_state *state)
 {
     if (!state->arrays)
@@ -207,7 +207,7 @@ static bool take_other(core_state *state, PyObject *array, const char *name, arr
 
 /* ---- The way in ------------------------------------------------------------------------------ */
 
-/* On failure the view must be released all the same. */
+/* The caller releases the view even after a failure. */
 bool view_take(core_state *state, PyObject *array, const char *name, array_view *out)
 {
     memset(out, 0, offsetof(array_view, buffer));

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { XLA_MAJOR = 0, XLA_MINOR = 1 }; /* the oldest version that has all of this */
+enum { XLA_MAJOR = 0, XLA_MINOR = 1 }; /* the oldest version with all of this */
 enum { XLA_METADATA = 1 };             /* type of an extension */
 enum { XLA_ATTR_SCALAR = 3, XLA_ATTR_STRING = 4 };
 enum { XLA_EXECUTE = 3 }; /* stage */

@@ -265,8 +265,8 @@ static void test_memory(void **state)
     problem_tensors_free(&tensors);
 }
 
-/* The workspace grows with the number of rows, not with its square: as many sums of each row as the
- * tree of the segments of its keys has levels (core/segment.h). */
+/* The workspace grows with the number of rows, not with its square: each row has as many sums as
+ * the tree of its keys' segments has levels (core/segment.h). */
 static void test_workspace_is_linear(void **state)
 {
     uint64_t before = 0;

@@ -100,7 +100,7 @@ static bool see(worker *w, const model *m, int32_t *table)
            length == m->length;
 }
 
-/* Rows that were given are there, in the order of the array. */
+/* Checks that the rows that were given are there, in the order of the array. */
 static void check_rows(worker *w, const model *m)
 {
     int32_t table[MOST_KEYS];
@@ -116,7 +116,7 @@ static void check_rows(worker *w, const model *m)
     }
 }
 
-/* Attention over the pages has the bits of attention over the array. */
+/* Checks that attention over the pages has the bits of attention over the array. */
 static void check_attention(worker *w, const model *m)
 {
     float k[MOST_KEYS * D], v[MOST_KEYS * D], q[D] = {0.1f, 0.2f, -0.3f, 0.1f}, o[D], paged_o[D];
@@ -141,7 +141,7 @@ static void check_attention(worker *w, const model *m)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-/* True if the call worked; false if it found no page or no sequence. */
+/* True if the call worked; false if it found no page or no sequence. Notes any other error. */
 static bool worked(worker *w, attn_status status)
 {
     if (status != ATTN_OK && status != ATTN_ERR_OUT_OF_MEMORY) {
@@ -298,7 +298,7 @@ static void test_copy_on_write(void **state)
     assert_int_equal(attn_cache_extend(p.cache, a, 2), ATTN_OK);
     assert_int_equal(free_pages(&p), 7);
     assert_int_equal(attn_cache_free(p.cache, a), ATTN_OK);
-    assert_int_equal(free_pages(&p), 8); /* b has the first page still, and its own */
+    assert_int_equal(free_pages(&p), 8); /* b still has the first page, and its own */
     assert_int_equal(attn_cache_truncate(p.cache, b, 0), ATTN_OK);
     assert_int_equal(free_pages(&p), 10);
     pool_close(&p);
@@ -310,7 +310,7 @@ static void note_copy(void *user, int64_t to, int64_t from, int64_t rows)
     seen[0]++, seen[1] = to, seen[2] = from, seen[3] = rows;
 }
 
-/* Pools elsewhere: the caller copies. */
+/* A pool in memory that the library cannot reach: the caller copies. */
 static void test_copies_by_the_caller(void **state)
 {
     int64_t seen[4] = {0}, a, b;

@@ -176,7 +176,7 @@ static void test_merge(void **state)
     attn_context_destroy(context);
 }
 
-/* Few items need little scratch, whatever the numbers of the threads that run them. */
+/* Few items need little scratch, under any numbers of the threads that run them. */
 static void test_many_threads(void **state)
 {
     team t = {.threads = 1 << 20};

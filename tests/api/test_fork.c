@@ -181,8 +181,8 @@ static void *first_call(void *arg)
     return attn_forward(NULL, c->args) == ATTN_OK && call_is_right(c) ? NULL : arg;
 }
 
-/* The fork finds another thread in the middle of making the default context. The first test: no
- * call has used that context yet. */
+/* The fork finds another thread in the middle of making the default context. This test is the
+ * first, since no call may have used that context before. */
 static void test_fork_during_the_first_call(void **state)
 {
     call c, own;
@@ -202,7 +202,7 @@ static void test_fork_during_the_first_call(void **state)
     call_close(&c);
 }
 
-/* As in PID namespaces, where both may be number 1. */
+/* Both processes have number 1, as in PID namespaces. */
 static void test_child_with_its_parents_number(void **state)
 {
     attn_context *context = new_context(3);

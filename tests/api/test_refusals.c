@@ -39,7 +39,7 @@ static void test_values_without_their_flag(void **state)
     args.window_left = 0, args.window_right = -1;
     assert_refused(&c, &args, "lacks ATTN_WINDOW");
     args = *c.args, args.dropout_seed = 7,
-    args.dropout_offset = 8; /* without dropout_p they mean nothing */
+    args.dropout_offset = 8; /* values that only dropout_p gives a meaning */
     assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
     assert_true(call_is_right(&c));
     call_close(&c);
@@ -268,7 +268,7 @@ static void test_plans_of_gradients(void **state)
     assert_int_equal(attn_backward_workspace(NULL, &backward, &bytes), ATTN_OK);
     assert_int_equal(bytes, right);
     assert_int_equal(attn_backward(NULL, &backward), ATTN_ERR_INVALID_ARGUMENT);
-    forward.lse.shape[1] = 0; /* nothing to read, but not of the shape */
+    forward.lse.shape[1] = 0; /* nothing to read, but a wrong shape */
     assert_int_equal(attn_backward_workspace(NULL, &backward, &bytes), ATTN_ERR_INVALID_ARGUMENT);
     problem_tensors_free(&tensors);
 }
@@ -298,7 +298,7 @@ static void test_packed_gradients(void **state)
     problem_tensors_free(&tensors);
 }
 
-/* Pages of any size where there are none. */
+/* The size of pages does not matter where there are none. */
 static void test_pool_without_pages(void **state)
 {
     attn_cache_config pool = {.struct_size = sizeof pool, .sequences = 2, .length = 96};

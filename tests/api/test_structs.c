@@ -24,7 +24,7 @@ static void test_older_forward_args(void **state)
     memset((char *)&args + args.struct_size, 0xA5, sizeof args - args.struct_size);
     assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
     assert_true(call_is_right(&c));
-    args.struct_size = sizeof args.struct_size; /* nothing but its size */
+    args.struct_size = sizeof args.struct_size; /* only its size is known */
     assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "q.dtype = 0 (none), must be f64, f32, f16 or bf16");
     args.struct_size--;

@@ -96,7 +96,7 @@ static void *make_state(kernel_kit *kit, enum slot slot, int64_t rows, double va
     return state;
 }
 
-/* pack_v_few, in two runs, and pv_few give the bits of pv. */
+/* pack_v_few, called for two runs of keys, and pv_few give the bits of pv. */
 static void compare_few(kernel_kit *kit, const block_case *block, const void *ot, const void *p,
                         const void *alpha, int lanes)
 {

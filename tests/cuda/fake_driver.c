@@ -187,7 +187,7 @@ static cu_result fake_library_unload(cu_library unloaded)
     return 0;
 }
 
-/* A kernel is the address of its name. */
+/* The handle of a kernel is the address of its name. */
 const attn_cuda_kernel *fake_kernel(void)
 {
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* The arguments of a forward pass, and of its backward pass with dQ, dK and dV. */
+/* Arguments of a forward pass, and of its backward pass with dQ, dK and dV. */
 typedef struct pass {
     attn_forward_args forward;
     attn_backward_args args;
@@ -52,7 +52,7 @@ static void test_launches(void **state)
     attn_context_destroy(context);
 }
 
-/* On tensor cores: blocks whose results are not finite are done again by plain kernels. */
+/* On tensor cores: blocks with non-finite results are done again by plain kernels. */
 static void test_tensor_cores(void **state)
 {
     attn_context *context;
@@ -95,7 +95,7 @@ static void test_sums(void **state)
     assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 5); /* delta, a sum for each row, those of a head */
+    assert_int_equal(fake.launches, 5); /* delta, a sum for each row, the sums of a head */
     assert_string_equal(fake.last.kernel, "attn_backward_f64_finish");
     assert_int_equal(fake.last.grid, 4);
     attn_context_destroy(context);

@@ -23,8 +23,9 @@ static problem_spec problem_of(const char *line)
     return problem;
 }
 
-/* A step's sums run from the first term to the last: d terms of a score, nk of O and of l, and one
- * rounding more for each time that O follows the maximum. Scores of normal inputs are below 8. */
+/* Bound of a step: sums run from the first term to the last, d terms of a score and nk of O and of
+ * l, with one rounding more for each time that O follows the maximum. Scores of normal inputs are
+ * below 8. */
 static double bound(const problem_spec *problem)
 {
     return ldexp(1, -24) * (8.0 * (double)(problem->d + 4) + 2.0 * (double)problem->nk + 8);

@@ -97,7 +97,7 @@ static void test_types(void **state)
     refuse("{" A("f32", "[6]", "[0,24]") "}", "unknown dtype");
     refuse("{" A("", "[6]", "[0,24]") "}", "unknown dtype");
     put("{" A("F32", "[4]", "[0,16]") "," B("U16", "[1,4]", "[16,24]") "}", six, sizeof six);
-    open_a(&file); /* a foreign type beside it is no obstacle */
+    open_a(&file); /* a foreign type beside it does not matter */
     array_file_close(&file);
 }
 

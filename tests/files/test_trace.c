@@ -111,7 +111,8 @@ static void see_tile(void *user, const trace_tile *tile)
             highest = fmax(highest, tile->scores[r * place->keys + j]);
         }
         assert_true(tile->tile_maximum[r] == highest);
-        assert_true(tile->maximum[r] >= highest); /* of all tiles so far, never of this one alone */
+        assert_true(tile->maximum[r] >= highest); /* maximum of all tiles so far, never of this one
+                                                   * alone */
         assert_true(tile->alpha[r] >= 0 && tile->alpha[r] <= 1);
         double weighed = tile->before[r * seen->head->dv] * tile->alpha[r];
         for (int64_t j = 0; j < place->keys; j++) {

@@ -305,7 +305,7 @@ static void check_forward(call *c, attn_context *context)
     const bool lacks_memory = run == ATTN_ERR_OUT_OF_MEMORY || !has_data(c);
     const bool both_refuse = status != ATTN_OK && run == ATTN_ERR_INVALID_ARGUMENT;
     const bool bad_page = c->args.block_table.data && status == ATTN_OK &&
-                          run == ATTN_ERR_INVALID_ARGUMENT; /* of which the size knows nothing */
+                          run == ATTN_ERR_INVALID_ARGUMENT; /* members that the size leaves out */
     REQUIRE(run == status || bad_page || (lacks_memory && (status == ATTN_OK || both_refuse)));
     REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' &&
                                memcmp(before, c->buffer[ARGS_O], c->bytes[ARGS_O]) == 0));

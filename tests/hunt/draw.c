@@ -23,7 +23,7 @@ bool dice_one_in(dice *d, int64_t n)
     return dice_roll(d, n) == 0;
 }
 
-/* A line in the making. */
+/* A line under way. */
 struct line {
     dice *d;
     char *text;
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct line *l, const char
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-/* Small numbers, and those beside the ends of strips, tiles, blocks and segments. */
+/* Draws a small number, or one beside the end of a strip, tile, block or segment. */
 static int64_t draw_length(dice *d, bool may_be_long)
 {
     static const int64_t ends[] = {8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256};
@@ -78,7 +78,7 @@ static void put_list(struct line *l, const char *name, const int64_t *values)
     }
 }
 
-/* A list of numbers of at most limit[i], one for each sequence. */
+/* Writes a list of numbers of at most limit[i], one for each sequence. */
 static void put_parts(struct line *l, const char *name, const int64_t *limit)
 {
     int64_t values[MOST_SEQUENCES];
@@ -93,7 +93,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* b, nq and nk, or the lengths of sequences. */
+/* Writes b, nq and nk, or the lengths of sequences. */
 static void put_lengths(struct line *l, bool varlen, int64_t *nq, int64_t *nk)
 {
     dice *d = l->d;
@@ -114,7 +114,7 @@ static void put_lengths(struct line *l, bool varlen, int64_t *nq, int64_t *nk)
     }
 }
 
-/* Heads and head dimensions; fewer where there are many scores. */
+/* Writes heads and head dimensions; fewer where there are many scores. */
 static void put_heads(struct line *l)
 {
     dice *d = l->d;
@@ -217,7 +217,8 @@ static const char *draw_type(dice *d)
     return PICK(d, types);
 }
 
-/* Codes for K and V. An integer cannot be a NaN: false where none may be sown. */
+/* Writes codes for K and V. False where NaN are sown and the codes are integers, which have
+ * none. */
 static bool put_codes(struct line *l)
 {
     static const char *const codes[] = {"i8", "e4m3", "e5m2", "i4x2"};
@@ -238,7 +239,7 @@ static bool put_codes(struct line *l)
     return code % 3 != 0;
 }
 
-/* Values and layout. One NaN in a few thousand elements: most of the results stay numbers. */
+/* Writes values and layout. One NaN in a few thousand elements leaves most results numbers. */
 static void put_values(struct line *l, const char *type, const char *kind, bool gradients)
 {
     static const char *const layouts[] = {"bshd", "bhsd", "gap", "strided", "qkv"};

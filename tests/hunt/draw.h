@@ -6,26 +6,27 @@
 
 #include "problem.h"
 
-/* Random numbers by a counter: the same seed gives the same ones. */
+/* Random numbers by a counter: a seed gives its numbers on every machine. */
 typedef struct dice {
     uint64_t seed;
     int64_t thrown;
 } dice;
 
-/* A number in [0, n). */
+/* Draws a number in [0, n). */
 int64_t dice_roll(dice *d, int64_t n);
 
 /* True one time in n. */
 bool dice_one_in(dice *d, int64_t n);
 
 /* Writes the line of a random problem over the whole grammar, of little work, with a kind of inputs
- * (NULL: any). The line may name a problem that does not exist: problem_parse tells. */
+ * (NULL: any). The line may contradict itself: problem_parse tells. */
 void draw_line(dice *d, const char *inputs, char *line, size_t size);
 
-/* A line that the relations understand: sequences of equal lengths, without gradients. */
+/* Writes a line for the relations: sequences of equal lengths, without gradients. */
 void draw_plain_line(dice *d, char *line, size_t size);
 
-/* A step of decoding: at least as many keys as queries in each sequence, perhaps in pages. */
+/* Writes a step of decoding: at least as many keys as queries in each sequence, perhaps in
+ * pages. */
 void draw_step_line(dice *d, char *line, size_t size);
 
 #endif

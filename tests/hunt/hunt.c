@@ -40,8 +40,8 @@ struct tally {
     int64_t problems, sown, related, complaints;
 };
 
-/* False for words that do not go together: the library refuses such a call, which other tests see
- * to. */
+/* False for words that contradict each other: the library refuses such calls, which other tests
+ * check. */
 static bool exists(const problem_spec *spec)
 {
     problem_tensors tensors;
@@ -66,7 +66,7 @@ static bool judge(const problem_spec *spec, dice *d, struct tally *tally, char *
                           : judge_problem(spec, d, sentence, size);
 }
 
-/* A line of a file, a few times: each draws its ways of running anew. */
+/* Judges a line of a file a few times: each time draws its ways of running anew. */
 static bool visit(void *user, const problem_spec *spec)
 {
     struct tally *tally = user;
@@ -82,7 +82,7 @@ static bool visit(void *user, const problem_spec *spec)
     return true;
 }
 
-/* Draws a problem. False if what the dice say does not exist. */
+/* Draws a problem. False if it contradicts itself. */
 static bool draw(dice *d, const char *inputs, problem_spec *spec)
 {
     char line[4096], error[512];
@@ -103,7 +103,7 @@ static void print_lines(int64_t n, uint64_t seed)
     }
 }
 
-/* One problem in three is judged by a relation. Each problem has dice of its own. */
+/* Judges one problem: one in three by a relation. Each problem has dice of its own. */
 static bool hunt_one(uint64_t seed, const char *inputs, struct tally *tally, char *sentence,
                      size_t size)
 {
@@ -136,7 +136,7 @@ static void hunt(double seconds, uint64_t seed, const char *inputs, struct tally
     }
 }
 
-/* An argument, or NULL if it is not there or "-". */
+/* An argument, or NULL if it is absent or "-". */
 static const char *given(int argc, char **argv, int i)
 {
     return argc > i && strcmp(argv[i], "-") != 0 ? argv[i] : NULL;

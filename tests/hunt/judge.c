@@ -25,7 +25,7 @@ __attribute__((format(printf, 3, 4))) static bool wrong(char *sentence, size_t s
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-/* A table, a number of threads, and what the workspace holds before. */
+/* A way to run: a table, a number of threads, and the bytes that the workspace holds before. */
 struct way {
     const char *table;
     int threads;
@@ -63,7 +63,7 @@ static struct way draw_way(const problem_spec *spec, dice *d, const char *own)
                         (enum runs_poison)dice_roll(d, RUNS_POISONS)};
 }
 
-/* Two ways to run a problem. The second one's results are judged. */
+/* Draws two ways to run a problem. Results of the second are judged. */
 static void draw_ways(const problem_spec *spec, dice *d, const char *own, struct way way[2])
 {
     way[0] = draw_way(spec, d, own), way[1] = draw_way(spec, d, own);
@@ -104,7 +104,7 @@ static bool run_twice(const problem_tensors *tensors, bool backward, const struc
     return ok;
 }
 
-/* Runs the problem's pass, the backward pass after the forward pass. */
+/* Runs the problem's pass: a backward pass after its forward pass. */
 static bool run_pass(const problem_tensors *tensors, bool backward, const struct way way[2],
                      char *sentence, size_t size)
 {
@@ -156,7 +156,7 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     draw_ways(spec, d, own, way);
     const enum placement place = dice_one_in(d, 2) ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE;
     if (!problem_tensors_create(spec, place, &tensors)) {
-        return true; /* no memory: no judgement */
+        return true; /* without memory there is no judgement */
     }
     bool ok = run_pass(&tensors, backward, way, sentence, size);
     if (ok && !problem_tensors_intact(&tensors)) {
@@ -175,7 +175,8 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     return ok;
 }
 
-/* Tables with scalar's bits, then each with bits of its own for this problem; or the only one. */
+/* Lists tables to judge on: those with scalar's bits, then each with bits of its own for this
+ * problem; or only the chosen one. */
 static bool on_each_table(const problem_spec *spec, dice *d,
                           bool (*judge)(const problem_spec *spec, dice *d, const char *own,
                                         char *sentence, size_t size),

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two problems with the same values; a relation changes the arguments of the second. */
+/* Two problems with equal values. A relation changes the arguments of the second. */
 struct pair {
     problem_tensors first, second;
     attn_forward_args *args; /* of the second */
@@ -117,13 +117,13 @@ static bool values_scaled(struct pair *p, char *sentence, size_t size)
         const int64_t b = head / v->shape[1], j = head % v->shape[1], h = row % v->shape[2];
         const int64_t c = at % v->shape[3];
         inputs_store(v, b, j, h, c, factor * oracle_element(v, b, j, h, c));
-        /* a subnormal has lost bits, which the first must lose too */
+        /* a subnormal has lost bits that the first must lose too */
         inputs_store(&p->first.args.v, b, j, h, c, oracle_element(v, b, j, h, c) / factor);
     }
     return same(p, (struct places){0, 0, 0, 1, factor}, sentence, size);
 }
 
-/* All sequences of the batch are the first one. */
+/* A batch whose sequences all equal the first one. */
 static bool batch_of_copies(struct pair *p, char *sentence, size_t size)
 {
     attn_forward_args *a = p->args;
@@ -147,7 +147,7 @@ static bool heads_reversed(struct pair *p, char *sentence, size_t size)
     return same(p, (struct places){0, 0, a->q.shape[2] - 1, -1, 1}, sentence, size);
 }
 
-/* Some of the rows in a call of their own. */
+/* Some rows in a call of their own. */
 static bool some_rows(struct pair *p, char *sentence, size_t size)
 {
     attn_forward_args *a = p->args;
@@ -177,9 +177,9 @@ static bool has_subnormal(const attn_tensor *o)
     return found;
 }
 
-/* The keys in two calls, merged: within twice the bound, since a merge rounds as well. Where sinks
- * or small V make O subnormal, both roundings are of half the smallest number, which the bound has
- * once: no judgement. */
+/* The keys in two calls, merged, within twice the bound, since a merge rounds as well. No judgement
+ * where sinks or small V make O subnormal: both roundings are of half the smallest number there,
+ * which the bound has once. */
 static bool keys_in_two_parts(struct pair *p, char *sentence, size_t size)
 {
     attn_forward_args *a = p->args;

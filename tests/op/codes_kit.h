@@ -1,5 +1,5 @@
 /*
- * codes_kit.h: what the tests of quantised tensors share.
+ * codes_kit.h: functions that tests of quantised tensors share.
  */
 #ifndef TESTS_OP_CODES_KIT_H
 #define TESTS_OP_CODES_KIT_H

@@ -65,7 +65,7 @@ void outputs_poison(const attn_forward_args *args)
     outputs_poison_these(outputs, count);
 }
 
-/* One NaN is as good as another (C7), but for the poison, which tells what was never written. */
+/* All NaN count as equal (C7) but the poison, which shows elements that were never written. */
 static void copy_element(void *user, char *element, int32_t dtype)
 {
     static const unsigned char poison[8] = {0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};

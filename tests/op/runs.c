@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What MSan is to take for memory that nobody wrote. */
+/* Memory that MSan takes for unwritten. */
 #if defined(__has_feature)
 #if __has_feature(memory_sanitizer)
 #include <sanitizer/msan_interface.h>

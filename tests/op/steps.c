@@ -28,7 +28,7 @@ static attn_tensor fresh_like(const attn_tensor *t)
     return fresh(t->dtype, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
 }
 
-/* to[b][i][h] = from[b][i][h], rotated as at a position. */
+/* to[b][i][h] = from[b][i][h], rotated by the angles of a position. */
 static void rotate_row(const attn_tensor *to, const attn_tensor *from, int64_t b, int64_t i,
                        int64_t h, int64_t position, const rotation *r)
 {
@@ -48,7 +48,7 @@ static void rotate_row(const attn_tensor *to, const attn_tensor *from, int64_t b
     }
 }
 
-/* A copy, rotated from position first[b] on; first: NULL for no rotation. */
+/* Makes a copy, rotated from position first[b] on; first: NULL for no rotation. */
 static attn_tensor rotated(const attn_tensor *from, const int64_t *first, const rotation *r)
 {
     const rotation none = {0, false, 1};

@@ -1,13 +1,13 @@
 /*
  * steps.h: a step of decoding in two ways: new rows and rotation within the call (k_new, v_new,
- * rope_*), and the same done before it.
+ * rope_*), and both done before it.
  */
 #ifndef TESTS_OP_STEPS_H
 #define TESTS_OP_STEPS_H
 
 #include "problem.h"
 
-/* The rotation as the test knows it. */
+/* The rotation of a test. */
 typedef struct rotation {
     int64_t dims;
     bool interleaved;
@@ -22,14 +22,14 @@ typedef struct steps {
     attn_tensor q, k_new, v_new; /* of their own */
 } steps;
 
-/* r: NULL for no rotation. False without memory. */
+/* r: the rotation, or NULL. False without memory. */
 bool steps_open(const problem_spec *problem, const rotation *r, steps *s);
 void steps_close(steps *s);
 
 /* Runs both on a table. False with a sentence unless outputs and caches have the same bits. */
 bool steps_agree(steps *s, const char *table, int threads, char *sentence, size_t size);
 
-/* A dense tensor of the same shape and values; free() its data. */
+/* Makes a dense tensor of equal shape and values. The caller frees its data. */
 attn_tensor steps_copy(const attn_tensor *from);
 
 #endif

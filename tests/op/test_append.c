@@ -1,6 +1,6 @@
 /*
- * test_append.c: new rows of the cache and rotary embedding within the call (k_new, v_new, rope_*):
- * the bits of the same done before it, in the cache and in the result, and nothing else written.
+ * test_append.c: new rows of the cache and rotary embedding within the call (k_new, v_new, rope_*).
+ * Cache and results have the bits of both done before the call, and nothing else is written.
  */
 #include "grad_trial.h"
 #include "outputs.h"
@@ -99,7 +99,7 @@ static void test_view_of_the_keys(void **state)
     steps_close(&s);
 }
 
-/* Nothing is written. */
+/* Asserts a refusal that writes nothing. */
 static void assert_refused(steps *s, const char *sentence)
 {
     outputs_poison(&s->step.args);

@@ -96,7 +96,7 @@ static void test_error(void **state)
     assert_true(worst <= 1 && worst > 0.9);
 }
 
-/* A NaN or an infinity makes its group NaN, and no other. */
+/* A NaN or an infinity makes its group NaN, and no other group. */
 static void test_not_finite(void **state)
 {
     const int64_t n[4] = {1, 2, 1, 16}, s[4] = {1, 2, 1, 2};

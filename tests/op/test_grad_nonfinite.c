@@ -279,7 +279,8 @@ static void c4_keys_that_no_row_sees_get_0(void **state)
     }
 }
 
-/* The same behind the keys in use, which end within a tile of every table. */
+/* Keys behind those in use, whose end lies within a tile of every table, get 0 from an infinite
+ * dO. */
 static void c4_keys_behind_seqused_get_0(void **state)
 {
     (void)state;

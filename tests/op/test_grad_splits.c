@@ -38,7 +38,7 @@ static void assert_equal_bits(const attn_tensor *got, const attn_tensor *want)
                         (size_t)count_of(want) * attn_dtype_size(want->dtype));
 }
 
-/* The parts' sum, as leaves of a binary tree. */
+/* Sums the parts as leaves of a binary tree. */
 static void assert_sum(attn_tensor *part, int64_t parts, const attn_tensor *whole)
 {
     for (int64_t span = 1; span < parts; span *= 2) {
@@ -57,13 +57,14 @@ static attn_tensor index_of(const int64_t *value)
     return attn_tensor_bshd((void *)(uintptr_t)value, ATTN_I64, 1, 1, 1, 1);
 }
 
-/* The longest of any table. */
+/* The longest segment of any table. */
 static int64_t segment_of(const attn_forward_args *args)
 {
     return attn_dtype_size((int32_t)args->q.dtype) == 2 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT;
 }
 
-/* Keys in `parts` equal ranges but for the last, each a power of two of segments. */
+/* Cuts the keys into `parts` ranges, each a power of two of segments; only the last may be
+ * shorter. */
 static void check_keys(op_trial *whole, attn_context *context, int64_t parts)
 {
     const attn_backward_args *all = &whole->tensors.grad;
@@ -94,7 +95,7 @@ static void check_keys(op_trial *whole, attn_context *context, int64_t parts)
     free(dv.data);
 }
 
-/* Queries likewise: rows of a group count as one each. */
+/* Cuts the queries likewise; the rows of a group count as one each. */
 static void check_queries(op_trial *whole, attn_context *context, int64_t parts)
 {
     const attn_backward_args *all = &whole->tensors.grad;
@@ -132,7 +133,8 @@ static void check_line(const char *line, const char *table, int32_t threads, int
         .struct_size = sizeof config, .cpu = table, .threads = threads};
     attn_context *context;
     op_trial whole = trial_open("%s pass=backward", line);
-    if (attn_context_create(&config, &context) == ATTN_OK) { /* else not of this build */
+    if (attn_context_create(&config, &context) == ATTN_OK) { /* other tables are not of this
+                                                              * build */
         if (whole.args->q.shape[1] < whole.args->k.shape[1]) {
             check_keys(&whole, context, parts);
         } else {

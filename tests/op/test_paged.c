@@ -8,7 +8,7 @@
 #include "outputs.h"
 #include "tables.h"
 
-/* K and V of a trial again, as a pool of pages with their table. */
+/* K and V of a trial as a pool of pages with their table. */
 typedef struct pool {
     attn_tensor k, v, table;
 } pool;
@@ -33,8 +33,8 @@ static void copy_row(const attn_tensor *to, int64_t page, int64_t row, const att
     }
 }
 
-/* Twice as many pages as sequences have, or more, a power of two: then an odd step finds each of
- * them once. */
+/* The number of pages: at least twice as many as sequences have, a power of two: an odd step finds
+ * each of them once. */
 static int64_t pages_for(int64_t count)
 {
     int64_t pages = 2;
@@ -73,7 +73,7 @@ static void pool_close(pool *p)
     free(p->table.data);
 }
 
-/* table: NULL is the best, which may have bits of its own. */
+/* table: NULL for the best, which may have bits of its own. */
 static void assert_same_bits(op_trial *trial, const attn_forward_args *other, const char *table,
                              int threads)
 {

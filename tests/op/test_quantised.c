@@ -1,6 +1,7 @@
 /*
- * test_quantised.c: quantised K and V (k_scale): the bits of attention over the values of their
- * codes, rows that are appended, rows that are not in use. Against the oracle: quantised.txt.
+ * test_quantised.c: quantised K and V (k_scale): attention has the bits of attention over the
+ * codes' values; rows that are appended, rows that are not in use. Against the oracle:
+ * quantised.txt.
  */
 #include "codes_kit.h"
 #include "grad_trial.h"
@@ -26,7 +27,8 @@ static attn_tensor packed(const attn_tensor *from)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The bits of a call with the values in place of the codes; of 16 bits where those are exact. */
+/* A call has the bits of one with the values in place of the codes; with values of 16 bits where
+ * those are exact. */
 static void test_bits_of_values(void **state)
 {
     static const char *const lines[] = {
@@ -62,7 +64,7 @@ static void test_bits_of_values(void **state)
     }
 }
 
-/* The last row of several is that of a step of decoding. */
+/* The last row of several has the bits of a step of decoding. */
 static void test_step_and_prefill(void **state)
 {
     (void)state;
@@ -150,7 +152,7 @@ static attn_tensor one_row(const attn_tensor *t, int64_t i0, int64_t i1)
     return row;
 }
 
-/* K and V with what belongs to them, without gaps. */
+/* K and V with their scales and shifts, without gaps. */
 typedef struct cache {
     attn_tensor codes[2], scale[2], shift[2];
 } cache;
@@ -190,7 +192,7 @@ static void assert_same_memory(const attn_tensor *a, const attn_tensor *b)
     }
 }
 
-/* The new rows, rotated as the call rotates them: what a cache of Q's type has then. */
+/* Rotates the new rows as the call does: a cache of Q's type gets these. */
 static void rotate_rows(const op_trial *t, attn_tensor rows[2], int64_t first)
 {
     attn_forward_args plain = *t->args;

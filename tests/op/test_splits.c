@@ -251,7 +251,7 @@ static void parts_at_segments(void **state)
     }
 }
 
-/* One query of one KV head: all threads have keys of it. */
+/* With one query of one KV head all threads have keys of it. */
 static void test_one_head_for_all_threads(void **state)
 {
     static const char *const types[] = {"f32", "bf16"};

@@ -28,7 +28,7 @@ int main(int argc, char **argv)
                                  .real = 4,
                                  .low = -TRAFFIC_FAR,
                                  .high = causal ? nk - nq + 1 : TRAFFIC_FAR};
-    const traffic_tiles tiles = {32, 1, 64}; /* those of tiles.c, which goes row by row */
+    const traffic_tiles tiles = {32, 1, 64}; /* the tiles of tiles.c, which goes row by row */
     const traffic_bytes bytes = traffic_tiled(&shape, &tiles, atof(argv[5]) * 1024);
     float *memory = calloc((size_t)(2 * (nq + nk) * d), sizeof *memory);
     ladder_traffic moved = {0, 0};

@@ -1,7 +1,7 @@
 /*
- * test_traffic.c: the traffic that `attn plan --io` predicts is that of a simulated cache, which is
- * fed with the rows that tiled and standard attention touch: the tiles are those of the library's
- * walk (core/tiles.h). And the tiles that it counts are the plan's.
+ * test_traffic.c: the traffic that `attn plan --io` predicts is that of a simulated cache, fed with
+ * the rows that tiled and standard attention touch, by the tiles of the library's walk
+ * (core/tiles.h). The counted tiles are the plan's.
  */
 #include "core/tiles.h"
 #include "machine.h"
@@ -72,7 +72,7 @@ static void touch(struct cache *cache, int64_t base, int64_t bytes, int64_t firs
     }
 }
 
-/* What is left in it and was stored goes out. */
+/* Writes back the lines that were stored and are still in the cache. */
 static void close_cache(struct cache *cache)
 {
     for (int64_t i = 0; i < cache->sets * WAYS; i++) {
@@ -310,8 +310,8 @@ static void test_tiles(void **state)
     }
 }
 
-/* Theorem 2: with tiles that suit it, four times the near memory halves nothing but quarters the
- * traffic of K and V; a matrix that does not fit costs standard attention the same always. */
+/* Theorem 2: with the best tiles, a near memory four times as large quarters the bytes that are
+ * read. */
 static void test_law(void **state)
 {
     const traffic_shape shape = {.nq = 16384,

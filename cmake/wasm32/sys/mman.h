@@ -1,6 +1,6 @@
 /*
- * mman.h: stands in for the system's where memory has no protection: maps are plain memory, guard
- * pages guard nothing.
+ * mman.h: stands in for the system's header where memory has no protection: maps are plain memory,
+ * guard pages guard nothing.
  */
 #ifndef WASM32_MMAN_H
 #define WASM32_MMAN_H

@@ -71,7 +71,8 @@ int PAGE_EXPORT(page_bench_open)(int n, int d, int causal)
     return 1;
 }
 
-/* One call: 0 attn_forward, 1 safe softmax over the whole matrix, 2 tiles without vectors. */
+/* Makes one call: 0 attn_forward, 1 the safe softmax over the whole matrix, 2 tiles without
+ * vectors. */
 int PAGE_EXPORT(page_bench_run)(int form)
 {
     bench.traffic = (ladder_traffic){0, 0};

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* A function that JavaScript sees under its own name. */
+/* Marks a function that JavaScript sees under its own name. */
 #define PAGE_EXPORT(name) __attribute__((export_name(#name))) name
 
 /* Begins a text; page_text ends it. */

@@ -14,7 +14,7 @@ static trace_head head_of(const double *scores, const double *values, int count)
     return (trace_head){.nq = 1, .nk = count, .d = 1, .dv = 1, .scores = scores, .v = values};
 }
 
-/* Each step of the right form. */
+/* Writes each step of the right form. */
 const char *PAGE_EXPORT(page_softmax)(const double *scores, const double *values, int count,
                                       int block)
 {
@@ -30,8 +30,8 @@ const char *PAGE_EXPORT(page_softmax)(const double *scores, const double *values
     return page_text();
 }
 
-/* The same steps with the flaw: the maximum of a block replaces that of all so far, so alpha may be
- * any power of e. */
+/* Writes the steps with the flaw: the maximum of a block replaces that of all blocks so far, so
+ * alpha may be any power of e. */
 const char *PAGE_EXPORT(page_softmax_flawed)(const double *scores, const double *values, int count,
                                              int block)
 {

@@ -1,5 +1,5 @@
 /*
- * text.c: the text that a call returns, and memory for what it is given.
+ * text.c: the text that a call returns, and memory for its inputs.
  */
 #include "page.h"
 

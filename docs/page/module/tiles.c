@@ -9,7 +9,7 @@
 #include "problem.h"
 #include "traffic.h"
 
-enum { MOST_ROWS = 4096 }; /* rows of tiles that are told one by one */
+enum { MOST_ROWS = 4096 }; /* rows of tiles that are listed one by one */
 
 struct grid {
     int64_t rows, keys; /* of a tile */
@@ -19,7 +19,7 @@ struct grid {
     attn_tile_count count;
 };
 
-/* A row of tiles: those that it visits, and those of them that are FULL. */
+/* Tiles of a row of tiles: `hull` are those that it visits, `common` the FULL ones. */
 static attn_rows_mask visit(struct grid *grid, int64_t row)
 {
     const int64_t nq = grid->sequence.nq, end = row + grid->rows < nq ? row + grid->rows : nq;
@@ -67,7 +67,7 @@ static void write_grid(FILE *to, struct grid *grid)
             (double)grid->sequence.nq * (double)grid->sequence.nk);
 }
 
-/* Bytes of one head, and the room that a tile with its rows takes. */
+/* Counts the bytes of one head, and the room that a tile with its rows takes. */
 static void write_traffic(FILE *to, const problem_spec *spec, const struct grid *grid, double near)
 {
     const problem_band band = problem_band_of(spec, 0);
@@ -104,7 +104,7 @@ static void write_plan(FILE *to, const attn_plan *plan)
             (unsigned long long)plan->workspace_bytes);
 }
 
-/* Arguments without memory: only a plan is made of them. */
+/* Makes arguments without memory, from which only plans are made. */
 static attn_forward_args args_of(const problem_spec *spec)
 {
     const attn_dtype dtype = (attn_dtype)spec->dtype;

@@ -1,6 +1,5 @@
 /*
- * trace.c: the trace of a problem line, with the page's values in the place of the line's, and
- * those values.
+ * trace.c: the trace of a problem line with values from the page, and the values of such a line.
  */
 #include "inputs.h"
 #include "oracle.h"
