@@ -116,11 +116,15 @@ int accuracy_table(int64_t seeds)
            "| x rounding | worst "
            "error / A | naive |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
            (long long)seeds - 1);
-    bool tiles = strstr(info.cpu_features, "amx") != NULL;
+    const bool tiles = strstr(info.cpu_features, "amx") != NULL,
+               pairs = strstr(info.cpu_features, "avx512bf16") != NULL;
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
         for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
             for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++) {
                 one_row(problems[n], dtypes[t], inputs[i], "", seeds);
+                if (pairs && strcmp(dtypes[t], "bf16") == 0) {
+                    one_row(problems[n], dtypes[t], inputs[i], " cpu=avx512bf16", seeds);
+                }
                 if (tiles && strcmp(dtypes[t], "f64") != 0) {
                     one_row(problems[n], dtypes[t], inputs[i], " cpu=amx", seeds);
                     const bool f32 = strcmp(dtypes[t], "f32") == 0;

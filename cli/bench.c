@@ -52,7 +52,7 @@ static const char doc[] =
     "  pass=forward|backward|training (both) dropout=P\n"
     "  inputs=normal|outlier|uniform|large|equal|positive|offset seed=S\n"
     "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
-    "  threads=T (0: all cores) cpu=scalar|avx2|avx512|neon|amx\n"
+    "  threads=T (0: all cores) cpu=scalar|avx2|avx512|avx512bf16|neon|amx\n"
     "\n"
     "Printed: the median of five samples (fewer if a call takes over a second) and their "
     "quartiles, with threads=1 of "

@@ -59,12 +59,12 @@ static double score_bytes(const problem_spec *problem)
                               : (double)problem->b * (double)problem->nq * (double)problem->nk);
 }
 
-/* The ceiling of a kernel's products: of multiply-adds, or of so many products of tiles each. */
+/* The ceiling of a kernel's products: of multiply-adds of numbers or of pairs, or of so many
+ * products of tiles each. */
 static double measure_products(const attn_plan *plan)
 {
-    return plan->tile_products > 0
-               ? peak_amx(plan->threads, 0.1) / plan->tile_products
-               : peak_fma(plan->vector_bits, plan->sum_bits, plan->threads, 0.1);
+    return plan->tile_products > 0 ? peak_amx(plan->threads, 0.1) / plan->tile_products
+                                   : peak_vectors(plan, 0.1);
 }
 
 static attn_status make_plan(const struct choice *choice, const problem_spec *problem,

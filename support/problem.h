@@ -34,7 +34,7 @@
  *   grad_dtype=dtype|f32           of dq, dk, dv
  *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|wild
  *   sown=N                         one in N elements of Q, K, V and dO is a NaN; 0: none
- *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|neon|amx
+ *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|avx512bf16|neon|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H

@@ -251,8 +251,7 @@ static bool serve(struct child *child, const struct request *q, struct reply *re
     case SAMPLE:
         return sample(child, q->repeats, reply);
     case PEAK:
-        reply->value = peak_fma(child->plan.vector_bits, child->plan.sum_bits, child->plan.threads,
-                                q->seconds);
+        reply->value = peak_vectors(&child->plan, q->seconds);
         reply->amx = peak_amx(child->plan.threads, q->seconds);
         reply->read = peak_read_of(child->tensors.args.k.data, child->key_bytes,
                                    child->plan.threads, q->seconds);

@@ -6,7 +6,6 @@
 #include "peak.h"
 #include "stats.h"
 
-#include <attn/attn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -64,6 +63,9 @@ DEFINE_LOOP(avx2_f64, "avx2,fma", __m256d, double, _mm256_set1_pd, _mm256_fmadd_
 DEFINE_LOOP(avx512_f32, "avx512f", __m512, float, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_cvtss_f32)
 DEFINE_LOOP(avx512_f64, "avx512f", __m512d, double, _mm512_set1_pd, _mm512_fmadd_pd,
             _mm512_cvtsd_f64)
+#define ADD_PAIRS(x, a, b) _mm512_dpbf16_ps(x, (__m512bh)(a), (__m512bh)(b))
+DEFINE_LOOP(avx512_pairs, "avx512f,avx512bf16", __m512, float, _mm512_set1_ps, ADD_PAIRS,
+            _mm512_cvtss_f32)
 #elif defined(__aarch64__)
 #define NEON_FMA_F32(x, a, b) vfmaq_f32(b, x, a)
 #define NEON_FMA_F64(x, a, b) vfmaq_f64(b, x, a)
@@ -83,12 +85,13 @@ static const struct loop {
     void (*run)(long n);
 } loops[] = {
 #if defined(__x86_64__)
-    {256, 32, avx2_f32},  {256, 64, avx2_f64},  {512, 32, avx512_f32}, {512, 64, avx512_f64},
+    {256, 32, avx2_f32},   {256, 64, avx2_f64},     {512, 32, avx512_f32},
+    {512, 64, avx512_f64}, {512, 16, avx512_pairs},
 #elif defined(__aarch64__)
     {128, 32, neon_f32},
     {128, 64, neon_f64},
 #endif
-    {32, 32, scalar_f32}, {64, 64, scalar_f64},
+    {32, 32, scalar_f32},  {64, 64, scalar_f64},
 };
 
 /* Operations of a round. */
@@ -102,7 +105,8 @@ static bool can_run(const struct loop *loop)
 {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("fma") &&
-           (loop->vector_bits < 512 || __builtin_cpu_supports("avx512f"));
+           (loop->vector_bits < 512 || __builtin_cpu_supports("avx512f")) &&
+           (loop->number_bits > 16 || __builtin_cpu_supports("avx512bf16"));
 #else
     (void)loop;
     return true;
@@ -196,6 +200,12 @@ double peak_fma(int vector_bits, int number_bits, int threads, double seconds)
         }
     }
     return 0;
+}
+
+double peak_vectors(const attn_plan *plan, double seconds)
+{
+    const int number_bits = plan->pair_products > 0 ? 16 : plan->sum_bits;
+    return peak_fma(plan->vector_bits, number_bits, plan->threads, seconds);
 }
 
 double peak_amx(int threads, double seconds)

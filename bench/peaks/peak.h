@@ -5,12 +5,16 @@
 #ifndef BENCH_PEAK_H
 #define BENCH_PEAK_H
 
+#include <attn/attn.h>
 #include <stddef.h>
 
-/* GFLOP/s of independent multiply-adds on vectors of a width, of numbers of 32 or 64 bits, over
- * about `seconds` (attn_plan has a kernel's); 0 if the CPU lacks the instructions (emulated
- * kernels), or for an unknown width. */
+/* GFLOP/s of independent multiply-adds on vectors of a width, of numbers of 32 or 64 bits or of
+ * pairs of bf16 (16), over about `seconds`; 0 if the CPU lacks the instructions (emulated kernels),
+ * or for an unknown width. */
 double peak_fma(int vector_bits, int number_bits, int threads, double seconds);
+
+/* The same of a CPU's plan: its kernel's instructions and threads. */
+double peak_vectors(const attn_plan *plan, double seconds);
 
 /* GFLOP/s of products of random bf16 tiles from the L1 cache (AMX); 0 where this process has
  * none. */

@@ -68,8 +68,8 @@
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
  *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
  *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
- *       well, but for AMX tiles (see Accuracy) and WebAssembly. Of a NaN, sign and payload do not
- *       count.
+ *       well, but for AMX tiles, bf16 on AVX512_BF16 (see Accuracy) and WebAssembly. Of a NaN, sign
+ *       and payload do not count.
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
  *       prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
@@ -100,7 +100,7 @@
  *   f16     CPU              f32                              24          1.02 floor
  *   f16     AMX              four of two bf16 parts: exact    16          1.02 floor
  *   bf16    CPU              f32                              24          1.02 floor
- *   bf16    AMX              exact                            8           1.45 floor
+ *   bf16    AMX, AVX512_BF16 exact                            8           1.45 floor
  *   f16     GPU              exact                            11          1.45 floor
  *   bf16    GPU              exact                            8           1.45 floor
  *
@@ -109,12 +109,15 @@
  *             98 + 3 log2(N / 2048) (GPUs 66 + N / 64).
  *   Sums      f32 (f64 for f64). Keys are summed in blocks of 64 to 256, each block fresh, then
  *             added once; on CPUs in segments of 2048 keys (dQ 4096 keys, dK and dV 6144 rows; all
- *             twice as long on AMX where P has 16 bits or fewer), joined in a binary tree.
+ *             twice as long where P has 16 bits or fewer), joined in a binary tree.
  *             There is no epsilon in the row sum.
  *   AMX       the default where the CPU has it, with bits of its own. Elements of f32 below 2^-110
  *             have fewer bits there.
- *   PRECISE   ATTN_PRECISE keeps a call off AMX, with the bits of all other CPUs, and on a GPU off
- *             probabilities of 16 bits. config.cpu = "avx512" does so for a whole context.
+ *   AVX512_BF16  the default for bf16 on CPUs of AMD that have it, and on Cooper Lake, with bits
+ *             of its own; f32 and f16 have the bits of all other CPUs there.
+ *   PRECISE   ATTN_PRECISE keeps a call off AMX and AVX512_BF16, with the bits of all other CPUs,
+ *             and on a GPU off probabilities of 16 bits. config.cpu = "avx512" does so for a
+ *             whole context.
  *   BF16X3    ATTN_BF16X3 without ATTN_PRECISE: a product is within 2^-15 of exact, typically 6e-6.
  *             Off AMX it changes nothing.
  *
@@ -294,8 +297,8 @@ typedef struct attn_context_config {
      * many as a quota of processor time allows (cpu.max of control groups, version 2) */
     int32_t threads;
     int32_t reserved; /* 0 */
-    /* cap on the instruction set: "scalar", "avx2", "avx512", "amx", "neon" or "wasm128"; NULL =
-     * the environment variable ATTN_CPU, or else the best there is */
+    /* cap on the instruction set: "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon" or
+     * "wasm128"; NULL = the environment variable ATTN_CPU, or else the fastest there is */
     const char *cpu;
     attn_allocator allocator; /* all zero = malloc and free */
     attn_executor executor;   /* all zero = the context's own pool */
@@ -471,7 +474,8 @@ typedef struct attn_plan {
     int32_t threads;
     int32_t strip;     /* query rows side by side in one tile */
     int32_t key_block; /* keys per tile */
-    int32_t reserved;
+    /* dot products of pairs of bf16 numbers in each product (AVX512_BF16); 0: none */
+    int32_t pair_products;
     /* query rows (heads of a group folded in) of one work item; of attn_backward, of one that gives
      * dQ */
     int64_t rows_per_item;
@@ -495,7 +499,7 @@ typedef struct attn_plan {
     int32_t bits;
     int32_t sum_bits;      /* of the type of sums: 32 or 64 */
     int32_t vector_bits;   /* width of the kernel's multiply-adds; 0 on a GPU */
-    int32_t tile_products; /* products of 16-bit tiles in each product; 0: multiply-adds alone */
+    int32_t tile_products; /* products of 16-bit tiles in each product; 0: none */
     /* Losses of a product of two inputs and of one of probabilities with an input, as a share of
      * |x y|: roundings of the factors (see Accuracy). */
     double input_loss, weight_loss;
@@ -780,8 +784,8 @@ typedef struct attn_info {
     const char *build;        /* the compiler and its version */
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
-    /* all tables that this machine can run, best first; all but amx and wasm128 give the same
-     * bits */
+    /* all tables that this machine can run, best first; all give the same bits but amx, wasm128
+     * and, in bf16, avx512bf16 */
     const char *cpu_tables;
     int32_t threads;
     int32_t reserved;

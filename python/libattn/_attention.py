@@ -230,6 +230,7 @@ class Plan(NamedTuple):
     sum_bits: int
     vector_bits: int
     tile_products: int
+    pair_products: int
     input_loss: float
     weight_loss: float
 

@@ -57,10 +57,12 @@ static void context_dealloc(PyObject *object)
 PyObject *context_make_type(PyObject *module)
 {
     static PyType_Slot slots[] = {
-        {Py_tp_doc, "Context(device='cpu', ordinal=0, threads=0, cpu=None)\n--\n\n"
-                    "Threads and instruction set that calls run on.\n\n"
-                    "threads: size of the pool; 0 = one per core that this process may use.\n"
-                    "cpu: cap on the instruction set: 'scalar', 'avx2', 'avx512', 'amx', 'neon'."},
+        {Py_tp_doc,
+         "Context(device='cpu', ordinal=0, threads=0, cpu=None)\n--\n\n"
+         "Threads and instruction set that calls run on.\n\n"
+         "threads: size of the pool; 0 = one per core that this process may use.\n"
+         "cpu: cap on the instruction set: 'scalar', 'avx2', 'avx512', 'avx512bf16', 'amx', "
+         "'neon'."},
         {Py_tp_new, context_new},
         {Py_tp_dealloc, context_dealloc},
         {0, NULL},

@@ -109,7 +109,7 @@ static const place places[] = {
     PLAN(threads),
     PLAN(strip),
     PLAN(key_block),
-    PLAN(reserved),
+    PLAN(pair_products),
     PLAN(rows_per_item),
     PLAN(items),
     PLAN(tiles_full),

@@ -136,12 +136,12 @@ PyObject *core_backward(PyObject *module, PyObject *const *values, Py_ssize_t co
 static PyObject *plan_values(const attn_plan *plan)
 {
     return Py_BuildValue(
-        "(ssiiiLLLLLdddKiiiidd)", plan->kernel, plan->why, plan->threads, plan->strip,
+        "(ssiiiLLLLLdddKiiiiidd)", plan->kernel, plan->why, plan->threads, plan->strip,
         plan->key_block, (long long)plan->rows_per_item, (long long)plan->items,
         (long long)plan->tiles_full, (long long)plan->tiles_partial, (long long)plan->tiles_skipped,
         plan->flops, plan->bytes_tiled, plan->bytes_standard,
         (unsigned long long)plan->workspace_bytes, plan->bits, plan->sum_bits, plan->vector_bits,
-        plan->tile_products, plan->input_loss, plan->weight_loss);
+        plan->tile_products, plan->pair_products, plan->input_loss, plan->weight_loss);
 }
 
 static PyObject *plan(PyObject *module, PyObject *const *values, Py_ssize_t count, PyObject *names,

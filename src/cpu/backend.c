@@ -38,6 +38,9 @@ static void explain(const attn_cpu_device *device, char *why, size_t size)
     if (best != device->machine.isa) {
         (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",
                        device->machine.isa->name, best->name);
+    } else if (best != &isas[count - 1] && (best[1].needs & ~device->features) == 0) {
+        (void)snprintf(why, size, "%s is the default here: this CPU is slower with %s", best->name,
+                       best[1].name);
     } else if (best != &isas[count - 1]) {
         (void)snprintf(why, size, "%s is the best this CPU runs; it lacks what %s needs",
                        best->name, best[1].name);
@@ -56,6 +59,7 @@ static void describe_kernel(const attn_cpu_device *device, const attn_ukernel *t
     plan->sum_bits = 8 * table->real_size;
     plan->vector_bits = table->vector_bits;
     plan->tile_products = table->tile_products;
+    plan->pair_products = table->pair_products;
     plan->input_loss = table->losses.inputs;
     plan->weight_loss = table->losses.weights;
     explain(device, plan->why, sizeof plan->why);

@@ -95,13 +95,27 @@ static int run_table(const settings *s, const attn_ukernel *table, const attn_uk
     return kit.failures;
 }
 
+/* The exp2 of each table of f32, f16 or bf16. */
+static int exhaust_isa(const attn_isa *isa)
+{
+    const attn_ukernel *const tables[] = {isa->f32, isa->bf16x3, isa->f16, isa->bf16};
+    int failures = 0;
+    for (int i = 0; i < 4; i++) {
+        bool done = false;
+        for (int j = 0; j < i; j++) {
+            done |= tables[j] == tables[i];
+        }
+        failures += done                       ? 0
+                    : tables[i]->p_bytes() > 0 ? exhaust_parts(tables[i])
+                                               : exhaust_exp2(tables[i]);
+    }
+    return failures;
+}
+
 static int run_isa(const settings *s, const attn_isa *isa, const attn_isa *scalar)
 {
     if (s->exp2) {
-        return isa->f32->bits == ATTN_BITS_SCALAR
-                   ? exhaust_exp2(isa->f32)
-                   : exhaust_parts(isa->f32) + exhaust_parts(isa->bf16x3) +
-                         exhaust_parts(isa->f16) + exhaust_parts(isa->bf16);
+        return exhaust_isa(isa);
     }
     int failures = run_table(s, isa->f32, scalar->f32, ATTN_F32, true);
     failures += run_table(s, isa->f64, scalar->f64, ATTN_F64, true);

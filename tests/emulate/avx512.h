@@ -1,8 +1,8 @@
 /*
- * avx512.h: the intrinsics of AVX-512 and the instructions of AMX tiles in software, so that
+ * avx512.h: the intrinsics of AVX-512, AVX512_BF16 and AMX tiles in software, so that
  * machines without them test the kernels on them. The compiler includes it before each kernel file
  * of a build with ATTN_EMULATE (CMakeLists.txt). AVX-512 is SIMDe's, completed where SIMDe 0.7.4
- * lacks an intrinsic; tiles are in tiles.h.
+ * lacks an intrinsic; dot products of pairs are in pairs.h, tiles in tiles.h.
  */
 #ifndef TESTS_EMULATE_AVX512_H
 #define TESTS_EMULATE_AVX512_H
@@ -176,6 +176,7 @@ EMULATED(__m512) emulated_cvtepi32_ps(__m512i a)
 #undef _mm512_maskz_scalef_ps
 #define _mm512_maskz_scalef_ps(mask, a, b) emulated_maskz_scalef_ps(mask, a, b)
 
+#include "pairs.h"
 #include "tiles.h"
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * features.c: features of the processor of a build with ATTN_EMULATE: its own, and AVX-512 and AMX
- * in software.
+ * features.c: features of the processor of a build with ATTN_EMULATE: its own, and AVX-512,
+ * AVX512_BF16 and AMX in software.
  */
 #include "cpu/machine/features.h"
 
@@ -8,6 +8,7 @@ uint32_t attn_own_cpu_features(void); /* of src/cpu/machine/features.c */
 
 uint32_t attn_cpu_features(void)
 {
-    uint32_t own = attn_own_cpu_features();
-    return own & ATTN_CPU_AVX2 ? own | ATTN_CPU_AVX512 | ATTN_CPU_AMX : own;
+    const uint32_t emulated = ATTN_CPU_AVX512 | ATTN_CPU_AVX512BF16 | ATTN_CPU_AMX,
+                   own = attn_own_cpu_features();
+    return own & ATTN_CPU_AVX2 ? own | emulated : own;
 }

@@ -65,27 +65,37 @@ const char *const *tables_own_bits(int *count)
     return names + usual;
 }
 
-const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count)
-{
-    const char *const *names = tables_names(count);
-    *count = dtype == ATTN_F64 || flags & ATTN_PRECISE ? all_count : *count;
-    return names;
-}
-
-errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags)
+/* The microkernels of a table for a type and flags. */
+static const attn_ukernel *table_of(const char *name, int32_t dtype, uint64_t flags)
 {
     int count;
     const attn_isa *isas = attn_isas(&count);
     const attn_problem problem = {.q.dtype = dtype,
                                   .precise = (flags & ATTN_PRECISE) != 0,
                                   .bf16x3 = (flags & ATTN_BF16X3) != 0};
-    for (int i = 0; table != NULL && i < count; i++) {
-        if (strcmp(table, isas[i].name) == 0) {
-            const attn_losses losses = attn_cpu_table(&isas[i], &problem)->losses;
-            return errors_allowed(losses.inputs, losses.weights);
-        }
+    const attn_ukernel *table = NULL;
+    for (int i = 0; i < count; i++) {
+        table = strcmp(name, isas[i].name) == 0 ? attn_cpu_table(&isas[i], &problem) : table;
     }
-    return errors_allowed(0, 0);
+    return table;
+}
+
+const char *const *tables_that_agree(int32_t dtype, uint64_t flags, int *count)
+{
+    const char *const *names = tables_names(count);
+    while (*count < all_count && table_of(names[*count], dtype, flags)->bits == ATTN_BITS_SCALAR) {
+        ++*count;
+    }
+    return names;
+}
+
+errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags)
+{
+    if (table == NULL) {
+        return errors_allowed(0, 0);
+    }
+    const attn_losses losses = table_of(table, dtype, flags)->losses;
+    return errors_allowed(losses.inputs, losses.weights);
 }
 
 static attn_context *cache[MAX_TABLES + 1][MAX_THREADS + 1];

@@ -30,6 +30,29 @@ static bool amx_permitted(void)
     return granted;
 }
 
+/* Cores that begin as many dot products of pairs in a cycle as multiply-adds: AMD's, Cooper Lake
+ * (family 6, model 85). Later ones of Intel begin one for four (docs/notebook/cpu-pairs.md). */
+static bool fast_pairs(void)
+{
+    unsigned a, b, c, d;
+    const unsigned cooper_lake = 0x50650, family_and_model = 0xfff0ff0;
+    if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+        d == signature_AMD_edx) {
+        return true;
+    }
+    return __get_cpuid(1, &a, &b, &c, &d) && (a & family_and_model) == cooper_lake;
+}
+
+static uint32_t pair_features(void)
+{
+    unsigned a, b, c, d;
+    const unsigned avx512_bf16 = 1u << 5;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a & avx512_bf16) == 0) {
+        return 0;
+    }
+    return ATTN_CPU_AVX512BF16 | (fast_pairs() ? ATTN_CPU_FAST_PAIRS : 0);
+}
+
 uint32_t attn_cpu_features(void)
 {
     unsigned a, b, c, d;
@@ -47,6 +70,7 @@ uint32_t attn_cpu_features(void)
     if ((b & f_dq_bw_vl) == f_dq_bw_vl && (state & 0xe6) == 0xe6) {
         features |= ATTN_CPU_AVX512;
     }
+    features |= features & ATTN_CPU_AVX512 ? pair_features() : 0;
     const bool tiles = (d & amx_bf16_tile) == amx_bf16_tile && (state & 0x60000) == 0x60000;
     if (tiles && (features & ATTN_CPU_AVX512) && amx_permitted() && attn_amx_works()) {
         features |= ATTN_CPU_AMX;
@@ -79,11 +103,15 @@ uint32_t attn_cpu_features(void)
 
 const char *attn_cpu_feature_names(uint32_t features)
 {
-    switch (features) {
+    switch (features & ~(uint32_t)ATTN_CPU_FAST_PAIRS) {
     case ATTN_CPU_AVX2:
         return "avx2";
     case ATTN_CPU_AVX2 | ATTN_CPU_AVX512:
         return "avx2 avx512";
+    case ATTN_CPU_AVX2 | ATTN_CPU_AVX512 | ATTN_CPU_AVX512BF16:
+        return "avx2 avx512 avx512bf16";
+    case ATTN_CPU_AVX2 | ATTN_CPU_AVX512 | ATTN_CPU_AVX512BF16 | ATTN_CPU_AMX:
+        return "avx2 avx512 avx512bf16 amx";
     case ATTN_CPU_AVX2 | ATTN_CPU_AVX512 | ATTN_CPU_AMX:
         return "avx2 avx512 amx";
     case ATTN_CPU_NEON:

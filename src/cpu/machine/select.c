@@ -28,7 +28,7 @@ const attn_isa *attn_select(uint32_t features, const char *cap)
         if (cap && strcmp(cap, isas[i].name) == 0) {
             return (isas[i].needs & ~features) == 0 ? &isas[i] : NULL;
         }
-        if ((isas[i].needs & ~features) == 0) {
+        if (((isas[i].needs | isas[i].prefers) & ~features) == 0) {
             best = &isas[i];
         }
     }

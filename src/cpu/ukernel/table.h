@@ -85,7 +85,8 @@ struct attn_ukernel_grad;
 enum {
     ATTN_BITS_SCALAR,
     ATTN_BITS_AMX,
-    ATTN_BITS_UNFUSED /* products of sums are rounded before they are added */
+    ATTN_BITS_UNFUSED, /* products of sums are rounded before they are added */
+    ATTN_BITS_PAIRS /* dot products of pairs of bf16 (avx512bf16) */
 };
 
 /* Losses, as a share of |x y|, of a product of two inputs and of one of P or dS with an input:
@@ -137,6 +138,7 @@ typedef struct attn_ukernel {
     attn_losses losses;
     int vector_bits;   /* width of its multiply-adds */
     int tile_products; /* products of bf16 tiles in each product; 0: products are multiply-adds */
+    int pair_products; /* dot products of bf16 pairs in each product; 0: none */
     /* query rows of a strip, a multiple of the vector length, <= ATTN_MAX_STRIP */
     int strip;
     int granule;          /* OT has d_v rounded up to a multiple of this many rows */

@@ -1,8 +1,9 @@
 /*
  * bf16.c: the table for bf16 on AMX tiles (Sapphire Rapids and later): both products are tile
  * products of bf16 with f32 sums, probabilities are rounded to bf16 for the second one. Panels and
- * the rest are in body.h.
+ * the rest are in pairs/body.h.
  */
+#define ISA amx
 #define NAME bf16
 #define PARTS 1
 #define INPUT_LOSS 0
@@ -14,4 +15,5 @@
 static const part_product products[] = {{0, 0}};
 
 #include "cpu/ukernel/pairs/exp2.h"
-#include "cpu/ukernel/amx/body.h"
+#define PRODUCTS_HEADER "cpu/ukernel/amx/products.h"
+#include "cpu/ukernel/pairs/body.h"

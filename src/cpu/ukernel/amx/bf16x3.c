@@ -6,9 +6,10 @@
  *
  * With |x1| <= 2^-8 |x| and a rest of at most 2^-17 |x|, a product of two inputs loses 2^-16 for x1
  * y1 and 2^-17 for either rest, 4 2^-17 of |x||y|. P and dS are cut off for their first part, so
- * |x1| and the rest are twice as large: 7 2^-17. Panels and the rest are in body.h.
+ * |x1| and the rest are twice as large: 7 2^-17. Panels and the rest are in pairs/body.h.
  */
 
+#define ISA amx
 #define NAME bf16x3
 #define PARTS 2
 #define INPUT_LOSS 0x4p-17
@@ -21,4 +22,5 @@
 static const part_product products[] = {{1, 0}, {0, 0}, {0, 1}};
 
 #include "cpu/ukernel/pairs/exp2.h"
-#include "cpu/ukernel/amx/body.h"
+#define PRODUCTS_HEADER "cpu/ukernel/amx/products.h"
+#include "cpu/ukernel/pairs/body.h"

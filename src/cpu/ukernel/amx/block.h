@@ -1,38 +1,13 @@
 /*
- * block.h: products and softmax of a block's tiles. Included by body.h after its products, with its
- * parameters.
+ * block.h: products and softmax of a block's tiles, at the same time where that pays off. Included
+ * by products.h.
  *
  * Tables of several parts do the softmax of a tile between the products of the next one. While
  * products run, one of the processor's two ports of 512-bit multiply-adds is closed and the other
  * is free; three to six products of parts leave time for most of a softmax. With one part there are
  * so few products that the closed port costs more (docs/cpu.md).
  */
-
-/* The data read after the tile of `left` keys that begins at key `at`. */
-ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
-                              const attn_running *state)
-{
-    const int64_t n = left - KEY_TILE;
-    const attn_ahead next = {
-        .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d,
-        .soon = state->ahead.soon};
-    return fetch_of(n > 0 ? &next : &state->ahead);
-}
-
-/* One after the other. */
-ATTN_INLINE void tiles_in_turn(uint16_t *p, int64_t done, float *s, const attn_keys *keys, vec c,
-                               const attn_running *state, const int groups)
-{
-    references r;
-    start_block(&r, done, state, c, groups);
-    for (int64_t key = 0; key < keys->n; key += KEY_TILE) {
-        const int64_t left = keys->n - key, at = keys->at + key;
-        const score_tile tile = {p, done + key, s, left < KEY_TILE ? left : KEY_TILE};
-        const factors f = score_factors(keys->k, at, keys->qt, keys->d);
-        store_product(s, &f, tile.n, true, groups == 2);
-        softmax_tile(&tile, c, state, &r, fetch_after(keys, at, left, state), groups);
-    }
-}
+#include "cpu/ukernel/pairs/block.h"
 
 /* The softmax of a tile during the products of the next, which go to the other tile of S. */
 ATTN_INLINE void tiles_overlapped(uint16_t *p, int64_t done, float *s, const attn_keys *keys, vec c,
@@ -40,7 +15,8 @@ ATTN_INLINE void tiles_overlapped(uint16_t *p, int64_t done, float *s, const att
 {
     references r;
     start_block(&r, done, state, c, 2);
-    qk(s, keys->k, keys->at, keys->qt, keys->d, keys->n < KEY_TILE ? keys->n : KEY_TILE, STRIP);
+    const factors first = score_factors(keys->k, keys->at, keys->qt, keys->d);
+    store_product(s, &first, keys->n < KEY_TILE ? keys->n : KEY_TILE, true, STRIP);
     for (int64_t key = 0; key < keys->n; key += KEY_TILE) {
         const int64_t left = keys->n - key, at = keys->at + key, more = left - KEY_TILE;
         const score_tile tile = {p, done + key, s + key / KEY_TILE % 2 * KEY_TILE * STRIP,
@@ -65,9 +41,9 @@ static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, do
                        const attn_running *state, int lanes)
 {
     if (lanes <= TILE) {
-        tiles_in_turn(p, done, s, keys, v_set1((float)c), state, 1);
+        tiles_in_turn(p, done, s, keys, v_set1((float)c), state, GROUP, 1);
     } else if (PARTS == 1) {
-        tiles_in_turn(p, done, s, keys, v_set1((float)c), state, 2);
+        tiles_in_turn(p, done, s, keys, v_set1((float)c), state, STRIP, 2);
     } else {
         tiles_overlapped(p, done, s, keys, v_set1((float)c), state);
     }

@@ -4,9 +4,10 @@
  * rounded to two parts too, 16 bits: an error of at most 2^-16 p |v|, far below that of rounding O
  * to f16.
  *
- * Panels and the rest are in body.h.
+ * Panels and the rest are in pairs/body.h.
  */
 
+#define ISA amx
 #define NAME f16
 #define PARTS 2
 #define INPUT_LOSS 0
@@ -19,4 +20,5 @@
 static const part_product products[] = {{1, 1}, {1, 0}, {0, 1}, {0, 0}};
 
 #include "cpu/ukernel/pairs/exp2.h"
-#include "cpu/ukernel/amx/body.h"
+#define PRODUCTS_HEADER "cpu/ukernel/amx/products.h"
+#include "cpu/ukernel/pairs/body.h"

@@ -9,6 +9,7 @@
  * 2^-110 keep fewer bits.
  */
 
+#define ISA amx
 #define NAME f32
 #define PARTS 3
 #define INPUT_LOSS 0
@@ -21,4 +22,5 @@
 static const part_product products[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};
 
 #include "cpu/ukernel/pairs/exp2_f32.h"
-#include "cpu/ukernel/amx/body.h"
+#define PRODUCTS_HEADER "cpu/ukernel/amx/products.h"
+#include "cpu/ukernel/pairs/body.h"

@@ -1,6 +1,6 @@
 /*
  * products.h: sums of products of parts on AMX tiles, of 16 or 32 rows of A and 16 or 32 columns
- * of B. Included by body.h after the softmax, with its parameters.
+ * of B. Included by pairs/body.h, with its parameters.
  *
  * Tiles have numbers of their own, since instructions name them:
  *
@@ -10,19 +10,10 @@
  *     B              6                  7
  */
 
+enum { PRODUCTS = sizeof products / sizeof products[0] };
+
 /* Which rows. */
 enum { LOW = 1, HIGH = 2, BOTH = LOW | HIGH };
-
-/* Places of the factors of a product. Strides between rows in bytes, other distances in
- * elements. */
-typedef struct factors {
-    const uint16_t *a, *b;
-    /* from part to part, from step to step, from 16 rows to the next */
-    int64_t a_stride, a_part, a_step, a_rows;
-    int64_t b_stride, b_part, b_step;
-    int64_t steps; /* of 32 products each */
-    bool swapped;  /* A holds the second factor of each product of parts */
-} factors;
 
 /* What is computed: its rows; 32 columns (`wide`) or 16; its order:
  *
@@ -193,13 +184,18 @@ ATTN_INLINE void store_tall_product(float *s, const factors *f, int64_t n, const
     }
 }
 
+/* C = A B for columns of `lanes`: all 32, or the first 16 for at most so many. */
 ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool passes,
-                               const bool wide)
+                               const int lanes)
 {
-    if (PARTS == 1) {
-        store_low_product(s, f, n, passes, wide);
+    if (PARTS > 1 && lanes > TILE) {
+        store_tall_product(s, f, n, passes, true, NULL);
+    } else if (PARTS > 1) {
+        store_tall_product(s, f, n, passes, false, NULL);
+    } else if (lanes > TILE) {
+        store_low_product(s, f, n, passes, true);
     } else {
-        store_tall_product(s, f, n, passes, wide, NULL);
+        store_low_product(s, f, n, passes, false);
     }
 }
 
@@ -269,4 +265,31 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
             store_sums(now, BOTH, true);
         }
     }
+}
+
+/* to = to + A B, for sums over query rows. */
+ATTN_INLINE void add_rows_product(float *to, int64_t stride, int64_t rows, const factors *f)
+{
+    if (PARTS == 1) {
+        add_product(to, stride, rows, v_set1(1), v_set1(1), f, true);
+    } else {
+        add_tall_product(to, stride, rows, f);
+    }
+}
+
+#include "cpu/ukernel/amx/block.h"
+#include "cpu/ukernel/amx/few.h"
+
+/* ---- the table's own members ----------------------------------------------------------------- */
+
+enum { BITS = ATTN_BITS_AMX, TILE_PRODUCTS = PRODUCTS, PAIR_PRODUCTS = 0 };
+
+static void begin(void)
+{
+    tiles_begin();
+}
+
+static void end(void)
+{
+    tiles_end();
 }

@@ -1,8 +1,8 @@
 /*
- * body.h: the microkernels on AMX tiles, for elements that are the sum of PARTS bf16 parts.
- * Included at the end of <NAME>.c, which defines before it
+ * body.h: the microkernels on pairs of bf16 numbers, for elements that are the sum of PARTS bf16
+ * parts. Included at the end of a table's file, which defines before it
  *
- *   NAME, PARTS        bf16, 1; f16, bf16x3, 2; f32, 3
+ *   ISA, NAME, PARTS   amx: bf16, 1; f16, bf16x3, 2; f32, 3. avx512bf16: bf16, 1
  *   INPUT_LOSS, WEIGHT_LOSS   attn_ukernel.losses
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
@@ -11,104 +11,64 @@
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves;
  *                      split_probability(), of a P
  *   probability()      exp2; FUSED_EXPONENT, see pairs/softmax.h; FLUSHES, attn_ukernel.flushes
- *   products           the products of parts that are taken, in their order within a step
+ *   PRODUCTS_HEADER    the instructions' part: store_product() and add_product() of factors.h,
+ *                      add_rows_product(), qk_softmax(), pv_few() of at most FEW_LANES rows,
+ *                      begin(), end(), BITS, TILE_PRODUCTS, PAIR_PRODUCTS
  *
  * and get one table. Scores, masks and results are those of AVX-512; panels are those of
- * pairs/pairs.h.
+ * pairs.h.
  */
 
 #include "cpu/ukernel/pairs/panels.h"
 #include "cpu/ukernel/pairs/softmax.h"
 #include "cpu/ukernel/pairs/softmax_tile.h"
 #include "cpu/ukernel/pairs/careful.h"
-
-enum { PRODUCTS = sizeof products / sizeof products[0] };
-
-#include "cpu/ukernel/amx/products.h"
+#include "cpu/ukernel/pairs/factors.h"
+#include "cpu/ukernel/pairs/few.h"
+#include PRODUCTS_HEADER
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
-{
-    const int64_t d_pad = pad32(d);
-    return (factors){
-        .a = (const uint16_t *)k + at * d_pad,
-        .b = qt,
-        .a_stride = d_pad * 2,
-        .a_part = PANEL_KEYS * d_pad,
-        .a_step = 32,
-        .a_rows = TILE * d_pad,
-        .b_stride = STRIDE,
-        .b_part = d_pad * STRIP,
-        .b_step = TILE * 2 * STRIP,
-        .steps = d_pad / 32,
-    };
-}
-
-/* Here and below, strips of at most 16 queries are half as wide. */
 static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes)
 {
     const factors f = score_factors(k, at, qt, d);
-    if (lanes > TILE) {
-        store_product(s, &f, n, true, true);
-    } else {
-        store_product(s, &f, n, true, false);
-    }
+    store_product(s, &f, n, true, lanes);
 }
 
+/* Strips of at most 16 queries are half as wide. */
 static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes)
 {
-    const factors f = {
-        .a = (const uint16_t *)v + at,
-        .b = p,
-        .a_stride = PANEL_KEYS * 2,
-        .a_part = dv_pad * PANEL_KEYS,
-        .a_step = 32,
-        .a_rows = TILE * PANEL_KEYS,
-        .b_stride = STRIDE,
-        .b_part = P_PART,
-        .b_step = TILE * 2 * STRIP,
-        .steps = (n + KEY_STEP - 1) / KEY_STEP,
-    };
+    const factors f = value_factors(v, at, p, dv_pad, n);
     vec a0 = v_set1(0), a1 = a0;
     if (alpha) {
         a0 = v_load(alpha), a1 = v_load((const float *)alpha + VL);
     } else {
         memset(ot, 0, (size_t)(dv_pad * STRIP) * sizeof(float));
     }
-    if (lanes > TILE) {
+    if (lanes > GROUP) {
         add_product(ot, STRIP, dv_pad, a0, a1, &f, true);
     } else {
         add_product(ot, STRIP, dv_pad, a0, a1, &f, false);
     }
 }
 
-#include "cpu/ukernel/amx/few.h"
-#include "cpu/ukernel/amx/block.h"
-#include "cpu/ukernel/amx/grad.h"
+#include "cpu/ukernel/pairs/grad.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static void begin(void)
-{
-    tiles_begin();
-}
+#define TABLE ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, NAME))
 
-static void end(void)
-{
-    tiles_end();
-}
-
-const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
-    .name = "amx_" ATTN_STRING(NAME),
+const attn_ukernel TABLE = {
+    .name = ATTN_STRING(ISA) "_" ATTN_STRING(NAME),
     .grad = &grad,
-    .bits = ATTN_BITS_AMX,
+    .bits = BITS,
     .losses = {INPUT_LOSS, WEIGHT_LOSS},
     .vector_bits = 8 * VL * (int)sizeof(real),
-    .tile_products = PRODUCTS,
+    .tile_products = TILE_PRODUCTS,
+    .pair_products = PAIR_PRODUCTS,
     .strip = STRIP,
-    .granule = 2 * TILE,
+    .granule = 2 * GROUP,
     .key_block = KEY_BLOCK,
     .segment = PARTS < 3 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT,
     .key_tile = KEY_TILE,
@@ -132,7 +92,7 @@ const attn_ukernel ATTN_CAT(attn_ukernel_amx_, NAME) = {
     .mask = mask_f32,
     .softmax = softmax,
     .pv = pv,
-    .few_lanes = GROUP,
+    .few_lanes = FEW_LANES,
     .pack_v_few = pack_v_few,
     .pv_few = pv_few,
     .pv_careful = pv_careful,

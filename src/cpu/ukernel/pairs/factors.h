@@ -1,0 +1,50 @@
+/*
+ * factors.h: where the factors of the products lie in the panels of pairs.h.
+ */
+
+/* Places of the factors of a product. Strides between rows in bytes, other distances in
+ * elements. */
+typedef struct factors {
+    const uint16_t *a, *b;
+    /* from part to part, from step to step, from 16 rows to the next */
+    int64_t a_stride, a_part, a_step, a_rows;
+    int64_t b_stride, b_part, b_step;
+    int64_t steps; /* of 32 products each */
+    bool swapped;  /* A holds the second factor of each product of parts */
+} factors;
+
+/* S = K QT. */
+ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
+{
+    const int64_t d_pad = pad32(d);
+    return (factors){
+        .a = (const uint16_t *)k + at * d_pad,
+        .b = qt,
+        .a_stride = d_pad * 2,
+        .a_part = PANEL_KEYS * d_pad,
+        .a_step = 32,
+        .a_rows = GROUP * d_pad,
+        .b_stride = STRIP * 4,
+        .b_part = d_pad * STRIP,
+        .b_step = GROUP * 2 * STRIP,
+        .steps = d_pad / 32,
+    };
+}
+
+/* OT = V^T P. */
+ATTN_INLINE factors value_factors(const void *v, int64_t at, const void *p, int64_t dv_pad,
+                                  int64_t n)
+{
+    return (factors){
+        .a = (const uint16_t *)v + at,
+        .b = p,
+        .a_stride = PANEL_KEYS * 2,
+        .a_part = dv_pad * PANEL_KEYS,
+        .a_step = 32,
+        .a_rows = GROUP * PANEL_KEYS,
+        .b_stride = STRIP * 4,
+        .b_part = P_PART,
+        .b_step = GROUP * 2 * STRIP,
+        .steps = (n + KEY_STEP - 1) / KEY_STEP,
+    };
+}
