@@ -8,7 +8,7 @@ beside PyTorch's autograd, O and gradients by the bounds of docs/contract.md (A1
 are computed here too. Shares nothing with support/: neither inputs, oracle nor errors. Exit status
 1 if a result is beyond its bound, 77 without PyTorch or the package.
 
-Words that name memory or another judge are not tried here: offset, page, sown, o_dtype,
+Words that name memory or another judge are not tried here: offset, page, sown, kv_*, o_dtype,
 grad_dtype. Of layouts, bshd and bhsd are told apart.
 """
 
