@@ -18,10 +18,10 @@ static bool find_span(span *s, const char *name, const attn_tensor *tensor)
 {
     const int64_t size = (int64_t)attn_dtype_size(tensor->dtype);
     int64_t below = 0, above = 1;
-    bool empty = tensor->data == NULL;
+    const int64_t *n = tensor->shape;
+    const bool empty = !tensor->data || n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0;
     for (int a = 0; a < 4 && !empty; a++) {
-        const int64_t reach = (tensor->shape[a] - 1) * tensor->stride[a];
-        empty = tensor->shape[a] == 0;
+        const int64_t reach = (n[a] - 1) * tensor->stride[a];
         *(reach < 0 ? &below : &above) += reach;
     }
     const uintptr_t first = (uintptr_t)tensor->data;
