@@ -219,7 +219,7 @@ ATTN_API size_t attn_dtype_size(int32_t dtype);
  *
  *   q, k, v, o, lse, row_max          (batch, sequence, head, dim); lse and row_max: dim = 1
  *   mask, bias, alibi_slopes, sinks   (batch, head, query, key); an axis of extent 1 broadcasts
- *   gradients                         as what they are gradients of
+ *   gradients                         as the tensors that they belong to
  *   cu_seqlens_*, seqused_*           (count, 1, 1, 1)
  *   q_origin, k_origin                (batch or 1, 1, 1, 1)
  *   block_table                       (batch, page, 1, 1); leftpad_k (batch, 1, 1, 1)
@@ -273,9 +273,9 @@ typedef struct attn_allocator {
  *     for (i = 0; i < n; i++) task(arg, i, thread);
  * in any order and on any threads; it returns when all n tasks are done. thread is in [0,
  * num_threads(user)) and no two tasks run at once with the same thread number. Results do not
- * depend on what it does. num_threads is asked in every call; a workspace of a size asked for
- * earlier is large enough while it has not grown. Fits OpenMP, TBB, pthreadpool or a game's job
- * system in five lines (docs/api.md).
+ * depend on the executor. num_threads is asked in every call; a workspace of a size asked for
+ * earlier is large enough while num_threads has not grown. Five lines make an executor of OpenMP,
+ * TBB, pthreadpool or a game's job system (docs/api.md).
  */
 typedef struct attn_executor {
     void *user;
@@ -347,7 +347,7 @@ typedef struct attn_forward_args {
 
     /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the
      * largest s of the row (-inf for a row without a visible key; sinks do not count; on CPUs NaN
-     * where one of them is). */
+     * where one s is NaN). */
     attn_tensor lse, row_max;
 
     uint64_t flags;       /* ATTN_CAUSAL | ... */
@@ -390,9 +390,8 @@ typedef struct attn_forward_args {
 
     /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
      * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
-     * of the GPU, or NULL to do without, which is a little slower, and much slower and of other
-     * bits where few rows meet many keys; it must not be in use by another call at the same
-     * time. */
+     * of the GPU, which no other call uses at the same time. NULL costs a little time there; where
+     * few rows meet many keys it costs much time and gives other bits. */
     void *workspace;
     uint64_t workspace_bytes;
 
@@ -441,7 +440,7 @@ typedef struct attn_forward_args {
     int64_t rope_dims;
 
     /* Quantised K and V, each for itself: k.dtype or v.dtype is i8, i4x2, e4m3 or e5m2, and an
-     * element is scale code + shift in f32, rounded once; attention is that over these values.
+     * element is scale code + shift in f32, rounded once; attention is over these values.
      * Scales and shifts are f32, f16 or bf16, (k.shape[0], k.shape[1], Hk, G), each of the first
      * three axes possibly of extent 1: G groups of neighbouring columns have one each, G divides d,
      * or d_v for V. With pages they lie in pages of their own, by the same table. A shift has the
@@ -465,8 +464,8 @@ ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
                                             uint64_t *bytes);
 
-/* What a call would do, and what it costs. Byte and operation counts are of the mathematics: a
- * product of visible tiles, as executed. Strings are static or in `why`. */
+/* Choices and costs of a call. Operations and bytes are counts of the mathematics: products of
+ * visible tiles, as executed. Strings are static or in `why`. */
 typedef struct attn_plan {
     uint64_t struct_size; /* in: sizeof(attn_plan) of the caller */
     const char *kernel;   /* the kernel table's name, "avx2_f32" */
@@ -490,8 +489,8 @@ typedef struct attn_plan {
      * for each further wave of its CTAs, as far as they exceed its L2; Q and dO again for each
      * further set of keys of attn_backward */
     double bytes_tiled;
-    /* the same with score matrices written and read as standard attention does: 4 passes, 7 of
-     * attn_backward */
+    /* bytes of standard attention, which writes and reads matrices of scores too: 4 passes over
+     * them, 7 of attn_backward */
     double bytes_standard;
     uint64_t workspace_bytes;
     /* Class of the result's bits (C7): plans of one class give the same bits; 0 = those of the
@@ -529,10 +528,9 @@ ATTN_API attn_status attn_forward_plan(attn_context *context, const attn_forward
  * adds nothing to dK, dV and dBias. Positions that no row sees get 0. C4, C6, C7, C8 hold: the
  * result is deterministic, always.
  *
- * o and lse are those of attn_forward on the same arguments, or those of a larger set of keys of
- * which these are a part (rings, split keys; q_origin and k_origin say which). Differentiating
- * these gradients once more (double backward) is out of scope; its place would be an
- * attn_double_backward_args.
+ * o and lse are results of attn_forward on these arguments, or on a larger set of keys of which
+ * these are a part (rings, split keys; q_origin and k_origin say which part). Gradients of these
+ * gradients (double backward) are out of scope; their place would be an attn_double_backward_args.
  */
 typedef struct attn_backward_args {
     uint64_t struct_size;
@@ -546,8 +544,8 @@ typedef struct attn_backward_args {
      * f64. Any strides. */
     attn_tensor d_o, d_lse;
 
-    /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional; what is absent
-     * is not computed. */
+    /* Outputs in the shapes of q, k, v, each of q's type or f32. Each is optional, and an absent
+     * one is not computed. */
     attn_tensor dq, dk, dv;
 
     /* Optional outputs in the shapes of bias, alibi_slopes and sinks, which must then be given:
@@ -752,11 +750,11 @@ ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *ar
  *
  *   d_o_p = w_p dO              d_lse_p = w_p (dO.(o_p - O) + dLSE)
  *
- * O and LSE are computed again from the parts, which must hold what they held: after a merge in
- * place one does not. A part with lse = -inf gets 0, whatever its o. attn_backward of a part, with
+ * O and LSE are computed again from the parts, which must be unchanged: a merge in place has
+ * overwritten one. A part with lse = -inf gets 0, whatever its o. attn_backward of a part, with
  * the part's own o and lse, takes d_o_p and d_lse_p from here. Its gradients are those of
  * attn_backward of the part with the merged o, lse and d_o, which needs no parts: this call is for
- * parts that are used otherwise, too.
+ * parts that other computations use too.
  */
 typedef struct attn_merge_backward_args {
     uint64_t struct_size;
@@ -777,7 +775,7 @@ ATTN_API attn_status attn_merge_backward(attn_context *context,
  * header's). */
 ATTN_API int32_t attn_version(void);
 
-/* What a context runs on. Strings live as long as the context. */
+/* The build, and the machine that a context runs on. Strings live as long as the context. */
 typedef struct attn_info {
     uint64_t struct_size;
     const char *version;      /* "0.1.0" */
