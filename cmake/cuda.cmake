@@ -46,8 +46,8 @@ else()
     "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
 endif()
 
-# attn_cuda_tests(): that tools/cuda-image refuses what it should, and plans, where nvcc is; kernels
-# against the oracle, where a GPU is; elsewhere they say that they are skipped.
+# attn_cuda_tests(): tests of the refusals of tools/cuda-image and of plans, where nvcc is; of
+# kernels against the oracle, where a GPU is. Elsewhere they say that they are skipped.
 function(attn_cuda_tests)
   if(cuda_libraries)
     foreach(refused "spill:bytes spill" "serial:C7510" "registers:registers of a running product")

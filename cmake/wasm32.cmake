@@ -1,5 +1,6 @@
-# wasm32.cmake: WebAssembly through wasi-libc: one thread, and headers that stand in for what has no
-# meaning there (cmake/wasm32). Programs run under cmake/wasm32/run.mjs; memory grows up to 4 GiB.
+# wasm32.cmake: WebAssembly through wasi-libc: one thread, and headers that stand in for those of
+# threads, shared libraries and protected memory (cmake/wasm32). Programs run under
+# cmake/wasm32/run.mjs; memory grows up to 4 GiB.
 set(ATTN_SINGLE ON) # a program is one thread
 # Sizes are of 64 bits everywhere. One beyond 32 is refused by the allocator's caller.
 add_compile_options(-Wno-shorten-64-to-32)

@@ -18,7 +18,7 @@ HEADS, DIM = 8, 64
 
 
 def measure(kind, name, length):
-    """(seconds, bytes): the least time of some calls, and what they add to the peak of memory."""
+    """(seconds, bytes): the least time of some calls, and the memory that they add to the peak."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -122,8 +122,8 @@ class Graph:
         return count, pointers, handles
 
     def compile(self):
-        """Of each partition that the library makes, what dnnl_graph_compiled_partition_execute
-        takes."""
+        """Compiles the library's partitions: the arguments of
+        dnnl_graph_compiled_partition_execute for each."""
         self.ask("graph_graph_finalize", self.graph)
         self.ask("graph_graph_filter", self.graph, 1)  # dnnl_graph_partition_policy_fusion
         count = self.get("graph_graph_get_partition_num", self.graph)

@@ -231,7 +231,7 @@ def say(answer):
 
 
 out = os.dup(1)
-os.dup2(2, 1)  # what libraries print is not for the pipe
+os.dup2(2, 1)  # output of libraries does not belong in the pipe
 job = json.loads(sys.stdin.readline())
 memory = mmap.mmap(job["file"], job["bytes"])
 peers = {"torch": torch_peer, "onnxruntime": onnxruntime_peer, "onednn": onednn_peer}

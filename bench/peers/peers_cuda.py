@@ -154,7 +154,7 @@ class Calls:
         with self.context(), torch.set_grad_enabled(self.which != "forward"):
             if self.graph_calls != min(calls, GRAPH_CALLS):
                 self.capture(min(calls, GRAPH_CALLS))
-            self.call()  # while the GPU is at it, Python enqueues what is timed
+            self.call()  # while the GPU works on it, Python enqueues the timed calls
             one_by_one = seconds(self.call, calls)
         self.graph.replay()
         replays = -(-calls // self.graph_calls)
@@ -201,7 +201,7 @@ def versions(question):
 
 
 out = os.dup(1)
-os.dup2(2, 1)  # what libraries print is not for the pipe
+os.dup2(2, 1)  # output of libraries does not belong in the pipe
 missing = None
 try:
     import torch

@@ -27,7 +27,7 @@ function clearPicture(id, width, height) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
 
-// Four decimals; what no number of JSON says is not finite.
+// Four decimals; null in JSON stands for a number that is not finite.
 function decimal(x, digits = 4) {
     if (x === null || Number.isNaN(x)) {
         return 'not finite';
@@ -81,7 +81,7 @@ function wholeOf(id, absent) {
 const beyond = (id) => `${$(id).labels[0].firstChild.textContent.trim()} must be a whole number `
     + `from ${$(id).min} to ${$(id).max}.`;
 
-// Reads fields {name: id or [id, absent]}; the numbers, or null after saying what is wrong.
+// Reads fields {name: id or [id, absent]}; returns the numbers, or null after naming the fault.
 function readFields(fields, words) {
     const values = {};
     for (const [name, given] of Object.entries(fields)) {

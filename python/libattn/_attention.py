@@ -210,7 +210,7 @@ def backward(d_out, q, k, v, out, lse, *, d_lse=None, out_f32=None, wrt=None, **
 
 
 class Plan(NamedTuple):
-    """What a call would do, and what it costs; attn.h (attn_plan) describes each field."""
+    """Choices and costs of a call; attn.h (attn_plan) describes each field."""
 
     kernel: str
     why: str
@@ -236,7 +236,7 @@ class Plan(NamedTuple):
 
 
 def plan(q, k, v, *, backward=False, **options):
-    """What attention(q, k, v, **options), or its backward pass, would run, and why.
+    """The kernel that attention(q, k, v, **options), or its backward pass, would run, and why.
 
     Nothing is computed; the arrays' contents are not read, but for lengths.
     """
@@ -294,7 +294,7 @@ def dequantize(codes, scale=None, shift=None, *, dtype="float32"):
 
 
 def merge(outs, lses, *, layout="bshd"):
-    """Results over disjoint keys of the same queries combined: (out, lse).
+    """Combines results over disjoint keys of equal queries: (out, lse).
 
     outs: arrays (B, Nq, H, d_v), or (total, H, d_v); lses: (B, H, Nq), or (H, total). A part whose
     LSE is -inf has no influence. A sink must have been given to one part only.
@@ -314,7 +314,7 @@ def _heads_first(layout):
 
 
 def dropout_mask(shape, dropout_p, *, seed=0, offset=0, q_origin=0, k_origin=0):
-    """What dropout keeps: a boolean NumPy array of shape (B, Hq, Nq, Nk), True = kept."""
+    """The positions that dropout keeps: a boolean NumPy array (B, Hq, Nq, Nk), True = kept."""
     keep = np.empty(shape, bool)
     _core.dropout_mask(keep, dropout_p, seed, offset, q_origin, k_origin)
     return keep

@@ -6,7 +6,7 @@ from . import _core
 
 
 class Info(NamedTuple):
-    """What libattn runs on; caches in bytes, of one core."""
+    """The build and its machine; caches in bytes, of one core."""
 
     version: str
     build: str
@@ -20,7 +20,7 @@ class Info(NamedTuple):
 
 
 def info(context=None):
-    """What calls on the CPU run on: version, instruction sets, threads, caches."""
+    """The build and the machine of calls on the CPU: version, tables, threads, caches."""
     return Info(*_core.info(context))
 
 

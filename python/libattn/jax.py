@@ -92,7 +92,7 @@ def _one_by_one(run, size, batched, inputs):
 
 
 def _as_one_batch(run, size, batched, inputs, wanted):
-    """The new axis and the batch as one axis, if need be by repeating what they share."""
+    """Makes the new axis and the batch one axis; repeats shared arrays where necessary."""
     batch = inputs["q"].shape[1 if batched["q"] else 0]
 
     def fold(name, x):
@@ -154,7 +154,7 @@ def _differentiable(options):
     return run
 
 
-# ---- What users call -----------------------------------------------------------------------------
+# ---- Public functions ----------------------------------------------------------------------------
 
 
 def _leading(x, axes):

@@ -1,4 +1,4 @@
-"""Attention in float64 with every score at once: what libattn's results are compared with.
+"""Attention in float64 with every score at once, the measure of libattn's results.
 
 Arrays are (batch, sequence, heads, dim); written from attn.h's semantics (C1 to C11).
 """

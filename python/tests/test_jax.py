@@ -113,7 +113,7 @@ def test_everything_else(dtype):
 
 
 def test_gradients_by_differences():
-    """Those of bias, slopes, sinks and the LSE too."""
+    """Gradients of bias, slopes, sinks and the LSE too."""
     q, k, v = problem((2, 6, 7, 2, 1, 4))
     bias, slopes, sinks = rows(7, 1, 2, 6, 1), rows(8, 2), rows(9, 2, 2)
 
@@ -154,7 +154,7 @@ def test_dropout():
 
 
 def test_dropout_is_the_library_s():
-    """A key's 64 bits are the seed: the same positions are kept as anywhere else."""
+    """A key's 64 bits are the seed, which keeps the positions that it keeps elsewhere."""
     q, k, v = problem(SHAPES[1])
     key = jax.random.key(5)
     low, high = (int(word) for word in jax.random.bits(key, (2,), jnp.uint32))

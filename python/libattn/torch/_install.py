@@ -13,7 +13,7 @@ _installed = []
 
 
 class Installation:
-    """What install() has put in place. As a context manager it ends with the block.
+    """Replacements that install() has made. As a context manager they end with the block.
 
     calls: how many attention calls went where, by (who computed it, which operator or why not).
     """

@@ -219,7 +219,7 @@ def _each(op, info, in_dims, arguments):
     return kind(stacked), kind(0 for _ in stacked)
 
 
-# Options that a mapped axis may leave as they are, if they are the same for all sequences.
+# Options that may lack a mapped axis, if all sequences share them.
 _SHARED = {"mask": 4, "bias": 4, "alibi_slopes": 2, "sinks": 2}
 
 
