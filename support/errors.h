@@ -32,9 +32,9 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats
 
 double errors_bias(const error_stats *errors);
 
-/* What chance alone may give, for inputs that differ from row to row: where each error is within
- * half an ulp and c u (1 + score_abs) of sum_j p_j |v_j|, and those of two rows are independent, a
- * mean beyond 8 / sqrt(rows) of that has a probability of 2 exp(-32) (Hoeffding). */
+/* The mean that chance alone may give, for inputs that differ from row to row. Where each error is
+ * within half an ulp and c u (1 + score_abs) of sum_j p_j |v_j|, and errors of two rows are
+ * independent, a mean beyond 8 / sqrt(rows) of that has a probability of 2 exp(-32) (Hoeffding). */
 double errors_bias_limit(const attn_forward_args *args, const error_stats *errors, double c);
 
 /* Limits for a kernel with these losses (attn_plan): the c of A1 (4) and the factor of A3 (8), each

@@ -114,7 +114,7 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
     }
 }
 
-/* What a mask has where it is not 0: in wide integers also numbers whose lowest bytes are 0. */
+/* A visible element of a mask: in wide integers also numbers whose lowest bytes are 0. */
 static double visible_value(int32_t dtype, uint64_t bits)
 {
     const int most = dtype == ATTN_I64 ? 62 : dtype == ATTN_I32 ? 30 : dtype == ATTN_BOOL ? 0 : 6;

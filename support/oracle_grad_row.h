@@ -172,7 +172,7 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *seq
      terms.weight * share * terms.delta_size);
 }
 
-/* The sums of one tensor as they are handed out. */
+/* Copies the sums of one tensor for the caller. */
 static void NAME(copy)(const void *sums, long double *out, size_t count)
 {
     for (size_t n = 0; n < count; n++) {

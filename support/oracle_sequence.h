@@ -105,8 +105,8 @@ static struct sequence sequence_of(const attn_forward_args *args, const oracle_r
     return sequence;
 }
 
-/* Sequences, and for a varlen call with a sink that is the same for all of them two more: the rows
- * before the first one and after the last one (attn.h, cu_seqlens). */
+/* The number of sequences; two more for a varlen call with a sink that all sequences share: the
+ * rows before the first one and after the last one (attn.h, cu_seqlens). */
 static int64_t sequences_of(const attn_forward_args *args)
 {
     int64_t batch = args->cu_seqlens_q.data ? args->cu_seqlens_q.shape[0] - 1 : args->q.shape[0];
@@ -114,7 +114,7 @@ static int64_t sequences_of(const attn_forward_args *args)
     return outside ? batch + 2 : batch;
 }
 
-/* Sequence b of them. */
+/* Sequence b of sequences_of. */
 static struct sequence any_sequence_of(const attn_forward_args *args, const oracle_result *result,
                                        int64_t b)
 {

@@ -10,7 +10,7 @@
 typedef struct backward_call {
     attn_context *context;
     attn_backward_args args;
-    attn_forward_args forward; /* what args.forward points to */
+    attn_forward_args forward; /* args.forward points here */
     attn_gradients gradients;
 } backward_call;
 

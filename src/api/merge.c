@@ -112,7 +112,7 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* An output of part i, which is optional, beside what it must not overlap. */
+/* Checks an optional output of part i. */
 static attn_status check_gradient(const attn_merge_backward_args *args, const char *name, int64_t i,
                                   const attn_tensor *tensor, const attn_tensor *like, int types)
 {

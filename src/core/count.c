@@ -21,8 +21,7 @@ static attn_tile_count count_row(const attn_rows_mask *mask, int64_t nk, int64_t
     return (attn_tile_count){full, visited - full, all - visited, 0};
 }
 
-/* The sum of all whole numbers below x, where those below 0 count as 0 and those beyond `most` as
- * it. */
+/* The sum of all whole numbers below x, each clamped to 0 .. most. */
 static double sum_below(double x, double most)
 {
     double inside = fmin(fmax(x, 0), most);

@@ -52,7 +52,7 @@ ATTN_CORE bool attn_mask_differs(const attn_problem *problem)
     return problem->window_left != ATTN_UNBOUNDED || problem->window_right != ATTN_UNBOUNDED;
 }
 
-/* The intervals of a set of rows at once: their hull, and the keys that all of them see. */
+/* The intervals of a set of rows: their hull, and the keys that every row sees. */
 typedef struct attn_rows_mask {
     attn_interval hull, common;
 } attn_rows_mask;

@@ -145,7 +145,7 @@ ATTN_CORE double attn_ln(double x)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* What a + b loses when it is rounded to sum (Knuth); 0 for infinities. */
+/* The error of a + b rounded to sum (Knuth); 0 for infinities. */
 ATTN_CORE double attn_sum_rest(double a, double b, double sum)
 {
     const double back = sum - a, rest = (a - (sum - back)) + (b - back);

@@ -15,8 +15,8 @@ typedef struct attn_row_end {
     double far;     /* 0, or O = O / far / divisor, to be computed in double */
 } attn_row_end;
 
-/* exp(a - b - rest), with what the difference loses when it is rounded (Knuth's exact sum), since a
- * - b may be much larger than the scores by which the error of O is bounded. */
+/* exp(a - b - rest), with the rounding error of the difference (Knuth's exact sum): a - b may be
+ * much larger than the scores by which the error of O is bounded. */
 ATTN_CORE double attn_exp_difference(double a, double b, double rest)
 {
     double d = a - b, back = d - a;

@@ -29,7 +29,7 @@ typedef struct attn_score_rows {
     const attn_sequence *seq;
     const attn_cells *cells; /* of the mask tensor; NULL: not known */
     int64_t first_head, fold;
-    /* those beyond the last row too: products over rows go on with them */
+    /* also lanes beyond the last row: products over rows go on with them */
     bool all_lanes;
     char *bias;                       /* real [key_block][strip]; only with a mask or bias tensor */
     char *lo, *hi, *slope, *distance; /* real [strip] */

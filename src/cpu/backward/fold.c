@@ -47,7 +47,7 @@ static int without_wide_axes(const attn_tensor *tensor)
     return set;
 }
 
-/* The largest step of which those along a set of axes are multiples; 0 without steps. */
+/* The greatest common divisor of the steps along a set of axes; 0 without steps. */
 static int64_t common_step(const attn_tensor *tensor, int set)
 {
     int64_t common = 0;

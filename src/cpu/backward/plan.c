@@ -109,7 +109,7 @@ static int64_t keys_at_once(const attn_grad_plan *plan, const attn_problem *prob
     return keys > most ? most : keys;
 }
 
-/* Blocks of n at most, so that there are a few of them per thread. */
+/* The size of blocks of n things, `most` at most, so that each thread gets a few. */
 static int64_t block_size(int64_t n, int64_t most, int64_t unit, int32_t threads)
 {
     int64_t share = round_up(n / threads / 4 + 1, unit);

@@ -127,7 +127,7 @@ static void add_shared(fold_item *item, int64_t key)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-/* The sums of keys first .. last-1 into those of their places. */
+/* Adds the sums of keys first .. last-1 to the sums of their places. */
 static void fold_sums(const fold_item *item, int64_t first, int64_t last)
 {
     const attn_fold *fold = &item->run.plan->fold;
@@ -212,7 +212,7 @@ typedef struct place {
     int64_t b, h, block;
 } place;
 
-/* Its sums to their places, or into those of a fold. */
+/* Computes the sums of a block, to their places or into the sums of a fold. */
 static void run_block(const attn_grad_job *job, int32_t thread, place at, double *folded)
 {
     const attn_tensor *out = &job->grads->d_bias;

@@ -104,7 +104,7 @@ static void store_strip(const attn_forward_item *item, int strip_index, const at
                        item->problem->dv, divisor, lanes);
 }
 
-/* LSE and row maximum; by what a sink divides O, in place of alpha. */
+/* Computes LSE and row maximum. Writes the divisor of O, as sinks make it, in place of alpha. */
 static void finish_rows(const attn_forward_item *item, int strip_index, const attn_running *state)
 {
     const int lanes = strip_lanes(item, strip_index);

@@ -9,8 +9,8 @@
 
 typedef struct attn_pool attn_pool;
 
-/* A pool of `threads` threads, the caller's included; they start on first use, and fewer of them if
- * the system refuses some. NULL if memory does not suffice. */
+/* Makes a pool of `threads` threads, the caller's included. They start on first use; the system may
+ * refuse some. NULL without memory. */
 attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator);
 void attn_pool_destroy(attn_pool *pool, const attn_allocator *allocator);
 

@@ -118,7 +118,7 @@ typedef struct attn_running {
 /* A sum over some keys of a strip. */
 typedef struct attn_part {
     double *lse;         /* [strip]: logarithms of the sums of exp(s) */
-    double *rest;        /* [strip]: what they have beyond lse */
+    double *rest;        /* [strip]: the rest of each logarithm beyond lse */
     void *o;             /* real [dv][strip] */
     const void *divisor; /* real [strip], or NULL */
 } attn_part;
@@ -145,7 +145,8 @@ typedef struct attn_ukernel {
     int key_block;        /* keys that pv sums fresh, <= ATTN_MAX_KEY_BLOCK; part of the numerics */
     int segment;          /* keys of a segment (core/segment.h); part of the numerics */
     int key_tile;         /* keys per tile of scores; key_block is a multiple of it */
-    /* tiles begin at multiples of this; pv reads keys in multiples, those beyond n times 0 */
+    /* tiles begin at multiples of this; pv reads keys in multiples, and keys beyond n with weight
+     * 0 */
     int key_step;
     int real_size;        /* sizeof(real) */
     /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */

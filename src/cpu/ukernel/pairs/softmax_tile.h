@@ -48,7 +48,7 @@ ATTN_INLINE exponentials begin_tile(const score_tile *t, vec c, const attn_runni
     return exponentials_of(t->p + t->done * STRIP, t->s, even_keys(t), r, ahead);
 }
 
-/* ... and the step after some of them. */
+/* ... and the step after some exponentials. */
 ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const attn_running *state,
                           references *r, const int groups)
 {
