@@ -98,6 +98,9 @@ static void test_inputs_that_overlap(void **state)
     assert_memory_equal(again, ((uint8_t[]){0, 1, 2, 3}), 4);
     a.scale.data = codes;
     assert_int_equal(attn_dequantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT); /* x is the shift */
+    float strided[8] = {0};
+    a = good, a.x.data = strided, a.x.stride[3] = 2, a.codes.data = strided + 6;
+    assert_int_equal(attn_quantize(NULL, &a), ATTN_ERR_INVALID_ARGUMENT); /* its last element */
     a = good, a.x.data = (float[4]){0};
     assert_ok(attn_dequantize(NULL, &a));
     assert_true(((float *)a.x.data)[3] == 4);
