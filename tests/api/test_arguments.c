@@ -180,12 +180,35 @@ static void test_lengths_and_types(void **state)
     trial_close(&t);
 }
 
+/* Each flag of speed chooses its kernels, where there are tiles. */
+static void test_flags_choose_kernels(void **state)
+{
+    attn_context *tiles = NULL;
+    attn_context_config config = {.struct_size = sizeof config, .cpu = "amx"};
+    attn_plan plan = {.struct_size = sizeof plan};
+    (void)state;
+    if (attn_context_create(&config, &tiles) != ATTN_OK) {
+        skip();
+    }
+    op_trial t = trial_open("hq=1 nq=64 d=32");
+    assert_int_equal(attn_forward_plan(tiles, t.args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "amx_f32");
+    t.args->flags |= ATTN_BF16X3;
+    assert_int_equal(attn_forward_plan(tiles, t.args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "amx_bf16x3");
+    t.args->flags |= ATTN_PRECISE;
+    assert_int_equal(attn_forward_plan(tiles, t.args, &plan), ATTN_OK);
+    assert_null(strstr(plan.kernel, "amx"));
+    trial_close(&t);
+    attn_context_destroy(tiles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pool_configs),      cmocka_unit_test(test_pool_calls),
         cmocka_unit_test(test_merge_arguments),   cmocka_unit_test(test_masks_of_nothing),
-        cmocka_unit_test(test_lengths_and_types),
+        cmocka_unit_test(test_lengths_and_types), cmocka_unit_test(test_flags_choose_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

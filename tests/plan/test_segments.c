@@ -1,7 +1,8 @@
 /*
- * test_segments.c: room that plans count on: sums that wait while segments are summed in turn, and
- * the names of the sets of features that a table may need.
+ * test_segments.c: what plans count on: sums that wait while segments are summed in turn, sequences
+ * as long as their tensors, and the names of the sets of features that a table may need.
  */
+#include "core/problem.h"
 #include "core/segment.h"
 #include "cpu/machine/features.h"
 
@@ -57,12 +58,33 @@ static void test_names_of_features(void **state)
     assert_string_equal(attn_cpu_feature_names(ATTN_CPU_WASM128), "wasm128");
 }
 
+/* The short way to a sequence, of kernels and plans of a GPU, leads where the long way does. */
+static void test_whole_sequences(void **state)
+{
+    (void)state;
+    for (int top_left = 0; top_left < 2; top_left++) {
+        attn_problem problem = {.batch = 3, .keys = 9, .top_left = top_left};
+        problem.q.shape[1] = 5, problem.k.shape[1] = 9;
+        assert_true(attn_problem_is_whole(&problem));
+        for (int64_t b = 0; b < 3; b++) {
+            const attn_sequence want = attn_problem_sequence(&problem, b),
+                                got = attn_problem_whole_sequence(&problem, b);
+            assert_true(got.index == want.index && got.tensor == want.tensor);
+            assert_true(got.q_first == want.q_first && got.k_first == want.k_first);
+            assert_true(got.nq == want.nq && got.nq_used == want.nq_used);
+            assert_true(got.nk == want.nk && got.k_rows == want.k_rows);
+            assert_true(got.diagonal == want.diagonal && !got.outside);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums_that_wait),
         cmocka_unit_test(test_ends_of_nodes),
         cmocka_unit_test(test_names_of_features),
+        cmocka_unit_test(test_whole_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
