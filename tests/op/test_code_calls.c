@@ -3,6 +3,8 @@
  * what may not, extents of 0, contexts, reserved fields.
  */
 #include "codes_kit.h"
+#include "inputs.h"
+#include "oracle.h"
 
 static void assert_refuses(const attn_forward_args *args, const char *sentence)
 {
@@ -46,6 +48,41 @@ static void test_shared_scales_are_read(void **state)
     a->k_new = a->v_new = a->q, a->v_scale = a->k_scale;
     assert_ok(attn_forward(NULL, a));
     trial_close(&t);
+}
+
+/* The same numbers, each beside a NaN. */
+static attn_tensor spaced(const attn_tensor *t)
+{
+    const int64_t *n = t->shape;
+    attn_tensor apart = fresh(t->dtype, (int64_t[4]){n[0], n[1], n[2], 2 * n[3]});
+    apart.shape[3] = n[3], apart.stride[3] = 2;
+    for (int64_t at = 0; at < n[0] * n[1] * n[2] * n[3]; at++) {
+        const int64_t i3 = at % n[3], i2 = at / n[3] % n[2], i1 = at / n[3] / n[2] % n[1],
+                      i0 = at / n[3] / n[2] / n[1];
+        inputs_store(&apart, i0, i1, i2, i3, oracle_element(t, i0, i1, i2, i3));
+    }
+    return apart;
+}
+
+static void test_factors_with_gaps(void **state)
+{
+    (void)state;
+    op_trial plain = trial_open("hq=2 nq=3 nk=20 d=16 kv_dtype=i8 kv_group=4 kv_shift=1"),
+             gaps = trial_open("hq=2 nq=3 nk=20 d=16 kv_dtype=i8 kv_group=4 kv_shift=1");
+    attn_forward_args *a = gaps.args, good = *a;
+    attn_tensor *const factors[] = {&a->k_scale, &a->k_shift, &a->v_scale, &a->v_shift};
+    for (int i = 0; i < 4; i++) {
+        *factors[i] = spaced(factors[i]);
+    }
+    assert_ok(attn_forward(NULL, plain.args));
+    assert_ok(attn_forward(NULL, a));
+    assert_same_outputs(&plain, &gaps);
+    for (int i = 0; i < 4; i++) {
+        free(factors[i]->data);
+    }
+    *a = good;
+    trial_close(&plain);
+    trial_close(&gaps);
 }
 
 static void test_no_codes(void **state)
@@ -109,9 +146,8 @@ static void test_inputs_that_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scales_that_overlap),
-        cmocka_unit_test(test_shared_scales_are_read),
-        cmocka_unit_test(test_no_codes),
+        cmocka_unit_test(test_scales_that_overlap), cmocka_unit_test(test_shared_scales_are_read),
+        cmocka_unit_test(test_factors_with_gaps),   cmocka_unit_test(test_no_codes),
         cmocka_unit_test(test_inputs_that_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
