@@ -19,14 +19,12 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
-/* Fetches some lines of the noted rows, if any are left. */
-static inline void attn_fetch_soon(attn_soon *soon, int64_t lines)
+/* Fetches some of the rows that are read soon, if any are left. */
+static inline void attn_fetch_soon(attn_soon *soon, int64_t rows)
 {
-    for (; lines > 0 && soon->rows > 0; lines--) {
-        ATTN_PREFETCH(*soon->row + soon->offset);
-        soon->offset += 64;
-        if (soon->offset >= soon->bytes) {
-            soon->row++, soon->rows--, soon->offset = 0;
+    for (; rows > 0 && soon->rows > 0; rows--, soon->rows--, soon->row++) {
+        for (int64_t byte = 0; byte < soon->bytes; byte += 64) {
+            ATTN_PREFETCH(*soon->row + byte);
         }
     }
 }

@@ -76,8 +76,9 @@ static void look_ahead(attn_forward_item *item, strip_share *share, int64_t next
 static attn_keys keys_of(const attn_forward_item *item, const strip_share *share,
                          attn_interval keys)
 {
-    return (attn_keys){item->k, share->qt, item->problem->d, keys.lo - share->first_key,
-                       keys.hi - keys.lo};
+    const int64_t n = keys.hi - keys.lo, d = item->problem->d;
+    return item->k_tile ? (attn_keys){item->k_tile, share->qt, d, 0, n, item->problem->k.stride[1]}
+                        : (attn_keys){item->k, share->qt, d, keys.lo - share->first_key, n, 0};
 }
 
 /* End of the longest run, from key lo on, of tiles that all rows see and whose scores are the
@@ -121,7 +122,7 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
             keys.hi = min64(keys.lo + tile - keys.lo % tile, share->keys.hi);
         }
         if (item->by_tile) {
-            attn_pack_tile(item, keys, share->first_key, keys.hi == share->keys.hi);
+            attn_pack_tile(item, keys, share->first_key, keys.hi == share->keys.hi, plain);
         }
         look_ahead(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);

@@ -28,7 +28,7 @@ static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block
         v_rows.codes =
             attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        if (item->k == item->k_space) {
+        if (item->k == item->k_space && !item->k_tile) {
             table->pack_k(item->k_space, key - block, &k_rows, end - key, problem->d);
         }
         if (item->v == item->v_space) {
@@ -48,7 +48,7 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
                          : item->k_space;
     item->v = v_is_panel ? attn_kv_find(item->problem, v, &item->seq, item->kv_head, block, 0)
                          : item->v_space;
-    item->pack = keys;
+    item->pack = keys, item->k_tile = NULL;
     if (!item->by_tile) {
         pack_keys(item, keys, block);
     }
@@ -67,7 +67,21 @@ static void note_soon(attn_forward_item *item, const attn_tensor *tensor, attn_i
     }
 }
 
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last)
+/* Rows of K that scores are computed from where they are: one run of a whole tile; or NULL. */
+static const void *rows_in_place(const attn_forward_item *item, attn_interval keys)
+{
+    const attn_problem *problem = item->problem;
+    const attn_ukernel *table = item->table;
+    return item->few && problem->k.dtype == table->k_rows && problem->k.stride[3] == 1 &&
+                   problem->d % table->granule == 0 && problem->k.stride[1] > 0 &&
+                   keys.hi - keys.lo == table->key_tile &&
+                   attn_kv_run_end(problem, &item->seq, keys.lo, keys.hi) == keys.hi
+               ? attn_kv_find(problem, &problem->k, &item->seq, item->kv_head, keys.lo, 0)
+               : NULL;
+}
+
+void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last,
+                    bool plain)
 {
     const attn_problem *problem = item->problem;
     const int64_t k_bytes = problem->k.shape[3] * attn_element_size(problem->k.dtype),
@@ -78,7 +92,8 @@ void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, 
     item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(k_bytes, v_bytes)};
     note_soon(item, &problem->k, next);
     note_soon(item, &problem->v, next);
-    item->soon.lines = item->soon.rows * ((item->soon.bytes + 63) / 64);
+    item->k_tile = plain ? rows_in_place(item, keys) : NULL;
+    item->soon.each = item->k_tile ? 2 : 0;
     pack_keys(item, pack, block);
     item->pack.lo = pack.hi;
 }

@@ -11,8 +11,10 @@
  * packing goes tile by tile. */
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Packs the tile at hand, and with the last tile of a block the rest of its keys. Notes the rows of
- * the next tile, which are fetched from then on. */
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last);
+/* Packs the tile at hand, and with the last one of a block all that is left of its keys. Rows of K
+ * of a `plain` tile, whose scores are the products, may stay where they are. The rows of the next
+ * tile are noted, to be fetched from then on. */
+void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last,
+                    bool plain);
 
 #endif

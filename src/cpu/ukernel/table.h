@@ -40,14 +40,13 @@ enum {
 /* Limits of all tables. */
 enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 
-/* A hint: rows of memory that are read soon. Members with time to spare fetch some of their lines
- * (attn_fetch_soon), which keeps the memory busy. */
+/* Rows of memory that are read soon, a hint: those of K, then those of V. Members fetch some
+ * (attn_fetch_soon) between their steps, as evenly as can be, so that the memory is never idle. */
 typedef struct attn_soon {
     const char *const *row;
-    int64_t rows;   /* rows left */
-    int64_t offset; /* of the next line in the first row left */
-    int64_t bytes;  /* of each row */
-    int64_t lines;  /* of all rows, at first */
+    int64_t rows;  /* those left */
+    int64_t bytes; /* of each row */
+    int64_t each;  /* to fetch with a step of products */
 } attn_soon;
 
 /* Rows of a tensor for packing. Strides in elements of dtype. */
@@ -123,10 +122,11 @@ typedef struct attn_part {
     const void *divisor; /* real [strip], or NULL */
 } attn_part;
 
-/* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. */
+/* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. With `stride`, rows of K
+ * where they are, so many elements apart (k_rows). */
 typedef struct attn_keys {
     const void *k, *qt;
-    int64_t d, at, n;
+    int64_t d, at, n, stride;
 } attn_keys;
 
 /* `lanes` of a member: number of the strip's rows. Lanes beyond need no results; their contents are
@@ -151,6 +151,9 @@ typedef struct attn_ukernel {
     int real_size;        /* sizeof(real) */
     /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
     bool rows_are_panels;
+    /* type whose rows of K qk_softmax reads where they are, for strips of few_lanes rows: whole
+     * tiles, columns side by side, d a multiple of granule; 0: none */
+    int32_t k_rows;
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
     /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
     bool flushes;

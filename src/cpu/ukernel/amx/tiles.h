@@ -11,6 +11,11 @@
  * and released by end, on the thread that runs an item: no tile state outlives a call.
  */
 #include "cpu/ukernel/amx/instructions.h"
+
+/* A product that nobody reads, between rows that are packed: the tile unit falls asleep without
+ * products, and the next one waits for it. */
+#define STAY_AWAKE() TILE_DP(0, 4, 6)
+
 #include "cpu/ukernel/pairs/pairs.h"
 
 enum {

@@ -41,6 +41,9 @@ ATTN_INLINE void few_scores(float *s, const factors *f, int64_t n, int lanes)
 {
     const uint16_t *k = f->a;
     for (int64_t key = 0; key < n; key += GROUP, k += f->a_rows) {
+        if (f->soon) {
+            attn_fetch_soon(f->soon, 4 * f->soon->each);
+        }
         if (lanes <= FEW_LANES / 2) {
             few_keys(s + key * STRIP, k, f, FEW_LANES / 2);
         } else {

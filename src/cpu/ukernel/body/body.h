@@ -261,7 +261,7 @@ static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int
     }
     for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
         if (src->soon) {
-            attn_fetch_soon(src->soon, src->soon->lines / (2 * ATTN_KEY_BLOCK));
+            attn_fetch_soon(src->soon, 1);
         }
         if (codes) {
             FN(decode)(dst, src, row, cols);

@@ -74,6 +74,7 @@ const attn_ukernel TABLE = {
     .key_tile = KEY_TILE,
     .key_step = KEY_STEP,
     .real_size = 4,
+    .k_rows = PARTS == 1 ? ATTN_BF16 : 0,
     .lags = true,
     .flushes = FLUSHES,
     .begin = begin,

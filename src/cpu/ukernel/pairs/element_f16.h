@@ -4,6 +4,12 @@
 
 typedef uint16_t element;
 
+/* Columns c .. c+15 of a row that has them side by side, in f32. */
+ATTN_INLINE vec load_whole(const void *row, int64_t c)
+{
+    return v_load_f16((const uint16_t *)row + c);
+}
+
 /* Columns c .. c+15 of a row of n, in f32; zero beyond n. */
 static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 {

@@ -4,6 +4,12 @@
 
 typedef float element;
 
+/* Columns c .. c+15 of a row that has them side by side, in f32. */
+ATTN_INLINE vec load_whole(const void *row, int64_t c)
+{
+    return v_load((const float *)row + c);
+}
+
 /* Columns c .. c+15 of a row of n; zero beyond n. */
 static vec load_columns(const void *row, int64_t stride, int64_t c, int64_t n)
 {

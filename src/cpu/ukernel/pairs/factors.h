@@ -9,8 +9,9 @@ typedef struct factors {
     /* from part to part, from step to step, from 16 rows to the next */
     int64_t a_stride, a_part, a_step, a_rows;
     int64_t b_stride, b_part, b_step;
-    int64_t steps; /* of 32 products each */
-    bool swapped;  /* A holds the second factor of each product of parts */
+    int64_t steps;   /* of 32 products each */
+    attn_soon *soon; /* rows to fetch meanwhile, or NULL */
+    bool swapped;    /* A holds the second factor of each product of parts */
 } factors;
 
 /* S = K QT. */

@@ -10,6 +10,20 @@ ATTN_INLINE uint16_t *pair_row(void *v, int part, int64_t key, int64_t dv_pad)
     return (uint16_t *)v + part * KEY_BLOCK * dv_pad + key / 2 * 2 * dv_pad;
 }
 
+/* Packs two keys of the panel whose rows are whole. Dwords of 16 columns hold the pair. */
+ATTN_INLINE void pack_whole_pair(void *v, int64_t key, const element *first, const element *second,
+                                 int64_t dv_pad)
+{
+    for (int64_t c = 0; c < dv_pad; c += 32) {
+        __m512i low[PARTS], high[PARTS];
+        split_columns(low, first, 1, c, dv_pad, 1);
+        split_columns(high, second, 1, c, dv_pad, 1);
+        for (int part = 0; part < PARTS; part++) {
+            store_columns(pair_row(v, part, key, dv_pad) + 2 * c, low[part], high[part]);
+        }
+    }
+}
+
 /* Keys `key` and key + 1 of the panel. The second is NULL beyond the last key. An odd key is the
  * second of a pair whose first one is there. */
 ATTN_INLINE void pack_pair(void *v, int64_t key, const element *first, const element *second,
@@ -39,10 +53,17 @@ static void pack_v_few(void *v, int64_t at, const attn_rows *src, int64_t n, int
         const element *row = (const element *)src->data + key * src->row_stride;
         next = key + 2 - (at + key) % 2;
         if (src->soon) {
-            attn_fetch_soon(src->soon, src->soon->lines / KEY_TILE); /* half */
+            attn_fetch_soon(src->soon, 2);
+            if (key % 8 < 2) {
+                STAY_AWAKE();
+            }
         }
-        pack_pair(v, at + key, row, next - key > 1 && key + 1 < n ? row + src->row_stride : NULL,
-                  src->col_stride, dv, dv_pad);
+        const element *second = next - key > 1 && key + 1 < n ? row + src->row_stride : NULL;
+        if (second && src->col_stride == 1 && dv == dv_pad) {
+            pack_whole_pair(v, at + key, row, second, dv_pad);
+        } else {
+            pack_pair(v, at + key, row, second, src->col_stride, dv, dv_pad);
+        }
     }
     for (int64_t key = n + (at + n) % 2; key < all; key += 2) {
         for (int part = 0; part < PARTS; part++) {

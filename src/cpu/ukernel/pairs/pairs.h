@@ -20,6 +20,10 @@
 #include "core/half.h"
 #include "cpu/prefetch.h"
 
+#ifndef STAY_AWAKE
+#define STAY_AWAKE() ((void)0) /* of a table whose unit of products falls asleep */
+#endif
+
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
 #define REAL_BITS 32
 #include "cpu/ukernel/body/body_rows.h"

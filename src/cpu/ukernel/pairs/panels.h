@@ -47,7 +47,10 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
         const element *row = (const element *)src->data + key * src->row_stride;
         uint16_t *to = (uint16_t *)k + (at + key) * d_pad;
         if (src->soon) {
-            attn_fetch_soon(src->soon, src->soon->lines / (4 * KEY_TILE)); /* a quarter */
+            attn_fetch_soon(src->soon, key % 2);
+            if (key % 8 == 0) {
+                STAY_AWAKE();
+            }
         }
         for (int64_t c = 0; c < d_pad; c += 32) {
             __m512i part[PARTS];
@@ -82,8 +85,8 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
             __m512i row[KEY_STEP][PARTS];
             for (int64_t i = 0; i < KEY_STEP; i++) {
                 const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                if (src->soon && i % 4 == 0) {
-                    attn_fetch_soon(src->soon, src->soon->lines * 2 / dv_pad); /* half */
+                if (src->soon && c == 0) {
+                    attn_fetch_soon(src->soon, 1);
                 }
                 split_row(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
             }

@@ -156,7 +156,7 @@ ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 ATTN_INLINE void fetch_some(fetch *f)
 {
     if (f->soon) {
-        attn_fetch_soon(f->soon, f->soon->lines / (2 * KEY_TILE)); /* a quarter, with all pairs */
+        attn_fetch_soon(f->soon, 1);
     }
     const char *next = f->from + f->step, *end = next < f->end ? next : f->end;
     for (; f->from < end; f->from += 64) {

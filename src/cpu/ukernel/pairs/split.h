@@ -36,8 +36,13 @@ enum { LOW_COLUMN = 0, HIGH_COLUMN = 16, COLUMN_STEP = 1 };
 ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
                                float factor)
 {
-    vec a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
-    vec b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
+    vec a, b;
+    if (stride == 1 && factor == 1 && n - c >= 32) {
+        a = load_whole(row, c), b = load_whole(row, c + 16);
+    } else {
+        a = v_mul(load_columns(row, stride, c, n), v_set1(factor));
+        b = v_mul(load_columns(row, stride, c + 16, n), v_set1(factor));
+    }
     const __mmask16 round_a = can_round(a), round_b = can_round(b);
     for (int i = 0; i < PARTS; i++) {
         __m512i low = nearest_part(&a, round_a), high = nearest_part(&b, round_b);
