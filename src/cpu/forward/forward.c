@@ -98,8 +98,10 @@ static void run_tile(attn_forward_item *item, strip_share *share, attn_interval 
     const attn_ukernel *table = item->table;
     const int64_t n = keys.hi - keys.lo, done = keys.lo - share->keys.lo;
     const attn_tile tile = attn_tile_at(share->rows, keys);
-    table->qk(item->s, item->k, keys.lo - share->first_key, share->qt, item->problem->d, n,
-              share->lanes);
+    if (!item->scored) {
+        table->qk(item->s, item->k, keys.lo - share->first_key, share->qt, item->problem->d, n,
+                  share->lanes);
+    }
     attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, &tile);
     if (share->careful) {
         attn_score_note_visible(table, item->s, n, item->visible + done * table->strip);
@@ -126,7 +128,10 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
         }
         look_ahead(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);
-        if (plain) {
+        if (plain && item->scored) {
+            item->table->softmax(item->prob, keys.lo - share->keys.lo, item->s, keys.hi - keys.lo,
+                                 item->plan->scores.exponent, &share->state, share->lanes);
+        } else if (plain) {
             const attn_keys run = keys_of(item, share, keys);
             item->table->qk_softmax(item->prob, keys.lo - share->keys.lo, item->s, &run,
                                     item->plan->scores.exponent, &share->state, share->lanes);

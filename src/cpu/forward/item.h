@@ -25,6 +25,7 @@ typedef struct attn_forward_item {
     char *k_space, *v_space; /* memory of panels */
     const void *k, *v;       /* panels of the block at hand */
     const void *k_tile;      /* rows of K of the tile at hand where they are, if by_tile, or NULL */
+    bool scored;             /* S of the tile at hand is there, if by_tile */
     unsigned char *visible;
     void *room;            /* of the careful products */
     attn_tile_rows *rows;  /* of each strip */

@@ -14,21 +14,30 @@ static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, i
            tensor->stride[3] == 1 && tensor->stride[1] == cols && tensor->shape[3] == cols;
 }
 
-/* Packs some keys of the block that begins at key `block`, run by run. */
+/* The rows of K that begin at `key`, with their scales. */
+static attn_rows rows_of_k(attn_forward_item *item, int64_t key)
+{
+    const attn_problem *problem = item->problem;
+    attn_rows rows = attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key);
+    rows.soon = item->by_tile ? &item->soon : NULL;
+    rows.codes =
+        attn_key_codes(problem, &problem->k_codes, &item->seq, item->kv_head, key, problem->d);
+    return rows;
+}
+
+/* Packs keys of the block that begins at key `block`, run by run. */
 static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_problem *problem = item->problem;
     const attn_ukernel *table = item->table;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        attn_rows k_rows = attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key),
-                  v_rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
-        k_rows.soon = v_rows.soon = item->by_tile ? &item->soon : NULL;
-        k_rows.codes =
-            attn_key_codes(problem, &problem->k_codes, &item->seq, item->kv_head, key, problem->d);
+        const attn_rows k_rows = rows_of_k(item, key);
+        attn_rows v_rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
+        v_rows.soon = k_rows.soon;
         v_rows.codes =
             attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        if (item->k == item->k_space && !item->k_tile) {
+        if (item->k == item->k_space && !item->k_tile && !item->scored) {
             table->pack_k(item->k_space, key - block, &k_rows, end - key, problem->d);
         }
         if (item->v == item->v_space) {
@@ -48,7 +57,7 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
                          : item->k_space;
     item->v = v_is_panel ? attn_kv_find(item->problem, v, &item->seq, item->kv_head, block, 0)
                          : item->v_space;
-    item->pack = keys, item->k_tile = NULL;
+    item->pack = keys, item->k_tile = NULL, item->scored = false;
     if (!item->by_tile) {
         pack_keys(item, keys, block);
     }
@@ -80,6 +89,21 @@ static const void *rows_in_place(const attn_forward_item *item, attn_interval ke
                : NULL;
 }
 
+/* Scores of a tile straight from quantised rows; false if the table does not take them. */
+static bool score_codes(attn_forward_item *item, attn_interval keys)
+{
+    const attn_problem *problem = item->problem;
+    const attn_ukernel *table = item->table;
+    bool done = table->qk_codes && attn_is_code(problem->k.dtype);
+    for (int64_t key = keys.lo, end; done && key < keys.hi; key = end) {
+        const attn_rows rows = rows_of_k(item, key);
+        end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
+        done = table->qk_codes(item->s + (key - keys.lo) * table->strip * table->real_size, &rows,
+                               strip_qt(item, 0), problem->d, end - key, strip_lanes(item, 0));
+    }
+    return done;
+}
+
 void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last,
                     bool plain)
 {
@@ -94,6 +118,7 @@ void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, 
     note_soon(item, &problem->v, next);
     item->k_tile = plain ? rows_in_place(item, keys) : NULL;
     item->soon.each = item->k_tile ? 2 : 0;
+    item->scored = score_codes(item, keys);
     pack_keys(item, pack, block);
     item->pack.lo = pack.hi;
 }

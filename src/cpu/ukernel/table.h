@@ -184,6 +184,10 @@ typedef struct attn_ukernel {
      * to key_tile. */
     void (*qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n, int lanes);
 
+    /* qk straight from n rows of codes, or NULL. False, and nothing done, for rows that it does not
+     * take: another form of rows than its own, too many lanes. */
+    bool (*qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n, int lanes);
+
     /* tile[key][lane] = the lane's bias for n keys, up to key_tile, or 0 without a bias; -inf where
      * its mask is 0. */
     void (*bias)(void *tile, int64_t n, const attn_bias_rows *rows);

@@ -22,7 +22,9 @@
  *                                      itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
- *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), or none of them; f32 only
+ *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
+ *                                      element as a float, or none of them; f32 only
+ *   v_column_i8(x,j) v_column_i4(x,j)  codes of column j of dwords, or none of them; f32 only
  *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
@@ -148,6 +150,7 @@ ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d,
 }
 
 #include "cpu/ukernel/body/body_few.h"
+#include "cpu/ukernel/body/body_few_codes.h"
 
 static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n,
                    int lanes)
@@ -382,6 +385,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .v_bytes = FN(v_bytes),
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),
+    .qk_codes = QK_CODES,
     ATTN_TABLE_KERNELS,
 };
 

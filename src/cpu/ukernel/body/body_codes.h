@@ -12,17 +12,47 @@ ATTN_INLINE vec FN(load_codes)(const char *data, int64_t c, const int32_t dtype)
                                 : v_load_e4m3(data + c);
 }
 
-/* Values of codes of one group, columns first .. end-1 as far as whole vectors go; returns the
- * column behind them. */
+/* One element of type f32, f16 or bf16 in all lanes. */
+ATTN_INLINE vec FN(factor)(const void *data, int64_t at, int32_t dtype)
+{
+    return v_set1(dtype == ATTN_F16 ? v_load1_f16((const uint16_t *)data + at)
+                                    : attn_code_factor(data, at, dtype));
+}
+
+/* Values of columns first .. end-1, one group, as far as whole vectors go; returns the next
+ * column. */
 ATTN_INLINE int64_t FN(decode_group)(real *dst, const char *data, int64_t first, int64_t end,
-                                     vec scale, const real *shift, const int32_t dtype)
+                                     vec scale, const vec *shift, const int32_t dtype)
 {
     int64_t c = first;
     for (; shift && c + VL <= end; c += VL)
-        v_store(dst + c, v_fma(scale, FN(load_codes)(data, c, dtype), v_set1(*shift)));
+        v_store(dst + c, v_fma(scale, FN(load_codes)(data, c, dtype), *shift));
     for (; c + VL <= end; c += VL)
         v_store(dst + c, v_mul(scale, FN(load_codes)(data, c, dtype)));
     return c;
+}
+
+/* Values of a row of codes side by side, group by group. */
+ATTN_INLINE void FN(decode_row)(real *dst, const char *data, const attn_row_codes *codes,
+                                int64_t row, int64_t n, const int32_t dtype)
+{
+    const int64_t scales = row * codes->scale_row, shifts = row * codes->shift_row;
+    for (int64_t c = 0, group = 0; c < n; group++) {
+        const int64_t end = c + codes->group < n ? c + codes->group : n;
+        vec scale = v_set1(1), shift = v_set1(0);
+        if (codes->scale) {
+            scale = FN(factor)(codes->scale, scales + group * codes->scale_group, codes->dtype);
+        }
+        if (codes->shift) {
+            shift = FN(factor)(codes->shift, shifts + group * codes->shift_group, codes->dtype);
+        }
+        if (c % 2 == 0) {
+            c = FN(decode_group)(dst, data, c, end, scale, codes->shift ? &shift : NULL, dtype);
+        }
+        for (; c < end; c++) {
+            dst[c] = (real)attn_row_value(data, 1, dtype, codes, row, c);
+        }
+    }
 }
 #endif
 
@@ -30,29 +60,23 @@ ATTN_INLINE int64_t FN(decode_group)(real *dst, const char *data, int64_t first,
 static void FN(decode)(real *dst, const attn_rows *src, int64_t row, int64_t n)
 {
     const char *data = (const char *)src->data + row * src->row_stride;
-    const attn_row_codes *codes = &src->codes;
-    for (int64_t c = 0, group = 0; c < n; group++) {
-        const int64_t end = c + codes->group < n ? c + codes->group : n;
 #if defined v_load_i8 && REAL_BITS == 32
-        const real shift = codes->shift ? attn_row_shift(codes, row, group) : 0;
-        const real *at = codes->shift ? &shift : NULL;
-        const vec scale = v_set1(attn_row_scale(codes, row, group));
-        switch (src->col_stride == 1 && c % 2 == 0 ? src->dtype : 0) {
-        case ATTN_I8:
-            c = FN(decode_group)(dst, data, c, end, scale, at, ATTN_I8);
-            break;
-        case ATTN_I4X2:
-            c = FN(decode_group)(dst, data, c, end, scale, at, ATTN_I4X2);
-            break;
-        case ATTN_E4M3:
-            c = FN(decode_group)(dst, data, c, end, scale, at, ATTN_E4M3);
-            break;
-        case ATTN_E5M2:
-            c = FN(decode_group)(dst, data, c, end, scale, at, ATTN_E5M2);
-        }
+    switch (src->col_stride == 1 ? src->dtype : 0) {
+    case ATTN_I8:
+        FN(decode_row)(dst, data, &src->codes, row, n, ATTN_I8);
+        return;
+    case ATTN_I4X2:
+        FN(decode_row)(dst, data, &src->codes, row, n, ATTN_I4X2);
+        return;
+    case ATTN_E4M3:
+        FN(decode_row)(dst, data, &src->codes, row, n, ATTN_E4M3);
+        return;
+    case ATTN_E5M2:
+        FN(decode_row)(dst, data, &src->codes, row, n, ATTN_E5M2);
+        return;
+    }
 #endif
-        for (; c < end; c++) {
-            dst[c] = (real)attn_row_value(data, src->col_stride, src->dtype, codes, row, c);
-        }
+    for (int64_t c = 0; c < n; c++) {
+        dst[c] = (real)attn_row_value(data, src->col_stride, src->dtype, &src->codes, row, c);
     }
 }

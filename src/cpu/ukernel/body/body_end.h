@@ -45,6 +45,11 @@
 #undef v_pair_f16
 #undef v_load_i8
 #undef v_load_e5m2
+#undef QK_CODES
+#undef v_load1_f16
+#undef v_column
+#undef v_column_i8
+#undef v_column_i4
 #undef v_load_f16
 #undef v_load_bf16
 #undef v_store_f16

@@ -42,6 +42,7 @@
 #define v_zip_high _mm256_unpackhi_ps
 #define v_low_halves(a, b) _mm256_permute2f128_ps(a, b, 0x20)
 #define v_high_halves(a, b) _mm256_permute2f128_ps(a, b, 0x31)
+#define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \
     _mm256_castsi256_ps( \
@@ -52,6 +53,13 @@
 #define v_load_i8(p)                                                                          \
     _mm256_cvtepi32_ps(                                                                       \
         _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+/* Column j of 8 keys, of which each dword holds 4 or 8 columns, the first lowest. */
+#define v_column(x, bits, j)                                                            \
+    _mm256_cvtepi32_ps(_mm256_srai_epi32(                                               \
+        _mm256_sllv_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(32 - (bits) * ((j) + 1))), \
+        32 - (bits)))
+#define v_column_i8(x, j) v_column(x, 8, j)
+#define v_column_i4(x, j) v_column(x, 4, j)
 ATTN_INLINE vec v_load_i4(const char *p)
 {
     int32_t bytes;

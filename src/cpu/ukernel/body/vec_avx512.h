@@ -40,6 +40,7 @@
 #define v_zip_high(a, b)    \
     _mm512_permutex2var_ps( \
         a, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), b)
+#define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \
     _mm512_castsi512_ps( \
@@ -49,6 +50,14 @@
 /* 16 codes as numbers. */
 #define v_load_i8(p) \
     _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+/* Column j of 16 keys, of which each dword holds 4 or 8 columns, the first lowest. */
+#define v_column_i8(x, j)                                                                       \
+    _mm512_cvtepi32_ps(_mm512_srai_epi32(                                                       \
+        _mm512_sllv_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(24 - 8 * (j))), 24))
+#define v_column_i4(x, j)                                                           \
+    _mm512_permutexvar_ps(                                                          \
+        _mm512_srlv_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(4 * (j))),      \
+        _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1))
 ATTN_INLINE vec v_load_i4(const char *p)
 {
     const __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)p);
