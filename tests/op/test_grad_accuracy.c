@@ -18,18 +18,17 @@ static const char *best_table(void)
     return count > 0 ? own[count - 1] : tables_usual();
 }
 
-static grad_errors measure(const char *line)
+static grad_errors measure_on(const char *table, const char *line)
 {
     op_trial trial = trial_open("%s pass=backward", line);
-    const double allowed =
-        tables_allowed(best_table(), trial.problem.dtype, trial.args->flags).grad_c;
+    const double allowed = tables_allowed(table, trial.problem.dtype, trial.args->flags).grad_c;
     grad_errors errors;
     char sentence[256];
-    assert_true(runs_once(trial.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
-    assert_true(grad_runs_once(&trial.tensors.grad, best_table(), 2, RUNS_NOISE, sentence,
-                               sizeof sentence));
+    assert_true(runs_once(trial.args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(
+        grad_runs_once(&trial.tensors.grad, table, 2, RUNS_NOISE, sentence, sizeof sentence));
     grad_errors_measure(&trial.tensors.grad, &errors);
-    print_message("%s:", line);
+    print_message("%s %s:", table, line);
     for (int n = 0; n <= ORACLE_DV; n++) {
         print_message(" %s rmse %.3g (rounding once %.3g, ratio %.3f) c %.2g;",
                       grad_errors_name((enum oracle_gradient)n), errors.rmse[n],
@@ -39,6 +38,11 @@ static grad_errors measure(const char *line)
     print_message("\n");
     trial_close(&trial);
     return errors;
+}
+
+static grad_errors measure(const char *line)
+{
+    return measure_on(best_table(), line);
 }
 
 static void assert_floor(const char *words)
@@ -59,16 +63,29 @@ static void test_16_bits(void **state)
 }
 
 /* Without ATTN_PRECISE: P and dS may be rounded. */
-static void test_fast(void **state)
+static void assert_fast(const char *table)
 {
-    (void)state;
-    grad_errors errors = measure("n=1024 hq=1 d=64 dtype=f16"),
-                f = measure("n=1024 hq=1 d=64 dtype=bf16");
+    grad_errors errors = measure_on(table, "n=1024 hq=1 d=64 dtype=f16"),
+                f = measure_on(table, "n=1024 hq=1 d=64 dtype=bf16");
     for (int n = 0; n <= ORACLE_DV; n++) {
         assert_true(errors.rmse[n] <= 1.05 * errors.rmse_once[n] &&
                     f.rmse[n] <= 1.45 * f.rmse_once[n]);
     }
-    (void)measure("n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
+    (void)measure_on(table, "n=1024 hq=1 d=64 dtype=bf16 inputs=outlier");
+}
+
+/* Each table with bits of its own, or else the best. */
+static void test_fast(void **state)
+{
+    int count;
+    const char *const *own = tables_own_bits(&count);
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        assert_fast(own[i]);
+    }
+    if (count == 0) {
+        assert_fast(tables_usual());
+    }
 }
 
 static void b103a_outliers(void **state)
