@@ -18,6 +18,8 @@ IMAGE(forward_sm90);
 IMAGE(forward_sm90_steps);
 IMAGE(forward_sm90_wide);
 IMAGE(forward_sm90_paged);
+IMAGE(forward_sm90_softcap);
+IMAGE(forward_sm90_alibi);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
 IMAGE(backward_generic);

@@ -31,6 +31,10 @@
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
 #define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, false)
+#define ATTN_FORWARD_SM90_SOFTCAP(name, dtype, d, groups, bn, registers, turns) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_SOFTCAP, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, false)
+#define ATTN_FORWARD_SM90_ALIBI(name, dtype, d, groups, bn, registers, turns) \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_ALIBI, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, false)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \

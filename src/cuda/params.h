@@ -28,6 +28,10 @@ enum {
     ATTN_CUDA_MERGE
 };
 
+/* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for in
+ * each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh). */
+enum { ATTN_CUDA_SCALED, ATTN_CUDA_STEPPED, ATTN_CUDA_CAPPED, ATTN_CUDA_SLOPED };
+
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
     int64_t items;
@@ -111,6 +115,8 @@ typedef struct attn_cuda_steps {
     bool mask_copied;                  /* 16 bytes at a time */
     int32_t bias;                      /* attn_cuda_bias */
     int64_t bias_row, bias_step, mask_row, mask_step; /* bytes */
+    float cap[5], cap_most, cap_far; /* ATTN_CUDA_CAPPED: x = s P(s^2) up to this s^2; softcap */
+    float slope_factor;              /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
 } attn_cuda_steps;
 
 /* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that

@@ -33,6 +33,9 @@ void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *wor
 /* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
 bool attn_cuda_has_steps(const attn_problem *problem);
 
+/* By which kernels of forward_sm90, if it can: ATTN_CUDA_SCALED .. ATTN_CUDA_SLOPED. */
+int32_t attn_cuda_scores_of(const attn_problem *problem);
+
 /* The steps as forward_sm90 takes them. */
 attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem);
 

@@ -140,34 +140,40 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
 }
 
-static attn_cuda_family sm90_family(const attn_problem *problem)
+static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
 {
-    return problem->paged                 ? ATTN_CUDA_SM90_PAGED
-           : attn_cuda_has_steps(problem) ? ATTN_CUDA_SM90_STEPS
-           : is_wide(problem)             ? ATTN_CUDA_SM90_WIDE
-                                          : ATTN_CUDA_SM90;
+    static const attn_cuda_family families[] = {[ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,
+                                                [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
+                                                [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP,
+                                                [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI};
+    return problem->paged     ? ATTN_CUDA_SM90_PAGED
+           : is_wide(problem) ? ATTN_CUDA_SM90_WIDE
+                              : families[scores];
 }
 
 /* forward_sm90 by TMA, whose inputs are laid out for it. */
 static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                                 const attn_problem *problem)
 {
-    const bool whole = attn_problem_is_whole(problem), steps = attn_cuda_has_steps(problem);
+    const bool whole = attn_problem_is_whole(problem);
+    const int32_t scores = attn_cuda_scores_of(problem);
     attn_cuda_schedule *schedule = &plan->params.schedule;
-    TRY(take_kernel(plan, cuda, sm90_family(problem),
+    TRY(take_kernel(plan, cuda, sm90_family(problem, scores),
                     problem->paged                         ? ATTN_CUDA_PAGED
                     : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
                                                            : ATTN_CUDA_RAGGED));
-    if (!steps) {
+    if (scores != ATTN_CUDA_STEPPED) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
-    if (whole && !steps && !is_wide(problem) && !problem->paged && schedule->fold <= 1 &&
-        schedule->splits <= 1) {
+    if (whole && scores == ATTN_CUDA_SCALED && !is_wide(problem) && !problem->paged &&
+        schedule->fold <= 1 && schedule->splits <= 1) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
-    int n = snprintf(plan->why, sizeof plan->why, "tiles come by TMA%s%s",
-                     problem->paged ? ", keys in pages" : "",
-                     whole ? "" : "; sequences have lengths or origins");
+    int n = snprintf(
+        plan->why, sizeof plan->why, "tiles come by TMA%s%s%s",
+        problem->paged ? ", keys in pages" : "", whole ? "" : "; sequences have lengths or origins",
+        scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than softcap or ALiBi alone"
+                                    : "");
     if (schedule->fold > 1) {
         n += snprintf(plan->why + n, sizeof plan->why - (size_t)n,
                       "; rows of %d heads share a tile", schedule->fold);
@@ -193,7 +199,8 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
-        TRY(take_kernel(plan, cuda, sm90_family(problem), ATTN_CUDA_THREADS));
+        const int32_t scores = attn_cuda_has_steps(problem) ? ATTN_CUDA_STEPPED : ATTN_CUDA_SCALED;
+        TRY(take_kernel(plan, cuda, sm90_family(problem, scores), ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "threads load the tiles: %s%s", no_tma,
                        attn_cuda_kernels[plan->kernel].single ? "; all keys are one block" : "");
     } else {

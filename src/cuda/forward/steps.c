@@ -6,10 +6,12 @@
 #include <float.h>
 #include <math.h>
 
+#define LOG2_E 1.4426950408889634
+
 bool attn_cuda_has_steps(const attn_problem *problem)
 {
     return problem->mask.data || problem->bias.data || problem->alibi.data ||
-           problem->softcap > 0 || !(problem->scale * 1.4426950408889634 >= (double)FLT_MIN);
+           problem->softcap > 0 || !(problem->scale * LOG2_E >= (double)FLT_MIN);
 }
 
 /* Whether the kernels can copy rows of scores 16 bytes at a time. */
@@ -26,6 +28,26 @@ static int64_t step_bytes(const attn_tensor *tensor, int axis)
                : tensor->stride[axis] * (int64_t)attn_dtype_size(tensor->dtype);
 }
 
+/* Scales that leave all coefficients of scores_sm90.cuh within f32. */
+static bool is_usual(double scale)
+{
+    return scale >= 1e-4 && scale <= 1e4;
+}
+
+int32_t attn_cuda_scores_of(const attn_problem *problem)
+{
+    const bool cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
+               alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
+                       is_usual(problem->scale) && problem->q.dtype != ATTN_F32 &&
+                       problem->d <= 128 && problem->dv <= 128;
+    if (!attn_cuda_has_steps(problem)) {
+        return ATTN_CUDA_SCALED;
+    }
+    return alone && slopes                                        ? ATTN_CUDA_SLOPED
+           : alone && is_usual(problem->softcap / problem->scale) ? ATTN_CUDA_CAPPED
+                                                                  : ATTN_CUDA_STEPPED;
+}
+
 static void set_softcap(attn_cuda_steps *steps, const attn_problem *problem)
 {
     /* tanh(z) / z in z^2 for |z| <= 5/8, minimax: relative error 2^-23.1 */
@@ -34,16 +56,20 @@ static void set_softcap(attn_cuda_steps *steps, const attn_problem *problem)
     const double scale = problem->scale, cap = problem->softcap;
     for (int i = 0; i < 5; i++) {
         steps->near[i] = (float)(scale * near[i]);
+        steps->cap[i] = (float)(LOG2_E * scale * near[i] * pow(scale / cap, 2 * i));
     }
+    steps->cap_most = (float)(0.625 * cap / scale * (0.625 * cap / scale));
+    steps->cap_far = (float)(LOG2_E * cap);
     steps->near_scale = (float)(scale / cap);
     steps->near_most = (float)(0.625 * cap / fabs(scale)); /* infinite for a scale of 0 */
-    steps->far_scale = (float)(fabs(scale) / cap * (2 * 1.4426950408889634));
+    steps->far_scale = (float)(fabs(scale) / cap * (2 * LOG2_E));
     steps->far_cap = (float)copysign(cap, scale);
 }
 
 attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem)
 {
-    attn_cuda_steps steps = {.scale = (float)problem->scale};
+    attn_cuda_steps steps = {.scale = (float)problem->scale,
+                             .slope_factor = (float)(problem->scale * LOG2_E)};
     const attn_tensor *bias = &problem->bias, *mask = &problem->mask;
     steps.softcap = problem->softcap > 0, steps.alibi = problem->alibi.data != NULL,
     steps.mask = mask->data != NULL;

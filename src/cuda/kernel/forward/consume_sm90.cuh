@@ -31,7 +31,6 @@ __device__ __forceinline__ void
 run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
            const WarpRows &warp, Steps<S> &steps, const Blocks b, uint32_t number, int from)
 {
-    const float c = a.scale_log2;
     const int group = row_group<S>();
     const bool leader = threadIdx.x % 128 == 0;
     float s[S::BN / 2];
@@ -64,8 +63,8 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
         const int block = b.last - i;
         const bool masked = b.masked(block),
-                   looked_at =
-                       masked || ((S::STEPS || b.masked(block + 1)) && any_begins(rows.state));
+                   begins = (S::STEPS || b.masked(block + 1)) && any_begins(rows.state);
+        auto e = steps.exponents(a, block * S::BN);
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
@@ -83,7 +82,8 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
             }
             steps.apply(a, warp, block * S::BN, masked, s);
         }
-        const bool kept = !looked_at && keep_bases<S::BF16>(s, c, rows.state, next);
+        const bool kept = !(masked || begins || steps.look(block * S::BN)) &&
+                          keep_bases<S::BF16>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
@@ -93,12 +93,16 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
                 steps.hide(a, s);
                 few[0] = steps.template few<S::BN / 2>(0),
                 few[1] = steps.template few<S::BN / 2>(1);
-            } else if (masked) {
-                mask_block(warp, block * S::BN, s, few);
+            } else {
+                steps.prepare(e, block * S::BN, s);
+                if (masked) {
+                    mask_block(warp, block * S::BN, s, few);
+                }
             }
-            update_bases(c, s, few, rows);
-            probabilities<S::BF16>(s, c, rows.state, next);
+            update_bases(e, s, few, rows);
+            probabilities<S::BF16>(s, e, rows.state, next);
         }
+        steps.learn(e);
         if (S::AHEAD) {
 #pragma unroll
             for (int w = 0; w < S::BN / 4; w++) {
@@ -176,11 +180,11 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
     }
     if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, false>(a, post.item, masked, post.nonfinite,
-                                                          warp, rows, store);
+        finish_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED, false>(
+            a, post.item, masked, post.nonfinite, warp, rows, store);
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
-        finish_rows<S::DTYPE, S::WIDEST, S::STEPS, (S::PARTS > 1)>(
+        finish_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED, (S::PARTS > 1)>(
             a, post.item, masked, post.nonfinite, warp, rows, store);
     }
 }
@@ -227,10 +231,12 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
+            /* opaque: otherwise what it follows from is kept over the tile loop, and spilled */
+            const int capped = S::SCORES == ATTN_CUDA_CAPPED ? ptx::opaque(mine.any_masked()) : 0;
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
                 Steps<S> steps(memory);
-                steps.begin(a, post.item, (int)post.item.first_row + warp.first);
+                steps.begin(a, post.item, warp);
                 if constexpr (S::SHARED) {
                     run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),
                                   ptx::uniform(number));
@@ -244,7 +250,10 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             pass_blocks<S>(memory, number, from + mine.count, b.count);
             /* opaque: otherwise the place is kept over the tile loop, and spilled */
             finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
-                      mine.any_masked() || (S::STEPS && a.steps_sm90.masks), warp, rows);
+                      S::SCORES == ATTN_CUDA_CAPPED
+                          ? capped != 0
+                          : mine.any_masked() || (S::STEPS && a.steps_sm90.masks),
+                      warp, rows);
             number += b.count;
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);

@@ -226,8 +226,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
             mask_block(warp, block * S::BN, s, few);
         }
         few[0] = few[1] = true; /* maxima are taken in every block anyway, so bases are exact */
-        update_bases(a.scale_log2, s, few, rows);
-        probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
+        const Linear e = {a.scale_log2};
+        update_bases(e, s, few, rows);
+        probabilities<S::BF16>(s, e, rows.state, p);
         accumulate<S>(rows, p, tiles.v + stage);
     }
 }

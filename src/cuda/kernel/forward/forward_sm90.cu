@@ -24,7 +24,7 @@
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                                       \
     {                                                                                             \
-        forward<Shape<dtype, d, groups, bn, registers, turns, loads, false, dv>>(a);              \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads, ATTN_CUDA_SCALED, dv>>(a);   \
     }
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                 \
     extern "C" __global__ __launch_bounds__(256, ctas) void attn_forward_sm90_##name( \
@@ -33,7 +33,7 @@
         single<Shape<dtype, d, 1, bn, 0, false, ATTN_CUDA_THREADS>>(a);               \
     }
 #define ATTN_FORWARD_MERGE(name, dtype, d, dv)                                     \
-    extern "C" __global__ __launch_bounds__(128, 5) void attn_forward_sm90_##name( \
+    extern "C" __global__ __launch_bounds__(128, 4) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                        \
     {                                                                              \
         merge<dtype, d, dv>(a);                                                    \

@@ -9,6 +9,6 @@
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                                       \
     {                                                                                             \
-        forward<Shape<dtype, d, groups, bn, registers, turns, loads, true>>(a);                   \
+        forward<Shape<dtype, d, groups, bn, registers, turns, loads, ATTN_CUDA_STEPPED>>(a);      \
     }
 #include "cuda/kernels.inc"

@@ -124,7 +124,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
             uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
 {
     const int key = b.last * S::BN;
-    float c = a.scale_log2, s[N / 2], alpha[2];
+    float s[N / 2], alpha[2];
     steps.fetch_bias(a, key);
     ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
     if (turn) {
@@ -146,9 +146,15 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
         steps.apply(a, warp, key, b.masked(b.last), s);
         steps.hide(a, s);
         few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
-    } else if (b.masked(b.last)) {
-        mask_block(warp, key, s, few);
     }
-    move_bases(s, c, few, rows.state, alpha);
-    probabilities<S::BF16>(s, c, rows.state, p);
+    auto e = steps.exponents(a, key);
+    if constexpr (!S::STEPS) {
+        steps.prepare(e, key, s);
+        if (b.masked(b.last)) {
+            mask_block(warp, key, s, few);
+        }
+    }
+    move_bases(s, e, few, rows.state, alpha);
+    probabilities<S::BF16>(s, e, rows.state, p);
+    steps.learn(e);
 }

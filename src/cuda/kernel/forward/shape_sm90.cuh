@@ -15,7 +15,7 @@
 #include "cuda/shape.h"
 
 template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int LOADS,
-          bool STEPS_ = false, int DV_ = D_>
+          int SCORES_ = ATTN_CUDA_SCALED, int DV_ = D_>
 struct Shape {
     static constexpr int DTYPE = DTYPE_;
     static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
@@ -35,9 +35,10 @@ struct Shape {
     static constexpr bool VIEW = LOADS == ATTN_CUDA_VIEW;   /* V is the first columns of K */
     static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
-    static constexpr bool SHARED = false; /* groups share rows of Q: WideShape */
-    static constexpr int STAGES = 2;      /* tiles of K and of V at a time */
-    static constexpr bool STEPS = STEPS_; /* between products and softmax (steps_sm90.cuh) */
+    static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
+    static constexpr int STAGES = 2;       /* tiles of K and of V at a time */
+    static constexpr int SCORES = SCORES_; /* how they follow from products: params.h */
+    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED; /* steps_sm90.cuh */
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES =
         TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
@@ -48,7 +49,8 @@ struct Shape {
                          V_BYTES = PARTS * V_PART;
     /* A block's probabilities are computed while P V of the block before goes on: twice the
      * registers for P, which three groups have not, nor d_v beyond 128. */
-    static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && !STEPS;
+    static constexpr bool AHEAD =
+        TMA && GROUPS == 2 && DV <= 128 && !STEPS && SCORES != ATTN_CUDA_SLOPED;
     static constexpr bool HALVES = BN == 128; /* the first block may be done by half */
     static constexpr bool STAGED =
         TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
@@ -67,8 +69,8 @@ struct Shape {
 /* Head dimensions beyond 256: two groups share 64 rows of Q and their scores, and each has half of
  * the columns of V and O (wide_sm90.cuh). */
 template <int DTYPE_, int D_, int REGISTERS_, int LOADS>
-struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, false, 256> {
-    using Base = Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, false, 256>;
+struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256> {
+    using Base = Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256>;
     static constexpr bool SHARED = true;
     static constexpr int STAGES = Base::VIEW ? 2 : 1;
     static constexpr int BM = 64, Q_PIECES = 1, V_WIDE = 512, V_COLUMNS = 512, WIDEST = 576;

@@ -121,8 +121,9 @@ __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, 
     if (a.single.masked) {
         mask_scores(see, 0, s, few);
     }
-    move_bases(s, a.scale_log2, few, rows.state, alpha);
-    probabilities<S::BF16>(s, a.scale_log2, rows.state, p);
+    const Linear e = {a.scale_log2};
+    move_bases(s, e, few, rows.state, alpha);
+    probabilities<S::BF16>(s, e, rows.state, p);
     ptx::barrier_sync(2, 256); /* V is there */
     Sum<S> sum(rows);
     wgmma::hold(p);

@@ -69,7 +69,8 @@ __device__ __forceinline__ void finish_split(const attn_cuda_forward_params &a, 
     const bool seen[2] = {l[0] != 0, l[1] != 0};
     uint32_t careful = careful_rows(rows, l, seen, masked);
     if (__builtin_expect(post.nonfinite, false)) {
-        careful |= nonfinite_rows<S::DTYPE, S::WIDEST, false>(a, post.item, warp);
+        careful |=
+            nonfinite_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED>(a, post.item, warp);
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -127,7 +128,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
     if (__any_sync(~0u, !(state.y + state.w < INFINITY))) {
 #pragma unroll 1
         for (w.column = 0; w.column < COLUMNS; w.column += 256) {
-            careful_row<DTYPE, WIDEST, false, true>(a, w);
+            careful_row<DTYPE, WIDEST, (WIDEST <= 256), true>(a, w);
         }
         return;
     }

@@ -8,8 +8,8 @@
  *     mask    read meanwhile, to a bit for each of the thread's scores
  *
  * Elements lie in the accumulators as wgmma.cuh says: a thread's columns are 8 j + 2 (lane % 4) and
- * the one after it, its rows lane / 4 and the one 8 further. A kernel without
- * steps has Steps<S, false>.
+ * the one after it, its rows lane / 4 and the one 8 further. Kernels without steps, and those with
+ * one that is part of the exponents (scores_sm90.cuh), have other Steps.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -17,17 +17,45 @@
 #include "cuda/kernel/rows/rows.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
-template <class S, bool STEPS = S::STEPS> struct Steps {
-    __device__ __forceinline__ Steps(const Memory<S> &)
-    {
-    }
-    __device__ __forceinline__ void begin(const attn_cuda_forward_params &, const Item &, int)
-    {
-    }
+/* What is fetched for a block: nothing. */
+struct NoSteps {
     __device__ __forceinline__ void fetch_bias(const attn_cuda_forward_params &, int)
     {
     }
     __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int)
+    {
+    }
+};
+
+/* Exponents that are the same in every block. */
+struct LinearSteps {
+    __device__ __forceinline__ Linear exponents(const attn_cuda_forward_params &a, int) const
+    {
+        return {a.scale_log2};
+    }
+    /* Whether the block that begins at `key` needs maxima, for all that its scores may tell. */
+    __device__ __forceinline__ bool look(int) const
+    {
+        return false;
+    }
+    /* Products of a block that needs them, before masks. */
+    template <int N>
+    __device__ __forceinline__ void prepare(const Linear &, int, float (&)[N]) const
+    {
+    }
+    /* From a block that is done. */
+    __device__ __forceinline__ void learn(const Linear &)
+    {
+    }
+};
+
+template <class S, int SCORES = S::SCORES> struct Steps : NoSteps, LinearSteps {
+    __device__ __forceinline__ Steps(const Memory<S> &)
+    {
+    }
+    template <class Warp>
+    __device__ __forceinline__ void begin(const attn_cuda_forward_params &, const Item &,
+                                          const Warp &)
     {
     }
 };
@@ -55,7 +83,7 @@ __device__ __forceinline__ uint32_t mask_bits(const attn_cuda_steps &x, const ch
     return bits;
 }
 
-template <class S> struct Steps<S, true> {
+template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
     static constexpr int PITCH = 4 * S::BN; /* bytes of a row of f32 */
     const Memory<S> &memory;
     uint32_t visible[2]; /* of its keys in the block: by the mask tensor, then by all */
@@ -83,11 +111,12 @@ template <class S> struct Steps<S, true> {
         return attn_at_broadcast(&t, item.sequence.index, item.head, at, 0);
     }
 
-    /* Of an item; first_row: the warp's. */
+    template <class Warp>
     __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
-                                          int first_row)
+                                          const Warp &warp)
     {
         const attn_problem &p = a.problem;
+        const int first_row = (int)item.first_row + warp.first;
         if (threadIdx.x % 32 == 0) {
             StepsNote &x = memory.note(threadIdx.x / 32 - 4);
             x.position = first_row + item.sequence.diagonal;

@@ -13,7 +13,7 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
                                            const Memory<S> &memory, const WarpRows &warp,
                                            Steps<S> &steps, const Blocks b, uint32_t number)
 {
-    const float c = a.scale_log2;
+    const Linear e = {a.scale_log2};
     const bool leader = threadIdx.x % 128 == 0;
     float s[S::BN / 2];
     uint32_t p[S::PARTS][S::BN / 4];
@@ -46,13 +46,13 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
         if (!S::VIEW && leader) {
             ptx::mbarrier_arrive(memory.k_empty(n));
         }
-        if (looked_at || !keep_bases<S::BF16>(s, c, rows.state, p)) {
+        if (looked_at || !keep_bases<S::BF16>(s, e, rows.state, p)) {
             bool few[2] = {false, false};
             if (masked) {
                 mask_block(warp, block * S::BN, s, few);
             }
-            update_bases(c, s, few, rows);
-            probabilities<S::BF16>(s, c, rows.state, p);
+            update_bases(e, s, few, rows);
+            probabilities<S::BF16>(s, e, rows.state, p);
         }
     }
     const uint32_t n = number + b.count - 1;

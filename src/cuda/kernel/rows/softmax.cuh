@@ -41,6 +41,42 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+/* How exponents of 2 follow from scores: x = c s - base, whatever the block. Others may have a quick
+ * way that is not right for all scores. i: of the accumulators. */
+struct Linear {
+    float c;
+
+    /* What is added to row r's. */
+    __device__ __forceinline__ float from(const RowState &state, int) const
+    {
+        return -state.base;
+    }
+    template <bool QUICK> __device__ __forceinline__ float exponent(float s, int, float from) const
+    {
+        return fmaf(s, c, from);
+    }
+    /* Whether all quick exponents were right; whether it is known that they would not be. */
+    __device__ __forceinline__ bool good() const
+    {
+        return true;
+    }
+    __device__ __forceinline__ bool beyond() const
+    {
+        return false;
+    }
+    template <int N> __device__ __forceinline__ float top(const float (&s)[N], int r) const;
+
+    /* Of a row's top: the base of its exponents, and its largest score in units of scale_log2. */
+    __device__ __forceinline__ float base(float m) const
+    {
+        return __fmul_rn(m, c);
+    }
+    __device__ __forceinline__ float score(float m, float) const
+    {
+        return m;
+    }
+};
+
 /* The largest of row r's scores in this thread. Four chains, so that latencies overlap. */
 template <int N> __device__ __forceinline__ float largest(const float (&s)[N], int r)
 {
@@ -53,16 +89,22 @@ template <int N> __device__ __forceinline__ float largest(const float (&s)[N], i
     return fmaxf(fmaxf(top[0], top[1]), fmaxf(top[2], top[3]));
 }
 
+template <int N> __device__ __forceinline__ float Linear::top(const float (&s)[N], int r) const
+{
+    return largest(s, r);
+}
+
 /* Bases for these scores, and the factor of earlier sums and outputs: exactly 1 where the base
  * stays. few: whether a row sees only few of them. */
-template <int N>
-__device__ __forceinline__ void move_bases(const float (&s)[N], float c, const bool (&few)[2],
-                                           RowState (&state)[2], float (&alpha)[2])
+template <int N, class Exponents>
+__device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents &e,
+                                           const bool (&few)[2], RowState (&state)[2],
+                                           float (&alpha)[2])
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float m = quad_max(largest(s, r)), base = __fmul_rn(m, c);
-        state[r].m = fmaxf(state[r].m, m);
+        float m = quad_max(e.top(s, r)), base = e.base(m);
+        state[r].m = fmaxf(state[r].m, e.score(m, base));
         alpha[r] = 1;
         const bool begins = signbit(state[r].l);
         float l = fabsf(state[r].l);
@@ -78,19 +120,20 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], float c, const b
 /* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys
  * four words of each part. There may be more of P than of s: it is 0. sum: over this thread's
  * columns. BF16: type of the parts. */
-template <bool BF16, int PARTS, int N, int WORDS>
-__device__ __forceinline__ void exponentials(const float (&s)[N], float c,
+template <bool BF16, bool QUICK, int PARTS, int N, int WORDS, class Exponents>
+__device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
                                              const RowState (&state)[2],
                                              uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
 {
+    const float from[2] = {e.from(state[0], 0), e.from(state[1], 1)};
     float sums[2][4] = {};
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {
         const int r = i % 2, chain = i / 2 % 2 * 2;
         float x = 0, y = 0;
         if (i < N / 2) {
-            x = ptx::exp2(fmaf(s[2 * i], c, -state[r].base));
-            y = ptx::exp2(fmaf(s[2 * i + 1], c, -state[r].base));
+            x = ptx::exp2(e.template exponent<QUICK>(s[2 * i], 2 * i, from[r]));
+            y = ptx::exp2(e.template exponent<QUICK>(s[2 * i + 1], 2 * i + 1, from[r]));
             sums[r][chain] += x;
             sums[r][chain + 1] += y;
         }
@@ -116,13 +159,13 @@ __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
 
 /* Probabilities with bases that stay, if no row begins. False if some base of the warp's rows may
  * have to move: p is then useless. */
-template <bool BF16, int PARTS, int N>
-__device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowState (&state)[2],
+template <bool BF16, int PARTS, int N, class Exponents>
+__device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2])
 {
     float sum[2];
-    exponentials<BF16>(s, c, state, p, sum);
-    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT; /* not if NaN */
+    exponentials<BF16, true>(s, e, state, p, sum);
+    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT && e.good(); /* not if NaN */
     if (__any_sync(~0u, !good)) {
         return false;
     }
@@ -132,12 +175,16 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], float c, RowStat
 }
 
 /* Probabilities with bases that were moved. */
-template <bool BF16, int PARTS, int N, int WORDS>
-__device__ __forceinline__ void probabilities(const float (&s)[N], float c, RowState (&state)[2],
-                                              uint32_t (&p)[PARTS][WORDS])
+template <bool BF16, int PARTS, int N, int WORDS, class Exponents>
+__device__ __forceinline__ void probabilities(const float (&s)[N], Exponents &e,
+                                              RowState (&state)[2], uint32_t (&p)[PARTS][WORDS])
 {
     float sum[2];
-    exponentials<BF16>(s, c, state, p, sum);
+    if (e.beyond()) {
+        exponentials<BF16, false>(s, e, state, p, sum);
+    } else {
+        exponentials<BF16, true>(s, e, state, p, sum);
+    }
     state[0].l += copysignf(sum[0], state[0].l);
     state[1].l += copysignf(sum[1], state[1].l);
 }
