@@ -28,8 +28,8 @@ enum {
     ATTN_CUDA_MERGE
 };
 
-/* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for in
- * each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh). */
+/* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for
+ * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh). */
 enum { ATTN_CUDA_SCALED, ATTN_CUDA_STEPPED, ATTN_CUDA_CAPPED, ATTN_CUDA_SLOPED };
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */

@@ -41,7 +41,7 @@ static void test_capabilities(void **state)
         int capability, shared_bytes, images;
     } gpus[] = {{80, 163 << 10, 3},
                 {86, 99 << 10, 3},
-                {90, 227 << 10, 8},
+                {90, 227 << 10, 10},
                 {100, 227 << 10, 3},
                 {120, 99 << 10, 3}};
     attn_context *context;

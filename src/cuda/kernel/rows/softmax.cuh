@@ -41,8 +41,8 @@ __device__ __forceinline__ float quad_sum(float x)
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/* How exponents of 2 follow from scores: x = c s - base, whatever the block. Others may have a quick
- * way that is not right for all scores. i: of the accumulators. */
+/* How exponents of 2 follow from scores: x = c s - base, whatever the block. Others may have a
+ * quick way that is not right for all scores. i: of the accumulators. */
 struct Linear {
     float c;
 
