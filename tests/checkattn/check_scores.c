@@ -113,18 +113,21 @@ static void judge_flushed(kernel_kit *kit, const uint16_t *p, int64_t n)
 }
 
 /* Tables whose reference lags: it does not fall, and is below the maximum by no more than 2^8 in
- * probabilities. */
+ * probabilities, unless a score is NaN: then the lane's sums are NaN with any reference. */
 static void judge_reference(kernel_kit *kit, const softmax_case *test, const void *m,
                             const void *top, int lanes)
 {
     for (int64_t lane = 0; lane < lanes; lane++) {
         double old = kit_get(kit, test->m, lane), new = kit_get(kit, m, lane), most = old;
+        bool judged = true;
         for (int64_t key = 0; key < test->n; key++) {
             const double s = kit_get(kit, test->s, key * kit->uk->strip + lane);
             most = s > most ? s : most;
+            judged &= !isnan(s);
         }
+        judged &= isfinite(most) != 0;
         if (kit_get(kit, top, lane) != most || new < old ||
-            (isfinite(most) && (most - new) * test->c > 8.001)) {
+            (judged && (most - new) * test->c > 8.001)) {
             kit_fail(kit, "lane %lld: reference %g, before %g; maximum %g, is said to be %g",
                      (long long)lane, new, old, most, kit_get(kit, top, lane));
             return;
