@@ -1,8 +1,8 @@
 /*
  * check_nodes.c: logs, copy and join, the sums over segments of keys (core/segment.h), against long
  * double. A quotient is rounded once. A weight is off by 4 ulps of double at most (exp 1.5, its sum
- * and quotient 1, and a reserve), then rounded to real; a product and a sum follow. So an element of
- * a node is off by 3 u and 4 ulps of double of the sum of its two products.
+ * and quotient 1, and a reserve), then rounded to real; a product and a sum follow. So an element
+ * of a node is off by 3 u and 4 ulps of double of the sum of its two products.
  */
 #include "checks.h"
 

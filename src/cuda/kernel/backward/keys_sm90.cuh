@@ -237,9 +237,7 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
 
 template <class S> __device__ __forceinline__ void keys_sm90(const attn_cuda_backward_params &a)
 {
-    extern __shared__ unsigned char shared[];
-    const uint32_t start = ptx::shared_address(shared);
-    const GradMemory<S> memory = {start + (-start & 1023)};
+    const GradMemory<S> memory = grad_memory<S>();
     const GradItem item = grad_item(a.grads.problem, a.items, blockIdx.x);
     if (item.empty) {
         return;

@@ -76,6 +76,14 @@ template <class S> struct GradMemory {
     }
 };
 
+/* In the CTA's shared memory, from a multiple of 1024 bytes on. */
+template <class S> __device__ __forceinline__ GradMemory<S> grad_memory()
+{
+    extern __shared__ unsigned char shared[];
+    const uint32_t start = ptx::shared_address(shared);
+    return {start + (-start & 1023)};
+}
+
 /* The blocks of the other side that an item meets: rows of each head of a group, or keys. */
 struct GradBlocks {
     int first, count; /* of one head */
