@@ -117,13 +117,17 @@ int accuracy_table(int64_t seeds)
            "error / A | naive |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
            (long long)seeds - 1);
     const bool tiles = strstr(info.cpu_features, "amx") != NULL,
-               pairs = strstr(info.cpu_features, "avx512bf16") != NULL;
+               pairs = strstr(info.cpu_features, "avx512bf16") != NULL,
+               arm_pairs = strstr(info.cpu_features, "neonbf16") != NULL;
     for (size_t t = 0; t < sizeof dtypes / sizeof dtypes[0]; t++) {
         for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
             for (size_t n = 0; n < sizeof problems / sizeof problems[0]; n++) {
                 one_row(problems[n], dtypes[t], inputs[i], "", seeds);
                 if (pairs && strcmp(dtypes[t], "bf16") == 0) {
                     one_row(problems[n], dtypes[t], inputs[i], " cpu=avx512bf16", seeds);
+                }
+                if (arm_pairs && strcmp(dtypes[t], "bf16") == 0) { /* "" ran neonbf16 */
+                    one_row(problems[n], dtypes[t], inputs[i], " cpu=neon", seeds);
                 }
                 if (tiles && strcmp(dtypes[t], "f64") != 0) {
                     one_row(problems[n], dtypes[t], inputs[i], " cpu=amx", seeds);

@@ -20,9 +20,8 @@ static const struct argp_option options[] = {
     {"peers", 'P', NULL, 0,
      "all of libattn, standard, torch, onnxruntime and onednn, as far as they are installed", 0},
     {"impl", 'i', "NAMES", 0,
-     "some of these (default: libattn,standard); with --device cuda some of "
-     "libattn,cudnn,flash,standard (default: "
-     "all)",
+     "some of these (default: libattn,standard), or libattn.torch, libattn as its Python package "
+     "runs it for PyTorch; with --device cuda some of libattn,cudnn,flash,standard (default: all)",
      0},
     {"python", 'y', "PROGRAM", 0, "the Python that has the peers (default python3)", 0},
     {"min-time", 't', "S", 0, "seconds of a sample (default 0.1; on a GPU 0.0002)", 0},
@@ -43,16 +42,18 @@ static const char doc[] =
     "A PROBLEM is words key=value; nq={512,2048} stands for several problems; what is left out has "
     "a default:\n"
     "  b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d (n: nq and nk, h: hq and hkv)\n"
-    "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided\n"
+    "  dtype=f32|f64|f16|bf16 o_dtype=dtype layout=bshd|bhsd|qkv|gap|strided|loose\n"
     "  causal=0|1 top_left=0|1 window_left=L window_right=R scale=X softcap=X\n"
     "  mask=[DTYPE:]AXES bias=[DTYPE:]AXES (letters of bhqk) alibi=AXES sinks=AXES (of bh)\n"
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
-    "  page=N leftpad_k=a,b,.. (keys in pages of N rows; rows before the first key)\n"
+    "  page=N prefix=N leftpad_k=a,b,.. (keys in pages of N rows; keys in shared pages; rows "
+    "before "
+    "the first key)\n"
     "  q_origin=a,b,.. k_origin=a,b,.. (one for all sequences, or one each)\n"
     "  pass=forward|backward|training (both) dropout=P\n"
-    "  inputs=normal|outlier|uniform|large|equal|positive|offset seed=S\n"
+    "  inputs=normal|outlier|uniform|large|equal|positive|offset|rising seed=S\n"
     "  precise=0|1 bf16x3=0|1 index=i32|i64 lse=0|1 row_max=0|1 offset=E (of pointers)\n"
-    "  threads=T (0: all cores) cpu=scalar|avx2|avx512|avx512bf16|neon|amx\n"
+    "  threads=T (0: all cores) cpu=scalar|avx2|avx512|avx512bf16|neon|neonbf16|amx\n"
     "\n"
     "Printed: the median of five samples (fewer if a call takes over a second) and their "
     "quartiles, with threads=1 of "
@@ -80,7 +81,8 @@ static const char doc[] =
     "adds to a call is part "
     "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx "
     "&& V/bin/pip install "
-    "--no-deps paddlepaddle (for the oneDNN inside), then --python V/bin/python.\n"
+    "--no-deps paddlepaddle (for the oneDNN inside), then --python V/bin/python; libattn.torch: "
+    "V/bin/pip install . in the source tree.\n"
     "\n"
     "Examples:\n"
     "  attn bench \"hq=16 nq=4096 d=64 causal=1 threads=1\"\n"
@@ -102,9 +104,10 @@ typedef struct bench_state {
 
 static void choose_implementations(bench_state *bench)
 {
-    char copy[64], known[64] = "", *rest = copy, *name;
+    char copy[96], known[96] = "", *rest = copy, *name;
     for (int i = 0; i < BENCH_IMPLEMENTATIONS && bench->run.on->names[i] != NULL; i++) {
-        bench->run.use[i] = bench->names == NULL && (bench->peers || bench->run.on->by_default[i]);
+        bool peer = bench->peers && !bench->run.on->binding[i];
+        bench->run.use[i] = bench->names == NULL && (peer || bench->run.on->by_default[i]);
         size_t end = strlen(known);
         snprintf(known + end, sizeof known - end, "%s%s", i == 0 ? "" : ", ",
                  bench->run.on->names[i]);

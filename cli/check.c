@@ -5,6 +5,7 @@
  * (check_gpu.c).
  */
 #include "accuracy.h"
+#include "alike.h"
 #include "check_gpu.h"
 #include "check_verdict.h"
 #include "progress.h"
@@ -73,6 +74,7 @@ struct check {
     int count;
     int status;
     double worst_c, worst_lse, worst_grad;
+    double worst_alike; /* of O where terms may be alike, relative to its bound */
     int64_t calls;
     bool backward; /* some problem has gradients */
 };
@@ -83,6 +85,7 @@ struct outcome {
     struct check_verdict verdict;
     uint64_t hash;
     int32_t bits; /* attn_plan.bits */
+    bool alike;   /* terms of sums may be (alike.h) */
     errors_limits allowed;
 };
 
@@ -131,6 +134,11 @@ static void run_one(const problem_spec *problem, const struct outcome *known, st
     }
     out->bits = plan.bits;
     out->allowed = errors_allowed(plan.input_loss, plan.weight_loss);
+    out->alike = alike_possible(problem);
+    if (out->alike) {
+        const double kappa = alike_kappa(&tensors.args, out->verdict.backward, ALIKE_SEGMENTS);
+        out->allowed = alike_limits(out->allowed, kappa);
+    }
     out->hash = check_hash(&tensors.args);
     out->hash = out->verdict.backward ? check_hash_gradients(&tensors.grad, out->hash) : out->hash;
     out->verdict.intact = problem_tensors_intact(&tensors);
@@ -154,6 +162,8 @@ static void judge(struct check *c, struct outcome *out, const struct outcome *kn
         out->allowed.lse > usual.lse ? c->worst_lse : fmax(c->worst_lse, verdict->errors.lse);
     c->worst_grad =
         out->allowed.grad_c > usual.grad_c ? c->worst_grad : fmax(c->worst_grad, verdict->grad_c);
+    c->worst_alike =
+        out->alike ? fmax(c->worst_alike, verdict->errors.c / out->allowed.c) : c->worst_alike;
     c->calls++;
     c->status = verdict->ok ? c->status : CLI_CHECK_FAILED;
 }
@@ -263,7 +273,10 @@ static const char doc[] =
     "sum_j p_j |v_j| more; with bf16x3=1 its f32 is allowed 2^-14 in place of c u. Of gradients it "
     "is the "
     "largest c by which a term of one is off, in u times the weighted sizes of its terms "
-    "(docs/contract.md). The exit status is 1 if anything fails.\n"
+    "(docs/contract.md). Values of one sign or without spread (inputs=equal, positive, offset, "
+    "even, rising, wild), codes and scales of almost 0 may make terms of a sum alike, whose "
+    "roundings go one way: kappa more is allowed there (docs/numerics.md). The exit status is 1 if "
+    "anything fails.\n"
     "\n"
     "With --device cuda every problem runs on this GPU, for O alone, and twice, on two streams, "
     "for LSE and maxima "
@@ -338,8 +351,9 @@ static int check_cpu(struct check *c)
         cli_print_verdict(c->status == CLI_OK);
         printf(": %lld calls, worst c %.2f of %.0f, worst LSE %.2f of %.0f", (long long)c->calls,
                c->worst_c, usual.c, c->worst_lse, usual.lse);
-        c->backward ? printf(", worst gradient %.2f of %.0f\n", c->worst_grad, usual.grad_c)
-                    : putchar('\n');
+        c->backward ? printf(", worst gradient %.2f of %.0f", c->worst_grad, usual.grad_c) : 0;
+        c->worst_alike > 0 ? printf(", terms alike %.2f of their bound\n", c->worst_alike)
+                           : putchar('\n');
     }
     return c->status;
 }

@@ -2,6 +2,7 @@
  * check_gpu_grad.c: see check_gpu_grad.h.
  */
 #include "check_gpu_grad.h"
+#include "alike.h"
 #include "args.h"
 #include "gpu.h"
 #include "gpu_copy.h"
@@ -74,7 +75,7 @@ static attn_status run_forward(const problem_tensors *tensors)
 }
 
 static attn_status run(attn_context *context, void *const streams[2], problem_tensors *tensors,
-                       check_grad_outcome *out)
+                       double kappa, check_grad_outcome *out)
 {
     attn_plan plan = {.struct_size = sizeof plan};
     struct copies copies;
@@ -85,7 +86,7 @@ static attn_status run(attn_context *context, void *const streams[2], problem_te
         return status;
     }
     snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
-    out->allowed = errors_allowed(plan.input_loss, plan.weight_loss).grad_c;
+    out->allowed = errors_allowed(plan.input_loss, plan.weight_loss).grad_c + kappa;
     put(&copies, tensors);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         status = call(context, tensors, &copies, i, streams[i], plan.workspace_bytes,
@@ -107,7 +108,9 @@ void check_gpu_gradients(attn_context *context, void *const streams[2], const pr
     }
     *out = (check_grad_outcome){
         .verdict = {.backward = true, .intact = true, .exact = true, .exact_lse = true}};
-    out->status = run(context, streams, &tensors, out);
+    const double kappa =
+        alike_possible(problem) ? alike_kappa(&tensors.args, true, ALIKE_RUNNING) : 0;
+    out->status = run(context, streams, &tensors, kappa, out);
     if (out->status != ATTN_OK) {
         snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     } else {

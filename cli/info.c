@@ -11,7 +11,7 @@
 static const struct argp_option options[] = {
     {"json", 'j', NULL, 0, "one JSON object", 0},
     {"cpu", 'c', "NAME", 0,
-     "cap on the instruction set: scalar, avx2, avx512, avx512bf16, neon, amx", 0},
+     "cap on the instruction set: scalar, avx2, avx512, avx512bf16, neon, neonbf16, amx", 0},
     {"threads", 't', "T", 0, "threads (default: one per core)", 0},
     {"device", 'd', "NAME", 0,
      "cpu or cuda: no word about the other; exit status 2 if that GPU cannot be used", 0},

@@ -78,6 +78,12 @@ int main(int argc, char **argv)
         help();
         return finish(CLI_OK);
     }
+    if (strcmp(name, "--help=table") == 0) { /* for tools/manual */
+        for (int i = 0; i < COMMANDS; i++) {
+            printf("%s\t%s\n", commands[i].name, commands[i].help);
+        }
+        return finish(CLI_OK);
+    }
     if (is_one_of(name, "version", "--version", "-V")) {
         printf("attn %d.%d.%d\n", attn_version() / 10000, attn_version() / 100 % 100,
                attn_version() % 100);

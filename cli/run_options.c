@@ -89,7 +89,7 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Running", 5},
     {"threads", THREADS, "T", 0, "default: one per core", 5},
     {"cpu", CPU, "NAME", 0,
-     "cap on the instruction set: scalar, avx2, avx512, avx512bf16, neon, amx", 5},
+     "cap on the instruction set: scalar, avx2, avx512, avx512bf16, neon, neonbf16, amx", 5},
     {"check", CHECK, NULL, 0, "compare with float64; exit status 1 beyond the error bound", 5},
     {"compare", COMPARE, NULL, 0, "also time standard attention with OpenBLAS, forward", 5},
     {"json", JSON, NULL, 0, "tell as a JSON object", 5},

@@ -24,9 +24,20 @@ function(attn_image name)
     ${image})
 endfunction()
 
-if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
+# Without nvcc: the kernels run on the CPU (tests/emulate/cuda), and images are empty.
+option(ATTN_CUDA_EMULATED "the GPU's host code without kernels, for tests on an emulated GPU" OFF)
+
+if(ATTN_CUDA_EMULATED)
+  enable_language(CXX)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
-    src/cuda/backward/*.c)
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c)
+  list(FILTER cuda_sources EXCLUDE REGEX "absent|images")
+  list(APPEND cuda_sources tests/emulate/cuda/images.c)
+  set(cuda_libraries ${CMAKE_DL_LIBS})
+  message(STATUS "GPU kernels: emulated")
+elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
@@ -36,8 +47,11 @@ if(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90_alibi compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(forward_codes compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(backward_sm90 compute_90a,sm_90a)
   attn_image(backward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(merge_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(append_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
     ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
@@ -48,9 +62,49 @@ else()
     "GPU kernels: none (ATTN_CUDA=${ATTN_CUDA}, ATTN_QUICK=${ATTN_QUICK}, nvcc: ${ATTN_NVCC})")
 endif()
 
+# attn_emulated_gpu(): the driver whose kernels run on the CPU, and the tests that use it. A program
+# finds it by LD_LIBRARY_PATH.
+function(attn_emulated_gpu)
+  set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
+  add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
+    ${folder}/tensor_map.cpp)
+  foreach(name forward_generic forward_codes forward_sm80 forward_sm90 forward_sm90_steps
+      forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi backward_generic
+      backward_sm90 merge_generic append_generic)
+    string(REGEX MATCH "^[a-z]+" operation ${name})
+    add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
+    target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}
+      EMULATED_SOURCE="cuda/kernel/${operation}/${name}.cu")
+    # -w: pragmas and attributes of nvcc. -O1: more costs minutes of compilation.
+    target_compile_options(emulated_${name} PRIVATE -w -O1)
+    target_link_libraries(emulated_gpu PRIVATE emulated_${name})
+    list(APPEND parts emulated_${name})
+  endforeach()
+  foreach(part emulated_gpu ${parts})
+    target_include_directories(${part} BEFORE PRIVATE ${folder} src include)
+    target_compile_features(${part} PRIVATE cxx_std_20)
+    set_target_properties(${part} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endforeach()
+  set_target_properties(emulated_gpu PROPERTIES OUTPUT_NAME cuda SOVERSION 1
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/emulated_gpu)
+  target_link_libraries(emulated_gpu PRIVATE ${attn_threads})
+  set(run env LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/emulated_gpu)
+  attn_test(gpu.sm90 quick ${run} $<TARGET_FILE:attn_cli> check --device cuda
+    ${folder}/problems.txt)
+  attn_test(gpu.sm80 quick ${run} ATTN_EMULATED_CAPABILITY=80 $<TARGET_FILE:attn_cli> check
+    --device cuda ${folder}/sm80.txt)
+  add_executable(test_gpu_append tests/cuda/test_gpu_append.c)
+  target_link_libraries(test_gpu_append PRIVATE attn_trial)
+  attn_test(gpu.append quick ${run} $<TARGET_FILE:test_gpu_append>)
+endfunction()
+
 # attn_cuda_tests(): tests of the refusals of tools/cuda-image and of plans, where nvcc is; of
 # kernels against the oracle, where a GPU is. Elsewhere they say that they are skipped.
 function(attn_cuda_tests)
+  if(ATTN_CUDA_EMULATED)
+    attn_emulated_gpu()
+    return()
+  endif()
   if(cuda_libraries)
     foreach(refused "spill:bytes spill" "serial:C7510" "registers:registers of a running product")
       string(REGEX MATCH "^([a-z]+):(.*)" ignored ${refused})
@@ -63,10 +117,17 @@ function(attn_cuda_tests)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
     attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
     foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/sown
-      tests/cuda/batches tests/op/smoke tests/op/regress)
+      tests/cuda/batches tests/op/smoke tests/op/regress tests/op/quantised)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
     endforeach()
+    add_executable(test_gpu_append tests/cuda/test_gpu_append.c)
+    target_link_libraries(test_gpu_append PRIVATE attn_trial)
+    attn_test(cuda.append full test_gpu_append)
+    add_executable(test_gpu_merge tests/cuda/test_gpu_merge.c)
+    target_link_libraries(test_gpu_merge PRIVATE attn_trial)
+    attn_test(cuda.merge full test_gpu_merge)
+    attn_test(cuda.halves full test_halves gpu)
     attn_test(cuda.gradients full tests/cuda/check-gradients $<TARGET_FILE:attn_cli>
       tests/op/gradients.txt)
     attn_test(cuda.gradients_sm90 full tests/cuda/check-suite $<TARGET_FILE:attn_cli>

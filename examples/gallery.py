@@ -12,21 +12,20 @@ import sys
 import time
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
-KINDS = ("libattn", "PyTorch fused", "PyTorch math")
+KINDS = ("libattn", "PyTorch fused", "PyTorch, stored scores")
 PASSES = ("forward", "forward and backward")
 HEADS, DIM = 8, 64
 
 
 def measure(kind, name, length):
     """(seconds, bytes): the least time of some calls, and the memory that they add to the peak."""
+    import libattn.torch
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    import libattn.torch
-
     own = libattn.torch.scaled_dot_product_attention
     call = own if kind == "libattn" else torch.nn.functional.scaled_dot_product_attention
-    backend = SDPBackend.MATH if kind == "PyTorch math" else SDPBackend.FLASH_ATTENTION
+    backend = SDPBackend.MATH if kind == KINDS[2] else SDPBackend.FLASH_ATTENTION
     trained = name != "forward"
     inputs = [torch.randn(1, HEADS, length, DIM, requires_grad=trained) for _ in range(3)]
     warm = [torch.randn(1, 1, 16, DIM, requires_grad=trained) for _ in range(3)]
@@ -57,7 +56,7 @@ def collect():
             shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             seconds, size = json.loads(shown)
             points[name, kind].append((length, seconds, size))
-            print(f"{name:22} {kind:14} N = {length:5}  {1e3 * seconds:8.1f} ms", end="")
+            print(f"{name:22} {kind:22} N = {length:5}  {1e3 * seconds:8.1f} ms", end="")
             print(f"  {size / 2**20:7.1f} MiB", flush=True)
     return points
 
@@ -81,6 +80,8 @@ def draw(points, path):
     for panel in axes.flat:
         panel.set_xscale("log", base=2)
         panel.set_yscale("log")
+        panel.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.grid(alpha=0.3)
     axes[0, 0].legend()
     figure.tight_layout()

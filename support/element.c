@@ -29,6 +29,9 @@ double oracle_element(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, 
         return ((const uint8_t *)t->data)[at];
     case ATTN_I8:
         return ((const int8_t *)t->data)[at];
+    case ATTN_B1X8: /* i3 counts bits */
+        at += (i3 / 8 - i3) * t->stride[3];
+        return ((const uint8_t *)t->data)[at] >> i3 % 8 & 1;
     case ATTN_E4M3:
     case ATTN_E5M2:
         return codes_number(t->dtype, ((const uint8_t *)t->data)[at], false);

@@ -48,6 +48,13 @@ static double least_error(const attn_backward_args *args)
     return factors * (forward->q.dtype == ATTN_F64 ? 0x1p-1000 : 0x1p-110);
 }
 
+/* A bound on distances of rows and keys, which are factors of gradients of slopes. */
+static double farthest(const attn_forward_args *args)
+{
+    return (double)(args->q.shape[1] + args->k.shape[1]) + largest(&args->q_origin) +
+           largest(&args->k_origin);
+}
+
 /* The part of an error beyond half an ulp, u times the size of the terms, and the least error. */
 static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
                              double exact, double size, double least)
@@ -71,7 +78,8 @@ static bool leaves_type(const attn_backward_args *args, int32_t dtype, double go
 static void measure(const attn_backward_args *args, const attn_tensor *t,
                     const oracle_gradients *exact, enum oracle_gradient which, grad_errors *errors)
 {
-    const double least = least_error(args);
+    const double least =
+        least_error(args) * (which == ORACLE_DSLOPES ? farthest(args->forward) : 1);
     int64_t at = 0, count = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
     for (int64_t i0 = 0; i0 < t->shape[0]; i0++) {
         for (int64_t i1 = 0; i1 < t->shape[1]; i1++) {

@@ -73,6 +73,11 @@ double inputs_wild(int32_t dtype, uint64_t seed, int tensor, int64_t index)
     return ldexp(offset == 0 && spread == 0 ? 0.1 : value, exponent);
 }
 
+static void store_bit(uint8_t *at, int64_t bit, bool value)
+{
+    *at = (uint8_t)((*at & ~(1 << bit)) | value << bit);
+}
+
 void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int64_t i3,
                   double value)
 {
@@ -105,6 +110,9 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
     case ATTN_I8:
         ((int8_t *)t->data)[at] = isnan(value) ? 0 : (int8_t)value;
         break;
+    case ATTN_B1X8: /* i3 counts bits */
+        store_bit((uint8_t *)t->data + at + (i3 / 8 - i3) * t->stride[3], i3 % 8, value != 0);
+        break;
     case ATTN_E4M3:
     case ATTN_E5M2:
         ((uint8_t *)t->data)[at] = codes_bits(t->dtype, value);
@@ -117,7 +125,8 @@ void inputs_store(const attn_tensor *t, int64_t i0, int64_t i1, int64_t i2, int6
 /* A visible element of a mask: in wide integers also numbers whose lowest bytes are 0. */
 static double visible_value(int32_t dtype, uint64_t bits)
 {
-    const int most = dtype == ATTN_I64 ? 62 : dtype == ATTN_I32 ? 30 : dtype == ATTN_BOOL ? 0 : 6;
+    const bool one = dtype == ATTN_BOOL || dtype == ATTN_B1X8;
+    const int most = dtype == ATTN_I64 ? 62 : dtype == ATTN_I32 ? 30 : one ? 0 : 6;
     const double value = exp2((double)(bits % (uint64_t)(most + 1)));
     return (dtype == ATTN_I8 || dtype == ATTN_I32 || dtype == ATTN_I64) && bits >> 63 ? -value
                                                                                       : value;
@@ -165,6 +174,15 @@ static void store_codes(const attn_tensor *t, const int64_t at[4], int kind, uin
                          at[3] * t->stride[3]] = bits;
 }
 
+/* The factor of row `row` of `rows` of a tensor. */
+static double row_factor(int kind, int tensor, int64_t row, int64_t rows)
+{
+    enum { MOST_RISE = 8 };
+    return kind == INPUTS_RISING && tensor == INPUTS_K
+               ? (double)MOST_RISE * (double)(row + 1) / (double)rows
+               : 1;
+}
+
 /* Rows first .. end-1 of the flat order of (i0, i1); extents n. */
 struct part {
     const attn_tensor *t;
@@ -181,12 +199,14 @@ static void *fill_part(void *arg)
     const bool main_value =
         p->tensor <= INPUTS_V || (p->tensor == INPUTS_GRAD_O && p->kind >= INPUTS_POSITIVE);
     const bool wild = p->kind == INPUTS_WILD;
+    const int64_t each = t->dtype == ATTN_B1X8 ? 8 : 1;
     for (int64_t at = p->first; at < p->end; at++) {
         int64_t i0 = at / p->n[1], i1 = at % p->n[1];
         for (int64_t i2 = 0; i2 < p->n[2]; i2++) {
             int64_t row = (i0 * t->shape[1] + i1) * t->shape[2] + i2;
-            for (int64_t i3 = 0; i3 < p->n[3]; i3++) {
-                int64_t index = row * t->shape[3] + i3;
+            const double factor = row_factor(p->kind, p->tensor, i2, t->shape[2]);
+            for (int64_t i3 = 0; i3 < p->n[3] * each; i3++) {
+                int64_t index = row * t->shape[3] * each + i3;
                 if ((p->tensor == INPUTS_K || p->tensor == INPUTS_V) && codes_type(t->dtype)) {
                     store_codes(t, (const int64_t[4]){i0, i1, i2, i3}, p->kind, p->seed, p->tensor,
                                 index);
@@ -195,7 +215,7 @@ static void *fill_part(void *arg)
                 inputs_store(t, i0, i1, i2, i3,
                              !main_value ? side_value(t, p->kind, p->seed, p->tensor, row, index)
                              : wild      ? inputs_wild(t->dtype, p->seed, p->tensor, index)
-                                         : inputs_value(p->kind, p->seed, p->tensor, index));
+                                    : factor * inputs_value(p->kind, p->seed, p->tensor, index));
             }
         }
     }

@@ -35,6 +35,16 @@ void layout_apply(attn_tensor *t, int layout, enum role role)
     } else {
         set_strides(t, plain, none);
     }
+    if (layout == LAYOUT_LOOSE) {
+        layout_loosen(t);
+    }
+}
+
+void layout_loosen(attn_tensor *t)
+{
+    for (int a = 0; a < 4; a++) {
+        t->stride[a] = t->shape[a] == 1 ? INT64_MAX / 2 : t->stride[a];
+    }
 }
 
 attn_tensor layout_shaped(int64_t n0, int64_t n1, int64_t n2, int64_t n3, int32_t dtype)

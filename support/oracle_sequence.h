@@ -27,9 +27,10 @@ struct sequence {
 static double broadcast(const attn_tensor *t, double absent, int64_t b, int64_t h, int64_t i,
                         int64_t j)
 {
+    const bool one_key = t->shape[3] == 1 && t->dtype != ATTN_B1X8; /* eight keys in one element */
     return t->data == NULL ? absent
                            : oracle_element(t, t->shape[0] == 1 ? 0 : b, t->shape[1] == 1 ? 0 : h,
-                                            t->shape[2] == 1 ? 0 : i, t->shape[3] == 1 ? 0 : j);
+                                            t->shape[2] == 1 ? 0 : i, one_key ? 0 : j);
 }
 
 /* Row i sees keys first_key .. end_key-1 by causality, window and lengths (C3). */

@@ -7,14 +7,14 @@
  *
  *   b=1 hq=8 hkv=hq nq=1024 nk=nq d=64 dv=d    n=N sets nq and nk, h=H sets hq and hkv
  *   dtype=f32|f64|f16|bf16   o_dtype=dtype|f32
- *   layout=bshd|bhsd|qkv|gap|strided
+ *   layout=bshd|bhsd|qkv|gap|strided|loose
  *       qkv: interleaved packed QKV (needs hq=hkv nq=nk dv=d); gap: unused elements between rows
  *       and heads; strided: K and V heads broadcast (stride 0), q reversed along the sequence,
- *       every second element of V and O unused
+ *       every second element of V and O unused; loose: axes of one element have huge strides
  *   causal=0|1 top_left=0|1  window_left=L window_right=R (negative: unbounded)  scale=X softcap=X
  *   mask=[DTYPE:]AXES  bias=[DTYPE:]AXES   AXES = the letters of b h q k that are not broadcast, 1
  *                                  for none: mask=bk mask=i64:k bias=f16:hqk; DTYPE of a mask:
- *                                  bool u8 i8 i32 i64
+ *                                  bool u8 i8 i32 i64 b1x8 (b1x8 with k)
  *   alibi=AXES sinks=AXES          of b h: alibi=h
  *   lens_q=a,b,.. lens_k=a,b,..    varlen: cu_seqlens from these lengths (b and totals follow)
  *   outside=N                      varlen: rows and keys before the first sequence, after the last
@@ -22,6 +22,7 @@
  *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
  *                                  for all
  *   page=N                         K and V in pages of N rows, in an order of their own; 0: not
+ *   prefix=N                       all sequences begin with the pages of the first one's N keys
  *   kv_dtype=i8|i4x2|e4m3|e5m2     quantised K and V; not given: dtype
  *   kv_scale=[DTYPE:]AXES          of b k h: scales with rows of their own (f32, f16, bf16);
  *                                  kv_scale=bkh without saying for i8 and i4x2
@@ -34,7 +35,7 @@
  *   grad_dtype=dtype|f32           of dq, dk, dv
  *   inputs=normal|outlier|uniform|large|equal|positive|offset|even|wild
  *   sown=N                         one in N elements of Q, K, V and dO is a NaN; 0: none
- *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|avx512bf16|neon|amx
+ *   seed=S   threads=T (0: all)   cpu=scalar|avx2|avx512|avx512bf16|neon|neonbf16|amx
  */
 #ifndef SUPPORT_PROBLEM_H
 #define SUPPORT_PROBLEM_H
@@ -64,6 +65,7 @@ typedef struct problem_spec {
     int64_t q_origin[PROBLEM_MAX_SEQS], k_origin[PROBLEM_MAX_SEQS];
     int32_t q_origins, k_origins;     /* how many: 1, or one for each sequence; 0 = absent */
     int64_t page;                     /* 0: no pages */
+    int64_t prefix;                   /* keys whose pages all sequences share */
     int32_t kv_dtype, kv_scale_dtype; /* 0: dtype */
     char kv_scale[4];                 /* axes, "" = absent */
     int64_t kv_group;                 /* 0: all columns */
@@ -76,7 +78,14 @@ typedef struct problem_spec {
     char cpu[16];
 } problem_spec;
 
-enum problem_layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_QKV, LAYOUT_GAP, LAYOUT_STRIDED };
+enum problem_layout {
+    LAYOUT_BSHD,
+    LAYOUT_BHSD,
+    LAYOUT_QKV,
+    LAYOUT_GAP,
+    LAYOUT_STRIDED,
+    LAYOUT_LOOSE
+};
 enum problem_pass { PASS_FORWARD, PASS_BACKWARD, PASS_TRAINING };
 enum problem_inputs {
     INPUTS_NORMAL,
@@ -87,6 +96,7 @@ enum problem_inputs {
     INPUTS_POSITIVE,
     INPUTS_OFFSET,
     INPUTS_EVEN,
+    INPUTS_RISING, /* sizes of K grow along the keys, so maxima rise from block to block */
     INPUTS_WILD
 };
 

@@ -282,6 +282,21 @@ static const char *fill_in_codes(problem_spec *problem)
     return NULL;
 }
 
+/* Checks the words of pages and of masks of bits. Returns NULL or the contradiction. */
+static const char *check_keys(const problem_spec *problem)
+{
+    if ((problem->page > 0 || problem->has_leftpad) &&
+        (problem->has_lens || problem->layout == LAYOUT_QKV)) {
+        return "page and leftpad_k are not for lens_q and layout=qkv";
+    }
+    if (problem->prefix > 0 && problem->page == 0) {
+        return "prefix needs page";
+    }
+    return problem->mask_dtype == ATTN_B1X8 && strchr(problem->mask, 'k') == NULL
+               ? "mask=b1x8 needs the letter k"
+               : NULL;
+}
+
 /* Fills in words that were not given from those that were. Returns NULL or the contradiction. */
 static const char *fill_in(problem_spec *problem, const struct counts *n)
 {
@@ -330,16 +345,13 @@ static const char *fill_in(problem_spec *problem, const struct counts *n)
         (problem->hq != problem->hkv || problem->nq != problem->nk || problem->d != problem->dv)) {
         return "layout=qkv needs hq=hkv, nq=nk and dv=d";
     }
-    if ((problem->page > 0 || problem->has_leftpad) &&
-        (problem->has_lens || problem->layout == LAYOUT_QKV)) {
-        return "page and leftpad_k are not for lens_q and layout=qkv";
-    }
     if ((problem->d_bias_dtype != 0 && problem->bias[0] == '\0') ||
         (problem->d_alibi && problem->alibi[0] == '\0') ||
         (problem->d_sinks && problem->sinks[0] == '\0')) {
         return "d_bias, d_alibi and d_sinks need bias, alibi and sinks";
     }
-    return fill_in_codes(problem);
+    const char *wrong = check_keys(problem);
+    return wrong != NULL ? wrong : fill_in_codes(problem);
 }
 
 bool problem_parse(const char *line, problem_spec *problem, char *error, size_t size)

@@ -133,7 +133,8 @@ static int64_t pool_pages(const problem_spec *spec)
     return spec->b * pages_of(spec) / 2 * 2 + 3;
 }
 
-/* Makes the table of all sequences' pages: every second page of the pool, round and round. */
+/* Makes the table of all sequences' pages: every second page of the pool, round and round. Those
+ * of the prefix are the first sequence's. */
 static void make_table(struct maker *maker, attn_tensor *t)
 {
     const int64_t pages = pages_of(maker->spec), count = maker->spec->b * pages;
@@ -146,8 +147,9 @@ static void make_table(struct maker *maker, attn_tensor *t)
     struct piece *piece =
         place(maker, t, maker->placement == PLACE_NOWHERE ? PLACE_PLAIN : maker->placement);
     for (int64_t i = 0; i < count && piece != NULL; i++) {
+        const bool shared = (i % pages) * maker->spec->page < maker->spec->prefix;
         inputs_store(t, i / pages, i % pages, 0, 0,
-                     (double)(2 * (i + 1) % pool_pages(maker->spec)));
+                     (double)(2 * ((shared ? i % pages : i) + 1) % pool_pages(maker->spec)));
     }
     if (piece != NULL) {
         piece->hash = region_hash(&piece->region);
@@ -262,8 +264,9 @@ static void make_tensors(struct maker *maker, attn_forward_args *args)
         make_output(maker, &args->row_max, layout_shaped(b, spec->nq, spec->hq, 1, real), ROLE_ROW);
     }
     if (spec->mask[0] != '\0') {
-        make_input(maker, &args->mask, by_axes(spec, spec->mask, spec->mask_dtype), ROLE_SCORES,
-                   INPUTS_MASK);
+        attn_tensor mask = by_axes(spec, spec->mask, spec->mask_dtype);
+        mask.shape[3] = spec->mask_dtype == ATTN_B1X8 ? (mask.shape[3] + 7) / 8 : mask.shape[3];
+        make_input(maker, &args->mask, mask, ROLE_SCORES, INPUTS_MASK);
     }
     if (spec->bias[0] != '\0') {
         make_input(maker, &args->bias, by_axes(spec, spec->bias, spec->bias_dtype), ROLE_SCORES,

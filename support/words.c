@@ -8,18 +8,29 @@
 const struct name problem_floats[] = {
     {"f64", ATTN_F64}, {"f32", ATTN_F32}, {"f16", ATTN_F16}, {"bf16", ATTN_BF16}, {NULL, 0}};
 static const struct name integers[] = {{"i32", ATTN_I32}, {"i64", ATTN_I64}, {NULL, 0}};
-static const struct name masks[] = {{"bool", ATTN_BOOL}, {"u8", ATTN_U8},   {"i8", ATTN_I8},
-                                    {"i32", ATTN_I32},   {"i64", ATTN_I64}, {NULL, 0}};
+static const struct name masks[] = {
+    {"bool", ATTN_BOOL}, {"u8", ATTN_U8},     {"i8", ATTN_I8}, {"i32", ATTN_I32},
+    {"i64", ATTN_I64},   {"b1x8", ATTN_B1X8}, {NULL, 0}};
 static const struct name codes[] = {
     {"i8", ATTN_I8}, {"i4x2", ATTN_I4X2}, {"e4m3", ATTN_E4M3}, {"e5m2", ATTN_E5M2}, {NULL, 0}};
-static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},       {"bhsd", LAYOUT_BHSD},
-                                      {"qkv", LAYOUT_QKV},         {"gap", LAYOUT_GAP},
-                                      {"strided", LAYOUT_STRIDED}, {NULL, 0}};
-static const struct name generators[] = {{"normal", INPUTS_NORMAL},   {"outlier", INPUTS_OUTLIER},
-                                         {"uniform", INPUTS_UNIFORM}, {"large", INPUTS_LARGE},
-                                         {"equal", INPUTS_EQUAL},     {"positive", INPUTS_POSITIVE},
-                                         {"offset", INPUTS_OFFSET},   {"even", INPUTS_EVEN},
-                                         {"wild", INPUTS_WILD},       {NULL, 0}};
+static const struct name layouts[] = {{"bshd", LAYOUT_BSHD},
+                                      {"bhsd", LAYOUT_BHSD},
+                                      {"qkv", LAYOUT_QKV},
+                                      {"gap", LAYOUT_GAP},
+                                      {"strided", LAYOUT_STRIDED},
+                                      {"loose", LAYOUT_LOOSE},
+                                      {NULL, 0}};
+static const struct name generators[] = {{"normal", INPUTS_NORMAL},
+                                         {"outlier", INPUTS_OUTLIER},
+                                         {"uniform", INPUTS_UNIFORM},
+                                         {"large", INPUTS_LARGE},
+                                         {"equal", INPUTS_EQUAL},
+                                         {"positive", INPUTS_POSITIVE},
+                                         {"offset", INPUTS_OFFSET},
+                                         {"even", INPUTS_EVEN},
+                                         {"rising", INPUTS_RISING},
+                                         {"wild", INPUTS_WILD},
+                                         {NULL, 0}};
 
 static const struct name passes[] = {
     {"forward", PASS_FORWARD}, {"backward", PASS_BACKWARD}, {"training", PASS_TRAINING}, {NULL, 0}};
@@ -60,6 +71,7 @@ const struct word problem_words[] = {
     {"kv_group", SIZE, AT(kv_group), 0, NULL, NULL},
     {"kv_shift", BOOLEAN, AT(kv_shift), 0, NULL, NULL},
     {"page", SIZE, AT(page), 0, NULL, NULL},
+    {"prefix", SIZE, AT(prefix), 0, NULL, NULL},
     {"leftpad_k", LIST, AT(leftpad_k), AT(has_leftpad), NULL, NULL},
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
     {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},

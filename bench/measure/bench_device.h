@@ -7,11 +7,12 @@
 #include "worker.h"
 
 /* Called as worker.h says of the CPU's; the first is libattn. */
-enum { BENCH_IMPLEMENTATIONS = 5 };
+enum { BENCH_IMPLEMENTATIONS = 6 };
 typedef struct bench_device {
     const char *names[BENCH_IMPLEMENTATIONS]; /* NULL behind the last */
     bool by_default[BENCH_IMPLEMENTATIONS];
-    double min_time; /* defaults: seconds of a sample, number of samples */
+    bool binding[BENCH_IMPLEMENTATIONS]; /* libattn by another way in: no peer of its */
+    double min_time;                     /* defaults: seconds of a sample, number of samples */
     int rounds;
     bool (*start)(bench_worker *w, const char *implementation, const char *python,
                   const problem_spec *p);

@@ -177,6 +177,8 @@ static void conclude(bench_run *bench, bench_worker *worker, bench_result *resul
                         !bench_is_wrong(&result[i]);
             result[i].ratio = both ? over_rounds(rounds, count, i, 0).median : NAN;
             result[i].one_by_one_ratio = both ? one_by_one(rounds, count, i, 0) : NAN;
+        }
+        if (i > 0 && !bench->on->binding[i]) {
             result[0].ratio = fmin(result[0].ratio, result[i].ratio);
             result[0].one_by_one_ratio =
                 fmin(result[0].one_by_one_ratio, result[i].one_by_one_ratio);

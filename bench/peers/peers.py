@@ -23,7 +23,7 @@ class Refused(Exception):
     pass
 
 
-def torch_peer(job, memory):
+def torch_peer(job, memory, attend=None):
     """PyTorch's scaled_dot_product_attention on the problem's own layout, through views."""
     try:
         import torch
@@ -57,7 +57,7 @@ def torch_peer(job, memory):
             raise Refused("PyTorch takes a bias or causal, not both")
         options["attn_mask"] = view("bias").to(q.dtype)
         leaves += [options["attn_mask"]] if job["d_bias"] else []
-    attend = torch.nn.functional.scaled_dot_product_attention
+    attend = attend or torch.nn.functional.scaled_dot_product_attention
 
     def forward():
         return attend(q, k, v, **options)
@@ -79,6 +79,17 @@ def torch_peer(job, memory):
 
     calls = {"backward": backward, "training": training}
     return "torch " + torch.__version__, calls[job["pass"]], lambda result: None
+
+
+def libattn_torch_peer(job, memory):
+    """The same calls through libattn's own binding, instead of PyTorch's kernel."""
+    try:
+        import libattn.torch
+    except ImportError as missing:
+        raise Refused("%s is not installed (pip install ., and torch)" % missing.name)
+    libattn.set_num_threads(job["threads"])
+    _, call, keep = torch_peer(job, memory, libattn.torch.scaled_dot_product_attention)
+    return "libattn " + libattn.__version__, call, keep
 
 
 def onnxruntime_peer(job, memory):
@@ -234,7 +245,12 @@ out = os.dup(1)
 os.dup2(2, 1)  # output of libraries does not belong in the pipe
 job = json.loads(sys.stdin.readline())
 memory = mmap.mmap(job["file"], job["bytes"])
-peers = {"torch": torch_peer, "onnxruntime": onnxruntime_peer, "onednn": onednn_peer}
+peers = {
+    "torch": torch_peer,
+    "onnxruntime": onnxruntime_peer,
+    "onednn": onednn_peer,
+    "libattn.torch": libattn_torch_peer,
+}
 try:
     kernel, call, keep = peers[job["peer"]](job, memory)
     keep(call())

@@ -151,6 +151,9 @@ const char *standard_not_plain(const attn_forward_args *args)
     if (args->cu_seqlens_q.data || args->seqused_q.data || args->seqused_k.data) {
         return "the others here have one length for all sequences";
     }
+    if (args->block_table.data != NULL) {
+        return "the others here take no pages";
+    }
     if (args->q_origin.data || args->k_origin.data) {
         return "the others here have no origins";
     }

@@ -18,9 +18,23 @@ struct bars {
 
 /* ---- Words ----------------------------------------------------------------------------------- */
 
-enum { WORDS = 5, LENGTH = 48 };
+enum { WORDS = 6, LENGTH = 48 };
 
-/* The name of a problem: type, head dim, heads, length, causal; "" without such a word. */
+/* Score steps and the like, which set a problem apart from the plain one. */
+static void name_options(const problem_spec *problem, char word[LENGTH])
+{
+    snprintf(word, LENGTH, "%s%s%s%s%s%s%s%s", problem->softcap > 0 ? "softcap " : "",
+             problem->alibi[0] != '\0' ? "ALiBi " : "", problem->bias[0] != '\0' ? "bias " : "",
+             problem->bias, problem->mask[0] != '\0' ? " mask " : "", problem->mask,
+             problem->has_window ? " window" : "", problem->page > 0 ? " pages" : "");
+    const size_t blanks = strspn(word, " ");
+    memmove(word, word + blanks, strlen(word + blanks) + 1);
+    for (size_t end = strlen(word); end > 0 && word[end - 1] == ' '; end--) {
+        word[end - 1] = '\0';
+    }
+}
+
+/* The name of a problem: type, head dim, heads, length, causal, options; "" without such a word. */
 static void name_problem(const problem_spec *problem, char word[WORDS][LENGTH])
 {
     static const char *const type[] = {
@@ -32,6 +46,7 @@ static void name_problem(const problem_spec *problem, char word[WORDS][LENGTH])
     snprintf(word[3], LENGTH, problem->nk == problem->nq ? "N=%lld" : "N=%lld/%lld",
              (long long)problem->nq, (long long)problem->nk);
     snprintf(word[4], LENGTH, "%s", problem->causal ? "causal" : "");
+    name_options(problem, word[5]);
 }
 
 /* Words that differ among the problems stand below each group, a line each, the others in the
@@ -54,11 +69,16 @@ static void print_words(FILE *gnuplot, const problem_spec *problem, const bool v
     char word[WORDS][LENGTH];
     name_problem(problem, word);
     const char *between = "";
+    bool differ = false;
     for (int w = 0; w < WORDS; w++) {
+        differ |= varied[w];
         if (varied[w] == which && word[w][0] != '\0') {
             fprintf(gnuplot, "%s%s", between, word[w]);
             between = separator;
         }
+    }
+    if (which && differ && between != separator) {
+        fputs("plain", gnuplot);
     }
 }
 
@@ -203,8 +223,9 @@ void plot_bars(FILE *gnuplot, const char *path, const bench_result *results, int
             "set style fill solid 0.9 noborder\nset grid ytics lt 1 lw 0.7 lc rgb '#c4c4c4'\n"
             "set border 3\nset tics nomirror\nset xtics scale 0\n"
             "set key top left Left reverse horizontal\nset yrange [0:]\n"
-            "set offsets 0, 0, graph 0.15, 0\nset lmargin 9\nset rmargin 2\nset bmargin %d\n",
-            lines + 1);
+            "set offsets 0, 0, graph 0.15, 0\nset lmargin 9\nset rmargin 2\nset bmargin %d\n"
+            "set xrange [-0.8:%g]\n",
+            lines + 1, count / bars.kinds - 0.2);
     const char *why = why_above(&bars);
     fprintf(gnuplot,
             "set title \"share of the ceiling: %s, in the same run%s%s\"\nset ylabel '%%'\n",

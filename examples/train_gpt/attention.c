@@ -48,14 +48,9 @@ uint64_t attention_bytes(const gpt_attention *attention)
            attention->scratch_bytes;
 }
 
-/* Makes room; old contents are lost. */
-static void reserve(gpt_attention *attention, uint64_t bytes)
+static void reserve_scratch(gpt_attention *attention, uint64_t bytes)
 {
-    if (bytes > attention->scratch_bytes) {
-        free(attention->scratch);
-        attention->scratch = allocate(1, bytes);
-        attention->scratch_bytes = bytes;
-    }
+    reserve(&attention->scratch, &attention->scratch_bytes, bytes);
 }
 
 static double now(void)
@@ -67,8 +62,7 @@ static double now(void)
 
 /* ---- libattn --------------------------------------------------------------------------------- */
 
-/* part 0, 1, 2: q, k, v. */
-static attn_tensor part_of(attention_shape shape, const real *qkv, int part)
+attn_tensor attention_part(attention_shape shape, const real *qkv, int part)
 {
     attn_tensor t = attn_tensor_bshd(qkv + part * shape.heads * shape.dim, REAL_DTYPE, shape.batch,
                                      shape.length, shape.heads, shape.dim);
@@ -76,12 +70,12 @@ static attn_tensor part_of(attention_shape shape, const real *qkv, int part)
     return t;
 }
 
-static attn_tensor rows_of(attention_shape shape, const real *rows, int dim)
+attn_tensor attention_rows(attention_shape shape, const real *rows, int dim)
 {
     return attn_tensor_bshd(rows, REAL_DTYPE, shape.batch, shape.length, shape.heads, dim);
 }
 
-static void check(attn_status status, const char *call)
+void attention_check(attn_status status, const char *call)
 {
     if (status != ATTN_OK) {
         fail(EXIT_INTERNAL, "%s: %s", call, attn_last_error());
@@ -94,11 +88,11 @@ static attn_forward_args forward_args(attention_shape shape, attention_dropout d
 {
     return (attn_forward_args){
         .struct_size = sizeof(attn_forward_args),
-        .q = part_of(shape, qkv, 0),
-        .k = part_of(shape, qkv, 1),
-        .v = part_of(shape, qkv, 2),
-        .o = rows_of(shape, o, shape.dim),
-        .lse = rows_of(shape, lse, 1),
+        .q = attention_part(shape, qkv, 0),
+        .k = attention_part(shape, qkv, 1),
+        .v = attention_part(shape, qkv, 2),
+        .o = attention_rows(shape, o, shape.dim),
+        .lse = attention_rows(shape, lse, 1),
         .flags = ATTN_CAUSAL,
         .dropout_p = dropout.p,
         .dropout_seed = dropout.seed,
@@ -111,10 +105,11 @@ static void libattn_forward(gpt_attention *attention, real *lse, attention_shape
 {
     attn_forward_args args = forward_args(shape, dropout, qkv, o, lse);
     uint64_t bytes;
-    check(attn_forward_workspace(attention->context, &args, &bytes), "attn_forward_workspace");
-    reserve(attention, bytes);
+    attention_check(attn_forward_workspace(attention->context, &args, &bytes),
+                    "attn_forward_workspace");
+    reserve_scratch(attention, bytes);
     args.workspace = attention->scratch, args.workspace_bytes = attention->scratch_bytes;
-    check(attn_forward(attention->context, &args), "attn_forward");
+    attention_check(attn_forward(attention->context, &args), "attn_forward");
 }
 
 static void libattn_backward(gpt_attention *attention, const real *lse, attention_shape shape,
@@ -125,16 +120,17 @@ static void libattn_backward(gpt_attention *attention, const real *lse, attentio
     attn_backward_args args = {
         .struct_size = sizeof args,
         .forward = &forward,
-        .d_o = rows_of(shape, d_o, shape.dim),
-        .dq = part_of(shape, d_qkv, 0),
-        .dk = part_of(shape, d_qkv, 1),
-        .dv = part_of(shape, d_qkv, 2),
+        .d_o = attention_rows(shape, d_o, shape.dim),
+        .dq = attention_part(shape, d_qkv, 0),
+        .dk = attention_part(shape, d_qkv, 1),
+        .dv = attention_part(shape, d_qkv, 2),
     };
     uint64_t bytes;
-    check(attn_backward_workspace(attention->context, &args, &bytes), "attn_backward_workspace");
-    reserve(attention, bytes);
+    attention_check(attn_backward_workspace(attention->context, &args, &bytes),
+                    "attn_backward_workspace");
+    reserve_scratch(attention, bytes);
     args.workspace = attention->scratch, args.workspace_bytes = attention->scratch_bytes;
-    check(attn_backward(attention->context, &args), "attn_backward");
+    attention_check(attn_backward(attention->context, &args), "attn_backward");
 }
 
 /* ---- Standard -------------------------------------------------------------------------------- */
@@ -173,7 +169,8 @@ static void all_standard_forward(gpt_attention *attention, real *probabilities,
                                  attention_shape shape, attention_dropout dropout, const real *qkv,
                                  real *o)
 {
-    reserve(attention, (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
+    reserve_scratch(attention,
+                    (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
     for (int n = 0; n < shape.batch * shape.heads; n++) {
         standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);
@@ -185,7 +182,8 @@ static void all_standard_backward(gpt_attention *attention, const real *probabil
                                   attention_shape shape, attention_dropout dropout, const real *qkv,
                                   const real *d_o, real *d_qkv)
 {
-    reserve(attention, (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
+    reserve_scratch(attention,
+                    (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
 #pragma omp parallel for schedule(dynamic)
     for (int n = 0; n < shape.batch * shape.heads; n++) {
         standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);

@@ -48,4 +48,11 @@ void attention_backward(gpt_attention *attention, int layer, attention_shape sha
                         attention_dropout dropout, const real *qkv, const real *o, const real *d_o,
                         real *d_qkv);
 
+/* Views for calls of libattn: q, k, v (part 0, 1, 2) of qkv, and rows of `dim` numbers a head. */
+attn_tensor attention_part(attention_shape shape, const real *qkv, int part);
+attn_tensor attention_rows(attention_shape shape, const real *rows, int dim);
+
+/* Ends the program unless a call of libattn did what it should. */
+void attention_check(attn_status status, const char *call);
+
 #endif

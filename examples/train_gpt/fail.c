@@ -4,7 +4,6 @@
 #include "fail.h"
 
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,4 +31,13 @@ void *allocate(size_t count, size_t size)
         fail(EXIT_INTERNAL, "no memory for %zu times %zu bytes", count, size);
     }
     return memset(memory, 0, bytes);
+}
+
+void reserve(void **memory, uint64_t *bytes, uint64_t least)
+{
+    if (least > *bytes) {
+        free(*memory);
+        *memory = allocate(1, least);
+        *bytes = least;
+    }
 }

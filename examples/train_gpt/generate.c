@@ -1,6 +1,6 @@
 /*
- * generate.c: see generate.h. Every byte costs a whole forward pass: this example trains, and keeps
- * no cache of keys.
+ * generate.c: see generate.h. Every byte costs a whole forward pass, as positions move with the
+ * window; serve.c, whose texts end with the context, keeps a cache of keys.
  */
 #include "generate.h"
 

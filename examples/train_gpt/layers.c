@@ -17,12 +17,13 @@ enum {
 
 /* ---- Embedding ------------------------------------------------------------------------------- */
 
-void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token,
-                   const real *position, real *out)
+void embed_forward(int rows, int length, int width, const uint8_t *tokens, const int64_t *first,
+                   const real *token, const real *position, real *out)
 {
 #pragma omp parallel for
     for (int r = 0; r < rows; r++) {
-        const real *t = token + tokens[r] * width, *p = position + r % length * width;
+        int64_t at = (first == NULL ? 0 : first[r / length]) + r % length;
+        const real *t = token + tokens[r] * width, *p = position + at * width;
         for (int c = 0; c < width; c++) {
             out[(int64_t)r * width + c] = t[c] + p[c];
         }

@@ -13,9 +13,9 @@
 
 enum { VOCABULARY = 256 }; /* a token is a byte */
 
-/* out[r] = token[tokens[r]] + position[r mod length] */
-void embed_forward(int rows, int length, int width, const uint8_t *tokens, const real *token,
-                   const real *position, real *out);
+/* out[r] = token[tokens[r]] + position[first[r / length] + r mod length]; first = NULL: 0 */
+void embed_forward(int rows, int length, int width, const uint8_t *tokens, const int64_t *first,
+                   const real *token, const real *position, real *out);
 void embed_backward(int rows, int length, int width, const uint8_t *tokens, const real *d_out,
                     real *d_token, real *d_position);
 

@@ -1,6 +1,6 @@
 /*
- * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward.
- * options.c has its options, docs/training.md its results.
+ * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward, and
+ * text from it. options.c has its options, docs/training.md its results.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@
 #include "generate.h"
 #include "plot.h"
 #include "report.h"
+#include "serve.h"
 #include "threads.h"
 
 static const double TEMPERATURE = 0.8;
@@ -20,9 +21,10 @@ static const double TEMPERATURE = 0.8;
 /* --prompt and --sample more bytes, as a string. */
 static char *make_sample(const options *o, gpt_model *model)
 {
-    size_t given = strlen(o->prompt);
+    const char *prompt = o->prompts[0];
+    size_t given = strlen(prompt);
     uint8_t *sample = allocate(given + (size_t)o->sample + 1, 1);
-    memcpy(sample, o->prompt, given);
+    memcpy(sample, prompt, given);
     generate(model, sample, (int)given, (int)given + o->sample, TEMPERATURE,
              (uint64_t)o->config.seed);
     make_printable(sample, (int)given + o->sample);
@@ -38,9 +40,10 @@ static char *path_in(const char *directory, const char *name)
     return path;
 }
 
-static void train(const options *o, const text *from, FILE *out)
+/* Trains to the last step, from the checkpoint on if there is one. */
+static gpt_trainer *trained(const options *o, const text *from, FILE *out)
 {
-    char *checkpoint = path_in(o->out, "checkpoint"), *picture = path_in(o->out, "loss.png");
+    char *checkpoint = path_in(o->out, "checkpoint");
     if (mkdir(o->out, 0777) != 0 && errno != EEXIST) {
         fail(EXIT_INPUT, "--out=%s: cannot make that folder: %s", o->out, strerror(errno));
     }
@@ -51,7 +54,14 @@ static void train(const options *o, const text *from, FILE *out)
                 (long long)trainer->step, (long long)trainer->config.steps);
     }
     trainer_run(trainer, out, checkpoint, o->save_seconds);
-    char *sample = make_sample(o, trainer->model);
+    free(checkpoint);
+    return trainer;
+}
+
+static void train(const options *o, const text *from, FILE *out)
+{
+    gpt_trainer *trainer = trained(o, from, out);
+    char *picture = path_in(o->out, "loss.png"), *sample = make_sample(o, trainer->model);
     report_end(trainer, sample, out);
     const char *why = plot_losses(trainer, picture);
     fprintf(out, why == NULL ? "loss curve: %s\n" : "no loss curve %s: %s\n", picture, why);
@@ -61,7 +71,13 @@ static void train(const options *o, const text *from, FILE *out)
     trainer_delete(trainer);
     free(sample);
     free(picture);
-    free(checkpoint);
+}
+
+static void train_and_serve(const options *o, const text *from, FILE *out)
+{
+    gpt_trainer *trainer = trained(o, from, out);
+    serve_all(o, trainer, out);
+    trainer_delete(trainer);
 }
 
 int main(int argc, char **argv)
@@ -69,7 +85,9 @@ int main(int argc, char **argv)
     options o = options_parse(argc, argv);
     threads_set(o.threads);
     text from = text_read(o.texts, o.text_count, o.config.context + 1);
-    (o.compare ? compare : train)(&o, &from, o.json ? stderr : stdout);
+    (o.compare    ? compare
+     : o.generate ? train_and_serve
+                  : train)(&o, &from, o.json ? stderr : stdout);
     text_free(&from);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fail(EXIT_INTERNAL, "not everything could be written to standard output");

@@ -157,8 +157,12 @@ static void block_forward(gpt_model *model, int layer, attention_shape shape,
                  block_part(model, p, layer, BIAS_1), state->normed1, state->stats1);
     linear_forward(rows, width, 3 * width, state->normed1, block_part(model, p, layer, QKV),
                    state->qkv);
-    attention_forward(model->attention, layer, shape, layer_dropout(model, dropout, layer),
-                      state->qkv, state->mixed);
+    if (model->cache != NULL) {
+        kv_cache_attend(model->cache, layer, shape, state->qkv, state->mixed);
+    } else {
+        attention_forward(model->attention, layer, shape, layer_dropout(model, dropout, layer),
+                          state->qkv, state->mixed);
+    }
     memcpy(state->middle, state->in, bytes);
     linear_forward_add(rows, width, width, state->mixed, block_part(model, p, layer, PROJECT),
                        state->middle);
@@ -181,7 +185,8 @@ void model_forward(gpt_model *model, tokens t, attention_dropout dropout)
 {
     real *p = model->parameters;
     int rows = t.batch * t.length;
-    embed_forward(rows, t.length, model->width, t.input, part(model, p, TOKEN),
+    embed_forward(rows, t.length, model->width, t.input,
+                  model->cache == NULL ? NULL : model->cache->first, part(model, p, TOKEN),
                   part(model, p, POSITION), model->blocks[0].in);
     for (int l = 0; l < model->layers; l++) {
         block_forward(model, l, shape_of(model, t), dropout,

@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "config.h"
+#include "kv_cache.h"
 #include "layers.h"
 
 /* One parameter tensor: its place in the arrays. */
@@ -44,6 +45,7 @@ typedef struct gpt_model {
     int64_t count; /* of parameters */
     real *parameters, *gradients;
     gpt_attention *attention;
+    kv_cache *cache; /* NULL, as in training: sequences begin with the call's tokens */
     block_state *blocks;
     real *out, *normed; /* the residual stream after the last block, and its norm */
     real (*stats)[2];
@@ -65,7 +67,8 @@ typedef struct tokens {
     const uint8_t *target; /* of each position, the token after it */
 } tokens;
 
-/* Computes m->logits. */
+/* Computes m->logits. With a cache, after kv_cache_step: tokens go on where its sequences end, and
+ * their keys and values are appended. */
 void model_forward(gpt_model *model, tokens t, attention_dropout dropout);
 
 /* After model_forward: returns the mean loss in nats, and writes its gradients by all parameters

@@ -15,18 +15,24 @@ enum {
     KEY_CONFIG = 1000,
     KEY_ATTENTION = 2000,
     KEY_OUT,
+    KEY_PREFIX,
     KEY_PROMPT,
     KEY_SAMPLE,
     KEY_THREADS,
     KEY_SAVE,
     KEY_FRESH,
     KEY_JSON,
-    KEY_COMPARE
+    KEY_COMPARE,
+    KEY_GENERATE
 };
 
-enum { COMPARED_STEPS = 200 }; /* default of --steps */
+/* Defaults of --steps with --compare, and of --sample. */
+enum { COMPARED_STEPS = 200, SAMPLE_BYTES = 500 };
 
 static char *const default_texts[] = {"/usr/share/common-licenses"};
+enum { DEFAULT_PROMPTS = 8 };
+static const char *const default_prompts[DEFAULT_PROMPTS] = {"The ",    "You ", "If ", "This ",
+                                                             "A copy ", "Any ", "No ", "We "};
 
 static const struct argp_option own_options[] = {
     {"attention", KEY_ATTENTION, "KIND", 0,
@@ -35,8 +41,17 @@ static const struct argp_option own_options[] = {
      "train both ways from the same seed (200 steps), then time both by context", 1},
     {"out", KEY_OUT, "DIR", 0, "folder for the checkpoint and loss.png (default train_gpt.out)", 1},
     {"fresh", KEY_FRESH, NULL, 0, "start anew though there is a checkpoint", 1},
-    {"prompt", KEY_PROMPT, "TEXT", 0, "what the sample begins with (default \"The \")", 1},
-    {"sample", KEY_SAMPLE, "N", 0, "bytes of the sample (default 500)", 1},
+    {"generate", KEY_GENERATE, NULL, 0,
+     "load the checkpoint, or train, and continue several prompts at once, with a cache of keys "
+     "and "
+     "values, one of int8, and none",
+     1},
+    {"prefix", KEY_PREFIX, "TEXT", 0,
+     "--generate: what all prompts begin with (default: half a context of validation text)", 1},
+    {"prompt", KEY_PROMPT, "TEXT", 0,
+     "what the sample begins with (default \"The \"); --generate takes several", 1},
+    {"sample", KEY_SAMPLE, "N", 0,
+     "bytes of the sample (default 500); --generate: of each (default: what the context holds)", 1},
     {"save", KEY_SAVE, "SECONDS", 0, "between two checkpoints, 0: after every step (default 5)", 1},
     {"threads", KEY_THREADS, "N", 0, "default: one per core", 1},
     {"json", KEY_JSON, NULL, 0, "one JSON object on stdout, all else on stderr", 1},
@@ -64,6 +79,33 @@ static void set_attention(options *o, const char *text)
     fail(EXIT_INPUT, "--attention=%s is neither libattn nor standard", text);
 }
 
+static void add_prompt(options *o, const char *text)
+{
+    if (text[0] == '\0') {
+        fail(EXIT_INPUT, "--prompt wants at least one byte");
+    }
+    if (o->prompt_count == MAX_PROMPTS) {
+        fail(EXIT_INPUT, "--prompt: more than %d of them", MAX_PROMPTS);
+    }
+    o->prompts[o->prompt_count++] = text;
+}
+
+/* Defaults that depend on other options. */
+static void set_defaults(options *o)
+{
+    if (o->config.steps == 0) {
+        o->config.steps = o->compare ? COMPARED_STEPS : config_default.steps;
+    }
+    if (o->sample < 0 && !o->generate) {
+        o->sample = SAMPLE_BYTES;
+    }
+    if (o->prompt_count == 0) {
+        o->prompt_count =
+            o->config.batch < DEFAULT_PROMPTS ? (int)o->config.batch : DEFAULT_PROMPTS;
+        memcpy(o->prompts, default_prompts, sizeof default_prompts);
+    }
+}
+
 static error_t parse_one(int key, char *text, struct argp_state *state)
 {
     options *o = state->input;
@@ -78,8 +120,11 @@ static error_t parse_one(int key, char *text, struct argp_state *state)
     case KEY_OUT:
         o->out = text;
         return 0;
+    case KEY_PREFIX:
+        o->prefix = text;
+        return 0;
     case KEY_PROMPT:
-        o->prompt = text;
+        add_prompt(o, text);
         return 0;
     case KEY_SAMPLE:
         o->sample = small_number("sample", text, 1 << 20);
@@ -99,6 +144,9 @@ static error_t parse_one(int key, char *text, struct argp_state *state)
     case KEY_COMPARE:
         o->compare = true;
         return 0;
+    case KEY_GENERATE:
+        o->generate = true;
+        return 0;
     case ARGP_KEY_ARGS:
         o->texts = state->argv + state->next;
         o->text_count = state->argc - state->next;
@@ -116,8 +164,7 @@ options options_parse(int argc, char **argv)
                  .texts = default_texts,
                  .text_count = 1,
                  .out = "train_gpt.out",
-                 .prompt = "The ",
-                 .sample = 500,
+                 .sample = -1,
                  .save_seconds = 5};
     o.config.steps = 0;
     for (int i = 0; i < CONFIG_FIELDS; i++) {
@@ -138,12 +185,7 @@ options options_parse(int argc, char **argv)
         NULL};
     argp_err_exit_status = EXIT_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
-    if (o.config.steps == 0) {
-        o.config.steps = o.compare ? COMPARED_STEPS : config_default.steps;
-    }
+    set_defaults(&o);
     config_check(&o.config);
-    if (o.prompt[0] == '\0') {
-        fail(EXIT_INPUT, "--prompt wants at least one byte");
-    }
     return o;
 }

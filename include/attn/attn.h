@@ -68,8 +68,8 @@
  *   C7  Result bits do not depend on the number of threads, on the other sequences of the batch, on
  *       the layout or alignment of the tensors, or on earlier calls; dense, padded, varlen and
  *       paged forms of a sequence agree. On the CPU all instruction sets give the same bits as
- *       well, but for AMX tiles, bf16 on AVX512_BF16 (see Accuracy) and WebAssembly. Of a NaN, sign
- *       and payload do not count.
+ *       well, but for AMX tiles, bf16 on AVX512_BF16 and on Arm's FEAT_BF16 (see Accuracy), and
+ *       WebAssembly. Of a NaN, sign and payload do not count.
  *   C8  Bad arguments give an error code with nothing written; the library never aborts, exits or
  *       prints.
  *   C9  The order of score changes is the one above: scale, softcap, bias and ALiBi, mask. The
@@ -101,6 +101,7 @@
  *   f16     AMX              four of two bf16 parts: exact    16          1.02 floor
  *   bf16    CPU              f32                              24          1.02 floor
  *   bf16    AMX, AVX512_BF16 exact                            8           1.45 floor
+ *   bf16    Arm's FEAT_BF16  exact                            8           1.45 floor
  *   f16     GPU              exact                            11          1.45 floor
  *   bf16    GPU              exact                            8           1.45 floor
  *
@@ -115,9 +116,10 @@
  *             have fewer bits there.
  *   AVX512_BF16  the default for bf16 on CPUs of AMD that have it, and on Cooper Lake, with bits
  *             of its own; f32 and f16 have the bits of all other CPUs there.
- *   PRECISE   ATTN_PRECISE keeps a call off AMX and AVX512_BF16, with the bits of all other CPUs,
- *             and on a GPU off probabilities of 16 bits. config.cpu = "avx512" does so for a
- *             whole context.
+ *   FEAT_BF16    the default for bf16 on Arm CPUs that have it, likewise.
+ *   PRECISE   ATTN_PRECISE keeps a call off AMX, AVX512_BF16 and FEAT_BF16, with the bits of all
+ *             other CPUs, and on a GPU off probabilities of 16 bits. config.cpu = "avx512" (Arm:
+ *             "neon") does so for a whole context.
  *   BF16X3    ATTN_BF16X3 without ATTN_PRECISE: a product is within 2^-15 of exact, typically 6e-6.
  *             Off AMX it changes nothing.
  *
@@ -205,7 +207,10 @@ typedef enum attn_dtype {
     ATTN_E5M2 = 11, /* 8 bits: the upper half of an f16 */
     /* a byte that holds two signed integers of 4 bits: the one with the lower index in its lower
      * half. An axis of n such bytes counts 2 n columns. */
-    ATTN_I4X2 = 12
+    ATTN_I4X2 = 12,
+    /* a byte that holds eight booleans: the one with the lowest index in its lowest bit. An axis of
+     * n such bytes counts 8 n positions. */
+    ATTN_B1X8 = 13
 } attn_dtype;
 
 /* Bytes per element; 0 for an unknown dtype. */
@@ -297,7 +302,8 @@ typedef struct attn_context_config {
      * many as a quota of processor time allows (cpu.max of control groups, version 2) */
     int32_t threads;
     int32_t reserved; /* 0 */
-    /* cap on the instruction set: "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon" or
+    /* cap on the instruction set: "scalar", "avx2", "avx512", "avx512bf16", "amx", "neon",
+     * "neonbf16" or
      * "wasm128"; NULL = the environment variable ATTN_CPU, or else the fastest there is */
     const char *cpu;
     attn_allocator allocator; /* all zero = malloc and free */
@@ -355,11 +361,13 @@ typedef struct attn_forward_args {
     double softcap;       /* > 0 and finite; 0 = off */
     int64_t window_left, window_right;
 
-    /* Optional. mask: bool, u8, i8, i32 or i64 (GPU contexts: types of one byte), not 0 = visible.
-     * bias: f64, f32, f16 or bf16; with inputs of other types one of f64 is rounded to f32, beyond
-     * whose range it is infinite. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With
-     * sequences of several lengths, rows and keys are counted within the sequence, and extents of
-     * at least the longest one are enough. */
+    /* Optional. mask: bool, u8, i8, i32 or i64, not 0 = visible; or b1x8, a bit for each key, 1 =
+     * visible (trees of draft tokens), whose last axis has (Nk + 7) / 8 bytes, is never broadcast,
+     * and whose bits beyond Nk do not matter. GPU contexts: bool, u8 or i8. bias: f64, f32, f16 or
+     * bf16; with inputs of other types one of f64 is rounded to f32, beyond whose range it is
+     * infinite. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With sequences of several
+     * lengths, rows and keys are counted within the sequence, and extents of at least the longest
+     * one are enough. */
     attn_tensor mask, bias;
 
     /* Both f32 or f64, (B or 1, Hq or 1, 1, 1). Slopes of f64 are rounded to f32 with inputs of
@@ -391,7 +399,8 @@ typedef struct attn_forward_args {
     /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
      * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
      * of the GPU, which no other call uses at the same time. NULL costs a little time there; where
-     * few rows meet many keys it costs much time and gives other bits. */
+     * few rows meet many keys it costs much time and gives other bits; with a rotation it is an
+     * error. */
     void *workspace;
     uint64_t workspace_bytes;
 
@@ -404,14 +413,16 @@ typedef struct attn_forward_args {
     /* Optional. Paged keys: k and v are pools of pages, (pages, page size, Hk, .), of any page size
      * from 1 on, and key j of sequence b is row j mod page size of page block_table[b][j / page
      * size]. i32 or i64, (B, n, 1, 1), any strides; Nk is n times the page size, or less by
-     * seqused_k. Pages may lie in any order and belong to several sequences. Entries of pages
-     * without a key in use are never read, nor are rows of K and V that are not in use; the other
-     * entries must be in [0, pages), which attn_forward checks, not its plan. With pages there is
-     * no cu_seqlens_k, and cu_seqlens_q may be given alone; a mask or bias has at least as many
-     * keys as the longest sequence in use. A table of one column is a list of cache slots: sequence
-     * b has its keys in k[block_table[b]]. Forward pass only. GPU contexts: the table is in the
-     * GPU's memory and cannot be checked; entries are cut to [0, pages), and other rows of a page
-     * in use may be read, without effect. */
+     * seqused_k. Pages may lie in any order and belong to several sequences; on CPUs those with
+     * which the tables of several sequences begin are read once for all of them, in whole segments
+     * of 2048 or 4096 keys, where a sequence has few rows and scores know no positions. Entries of
+     * pages without a key in use are never read, nor are rows of K and V that are not in use; the
+     * other entries must be in [0, pages), which attn_forward checks, not its plan. With pages
+     * there is no cu_seqlens_k, and cu_seqlens_q may be given alone; a mask or bias has at least as
+     * many keys as the longest sequence in use. A table of one column is a list of cache slots:
+     * sequence b has its keys in k[block_table[b]]. Forward pass only. GPU contexts: the table is
+     * in the GPU's memory and cannot be checked; entries are cut to [0, pages), and other rows of a
+     * page in use may be read, without effect. */
     attn_tensor block_table;
 
     /* Optional. Rows of K and V before the first key of each sequence, never read: i32 or i64, (B,
@@ -422,9 +433,11 @@ typedef struct attn_forward_args {
 
     /* Optional. New rows of the cache, (B, Nq, Hk, d) and (B, Nq, Hk, d_v) or varlen as q, of q's
      * type and any strides: before the attention, row i in use of a sequence is written to its key
-     * Nk - Nq + i, so that seqused_k counts it, and k and v are outputs. Nq above Nk is an error.
-     * No two sequences of a call may write to one row. Without v_new nothing is written to v, which
-     * may then be a view of k; without k_new nothing to k. Forward pass and CPU contexts only. */
+     * Nk - Nq + i, so that seqused_k counts it, and k and v are outputs. Nq above Nk is an error,
+     * and so is a table that puts two new rows in one row of the pool. Without v_new nothing is
+     * written to v, which may then be a view of k; without k_new nothing to k. Forward pass only.
+     * GPU contexts cannot check lengths and tables: rows for which a sequence has no key are left
+     * out, and nothing is written outside of k and v. */
     attn_tensor k_new, v_new;
 
     /* Optional. Rotary embedding of q and k_new (k has been rotated already): of the first
@@ -434,7 +447,8 @@ typedef struct attn_forward_args {
      * f32 or f64, (positions, rope_dims / 2, 1, 1), both together; or n rope_base^(-2 c /
      * rope_dims) with rope_base > 0 and no tables. Row i of a sequence is at position q_origin + i,
      * or Nk - Nq + i without q_origin. Rotated rows are rounded to their type, as if they had been
-     * stored. Forward pass and CPU contexts only. */
+     * stored. Forward pass only. GPU contexts want the workspace for it, cut positions to those of
+     * the tables, and their pow, sin and cos differ from the CPU's in the last bits of f64. */
     attn_tensor rope_cos, rope_sin;
     double rope_base;
     int64_t rope_dims;
@@ -447,7 +461,7 @@ typedef struct attn_forward_args {
      * type and the shape of its scale. Codes of 8 or 4 bits need a scale; without one it is 1.
      * Where a scale has a row for each key, an append writes scale and shift as attn_quantize
      * does; where keys share it, it is given, and codes are rounded by it. Q is f32, f16 or bf16.
-     * attn_forward on contexts of the CPU only. */
+     * Forward pass only. */
     attn_tensor k_scale, k_shift, v_scale, v_shift;
 } attn_forward_args;
 
@@ -458,9 +472,9 @@ ATTN_API attn_status attn_forward(attn_context *context, const attn_forward_args
 
 /* *bytes = the workspace that attn_forward wants for these arguments and this context: linear in
  * the head dimension and the number of threads, and beyond 2048 keys in the logarithm of their
- * number; plus 8 bytes per sequence of a varlen call and at most 64 MiB for a mask, a byte per 1024
- * elements. Reads shapes and lengths only: q, k, v and o may have no data yet; optional tensors
- * count if they have. */
+ * number; plus 8 bytes per sequence of a varlen call, at most 64 MiB for a mask, a byte per 1024
+ * elements, and at most 32 MiB for sums over pages that sequences share. Reads shapes and lengths
+ * only: q, k, v and o may have no data yet; optional tensors count if they have. */
 ATTN_API attn_status attn_forward_workspace(attn_context *context, const attn_forward_args *args,
                                             uint64_t *bytes);
 
@@ -473,7 +487,7 @@ typedef struct attn_plan {
     int32_t threads;
     int32_t strip;     /* query rows side by side in one tile */
     int32_t key_block; /* keys per tile */
-    /* dot products of pairs of bf16 numbers in each product (AVX512_BF16); 0: none */
+    /* dot products of pairs of bf16 in each product (AVX512_BF16, FEAT_BF16); 0: none */
     int32_t pair_products;
     /* query rows (heads of a group folded in) of one work item; of attn_backward, of one that gives
      * dQ */
@@ -730,7 +744,8 @@ ATTN_API attn_status attn_dequantize(attn_context *context, const attn_quantize_
  *                        .o = o_first, .lse = lse_first};
  *   attn_merge(NULL, &m);
  *
- * Cost: each part is read once, the result written once.
+ * Cost: each part is read once, the result written once. On a GPU the arrays of views are the
+ * host's, their data the GPU's, there are at most 64 parts, and the call returns at once.
  */
 typedef struct attn_merge_args {
     uint64_t struct_size;
@@ -740,6 +755,7 @@ typedef struct attn_merge_args {
     attn_tensor o;               /* (B, Nq, Hq, d_v); may be the same view as one of part_o */
     /* optional (B, Nq, Hq, 1); may be the same view as one of part_lse */
     attn_tensor lse;
+    void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_merge_args;
 
 ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *args);
@@ -758,12 +774,13 @@ ATTN_API attn_status attn_merge(attn_context *context, const attn_merge_args *ar
  */
 typedef struct attn_merge_backward_args {
     uint64_t struct_size;
-    const attn_merge_args *forward; /* the parts; o and lse of *forward are not looked at */
+    const attn_merge_args *forward; /* the parts; o, lse and stream of it are not looked at */
     attn_tensor d_o;                /* (B, Nq, Hq, d_v), f64, f32, f16 or bf16 */
     attn_tensor d_lse;              /* optional, (B, Nq, Hq, 1), f32 or f64 */
     /* outputs, [parts] each, in the shapes of part_o and part_lse, of their sets of types; NULL, or
      * an absent tensor in an array: not wanted */
     const attn_tensor *part_d_o, *part_d_lse;
+    void *stream; /* of a GPU's context, as in attn_forward_args */
 } attn_merge_backward_args;
 
 ATTN_API attn_status attn_merge_backward(attn_context *context,
@@ -783,7 +800,7 @@ typedef struct attn_info {
     const char *cpu_features; /* those libattn looks for and found, blank-separated */
     const char *cpu_table;    /* the chosen kernel tables: "avx2" */
     /* all tables that this machine can run, best first; all give the same bits but amx, wasm128
-     * and, in bf16, avx512bf16 */
+     * and, in bf16, avx512bf16 and neonbf16 */
     const char *cpu_tables;
     int32_t threads;
     int32_t reserved;

@@ -26,12 +26,14 @@ from ._attention import (
     plan,
     quantize,
 )
+from ._cache import Cache
 from ._core import Context
 from ._machine import Info, info, set_num_threads
 
 __version__ = info().version
 
 __all__ = [
+    "Cache",
     "Context",
     "Gradients",
     "Info",

@@ -1,6 +1,7 @@
 """Arrays that the extension cannot read or make by itself: called from C, rarely."""
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ _FLOAT8 = {"float8_e4m3fn": 10, "float8_e5m2": 11}  # ATTN_E4M3, ATTN_E5M2
 _NAMES = {1: "float64", 2: "float32", 3: "float16", 4: "bfloat16", 8: "uint8"}
 
 
-def export(array, name):
+def export(array: Any, name: str) -> Any:
     """The capsule of an array's DLPack export, or (its bits as an array, dtype)."""
     if isinstance(array, np.ndarray):
         kind = array.dtype.name
@@ -26,8 +27,8 @@ def export(array, name):
     )
 
 
-def _capsule(array):
-    options = {}
+def _capsule(array: Any) -> Any:
+    options: dict[str, Any] = {}
     device, _ = array.__dlpack_device__()
     if device == 2:  # CUDA: work stays on the stream that the call names
         options["stream"] = -1
@@ -37,7 +38,7 @@ def _capsule(array):
         return array.__dlpack__(**options)
 
 
-def _space(like):
+def _space(like: Any) -> Any:
     """The module whose functions make arrays of like's kind, or None."""
     if hasattr(like, "__array_namespace__"):
         return like.__array_namespace__()
@@ -45,7 +46,7 @@ def _space(like):
     return package if hasattr(package, "empty") and hasattr(package, "from_dlpack") else None
 
 
-def empty(like, shape, dtype):
+def empty(like: Any, shape: tuple[int, ...], dtype: int) -> Any:
     """An array of the kind and on the device of `like`, which is on a GPU."""
     space = _space(like)
     if space is None:
@@ -58,7 +59,7 @@ def empty(like, shape, dtype):
             return space.empty(shape, dtype=kind)
 
 
-def make(like, shape, name):
+def make(like: Any, shape: tuple[int, ...], name: str) -> Any:
     """An array of like's kind, its type by name; NumPy's own where like's package makes none."""
     space = None if isinstance(like, np.ndarray) else _space(like)
     if space is not None and hasattr(space, name):
@@ -70,7 +71,7 @@ def make(like, shape, name):
     return np.empty(shape, name)
 
 
-def finish(like, array, dtype):
+def finish(like: Any, array: Any, dtype: int) -> Any:
     """The array of the caller's kind for a result that NumPy holds."""
     if dtype == _BF16:
         import ml_dtypes
@@ -82,3 +83,28 @@ def finish(like, array, dtype):
     if dtype == _BF16:
         return space.asarray(array)  # NumPy exports no bfloat16
     return space.from_dlpack(array)
+
+
+def give(like: Any, array: Any) -> Any:
+    """An array of NumPy as an array of like's kind, on its device."""
+    space = None if isinstance(like, np.ndarray) else _space(like)
+    if space is None:
+        return array
+    try:
+        return space.asarray(array, device=like.device)
+    except TypeError:  # CuPy's devices are context managers
+        with like.device:
+            return space.asarray(array)
+
+
+def is_on_cpu(array: Any) -> bool:
+    """Whether a call's memory is the process's own."""
+    device = getattr(array, "__dlpack_device__", None)
+    return device is None or device()[0] in (1, 3)  # the second is CUDA's memory of the host
+
+
+def heads_first(layout: str) -> bool:
+    """Whether a layout has the heads before the sequence."""
+    if layout not in ("bshd", "bhsd"):
+        raise ValueError(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
+    return layout == "bhsd"

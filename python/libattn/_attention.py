@@ -1,6 +1,7 @@
 """Attention over arrays of any kind."""
 
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,51 +12,52 @@ _backward = _core.backward
 
 
 def attention(
-    q,
-    k,
-    v,
+    q: Any,
+    k: Any,
+    v: Any,
     *,
-    mask=None,
-    bias=None,
-    alibi_slopes=None,
-    sinks=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    seqused_q=None,
-    seqused_k=None,
-    q_origin=None,
-    k_origin=None,
-    block_table=None,
-    leftpad_k=None,
-    k_new=None,
-    v_new=None,
-    rope_cos=None,
-    rope_sin=None,
-    k_scale=None,
-    k_shift=None,
-    v_scale=None,
-    v_shift=None,
-    softmax_scale=None,
-    causal=False,
-    top_left=False,
-    window_left=None,
-    window_right=None,
-    softcap=None,
-    dropout_p=None,
-    dropout_seed=None,
-    dropout_offset=None,
-    rope_base=None,
-    rope_dims=None,
-    rope_interleaved=False,
-    precise=False,
-    bf16x3=False,
-    layout="bshd",
-    out=None,
-    out_f32=None,
-    return_lse=False,
-    context=None,
-    stream=None,
-):
+    mask: Any = None,
+    mask_bits: Any = None,
+    bias: Any = None,
+    alibi_slopes: Any = None,
+    sinks: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    q_origin: Any = None,
+    k_origin: Any = None,
+    block_table: Any = None,
+    leftpad_k: Any = None,
+    k_new: Any = None,
+    v_new: Any = None,
+    rope_cos: Any = None,
+    rope_sin: Any = None,
+    k_scale: Any = None,
+    k_shift: Any = None,
+    v_scale: Any = None,
+    v_shift: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    top_left: bool = False,
+    window_left: int | None = None,
+    window_right: int | None = None,
+    softcap: float | None = None,
+    dropout_p: float | None = None,
+    dropout_seed: int | None = None,
+    dropout_offset: int | None = None,
+    rope_base: float | None = None,
+    rope_dims: int | None = None,
+    rope_interleaved: bool = False,
+    precise: bool = False,
+    bf16x3: bool = False,
+    layout: str = "bshd",
+    out: Any = None,
+    out_f32: Any = None,
+    return_lse: bool = False,
+    context: _core.Context | None = None,
+    stream: int | None = None,
+) -> Any:
     """softmax(softmax_scale * q k^T + bias, where visible) v, computed tile by tile.
 
     Shapes, with B sequences of Nq queries and Nk keys, Hq heads that share Hk KV heads in groups:
@@ -64,6 +66,7 @@ def attention(
         k                       (B, Nk, Hk, d)    (total_k, Hk, d)
         v                       (B, Nk, Hk, d_v)  (total_k, Hk, d_v)
         mask, bias              broadcast to (B, Hq, Nq, Nk), by NumPy's rules
+        mask_bits               (..., (Nk + 7) / 8), uint8: eight keys in a byte, in place of mask
         alibi_slopes, sinks     (Hq) or (B, Hq), float32 or float64
         cu_seqlens_q            (B + 1), int32 or int64: sequence b is rows [b] .. [b + 1] - 1
         cu_seqlens_k            likewise; both or none
@@ -86,7 +89,9 @@ def attention(
 
     q, k, v: float64, float32, float16 or bfloat16, of one type; or k and v quantised: int8,
     float8_e4m3fn, float8_e5m2, or uint8, which holds two codes of 4 bits. mask: bool or integers,
-    not 0 = visible. layout="bhsd" puts heads before the sequence in q, k, v and out, as PyTorch
+    not 0 = visible. mask_bits: the bits of
+    numpy.packbits(mask, axis=-1, bitorder="little"), 1 = visible; its axes broadcast but for the
+    last one. layout="bhsd" puts heads before the sequence in q, k, v and out, as PyTorch
     does.
 
     causal: key j is visible to query i iff j <= i + Nk - Nq (bottom-right), or iff j <= i with
@@ -119,6 +124,7 @@ def attention(
         out_f32=out_f32,
         lse=return_lse,
         mask=mask,
+        mask_bits=mask_bits,
         bias=bias,
         alibi_slopes=alibi_slopes,
         sinks=sinks,
@@ -162,15 +168,27 @@ def attention(
 class Gradients(NamedTuple):
     """Gradients by input; None for those that were not asked for."""
 
-    dq: object
-    dk: object
-    dv: object
-    d_bias: object
-    d_alibi_slopes: object
-    d_sinks: object
+    dq: Any
+    dk: Any
+    dv: Any
+    d_bias: Any
+    d_alibi_slopes: Any
+    d_sinks: Any
 
 
-def backward(d_out, q, k, v, out, lse, *, d_lse=None, out_f32=None, wrt=None, **options):
+def backward(
+    d_out: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    *,
+    d_lse: Any = None,
+    out_f32: Any = None,
+    wrt: Collection[str] | None = None,
+    **options: Any,
+) -> Gradients:
     """Gradients of a loss, given d_out = dL/dout and, if the LSE is used too, d_lse = dL/dlse.
 
     out and lse are those of attention(..., return_lse=True) with the same arguments; options are
@@ -235,7 +253,7 @@ class Plan(NamedTuple):
     weight_loss: float
 
 
-def plan(q, k, v, *, backward=False, **options):
+def plan(q: Any, k: Any, v: Any, *, backward: bool = False, **options: Any) -> Plan:
     """The kernel that attention(q, k, v, **options), or its backward pass, would run, and why.
 
     Nothing is computed; the arrays' contents are not read, but for lengths.
@@ -251,15 +269,15 @@ def plan(q, k, v, *, backward=False, **options):
 class Quantised(NamedTuple):
     """A tensor as codes: scale * codes + shift; shift is None without one."""
 
-    codes: object
-    scale: object
-    shift: object
+    codes: Any
+    scale: Any
+    shift: Any
 
 
 _CODES = {"int8": "int8", "int4": "uint8", "float8_e4m3fn": None, "float8_e5m2": None}
 
 
-def quantize(x, dtype="int8", *, groups=1, shift=False):
+def quantize(x: Any, dtype: str = "int8", *, groups: int = 1, shift: bool = False) -> Quantised:
     """x (..., heads, d), of three or four axes, as codes of 8 or 4 bits: for k and v of attention.
 
     dtype: "int8", "int4" (two codes a byte, in uint8 of d / 2), "float8_e4m3fn" or "float8_e5m2".
@@ -285,7 +303,7 @@ def quantize(x, dtype="int8", *, groups=1, shift=False):
     return Quantised(codes, scale, low)
 
 
-def dequantize(codes, scale=None, shift=None, *, dtype="float32"):
+def dequantize(codes: Any, scale: Any = None, shift: Any = None, *, dtype: str = "float32") -> Any:
     """The values of quantize's codes."""
     width = codes.shape[-1] * (2 if "uint8" in str(codes.dtype) else 1)
     x = _arrays.make(codes, (*codes.shape[:-1], width), dtype)
@@ -293,27 +311,31 @@ def dequantize(codes, scale=None, shift=None, *, dtype="float32"):
     return x
 
 
-def merge(outs, lses, *, layout="bshd"):
+def merge(outs: Iterable[Any], lses: Iterable[Any], *, layout: str = "bshd") -> tuple[Any, Any]:
     """Combines results over disjoint keys of equal queries: (out, lse).
 
     outs: arrays (B, Nq, H, d_v), or (total, H, d_v); lses: (B, H, Nq), or (H, total). A part whose
     LSE is -inf has no influence. A sink must have been given to one part only.
     """
-    return _core.merge(list(outs), list(lses), _heads_first(layout))
+    return _core.merge(list(outs), list(lses), _arrays.heads_first(layout))
 
 
-def merge_backward(outs, lses, d_out, d_lse=None, *, layout="bshd"):
+def merge_backward(
+    outs: Iterable[Any], lses: Iterable[Any], d_out: Any, d_lse: Any = None, *, layout: str = "bshd"
+) -> list[tuple[Any, Any]]:
     """Gradients of a loss through merge: a list with (d_out, d_lse) of each part."""
-    return _core.merge_backward(list(outs), list(lses), d_out, d_lse, _heads_first(layout))
+    return _core.merge_backward(list(outs), list(lses), d_out, d_lse, _arrays.heads_first(layout))
 
 
-def _heads_first(layout):
-    if layout not in ("bshd", "bhsd"):
-        raise ValueError(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
-    return layout == "bhsd"
-
-
-def dropout_mask(shape, dropout_p, *, seed=0, offset=0, q_origin=0, k_origin=0):
+def dropout_mask(
+    shape: tuple[int, int, int, int],
+    dropout_p: float,
+    *,
+    seed: int = 0,
+    offset: int = 0,
+    q_origin: int = 0,
+    k_origin: int = 0,
+) -> Any:
     """The positions that dropout keeps: a boolean NumPy array (B, Hq, Nq, Nk), True = kept."""
     keep = np.empty(shape, bool)
     _core.dropout_mask(keep, dropout_p, seed, offset, q_origin, k_origin)

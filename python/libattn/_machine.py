@@ -19,12 +19,12 @@ class Info(NamedTuple):
     l3_bytes: int
 
 
-def info(context=None):
+def info(context: _core.Context | None = None) -> Info:
     """The build and the machine of calls on the CPU: version, tables, threads, caches."""
     return Info(*_core.info(context))
 
 
-def set_num_threads(threads):
+def set_num_threads(threads: int) -> None:
     """Threads of the calls that name no context; 0 = one per core that this process may use.
 
     Results have the same bits for any number of threads.

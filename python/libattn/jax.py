@@ -20,7 +20,7 @@ for _name, _handler in zip((_FORWARD, _BACKWARD), _core.jax_handlers(), strict=T
     jax.ffi.register_ffi_target(_name, _handler, platform="cpu")
 
 # Inputs whose first axis may be 1 in a larger batch. Inputs with gradients, and the names of those.
-_BROADCAST = ("mask", "bias", "alibi_slopes", "sinks")
+_BROADCAST = ("mask", "mask_bits", "bias", "alibi_slopes", "sinks")
 _DIFFERENTIABLE = {
     "q": "dq",
     "k": "dk",
@@ -171,6 +171,7 @@ def attention(
     v,
     *,
     mask=None,
+    mask_bits=None,
     bias=None,
     alibi_slopes=None,
     sinks=None,
@@ -207,6 +208,7 @@ def attention(
         "k": k,
         "v": v,
         "mask": _leading(mask, 4),
+        "mask_bits": _leading(mask_bits, 4),
         "bias": _leading(bias, 4),
         "alibi_slopes": _leading(alibi_slopes, 2),
         "sinks": _leading(sinks, 2),

@@ -16,7 +16,7 @@ from .torch import attention
 NAME = "libattn"
 
 
-def register(name=NAME):
+def register(name: str = NAME) -> None:
     """Makes attn_implementation=name mean libattn, in every model of transformers."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask

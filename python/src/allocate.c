@@ -4,6 +4,7 @@
  */
 #include "core.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static dl_dtype dlpack_dtype(int32_t dtype)
@@ -30,11 +31,53 @@ static void set_error(void *user, const char *kind, const char *message)
     PyErr_SetString(PyExc_MemoryError, message);
 }
 
+/* An array with its two middle axes exchanged: (batch, heads, sequence, dim) over memory of (batch,
+ * sequence, heads, dim), which is how a model reads it next. */
+typedef struct turned_array {
+    dl_managed_versioned managed, *whole;
+    int64_t shape[4], stride[4];
+} turned_array;
+
+static void turned_free(dl_managed_versioned *managed)
+{
+    turned_array *turned = managed->manager;
+    if (turned->whole->deleter)
+        turned->whole->deleter(turned->whole);
+    free(turned);
+}
+
+/* Takes the array. NULL, and no exception: no memory. */
+static dl_managed_versioned *turn(dl_managed_versioned *whole)
+{
+    static const int from[4] = {0, 2, 1, 3};
+    turned_array *turned = malloc(sizeof *turned);
+    if (!turned) {
+        if (whole->deleter)
+            whole->deleter(whole);
+        return NULL;
+    }
+    array_view view;
+    view_from_dlpack(&whole->tensor, &view);
+    for (int i = 0; i < 4; i++) {
+        turned->shape[i] = view.shape[from[i]];
+        turned->stride[i] = view.stride[from[i]];
+    }
+    turned->whole = whole;
+    turned->managed = *whole;
+    turned->managed.manager = turned;
+    turned->managed.deleter = turned_free;
+    turned->managed.tensor.shape = turned->shape;
+    turned->managed.tensor.strides = turned->stride;
+    return &turned->managed;
+}
+
 static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *shape, int32_t dtype,
-                             array_view *out)
+                             bool sequence_first, array_view *out)
 {
     int64_t extents[4];
     memcpy(extents, shape, (size_t)ndim * sizeof *shape);
+    if (sequence_first)
+        extents[1] = shape[2], extents[2] = shape[1];
     dl_tensor prototype = {
         .device = like->device, .ndim = ndim, .dtype = dlpack_dtype(dtype), .shape = extents};
     dl_managed_versioned *managed = NULL;
@@ -43,6 +86,8 @@ static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *sh
             PyErr_NoMemory();
         return NULL;
     }
+    if (sequence_first && !(managed = turn(managed)))
+        return PyErr_NoMemory();
     view_from_dlpack(&managed->tensor, out);
     out->dtype = dtype;
     out->exchange = like->exchange;
@@ -103,11 +148,11 @@ static PyObject *by_arrays(core_state *state, const array_view *like, int ndim,
 }
 
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
-                        int32_t dtype, array_view *out)
+                        int32_t dtype, bool sequence_first, array_view *out)
 {
     memset(out, 0, offsetof(array_view, buffer));
     if (like->exchange)
-        return by_exchange(like, ndim, shape, dtype, out);
+        return by_exchange(like, ndim, shape, dtype, sequence_first, out);
     if (like->device.type == DL_CPU)
         return by_numpy(state, ndim, shape, dtype, out);
     return by_arrays(state, like, ndim, shape, dtype, out);

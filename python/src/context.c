@@ -3,6 +3,7 @@
  */
 #include "core.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 typedef struct context_object {
@@ -62,7 +63,7 @@ PyObject *context_make_type(PyObject *module)
          "Threads and instruction set that calls run on.\n\n"
          "threads: size of the pool; 0 = one per core that this process may use.\n"
          "cpu: cap on the instruction set: 'scalar', 'avx2', 'avx512', 'avx512bf16', 'amx', "
-         "'neon'."},
+         "'neon', 'neonbf16'."},
         {Py_tp_new, context_new},
         {Py_tp_dealloc, context_dealloc},
         {0, NULL},
@@ -77,24 +78,51 @@ attn_context *context_of(PyObject *object)
     return object ? ((context_object *)object)->context : NULL;
 }
 
+/* Guards the module's contexts where there is no global lock; held for a few instructions. */
+static atomic_flag guard = ATOMIC_FLAG_INIT;
+
+static PyObject *take(PyObject **place)
+{
+    while (atomic_flag_test_and_set(&guard))
+        continue;
+    PyObject *object = *place;
+    Py_XINCREF(object);
+    atomic_flag_clear(&guard);
+    return object;
+}
+
+/* Puts an object, which it takes, in place of another. Returns that one. */
+static PyObject *put(PyObject **place, PyObject *object)
+{
+    while (atomic_flag_test_and_set(&guard))
+        continue;
+    PyObject *before = *place;
+    *place = object;
+    atomic_flag_clear(&guard);
+    return before;
+}
+
 bool context_choose(core_state *state, dl_device device, PyObject **object)
 {
-    *object = state->default_context;
-    if (device.type == DL_CPU)
+    *object = NULL;
+    if (device.type == DL_CPU) {
+        *object = take(&state->default_context);
         return true;
+    }
     if (device.id < 0 || device.id >= GPUS_MAX) {
         PyErr_Format(PyExc_ValueError, "GPU %d: libattn's package knows the first %d", device.id,
                      GPUS_MAX);
         return false;
     }
-    PyObject **gpu = &state->gpus[device.id];
-    if (!*gpu) {
+    *object = take(&state->gpus[device.id]);
+    if (!*object) {
         attn_context_config config = {
             .struct_size = sizeof config, .device = ATTN_DEVICE_CUDA, .device_ordinal = device.id};
-        *gpu = create((PyTypeObject *)state->context_type, &config);
+        *object = create((PyTypeObject *)state->context_type, &config);
+        if (*object)
+            Py_XDECREF(put(&state->gpus[device.id], Py_NewRef(*object)));
     }
-    *object = *gpu;
-    return *gpu;
+    return *object;
 }
 
 bool context_fits(core_state *state, PyObject *object, dl_device device)
@@ -113,11 +141,10 @@ bool context_fits(core_state *state, PyObject *object, dl_device device)
 PyObject *context_set_default(PyObject *module, PyObject *context)
 {
     core_state *state = PyModule_GetState(module);
-    PyObject *before = state->default_context;
     if (context != Py_None && !context_fits(state, context, (dl_device){DL_CPU, 0}))
         return NULL;
-    state->default_context = context == Py_None ? NULL : Py_NewRef(context);
-    Py_XDECREF(before);
+    PyObject *next = context == Py_None ? NULL : Py_NewRef(context);
+    Py_XDECREF(put(&state->default_context, next));
     Py_RETURN_NONE;
 }
 
@@ -125,16 +152,20 @@ PyObject *core_info(PyObject *module, PyObject *context)
 {
     core_state *state = PyModule_GetState(module);
     if (context == Py_None)
-        context = state->default_context;
-    else if (!PyObject_TypeCheck(context, (PyTypeObject *)state->context_type)) {
+        context = take(&state->default_context);
+    else if (PyObject_TypeCheck(context, (PyTypeObject *)state->context_type))
+        Py_INCREF(context);
+    else {
         PyErr_SetString(PyExc_TypeError, "context must be a libattn.Context");
         return NULL;
     }
     attn_info info = {.struct_size = sizeof info};
     attn_status status = attn_get_info(context_of(context), &info);
-    if (status)
-        return core_raise(status, false);
-    return Py_BuildValue("(sssssiLLL)", info.version, info.build, info.cpu_features, info.cpu_table,
-                         info.cpu_tables, info.threads, (long long)info.l1d_bytes,
-                         (long long)info.l2_bytes, (long long)info.l3_bytes);
+    PyObject *result = status ? core_raise(status, false)
+                              : Py_BuildValue("(sssssiLLL)", info.version, info.build,
+                                              info.cpu_features, info.cpu_table, info.cpu_tables,
+                                              info.threads, (long long)info.l1d_bytes,
+                                              (long long)info.l2_bytes, (long long)info.l3_bytes);
+    Py_XDECREF(context);
+    return result;
 }

@@ -50,7 +50,11 @@ static int execute(PyObject *module)
     bool done = state->ndarray && state->empty && state->asarray && state->exchange_name &&
                 state->context_type && find_dtypes(state, numpy) && fields_intern(state);
     Py_DECREF(numpy);
-    return done ? PyModule_AddObjectRef(module, "Context", state->context_type) : -1;
+    PyObject *cache = done ? cache_make_type(module) : NULL;
+    done = cache && !PyModule_AddObjectRef(module, "Context", state->context_type) &&
+           !PyModule_AddObjectRef(module, "Cache", cache);
+    Py_XDECREF(cache);
+    return done ? 0 : -1;
 }
 
 /* The objects of the state live as long as the process: threads may still be inside a call when an

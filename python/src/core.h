@@ -20,9 +20,9 @@ typedef struct core_state {
     PyObject *exchange_name;             /* "__dlpack_c_exchange_api__" */
     PyObject *names[FIELDS_MAX];         /* the fields' names, interned */
     PyObject *context_type;
-    PyObject *default_context; /* a Context, or NULL: the library's own */
-    PyObject *gpus[GPUS_MAX];  /* a Context for each GPU in use, or NULL */
-    PyObject *arrays;          /* the Python module libattn._arrays; NULL until it is needed */
+    PyObject *default_context;  /* a Context, or NULL: the library's own */
+    PyObject *gpus[GPUS_MAX];   /* a Context for each GPU in use, or NULL */
+    _Atomic(PyObject *) arrays; /* the Python module libattn._arrays; NULL until it is needed */
 } core_state;
 
 /* An array of the caller's, without a copy. */
@@ -48,9 +48,9 @@ typedef struct core_call {
     attn_forward_args forward;
     attn_backward_args backward;
     bool is_backward, is_plan;
-    bool heads_first; /* layout "bhsd" */
-    bool varlen_rows; /* some array of rows has 3 axes */
-    PyObject *context;
+    bool heads_first;           /* layout "bhsd" */
+    bool varlen_rows;           /* some array of rows has 3 axes */
+    PyObject *context, *chosen; /* chosen: the one of context_choose, to release */
     void *stream;
     int count;
     array_view views[VIEWS_MAX];
@@ -69,7 +69,11 @@ void view_from_dlpack(const dl_tensor *tensor, array_view *out);
 bool view_dtype_from_dlpack(dl_dtype type, int32_t *dtype);
 /* Reads bytes as two codes of 4 bits each, for which Python's arrays have no type. */
 void view_as_codes(array_view *view);
+/* Reads bytes as eight booleans each; refuses other types. */
+bool view_as_bits(array_view *view, const char *name);
 void view_release(array_view *view);
+/* The stream on which an array's framework works; NULL where there is none. */
+bool view_stream(const array_view *view, void **stream);
 PyObject *core_arrays(core_state *state);
 
 /* ---- axes.c ---------------------------------------------------------------------------------- */
@@ -79,9 +83,10 @@ bool axes_map(const array_view *view, axes kind, bool heads_first, const char *n
 
 /* ---- allocate.c ------------------------------------------------------------------------------ */
 
-/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. */
+/* Makes an array of the kind of like's; *out views it. A new reference, or NULL. sequence_first: of
+ * shape (batch, heads, sequence, dim), in memory (batch, sequence, heads, dim) if its kind can. */
 PyObject *allocate_like(core_state *state, const array_view *like, int ndim, const int64_t *shape,
-                        int32_t dtype, array_view *out);
+                        int32_t dtype, bool sequence_first, array_view *out);
 /* Turns an array of allocate_like into the array that the caller gets. Steals it. */
 PyObject *allocate_finish(core_state *state, const array_view *like, const array_view *result,
                           PyObject *array);
@@ -99,16 +104,28 @@ bool results_allocate(core_call *call); /* results that are wanted and that the 
 /* Returns the results of a list of fields, None for each that was not asked for. */
 PyObject *results_give(core_call *call, const int *list, int count);
 
+/* ---- scratch.c ------------------------------------------------------------------------------- */
+
+/* Runs a call's pass, on CPUs with memory kept from earlier calls. Needs no GIL. */
+attn_status scratch_run(core_call *call);
+/* Asks for the workspace of a call's pass. */
+attn_status scratch_ask(core_call *call, uint64_t *bytes);
+
 /* ---- context.c ------------------------------------------------------------------------------- */
 
 PyObject *context_make_type(PyObject *module);
 attn_context *context_of(PyObject *object);
 /* True if the object is a Context of that device; else false with an exception. */
 bool context_fits(core_state *state, PyObject *object, dl_device device);
-/* Finds the context for arrays on a device: a borrowed reference in *object, or NULL. */
+/* Finds the context for arrays on a device: in *object a new reference, which keeps it from being
+ * replaced and destroyed during a call, or NULL. */
 bool context_choose(core_state *state, dl_device device, PyObject **object);
 PyObject *context_set_default(PyObject *module, PyObject *context);
 PyObject *core_info(PyObject *module, PyObject *context);
+
+/* ---- cache.c --------------------------------------------------------------------------------- */
+
+PyObject *cache_make_type(PyObject *module);
 
 /* ---- operations -------------------------------------------------------------------------------*/
 

@@ -41,6 +41,7 @@ const field_spec fields[F_COUNT] = {
     [F_D_OUT] = GRAD_IN("d_out", AXES_ROWS, d_o),
     [F_D_LSE] = GRAD_IN("d_lse", AXES_STATS, d_lse),
     [F_MASK] = IN("mask", AXES_SCORES, mask),
+    [F_MASK_BITS] = IN("mask_bits", AXES_SCORES, mask),
     [F_BIAS] = IN("bias", AXES_SCORES, bias),
     [F_SLOPES] = IN("alibi_slopes", AXES_HEADS, alibi_slopes),
     [F_SINKS] = IN("sinks", AXES_HEADS, sinks),
@@ -278,6 +279,25 @@ static bool cache_writable(const core_call *call)
     return true;
 }
 
+/* A mask comes with a byte for each key, or in packed bytes. */
+static bool one_mask(const core_call *call)
+{
+    if (call->field_view[F_MASK] < 0 || call->field_view[F_MASK_BITS] < 0)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "mask and mask_bits exclude each other");
+    return false;
+}
+
+/* Reads the elements of packed arrays as what they hold. */
+static bool unpack(int at, array_view *view)
+{
+    if (at == F_MASK_BITS)
+        return view_as_bits(view, fields[at].name);
+    if (at == F_K || at == F_V)
+        view_as_codes(view);
+    return true;
+}
+
 /* Makes tensors of the arrays, all of which are on one device. */
 static bool map(core_call *call)
 {
@@ -287,8 +307,8 @@ static bool map(core_call *call)
             continue;
         array_view *view = &call->views[call->field_view[at]];
         const field_spec *field = &fields[at];
-        if (at == F_K || at == F_V)
-            view_as_codes(view);
+        if (!unpack(at, view))
+            return false;
         if (view->device.type != q->device.type || view->device.id != q->device.id) {
             PyErr_Format(PyExc_ValueError, "%s and q are on different devices", field->name);
             return false;
@@ -327,7 +347,7 @@ bool fields_end(core_call *call)
 {
     if (!(call->forward.flags & ATTN_WINDOW))
         call->forward.window_left = call->forward.window_right = 0;
-    return complete(call) && cache_writable(call) && map(call);
+    return complete(call) && cache_writable(call) && one_mask(call) && map(call);
 }
 
 bool fields_parse(core_call *call, const char *function, PyObject *const *values, Py_ssize_t count,

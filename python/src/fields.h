@@ -42,6 +42,7 @@ enum {
     F_D_OUT,
     F_D_LSE,
     F_MASK,
+    F_MASK_BITS,
     F_BIAS,
     F_SLOPES,
     F_SINKS,

@@ -155,7 +155,7 @@ static bool read_frame(core_call *call, const xla_frame *frame)
             return false;
     }
     dl_device cpu = {DL_CPU, 0};
-    return fields_end(call) && context_choose(call->state, cpu, &call->context);
+    return fields_end(call) && context_choose(call->state, cpu, &call->chosen);
 }
 
 /* XLA asks a handler for the version that it was made for before it takes it. */
@@ -166,6 +166,17 @@ static xla_error *tell_version(const xla_frame *frame)
     out->version.minor = XLA_MINOR;
     out->traits = 0;
     return NULL;
+}
+
+/* XLA's error for a status; NULL: none. */
+static xla_error *answer(const xla_frame *frame, attn_status status)
+{
+    if (!status)
+        return NULL;
+    int code = status == ATTN_ERR_UNSUPPORTED     ? XLA_UNIMPLEMENTED
+               : status == ATTN_ERR_OUT_OF_MEMORY ? XLA_RESOURCE_EXHAUSTED
+                                                  : XLA_INVALID_ARGUMENT;
+    return fail(frame, code, attn_last_error());
 }
 
 static xla_error *handle(const xla_frame *frame, bool is_backward)
@@ -185,17 +196,15 @@ static xla_error *handle(const xla_frame *frame, bool is_backward)
     PyGILState_Release(lock);
     if (error)
         return error;
-    attn_context *context = context_of(call.context);
-    attn_status status =
-        is_backward ? attn_backward(context, &call.backward) : attn_forward(context, &call.forward);
-    if (!status)
-        return NULL;
-    int code = status == ATTN_ERR_UNSUPPORTED     ? XLA_UNIMPLEMENTED
-               : status == ATTN_ERR_OUT_OF_MEMORY ? XLA_RESOURCE_EXHAUSTED
-                                                  : XLA_INVALID_ARGUMENT;
-    return fail(frame, code, attn_last_error());
+    call.context = call.chosen;
+    error = answer(frame, scratch_run(&call));
+    if (call.chosen) {
+        lock = PyGILState_Ensure();
+        Py_DECREF(call.chosen);
+        PyGILState_Release(lock);
+    }
+    return error;
 }
-
 static xla_error *forward(xla_frame *frame)
 {
     return handle(frame, false);

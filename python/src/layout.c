@@ -133,6 +133,7 @@ static const place places[] = {
     MERGE(part_lse),
     MERGE(o),
     MERGE(lse),
+    MERGE(stream),
 
     SIZE(attn_merge_backward_args),
     MERGE_BACKWARD(struct_size),
@@ -141,6 +142,7 @@ static const place places[] = {
     MERGE_BACKWARD(d_lse),
     MERGE_BACKWARD(part_d_o),
     MERGE_BACKWARD(part_d_lse),
+    MERGE_BACKWARD(stream),
 
     SIZE(attn_dropout_mask_args),
     DROPOUT(struct_size),
@@ -192,6 +194,7 @@ static const place values[] = {
     VALUE(ATTN_E4M3),
     VALUE(ATTN_E5M2),
     VALUE(ATTN_I4X2),
+    VALUE(ATTN_B1X8),
 
     VALUE(ATTN_DEVICE_CPU),
     VALUE(ATTN_DEVICE_CUDA),

@@ -22,6 +22,8 @@ typedef struct merge_parts {
     int slot_count;
     merge_slot *slots;
     attn_tensor *tensors; /* of all parts: outputs, LSEs, gradients of both */
+    PyObject *context;    /* of the arrays' device */
+    void *stream;
 } merge_parts;
 
 static bool begin(merge_parts *parts, PyObject *module, PyObject *outs, PyObject *lses,
@@ -52,6 +54,19 @@ static void end(merge_parts *parts)
     }
     free(parts->slots);
     free(parts->tensors);
+    Py_XDECREF(parts->context);
+}
+
+/* The context and the stream of the first array, on whose device the others must be. */
+static bool settle(merge_parts *parts, const array_view *view)
+{
+    const dl_device device = view->device, first = parts->slots[0].view.device;
+    if (device.type != first.type || device.id != first.id) {
+        PyErr_SetString(PyExc_ValueError, "the arrays are not on one device");
+        return false;
+    }
+    return parts->slot_count > 1 || (context_choose(parts->state, device, &parts->context) &&
+                                     view_stream(view, &parts->stream));
 }
 
 static merge_slot *take(merge_parts *parts, PyObject *array, axes kind, const char *name)
@@ -60,11 +75,10 @@ static merge_slot *take(merge_parts *parts, PyObject *array, axes kind, const ch
     slot->axes = kind;
     if (!view_take(parts->state, array, name, &slot->view))
         return NULL;
-    if (slot->view.device.type != DL_CPU) {
-        PyErr_Format(PyExc_NotImplementedError, "%s: this operation takes arrays of the CPU", name);
-        return NULL;
-    }
-    return axes_map(&slot->view, kind, parts->heads_first, name, &slot->tensor) ? slot : NULL;
+    return settle(parts, &slot->view) &&
+                   axes_map(&slot->view, kind, parts->heads_first, name, &slot->tensor)
+               ? slot
+               : NULL;
 }
 
 static merge_slot *give(merge_parts *parts, const merge_slot *like)
@@ -74,7 +88,7 @@ static merge_slot *give(merge_parts *parts, const merge_slot *like)
     slot->axes = like->axes;
     slot->like = like;
     slot->result =
-        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, &slot->view);
+        allocate_like(parts->state, view, view->ndim, view->shape, view->dtype, false, &slot->view);
     if (!slot->result)
         return NULL;
     parts->slot_count++;
@@ -109,7 +123,8 @@ static attn_merge_args merge_args(const merge_parts *parts)
     return (attn_merge_args){.struct_size = sizeof(attn_merge_args),
                              .parts = parts->count,
                              .part_o = parts->tensors,
-                             .part_lse = parts->tensors + parts->count};
+                             .part_lse = parts->tensors + parts->count,
+                             .stream = parts->stream};
 }
 
 /* merge(outs, lses, heads_first) -> (out, lse); lists of arrays */
@@ -126,7 +141,7 @@ PyObject *core_merge(PyObject *module, PyObject *arguments)
     if (lse) {
         attn_merge_args args = merge_args(&parts);
         args.o = out->tensor, args.lse = lse->tensor;
-        attn_context *context = context_of(parts.state->default_context);
+        attn_context *context = context_of(parts.context);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge(context, &args);
         Py_END_ALLOW_THREADS if (status) core_raise(status, true);
@@ -177,10 +192,11 @@ PyObject *core_merge_backward(PyObject *module, PyObject *arguments)
                                          .forward = &forward,
                                          .d_o = grad->tensor,
                                          .part_d_o = parts.tensors + 2 * parts.count,
-                                         .part_d_lse = parts.tensors + 3 * parts.count};
+                                         .part_d_lse = parts.tensors + 3 * parts.count,
+                                         .stream = parts.stream};
         if (grad_lse)
             args.d_lse = grad_lse->tensor;
-        attn_context *context = context_of(parts.state->default_context);
+        attn_context *context = context_of(parts.context);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status = attn_merge_backward(context, &args);
         Py_END_ALLOW_THREADS results = status ? core_raise(status, true) : gradients(&parts, first);
@@ -209,11 +225,13 @@ PyObject *core_dropout_mask(PyObject *module, PyObject *arguments)
     attn_status status = ATTN_OK;
     bool ready = view_take(state, keep, "keep", &keep_view) &&
                  axes_map(&keep_view, AXES_SCORES, false, "keep", &args.keep);
-    if (ready) {
-        attn_context *context = context_of(state->default_context);
+    PyObject *chosen = NULL;
+    if (ready && context_choose(state, (dl_device){DL_CPU, 0}, &chosen)) {
+        attn_context *context = context_of(chosen);
         Py_BEGIN_ALLOW_THREADS status = attn_dropout_mask(context, &args);
         Py_END_ALLOW_THREADS if (status) core_raise(status, false);
     }
+    Py_XDECREF(chosen);
     view_release(&keep_view);
     if (!ready || status)
         return NULL;

@@ -22,6 +22,7 @@ static void end(core_call *call)
     for (int at = 0; at < F_COUNT; at++)
         Py_XDECREF(call->results[at]);
     view_release(&call->workspace);
+    Py_XDECREF(call->chosen);
 }
 
 PyObject *core_raise(attn_status status, bool other_axes)
@@ -46,36 +47,34 @@ PyObject *core_raise(attn_status status, bool other_axes)
 static bool settle(core_call *call)
 {
     const array_view *q = &call->views[call->field_view[F_Q]];
-    if (!call->context && !context_choose(call->state, q->device, &call->context))
-        return false;
+    if (!call->context) {
+        if (!context_choose(call->state, q->device, &call->chosen))
+            return false;
+        call->context = call->chosen;
+    }
     if (call->context && !context_fits(call->state, call->context, q->device))
         return false;
-    if (q->device.type == DL_CUDA && !call->stream && q->exchange && q->exchange->current_stream &&
-        q->exchange->current_stream(q->device.type, q->device.id, &call->stream)) {
+    if (!call->stream && !view_stream(q, &call->stream))
         return false;
-    }
     call->forward.stream = call->backward.stream = call->stream;
     return true;
 }
 
 /* Takes memory of the GPU from the arrays' framework, whose order of streams makes it safe to free
- * when the call returns. On CPUs the library's own allocation is as good. */
+ * when the call returns. */
 static bool workspace(core_call *call)
 {
     const array_view *q = &call->views[call->field_view[F_Q]];
     if (q->device.type != DL_CUDA)
         return true;
-    attn_context *context = context_of(call->context);
     uint64_t bytes = 0;
-    attn_status status = call->is_backward
-                             ? attn_backward_workspace(context, &call->backward, &bytes)
-                             : attn_forward_workspace(context, &call->forward, &bytes);
+    attn_status status = scratch_ask(call, &bytes);
     if (status)
         return core_raise(status, call->heads_first), false;
     if (!bytes)
         return true;
     int64_t shape[1] = {(int64_t)bytes};
-    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, &call->workspace);
+    PyObject *memory = allocate_like(call->state, q, 1, shape, ATTN_U8, false, &call->workspace);
     if (!memory)
         return false;
     Py_XDECREF(call->workspace.owner);
@@ -102,9 +101,8 @@ PyObject *core_forward(PyObject *module, PyObject *const *values, Py_ssize_t cou
     begin(&call, module);
     PyObject *results = NULL;
     if (prepare(&call, "forward", values, count, names) && workspace(&call)) {
-        attn_context *context = context_of(call.context);
         attn_status status;
-        Py_BEGIN_ALLOW_THREADS status = attn_forward(context, &call.forward);
+        Py_BEGIN_ALLOW_THREADS status = scratch_run(&call);
         Py_END_ALLOW_THREADS results =
             status ? core_raise(status, call.heads_first) : results_give(&call, list, 4);
     }
@@ -121,9 +119,8 @@ PyObject *core_backward(PyObject *module, PyObject *const *values, Py_ssize_t co
     call.is_backward = true;
     PyObject *results = NULL;
     if (prepare(&call, "backward", values, count, names) && workspace(&call)) {
-        attn_context *context = context_of(call.context);
         attn_status status;
-        Py_BEGIN_ALLOW_THREADS status = attn_backward(context, &call.backward);
+        Py_BEGIN_ALLOW_THREADS status = scratch_run(&call);
         Py_END_ALLOW_THREADS results =
             status ? core_raise(status, call.heads_first) : results_give(&call, list, 6);
     }

@@ -47,14 +47,14 @@ static PyObject *run(PyObject *module, PyObject *arguments, bool back)
     bool ready = true;
     for (int slot = 0; slot < SLOTS && ready; slot++)
         ready = take(&call, slot, arrays[slot], back == (slot == 0));
-    PyObject *result = NULL;
-    if (ready) {
+    PyObject *result = NULL, *chosen = NULL;
+    if (ready && context_choose(call.state, (dl_device){DL_CPU, 0}, &chosen)) {
         attn_quantize_args args = {.struct_size = sizeof args,
                                    .x = call.tensors[0],
                                    .codes = call.tensors[1],
                                    .scale = call.tensors[2],
                                    .shift = call.tensors[3]};
-        attn_context *context = context_of(call.state->default_context);
+        attn_context *context = context_of(chosen);
         attn_status status;
         Py_BEGIN_ALLOW_THREADS status =
             back ? attn_dequantize(context, &args) : attn_quantize(context, &args);
@@ -62,6 +62,7 @@ static PyObject *run(PyObject *module, PyObject *arguments, bool back)
     }
     for (int slot = 0; slot < SLOTS; slot++)
         view_release(&call.views[slot]);
+    Py_XDECREF(chosen);
     return result;
 }
 

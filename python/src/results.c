@@ -64,8 +64,9 @@ bool results_allocate(core_call *call)
             continue;
         }
         array_view *view = &call->views[call->count];
+        bool turned = call->heads_first && field->axes == AXES_ROWS && ndim == 4;
         call->results[at] = allocate_like(call->state, &call->views[call->field_view[field->like]],
-                                          ndim, shape, dtype, view);
+                                          ndim, shape, dtype, turned, view);
         if (!call->results[at])
             return false;
         call->field_view[at] = call->count++;

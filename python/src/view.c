@@ -238,10 +238,31 @@ void view_as_codes(array_view *view)
         view->dtype = ATTN_I4X2;
 }
 
+bool view_as_bits(array_view *view, const char *name)
+{
+    if (view->dtype != ATTN_U8) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s must be an array of uint8, eight keys in a byte (numpy.packbits(mask, "
+                     "axis=-1, bitorder='little'))",
+                     name);
+        return false;
+    }
+    view->dtype = ATTN_B1X8;
+    return true;
+}
+
 void view_release(array_view *view)
 {
     if (view->has_buffer)
         PyBuffer_Release(&view->buffer);
     view->has_buffer = false;
     Py_CLEAR(view->owner);
+}
+
+bool view_stream(const array_view *view, void **stream)
+{
+    const dl_device device = view->device;
+    *stream = NULL;
+    return device.type != DL_CUDA || !view->exchange || !view->exchange->current_stream ||
+           view->exchange->current_stream(device.type, device.id, stream) == 0;
 }

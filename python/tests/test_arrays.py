@@ -18,6 +18,7 @@ from libattn import _core
 HEADER = Path(__file__).parents[2] / "include" / "attn" / "attn.h"
 RNG = np.random.default_rng(18)
 Q, K, V = (RNG.standard_normal((2, 19, 4, 16)).astype(np.float32) for _ in range(3))
+BITS = np.full((19, 3), 255, np.uint8)
 OUT, LSE = libattn.attention(Q, K, V, causal=True, return_lse=True)
 
 
@@ -56,6 +57,7 @@ def test_torch():
     turned = [x.transpose(1, 2) for x in (q, k, v)]
     heads_first = libattn.attention(*turned, causal=True, layout="bhsd")
     assert (heads_first.transpose(1, 2).numpy() == OUT).all()
+    assert heads_first.transpose(1, 2).is_contiguous()
     half = [x.bfloat16() for x in (q, k, v)]
     assert libattn.attention(*half).dtype == torch.bfloat16
     into = torch.empty_like(q)
@@ -136,6 +138,9 @@ def test_nothing_leaks():
         (ValueError, "without cu_seqlens_q it must have 4", {"q": Q[0], "k": K[0], "v": V[0]}),
         (ValueError, "k has 3 axes and q has 4", {"k": K[0]}),
         (ValueError, "mask has 5 axes", {"mask": np.ones((1,) * 5, bool)}),
+        (ValueError, "exclude each other", {"mask": Q[..., 0] > 0, "mask_bits": BITS}),
+        (ValueError, r"mask.shape\[3\] = 2, must be 3", {"mask_bits": BITS[..., :2]}),
+        (TypeError, "eight keys in a byte", {"mask_bits": BITS.view(np.int8)}),
         (ValueError, "dropout_p = 2", {"dropout_p": 2}),
         (ValueError, "layout is 'sbhd'", {"layout": "sbhd"}),
         (ValueError, r"counted as batch, sequence", {"layout": "bhsd", "v": V[:, :, :3]}),
@@ -260,6 +265,29 @@ def test_threads_agree_and_the_lock_is_free():
     assert len(results) == 12 and all(results) and steps[0] > 1000
 
 
+def test_threads_are_set_during_calls():
+    """A context that is replaced lives until the calls on it have ended."""
+    stop, wrong = threading.Event(), []
+
+    def call():
+        while not stop.is_set():
+            if not (libattn.attention(Q, K, V, causal=True) == OUT).all():
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call, daemon=True) for _ in range(3)]
+    for thread in callers:
+        thread.start()
+    try:
+        for n in range(300):
+            libattn.set_num_threads(1 + n % 3)
+    finally:
+        libattn.set_num_threads(0)
+        stop.set()
+    for thread in callers:
+        thread.join(60)
+    assert not wrong and not any(thread.is_alive() for thread in callers)
+
+
 def test_bits_do_not_depend_on_threads_or_contexts():
     try:
         for threads in (1, 2, 5):
@@ -275,6 +303,20 @@ def test_bits_do_not_depend_on_threads_or_contexts():
     assert (
         libattn.attention(Q, K, V, context=scalar) == libattn.attention(Q, K, V, precise=True)
     ).all()
+
+
+def test_kept_memory_grows():
+    """Calls of any size one after the other, in the memory that the extension keeps."""
+    many = libattn.Context(threads=24)
+    big = RNG.standard_normal((1, 400, 16, 64)).astype(np.float32)
+    out, lse = libattn.attention(big, big, big, return_lse=True, precise=True)
+    grads = libattn.backward(out, big, big, big, out, lse, precise=True)
+    for context in (many, None):
+        small = libattn.attention(Q, K, V, causal=True, context=context)
+        again = libattn.attention(big, big, big, precise=True, context=context)
+        back = libattn.backward(out, big, big, big, out, lse, precise=True, context=context)
+        assert (small == OUT).all() and (again == out).all()
+        assert all((a == b).all() for a, b in zip(back[:3], grads[:3], strict=True))
 
 
 FORK = """
@@ -309,3 +351,14 @@ def test_signatures():
     text = libattn.attention.__doc__
     undocumented = [name for name in shown if not re.search(rf"\b{name}\b", text)]
     assert "(B, Nq, Hq, d)" in text and undocumented == []
+
+
+def test_annotations():
+    """Type checkers see every public function."""
+    functions = [libattn.Cache.__init__, libattn.Cache.view, libattn.Cache.fork]
+    functions += [f for name in libattn.__all__ if inspect.isfunction(f := getattr(libattn, name))]
+    assert len(functions) > 10
+    for function in functions:
+        shown = inspect.signature(function)
+        bare = [p.name for p in shown.parameters.values() if p.annotation is p.empty]
+        assert bare in ([], ["self"]) and shown.return_annotation is not shown.empty, function

@@ -89,6 +89,58 @@ def test_backward(options):
         assert abs(change - (ends[0] - ends[1])) <= 1e-6 * size + 1e-11, name
 
 
+def packed(mask):
+    """Eight keys in a byte, the first in the lowest bit."""
+    return np.packbits(mask, axis=-1, bitorder="little")
+
+
+@pytest.mark.parametrize("shape", [(37, 53), (2, 1, 37, 53), (4, 1, 53), (53,)])
+def test_masks_of_bits(shape):
+    """Equal bits with a byte for each key, in both passes; bits behind the keys do not matter."""
+    mask = RNG.random(shape) < 0.6
+    bits = packed(mask)
+    bits[..., -1] |= 0xE0  # 53 keys take 5 bits of the last byte
+    q, k, v = problem()
+    out, lse = libattn.attention(q, k, v, mask=mask, return_lse=True)
+    same = libattn.attention(q, k, v, mask_bits=bits, return_lse=True)
+    assert (same[0] == out).all() and (same[1] == lse).all()
+    d_out = RNG.standard_normal(out.shape)
+    grads = libattn.backward(d_out, q, k, v, out, lse, mask=mask)
+    again = libattn.backward(d_out, q, k, v, out, lse, mask_bits=bits)
+    assert all((a == b).all() for a, b in zip(grads[:3], again[:3], strict=True))
+
+
+def test_tree_of_drafts():
+    """Draft tokens behind a cache in pages: each sees the cache and its own ancestors."""
+    parents, drafts = [-1, 0, 0, 1, 1, 2], 6
+    used = np.array([40, 27]) + drafts
+    q, new_k, new_v = problem(nq=drafts, nk=drafts)
+    pages = RNG.permutation(12).reshape(2, 6).astype(np.int32)
+    pool_k, pool_v = (RNG.standard_normal((12, 8, *x.shape[2:])) for x in (new_k, new_v))
+    mask = np.zeros((2, 1, drafts, used.max()), bool)
+    for b, i in np.ndindex(2, drafts):
+        first, at = used[b] - drafts, i
+        mask[b, 0, i, :first] = True
+        while at >= 0:
+            mask[b, 0, i, first + at] = True
+            at = parents[at]
+    out = libattn.attention(
+        q,
+        pool_k,
+        pool_v,
+        block_table=pages,
+        seqused_k=used,
+        k_new=new_k,
+        v_new=new_v,
+        mask_bits=packed(mask),
+    )
+    for b in range(2):
+        k, v = (pool[pages[b]].reshape(1, 48, 2, -1)[:, : used[b]] for pool in (pool_k, pool_v))
+        assert (k[0, -drafts:] == new_k[b]).all()
+        expected, _ = oracle.attention(q[b : b + 1], k, v, mask=mask[b : b + 1, :, :, : used[b]])
+        np.testing.assert_allclose(out[b], expected[0], rtol=0, atol=2e-14)
+
+
 def test_wrt():
     q, k, v = problem()
     out, lse = libattn.attention(q, k, v, bias=BIAS, return_lse=True)

@@ -105,3 +105,23 @@ def test_what_gpus_lack_is_said():
         scaled_dot_product_attention(query, query, query).sum().backward()
     with pytest.raises(ValueError, match="different devices"):
         libattn.attention(query.detach(), query.detach().cpu(), query.detach())
+
+
+def test_merge_of_halves():
+    query, key, value = (rows(2, 300, 4, 64, dtype=torch.float32) for _ in range(3))
+    halves = [
+        libattn.attention(query, key[:, half], value[:, half], return_lse=True)
+        for half in (slice(0, 150), slice(150, 300))
+    ]
+    out, lse = libattn.merge(*zip(*halves, strict=True))
+    whole, whole_lse = libattn.attention(query, key, value, return_lse=True)
+    # A1 of both calls and the merge, c = 4 each
+    assert (out - whole).abs().max() <= 12 * 2**-24 * value.abs().max()
+    assert (lse - whole_lse).abs().max() <= 24 * 2**-24 * (1 + lse.abs().max())
+    grads = libattn.merge_backward(*zip(*halves, strict=True), torch.ones_like(out))
+    weights = [torch.exp(part.double() - lse.double()) for _, part in halves]
+    for (d_out, _), weight in zip(grads, weights, strict=True):
+        wide = weight.transpose(1, 2)[..., None].expand_as(d_out)
+        assert (d_out - wide).abs().max() <= 64 * 2**-24
+    with pytest.raises(ValueError, match="one device"):
+        libattn.merge([out, out.cpu()], [lse, lse])

@@ -134,6 +134,22 @@ def test_gradients_by_differences():
     check_grads(loss, (q, k, v, bias, slopes, sinks), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
 
 
+def test_masks_of_bits():
+    """A byte holds eight keys; vmap joins mapped masks to the batch."""
+    shape = SHAPES[1]
+    q, k, v = problem(shape)
+    mask = np.random.default_rng(4).random((3, 1, 1, *shape[1:3])) < 0.5
+    bits = np.packbits(mask, axis=-1, bitorder="little")
+    expected = [attention(q, k, v, mask=m) for m in mask]
+    run = jax.jit(jax.vmap(lambda b: attention(q, k, v, mask_bits=b)))
+    np.testing.assert_array_equal(run(bits), jnp.stack(expected))
+    grads = [
+        jax.grad(lambda q, m=m: jnp.sum(attention(q, k, v, **m) ** 2))(q)
+        for m in ({"mask": mask[0]}, {"mask_bits": bits[0]})
+    ]
+    np.testing.assert_array_equal(*grads)
+
+
 def test_dropout():
     q, k, v = problem(SHAPES[1])
     key = jax.random.key(3)

@@ -1,6 +1,10 @@
 """libattn.torch against PyTorch's math backend in float64, and its place in PyTorch's machinery."""
 
+import json
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ import libattn.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from libattn.torch import attention, scaled_dot_product_attention  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.nn.attention.bias import causal_lower_right, causal_upper_left  # noqa: E402
 
 OP = torch.ops.libattn.forward
 
@@ -123,6 +128,16 @@ def test_errors_of_sixteen_bits_are_those_of_rounding():
         assert (own.double() - other).square().mean() <= 1.05**2 * floor
 
 
+@pytest.mark.parametrize("variant", [causal_upper_left, causal_lower_right])
+@pytest.mark.parametrize("keys", [5, 9])
+def test_causal_bias(variant, keys):
+    query, key, value = rows(2, 3, 5, 8), rows(2, 3, keys, 8), rows(2, 3, keys, 8)
+    bias = variant(5, keys)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    out = scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    torch.testing.assert_close(out, expected)
+
+
 def test_refusals():
     query, key, value = (rows(2, 4, 7, 8) for _ in range(3))
     mask = torch.ones(7, 7, dtype=torch.bool)
@@ -232,6 +247,15 @@ def test_gradcheck_varlen():
         assert torch.equal(own[0], out[begin:end])
 
 
+def test_masks_of_bits():
+    q, k, v = (rows(2, 9, 4, 5) for _ in range(3))
+    bits = torch.full((1, 1, 9, 2), 0xB7, dtype=torch.uint8)
+    mask = (bits[..., None] >> torch.arange(8) & 1).flatten(-2)[..., :9].bool()
+    outs = [attention(q, k, v, mask=mask), attention(q, k, v, mask_bits=bits)]
+    grads = [torch.autograd.grad(out.square().sum(), (q, k, v)) for out in outs]
+    assert torch.equal(*outs) and all(map(torch.equal, *grads))
+
+
 def test_lse_alone():
     q, k, v = (rows(1, 6, 2, 4) for _ in range(3))
     attention(q, k, v, return_lse=True)[1].sum().backward()
@@ -255,6 +279,7 @@ def operands(**options):
         {},
         {"bias": rows(1, 4, 9, 1), "causal": True, "softcap": 2.0},
         {"mask": torch.ones(9, 11, dtype=torch.bool), "sinks": rows(4)},
+        {"mask_bits": torch.full((9, 2), 0xB7, dtype=torch.uint8)},
         {"dropout_p": 0.3, "dropout_seed": torch.tensor([5]), "alibi_slopes": rows(2, 4)},
     ],
 )
@@ -354,3 +379,17 @@ def test_vmap_of_varlen_and_dropout():
     assert torch.equal(equal[0], equal[1])
     with pytest.raises(RuntimeError, match="random"):
         torch.vmap(dropped)(same)
+
+
+@pytest.mark.parametrize("options", ["causal=1 dtype=bf16", "pass=training"])
+def test_bench(options):
+    """`attn bench` measures libattn.torch in turns with libattn and PyTorch."""
+    command = [Path(sys.executable).with_name("attn"), "bench", "-y", sys.executable, "--json"]
+    command += ["-i", "libattn,torch,libattn.torch", "-r", "1", "-t", "0.001"]
+    command += [f"hq=2 nq=40 d=16 threads=1 {options}"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    results = [json.loads(line) for line in shown.splitlines()]
+    measured = {x["impl"]: x for x in results if "impl" in x}
+    assert measured["libattn.torch"]["ratio"] > 0
+    assert measured["libattn"]["ratio"] == measured["torch"]["ratio"]
+    assert measured["libattn.torch"]["max_error"] == measured["libattn"]["max_error"]

@@ -30,8 +30,8 @@ attn_status attn_copy_args(void *to, size_t size, const void *from, const char *
         if (((const unsigned char *)from)[i] != 0) {
             return attn_fail(
                 ATTN_ERR_UNKNOWN_FIELD,
-                "%s.struct_size = %llu and byte %llu is not 0: this library knows %zu bytes", what,
-                (unsigned long long)theirs, (unsigned long long)i, size);
+                "%s.struct_size = %llu and byte %llu is not 0: this library knows %llu bytes", what,
+                (unsigned long long)theirs, (unsigned long long)i, (unsigned long long)size);
         }
     }
     memset(to, 0, size);

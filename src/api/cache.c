@@ -7,12 +7,12 @@
 #include "api/args.h"
 #include "core/arena.h"
 #include "core/codes.h"
-#include <pthread.h>
+#include "system/system.h"
 #include <string.h>
 
 struct attn_cache {
     attn_cache_config config;
-    pthread_mutex_t lock;
+    attn_lock lock;
     int64_t page_size, columns; /* of the table */
     int64_t free_pages, free_sequences;
     int32_t *free_page;     /* [pages]: a stack */
@@ -110,12 +110,13 @@ attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint6
     *cache = NULL;
     TRY(attn_copy_args(&made.config, sizeof made.config, config, "attn_cache_config"));
     TRY(check_config(&made.config));
-    char *base = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
-    TRY(lay_out(&made, base, &needed));
+    TRY(lay_out(&made, NULL, &needed));
     if (memory == NULL || bytes < needed) {
         return attn_fail(ATTN_ERR_WORKSPACE, "memory of %llu bytes, needed are %llu",
                          (unsigned long long)(memory ? bytes : 0), (unsigned long long)needed);
     }
+    char *base = (char *)(((uintptr_t)memory + 63) & ~(uintptr_t)63);
+    TRY(lay_out(&made, base, &needed));
     made.free_pages = made.config.k.shape[0], made.free_sequences = made.config.sequences;
     for (int64_t i = 0; i < made.free_pages; i++) {
         made.free_page[i] = (int32_t)(made.free_pages - 1 - i), made.shares[i] = 0;
@@ -125,7 +126,7 @@ attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint6
     }
     attn_cache *const at = (attn_cache *)(void *)base;
     memcpy(at, &made, sizeof made);
-    if (pthread_mutex_init(&at->lock, NULL) != 0) {
+    if (!attn_lock_init(&at->lock)) {
         return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "a mutex cannot be made");
     }
     *cache = at;
@@ -135,7 +136,7 @@ attn_status attn_cache_open(const attn_cache_config *config, void *memory, uint6
 void attn_cache_close(attn_cache *cache)
 {
     if (cache) {
-        (void)pthread_mutex_destroy(&cache->lock);
+        attn_lock_destroy(&cache->lock);
     }
 }
 
@@ -290,13 +291,13 @@ static attn_status enter(attn_cache *cache, const void *needed, const char *name
     if (cache == NULL || needed == NULL) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s is NULL", cache ? name : "cache");
     }
-    (void)pthread_mutex_lock(&cache->lock);
+    attn_lock_take(&cache->lock);
     return ATTN_OK;
 }
 
 static attn_status leave(attn_cache *cache, attn_status status)
 {
-    (void)pthread_mutex_unlock(&cache->lock);
+    attn_lock_give(&cache->lock);
     return status;
 }
 

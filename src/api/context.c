@@ -4,7 +4,7 @@
 #include "api/context.h"
 #include "api/args.h"
 #include "core/error.h"
-#include "cpu/machine/cores.h"
+#include "system/system.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 static void *default_alloc(void *user, size_t size, size_t alignment)
 {
     (void)user;
-    return aligned_alloc(alignment, size);
+    return attn_memory_alloc(alignment, size);
 }
 
 static void default_free(void *user, void *ptr, size_t size)
 {
     (void)user, (void)size;
-    free(ptr);
+    attn_memory_free(ptr);
 }
 
 static const size_t CONTEXT_BYTES = (sizeof(attn_context) + 63) / 64 * 64;
@@ -83,7 +83,7 @@ static attn_status fill_context(attn_context *context, const attn_context_config
     attn_machine *machine = &context->cpu.machine;
     machine->caches = attn_cpu_caches();
     /* a GPU's context needs no pool */
-    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_cpu_cores() : 1;
+    int32_t most = config->device == ATTN_DEVICE_CPU ? attn_system_cores() : 1;
     machine->threads = config->threads > 0 ? config->threads : most;
     context->cpu.allocator = context->allocator;
     context->cpu.executor = config->executor;
@@ -125,8 +125,8 @@ attn_status attn_context_create(const attn_context_config *config, attn_context 
     }
     attn_context *made = checked.allocator.alloc(checked.allocator.user, CONTEXT_BYTES, 64);
     if (made == NULL) {
-        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %zu bytes",
-                         CONTEXT_BYTES);
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a context of %llu bytes",
+                         (unsigned long long)CONTEXT_BYTES);
     }
     *made = (attn_context){.allocator = checked.allocator};
     attn_status status = fill_context(made, &checked);

@@ -98,6 +98,7 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     if (context->backend->merge == NULL) {
         return attn_context_lacks(context, "attn_merge");
     }
+    TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("o", &copy.o, ATTN_FLOAT_TYPES, true));
     TRY(check_lse("lse", &copy.lse, true, &copy.o));
     TRY(check_parts(&copy, &copy.o));
@@ -106,8 +107,7 @@ attn_status attn_merge(attn_context *context, const attn_merge_args *args)
     }
     TRY(check_overlaps(&copy));
     TRY(check_rows(&copy.o));
-    context->backend->merge(context->device, &copy);
-    return ATTN_OK;
+    return context->backend->merge(context->device, &copy);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -169,6 +169,7 @@ attn_status attn_merge_backward(attn_context *context, const attn_merge_backward
     if (context->backend->merge_backward == NULL) {
         return attn_context_lacks(context, "attn_merge_backward");
     }
+    TRY(attn_context_takes_stream(context, copy.stream));
     TRY(attn_check_tensor("d_o", &copy.d_o, ATTN_FLOAT_TYPES, false));
     TRY(check_lse("d_lse", &copy.d_lse, false, &copy.d_o));
     TRY(check_parts(&forward, &copy.d_o));
@@ -177,6 +178,5 @@ attn_status attn_merge_backward(attn_context *context, const attn_merge_backward
         return ATTN_OK; /* nothing to write, however many rows */
     }
     TRY(check_rows(&copy.d_o));
-    context->backend->merge_backward(context->device, &copy);
-    return ATTN_OK;
+    return context->backend->merge_backward(context->device, &copy);
 }

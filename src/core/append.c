@@ -1,8 +1,12 @@
 /*
  * append.c: validation of the arguments that change the cache: new rows of K and V, and rotation.
  */
+#include "core/append.h"
 #include "core/error.h"
-#include "core/problem.h"
+#include "core/half.h"
+#include "core/kv.h"
+
+#include <string.h>
 
 static attn_status check_new(const char *name, const attn_tensor *tensor,
                              const attn_problem *problem, const char *cache_name,
@@ -24,11 +28,11 @@ static attn_status check_new(const char *name, const attn_tensor *tensor,
 }
 
 /* Checks that the keys in use of every sequence include its new rows. *end = the end of all
- * positions. */
+ * positions; on a device, where lengths are not read, that of the first one. */
 static attn_status check_rows(const attn_problem *problem, bool append, int64_t *end)
 {
-    *end = 0;
-    for (int64_t b = 0; b < problem->batch; b++) {
+    *end = problem->device && problem->q.shape[1] > 0;
+    for (int64_t b = 0; b < problem->batch && !problem->device; b++) {
         const attn_sequence sequence = attn_problem_sequence(problem, b);
         const int64_t first = attn_first_position(problem, &sequence);
         if (sequence.nq_used > sequence.nk && (append || first < 0)) {
@@ -38,6 +42,78 @@ static attn_status check_rows(const attn_problem *problem, bool append, int64_t 
         }
         const int64_t last = sequence.nq_used > 0 ? first + sequence.nq_used : 0;
         *end = last > *end ? last : *end;
+    }
+    return ATTN_OK;
+}
+
+/* Rows [first, end) of a page that a sequence's new rows are written to. */
+typedef struct new_page {
+    int64_t sequence, column; /* its entry in the table */
+    int64_t page, first, end;
+} new_page;
+
+/* Finds the first page of new rows at or after column *column of sequence *sequence, and sets both
+ * behind it. */
+static bool next_page(const attn_problem *problem, int64_t *sequence, int64_t *column,
+                      new_page *found)
+{
+    const int64_t size = problem->k.shape[1];
+    for (; *sequence < problem->batch; (*sequence)++, *column = 0) {
+        const attn_sequence s = attn_problem_lengths(problem, *sequence);
+        const int64_t first = attn_kv_row(&s, s.nk - s.nq_used), end = attn_kv_row(&s, s.nk);
+        const int64_t at = attn_clamp(first / size, *column, INT64_MAX), start = at * size;
+        if (first < end && start < end) {
+            *found =
+                (new_page){*sequence, at, attn_kv_entry(&problem->table, *sequence, at),
+                           attn_clamp(first - start, 0, size), attn_clamp(end - start, 0, size)};
+            *column = at + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Checks that no page of new rows before this one has a row of it. */
+static attn_status check_page(const attn_problem *problem, const new_page *page)
+{
+    int64_t sequence = 0, column = 0;
+    new_page other;
+    while (next_page(problem, &sequence, &column, &other) &&
+           (other.sequence != page->sequence || other.column != page->column)) {
+        if (other.page == page->page && other.first < page->end && page->first < other.end) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
+                             "block_table[%lld][%lld] and [%lld][%lld] are both page %lld: new "
+                             "rows would be written over each other",
+                             (long long)other.sequence, (long long)other.column,
+                             (long long)page->sequence, (long long)page->column,
+                             (long long)page->page);
+        }
+    }
+    return ATTN_OK;
+}
+
+/* Checks that no two new rows are written to one row of the pool: a walk over all pages of new rows
+ * for each range of the pool that has any, with a bit for each page of the range. */
+static attn_status check_places(const attn_problem *problem)
+{
+    enum { RANGE = 1 << 15 };
+    uint64_t seen[RANGE / 64];
+    for (int64_t low = 0, next; problem->paged && low < INT64_MAX; low = next) {
+        int64_t sequence = 0, column = 0;
+        new_page page;
+        next = INT64_MAX;
+        memset(seen, 0, sizeof seen);
+        while (next_page(problem, &sequence, &column, &page)) {
+            const int64_t at = page.page - low;
+            if (at >= RANGE) {
+                next = page.page < next ? page.page : next;
+            } else if (at >= 0) {
+                if (seen[at / 64] >> at % 64 & 1) {
+                    TRY(check_page(problem, &page));
+                }
+                seen[at / 64] |= UINT64_C(1) << at % 64;
+            }
+        }
     }
     return ATTN_OK;
 }
@@ -91,7 +167,7 @@ static attn_status check_rope(attn_problem *problem, const attn_forward_args *ar
     return ATTN_OK;
 }
 
-attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args)
+attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args, int meaning)
 {
     const bool append =
         attn_tensor_present(&problem->k_new) || attn_tensor_present(&problem->v_new);
@@ -102,5 +178,40 @@ attn_status attn_check_append(attn_problem *problem, const attn_forward_args *ar
     if (append || rotate) {
         TRY(check_rows(problem, append, &end));
     }
+    if (append && !problem->device && !(meaning & ATTN_OF_SHAPES)) {
+        TRY(check_places(problem));
+    }
     return check_rope(problem, args, end);
+}
+
+/* ---- Rotated rows ---------------------------------------------------------------------------- */
+
+/* Lays a tensor of equal shape without gaps out behind those there are. */
+static attn_status place(const attn_tensor *like, void *memory, uint64_t *bytes, attn_tensor *to)
+{
+    const int64_t *n = like->shape;
+    uint64_t size = (uint64_t)attn_element_size(like->dtype);
+    bool fits = true;
+    for (int a = 0; a < 4; a++) {
+        fits = fits && !__builtin_mul_overflow(size, (uint64_t)n[a], &size);
+    }
+    if (!fits || size > UINT64_MAX / 4) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "the workspace does not fit in 64 bits");
+    }
+    void *data = memory ? (char *)memory + *bytes : NULL;
+    *to = attn_tensor_bshd(data, (attn_dtype)like->dtype, n[0], n[1], n[2], n[3]);
+    *bytes += size;
+    return ATTN_OK;
+}
+
+attn_status attn_rotated_place(const attn_problem *problem, void *memory, attn_rotated *rotated)
+{
+    *rotated = (attn_rotated){.bytes = 0};
+    if (problem->rope.dims == 0) {
+        return ATTN_OK;
+    }
+    TRY(place(&problem->q, memory, &rotated->bytes, &rotated->q));
+    return attn_tensor_present(&problem->k_new)
+               ? place(&problem->k_new, memory, &rotated->bytes, &rotated->k)
+               : ATTN_OK;
 }

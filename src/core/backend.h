@@ -50,9 +50,9 @@ typedef struct attn_backend {
         attn_status (*workspace)(const void *device, const attn_gradients *g, uint64_t *bytes);
         attn_status (*run)(const void *device, const attn_gradients *g, const attn_call *call);
     } backward;
-    void (*merge)(const void *device, const attn_merge_args *args);
+    attn_status (*merge)(const void *device, const attn_merge_args *args);
     /* args->forward is a whole struct of this library's size */
-    void (*merge_backward)(const void *device, const attn_merge_backward_args *args);
+    attn_status (*merge_backward)(const void *device, const attn_merge_backward_args *args);
     void (*dropout_mask)(const void *device, const attn_dropout_problem *p);
     void (*quantize)(const void *device, const attn_quantized *t);
     void (*dequantize)(const void *device, const attn_quantized *t);

@@ -12,7 +12,7 @@ bool attn_codes_own_scales(const attn_tensor *scale, const attn_tensor *codes)
            scale->shape[1] == codes->shape[1];
 }
 
-/* A scale or a shift of codes with so many columns. */
+/* Checks a scale or a shift of codes with so many columns. */
 static attn_status check_factor(const char *name, const attn_tensor *factor,
                                 const attn_tensor *codes, int64_t columns, bool output)
 {

@@ -1,6 +1,7 @@
 /*
  * codes.h: elements of quantised tensors, one at a time: the value of a code, the code of a value,
  * scale and shift of a group. A code is a small number: an integer of 8 or 4 bits, or a float of 8.
+ * C and CUDA.
  */
 #ifndef ATTN_CORE_CODES_H
 #define ATTN_CORE_CODES_H
@@ -10,13 +11,13 @@
 #include "core/kv.h"
 
 /* The largest code. */
-static inline float attn_code_most(int32_t dtype)
+ATTN_CORE float attn_code_most(int32_t dtype)
 {
     return dtype == ATTN_I8 ? 127 : dtype == ATTN_I4X2 ? 7 : dtype == ATTN_E4M3 ? 448 : 57344;
 }
 
-/* The code of column `odd` (0 or 1; 0 unless i4x2) of an element, as a number. */
-static inline float attn_code_at(const void *element, int32_t dtype, int64_t odd)
+/* Reads the code of column `odd` (0 or 1; 0 unless i4x2) of an element as a number. */
+ATTN_CORE float attn_code_at(const void *element, int32_t dtype, int64_t odd)
 {
     const uint8_t bits = *(const uint8_t *)element;
     switch (dtype) {
@@ -36,42 +37,42 @@ static inline float attn_code_at(const void *element, int32_t dtype, int64_t odd
 /* Scale and shift of a row of codes, as attn_rows has them (table.h); columns share them by
  * groups. */
 typedef struct attn_row_codes {
-    const void *scale, *shift;    /* of row 0 and group 0; NULL: 1 and 0 */
+    const void *scale, *shift;    /* elements of row 0 and group 0; NULL: 1 and 0 */
     int64_t scale_row, shift_row; /* elements from row to row; 0: shared */
     int64_t scale_group, shift_group;
     int64_t group; /* columns */
-    int32_t dtype; /* of scale and shift */
+    int32_t dtype; /* type of scale and shift */
 } attn_row_codes;
 
-/* One element of type f32, f16 or bf16. */
-static inline float attn_code_factor(const void *data, int64_t at, int32_t dtype)
+/* Reads an element of type f32, f16 or bf16. */
+ATTN_CORE float attn_code_factor(const void *data, int64_t at, int32_t dtype)
 {
     return dtype == ATTN_F32   ? ((const float *)data)[at]
            : dtype == ATTN_F16 ? attn_f16_to_f32(((const uint16_t *)data)[at])
                                : attn_bf16_to_f32(((const uint16_t *)data)[at]);
 }
 
-static inline float attn_row_scale(const attn_row_codes *codes, int64_t row, int64_t group)
+ATTN_CORE float attn_row_scale(const attn_row_codes *codes, int64_t row, int64_t group)
 {
     const int64_t at = row * codes->scale_row + group * codes->scale_group;
     return codes->scale ? attn_code_factor(codes->scale, at, codes->dtype) : 1;
 }
 
-static inline float attn_row_shift(const attn_row_codes *codes, int64_t row, int64_t group)
+ATTN_CORE float attn_row_shift(const attn_row_codes *codes, int64_t row, int64_t group)
 {
     const int64_t at = row * codes->shift_row + group * codes->shift_group;
     return attn_code_factor(codes->shift, at, codes->dtype);
 }
 
-/* The value of a code: what attention computes with. */
-static inline float attn_code_value(float code, float scale, const float *shift)
+/* The value of a code, with which attention computes. */
+ATTN_CORE float attn_code_value(float code, float scale, const float *shift)
 {
     return shift ? fmaf(scale, code, *shift) : scale * code;
 }
 
 /* The value of column c of a row of codes, which begins at `data`. */
-static inline float attn_row_value(const char *data, int64_t stride, int32_t dtype,
-                                   const attn_row_codes *codes, int64_t row, int64_t c)
+ATTN_CORE float attn_row_value(const char *data, int64_t stride, int32_t dtype,
+                               const attn_row_codes *codes, int64_t row, int64_t c)
 {
     const int64_t each = attn_code_columns(dtype), group = c / codes->group;
     const float code = attn_code_at(data + c / each * stride, dtype, c % each);
@@ -84,7 +85,7 @@ typedef struct attn_code_names {
     const char *codes, *scale, *shift;
 } attn_code_names;
 
-/* Scale and shift of codes with so many columns (codes.c), or of no codes. */
+/* Checks scale and shift of codes with so many columns (codes.c), or of no codes. */
 attn_status attn_check_factors(const attn_code_names *names, const attn_tensor *codes,
                                const attn_tensor *scale, const attn_tensor *shift, int64_t columns,
                                bool output);
@@ -94,9 +95,9 @@ bool attn_codes_own_scales(const attn_tensor *scale, const attn_tensor *codes);
 
 /* ---- The code of a value --------------------------------------------------------------------- */
 
-/* x rounded to a float of 8 bits, ties to even, no larger than `most`: with `digits` bits of
+/* Rounds x to a float of 8 bits, ties to even, no larger than `most`: with `digits` bits of
  * significand and 2^lowest the unit of subnormals. */
-static inline double attn_round_f8(double x, int digits, int lowest, double most)
+ATTN_CORE double attn_round_f8(double x, int digits, int lowest, double most)
 {
     int exponent;
     const double size = fabs(x) < most ? fabs(x) : most;
@@ -106,8 +107,9 @@ static inline double attn_round_f8(double x, int digits, int lowest, double most
     return copysign(rounded < most ? rounded : most, x);
 }
 
-/* Bits of the code nearest to y, an integer no lower than `least`. NaN: 0, or the code of NaN. */
-static inline uint8_t attn_code_bits(double y, int32_t dtype, double least)
+/* The bits of the code nearest to y, an integer no lower than `least`. NaN: 0, or the code of
+ * NaN. */
+ATTN_CORE uint8_t attn_code_bits(double y, int32_t dtype, double least)
 {
     const double most = (double)attn_code_most(dtype);
     if (dtype == ATTN_I8 || dtype == ATTN_I4X2) {
@@ -122,6 +124,26 @@ static inline uint8_t attn_code_bits(double y, int32_t dtype, double least)
     }
     const uint16_t half = attn_f32_to_f16((float)(attn_round_f8(y, 4, -9, most) / 256));
     return (uint8_t)((half >> 8 & 0x80) | (half >> 7 & 0x7f));
+}
+
+/* Scale of a group of elements from `low` to `high`, then its shift by the scale as stored. */
+ATTN_CORE double attn_code_scale(double low, double high, int32_t dtype, bool shifted)
+{
+    const double most = (double)attn_code_most(dtype);
+    return shifted ? (high - low) / (2 * most + 1) : fmax(fabs(low), fabs(high)) / most;
+}
+
+ATTN_CORE double attn_code_shift(double low, double scale, int32_t dtype)
+{
+    return low + ((double)attn_code_most(dtype) + 1) * scale;
+}
+
+/* The bits of the code nearest to x by a scale and a shift, 0 where there is none. */
+ATTN_CORE uint8_t attn_code_nearest(double x, double scale, double shift, int32_t dtype,
+                                    bool shifted)
+{
+    const double most = (double)attn_code_most(dtype), y = scale == 0 ? 0 : (x - shift) / scale;
+    return attn_code_bits(y, dtype, shifted ? -most - 1 : -most);
 }
 
 #endif

@@ -33,6 +33,6 @@ const char *attn_status_string(attn_status status)
 
 size_t attn_dtype_size(int32_t dtype)
 {
-    static const unsigned char sizes[] = {0, 8, 4, 2, 2, 1, 4, 8, 1, 1, 1, 1, 1};
+    static const unsigned char sizes[] = {0, 8, 4, 2, 2, 1, 4, 8, 1, 1, 1, 1, 1, 1};
     return dtype > 0 && dtype < (int32_t)sizeof sizes ? sizes[dtype] : 0;
 }

@@ -2,35 +2,36 @@
  * half.h: the bits of binary16 and bfloat16, and one element of any type as float or double.
  *
  * Conversions round to nearest, ties to even, as the hardware's do, NaN payloads included. So a
- * result does not depend on which of the two converted it.
+ * result does not depend on which of the two converted it. C and CUDA.
  */
 #ifndef ATTN_CORE_HALF_H
 #define ATTN_CORE_HALF_H
 
+#include "core/compiler.h"
 #include <attn/attn.h>
 #include <math.h>
 #include <string.h>
 
-static inline float attn_bits_to_f32(uint32_t bits)
+ATTN_CORE float attn_bits_to_f32(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t attn_f32_to_bits(float x)
+ATTN_CORE uint32_t attn_f32_to_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float attn_bf16_to_f32(uint16_t h)
+ATTN_CORE float attn_bf16_to_f32(uint16_t h)
 {
     return attn_bits_to_f32((uint32_t)h << 16);
 }
 
-static inline uint16_t attn_f32_to_bf16(float x)
+ATTN_CORE uint16_t attn_f32_to_bf16(float x)
 {
     uint32_t u = attn_f32_to_bits(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) {
@@ -39,7 +40,7 @@ static inline uint16_t attn_f32_to_bf16(float x)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-static inline float attn_f16_to_f32(uint16_t h)
+ATTN_CORE float attn_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7fffu;
     if (rest >= 0x7c00u) { /* inf, NaN (made quiet) */
@@ -53,7 +54,7 @@ static inline float attn_f16_to_f32(uint16_t h)
     return sign ? -x : x;
 }
 
-static inline uint16_t attn_f32_to_f16(float x)
+ATTN_CORE uint16_t attn_f32_to_f16(float x)
 {
     uint32_t u = attn_f32_to_bits(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
     if (mag > 0x7f800000u) {
@@ -69,13 +70,13 @@ static inline uint16_t attn_f32_to_f16(float x)
 }
 
 /* Bytes of an element of a floating type or of codes: attn_dtype_size for loops over rows. */
-static inline int64_t attn_element_size(int32_t dtype)
+ATTN_CORE int64_t attn_element_size(int32_t dtype)
 {
     return dtype == ATTN_F64 ? 8 : dtype == ATTN_F32 ? 4 : dtype <= ATTN_BF16 ? 2 : 1;
 }
 
 /* One element as double; dtype must be a floating type. */
-static inline double attn_element_to_f64(const void *p, int32_t dtype)
+ATTN_CORE double attn_element_to_f64(const void *p, int32_t dtype)
 {
     switch (dtype) {
     case ATTN_F64:
@@ -93,7 +94,7 @@ static inline double attn_element_to_f64(const void *p, int32_t dtype)
  * was lost. So a value that is not halfway between two of them does not become so (Boldo and
  * Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
  * odd", 2008). */
-static inline float attn_f64_to_f32_odd(double x)
+ATTN_CORE float attn_f64_to_f32_odd(double x)
 {
     float f = (float)x;
     uint32_t bits = attn_f32_to_bits(f);
@@ -105,7 +106,7 @@ static inline float attn_f64_to_f32_odd(double x)
 }
 
 /* Stores one element from double, rounded once. */
-static inline void attn_element_from_f64(void *p, int32_t dtype, double x)
+ATTN_CORE void attn_element_from_f64(void *p, int32_t dtype, double x)
 {
     switch (dtype) {
     case ATTN_F64:

@@ -121,6 +121,9 @@ static attn_status check_pages(attn_problem *problem)
                          "block_table.shape[1] = %lld pages of k.shape[1] = %lld rows",
                          (long long)problem->table.shape[1], (long long)problem->k.shape[1]);
     }
+    if (problem->device && problem->k.shape[0] == 0) {
+        problem->keys = 0; /* no entry can be cut to the pages there are */
+    }
     return ATTN_OK;
 }
 

@@ -29,9 +29,12 @@ static bool find_span(span *s, const char *name, const attn_tensor *tensor)
     return !empty;
 }
 
+/* Elements from one index to the next; 0 along an axis of extent 1, whose stride may be any
+ * number. */
 static int64_t distance(const attn_tensor *tensor, int axis)
 {
-    return tensor->stride[axis] < 0 ? -tensor->stride[axis] : tensor->stride[axis];
+    const int64_t stride = tensor->shape[axis] == 1 ? 0 : tensor->stride[axis];
+    return stride < 0 ? -stride : stride;
 }
 
 /* True if surely every byte of the span belongs to an element. */
@@ -41,7 +44,7 @@ static bool has_no_gaps(const attn_tensor *tensor)
     int done = 0;
     for (int round = 0; round < 4 && done != 15; round++) {
         for (int a = 0; a < 4; a++) {
-            if (!(done >> a & 1) && (tensor->shape[a] == 1 || distance(tensor, a) <= together)) {
+            if (!(done >> a & 1) && distance(tensor, a) <= together) {
                 together += (tensor->shape[a] - 1) * distance(tensor, a);
                 done |= 1 << a;
             }

@@ -133,13 +133,16 @@ static attn_status check_broadcast(const char *name, const attn_tensor *tensor,
         return ATTN_OK;
     }
     TRY(attn_check_tensor(name, tensor, types, false));
-    const int64_t full[4] = {problem->batch, problem->heads, nq, nk};
+    const int64_t each = attn_mask_each(tensor->dtype);
+    const int64_t full[4] = {problem->batch, problem->heads, nq, nk / each + (nk % each != 0)};
     for (int a = 0; a < 4; a++) {
         bool longer =
             (problem->varlen ? a >= 2 : problem->paged && a == 3) && tensor->shape[a] > full[a];
-        if (tensor->shape[a] != 1 && tensor->shape[a] != full[a] && !longer) {
-            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be 1 or %lld",
-                             name, a, (long long)tensor->shape[a], (long long)full[a]);
+        bool shared = a < 3 || each == 1; /* extents of 1 are broadcast */
+        if (tensor->shape[a] != full[a] && !longer && !(shared && tensor->shape[a] == 1)) {
+            return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.shape[%d] = %lld, must be %s%lld", name,
+                             a, (long long)tensor->shape[a], shared ? "1 or " : "",
+                             (long long)full[a]);
         }
     }
     return ATTN_OK;
@@ -234,23 +237,22 @@ static attn_status check_reach(const attn_problem *problem, const attn_forward_a
     const int32_t mask_type = args->mask.dtype;
     if (problem->device && attn_tensor_present(&args->mask) && mask_type >= 0 && mask_type < 32 &&
         (ATTN_MASK_TYPES & ~ATTN_BYTE_MASK_TYPES) >> mask_type & 1) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "mask.dtype = %d (%s): GPUs take masks of one byte",
-                         mask_type, attn_type_name(mask_type));
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "mask.dtype = %d (%s): GPUs take masks of bool, u8 or i8", mask_type,
+                         attn_type_name(mask_type));
     }
     const bool append = attn_tensor_present(&args->k_new) || attn_tensor_present(&args->v_new);
     const bool rotate = attn_tensor_present(&args->rope_cos) || args->rope_base != 0;
-    if ((append || rotate) && (problem->device || problem->backward)) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward on contexts of the CPU only",
+    if ((append || rotate) && problem->backward) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
                          append ? "k_new" : "rope_base");
     }
     const bool k_codes = attn_is_code(args->k.dtype);
-    if ((k_codes || attn_is_code(args->v.dtype)) && (problem->device || problem->backward)) {
-        return attn_fail(
-            ATTN_ERR_UNSUPPORTED,
-            "%s.dtype = %d (%s): quantised keys are for attn_forward on contexts of the "
-            "CPU only",
-            k_codes ? "k" : "v", (int)(k_codes ? args->k.dtype : args->v.dtype),
-            attn_type_name(k_codes ? args->k.dtype : args->v.dtype));
+    if ((k_codes || attn_is_code(args->v.dtype)) && problem->backward) {
+        return attn_fail(ATTN_ERR_UNSUPPORTED,
+                         "%s.dtype = %d (%s): quantised keys are for attn_forward only",
+                         k_codes ? "k" : "v", (int)(k_codes ? args->k.dtype : args->v.dtype),
+                         attn_type_name(k_codes ? args->k.dtype : args->v.dtype));
     }
     if ((problem->paged || attn_tensor_present(&problem->pad_k)) && problem->backward) {
         return attn_fail(ATTN_ERR_UNSUPPORTED, "%s is for attn_forward only",
@@ -319,5 +321,5 @@ attn_status attn_problem_init(attn_problem *problem, const attn_forward_args *ar
     for (int i = 0; i < 12; i++) {
         attn_normalise_tensor(tensors[i], i < (backward ? 5 : 4));
     }
-    return attn_check_append(problem, args); /* reads origins, one for each sequence or for all */
+    return attn_check_append(problem, args, meaning); /* reads normalised origins */
 }

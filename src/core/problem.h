@@ -91,7 +91,7 @@ attn_status attn_check_lengths(attn_problem *problem, int meaning);
 attn_status attn_check_codes(attn_problem *problem, const attn_forward_args *args);
 
 /* New rows of the cache, and rotation (append.c). */
-attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args);
+attn_status attn_check_append(attn_problem *problem, const attn_forward_args *args, int meaning);
 
 /* Checks an origin of `batch` sequences of up to `rows` rows, if it is present. *end = the largest
  * origin, or 0, plus rows. On a device values are not read and *end = rows. */
@@ -105,10 +105,10 @@ enum {
     ATTN_CODE_TYPES = 1 << ATTN_I8 | 1 << ATTN_E4M3 | 1 << ATTN_E5M2 | 1 << ATTN_I4X2
 };
 
-/* The types of a mask; contexts of a GPU take types of one byte. */
+/* The types of a mask; contexts of a GPU take those with a byte for each key. */
 enum {
     ATTN_BYTE_MASK_TYPES = 1 << ATTN_BOOL | 1 << ATTN_U8 | 1 << ATTN_I8,
-    ATTN_MASK_TYPES = ATTN_BYTE_MASK_TYPES | 1 << ATTN_I32 | 1 << ATTN_I64
+    ATTN_MASK_TYPES = ATTN_BYTE_MASK_TYPES | 1 << ATTN_I32 | 1 << ATTN_I64 | 1 << ATTN_B1X8
 };
 
 /* Of an optional tensor. */
@@ -134,6 +134,10 @@ void attn_stand_in(attn_tensor *tensor);
  * become 0, and a tensor without elements is absent or, if it is required, points somewhere. */
 void attn_normalise_tensor(attn_tensor *tensor, bool required);
 
+/* Bytes from one element to the next along an axis; 0 along an axis of one element, whose stride
+ * may be any number, and in a tensor without elements. */
+int64_t attn_axis_step(const attn_tensor *tensor, int axis);
+
 /* Address of element (i0, i1, i2, i3); an axis of extent 1 in a broadcast tensor ignores its
  * index. */
 ATTN_CORE char *attn_at(const attn_tensor *tensor, int64_t i0, int64_t i1, int64_t i2, int64_t i3)
@@ -154,12 +158,21 @@ ATTN_CORE char *attn_at_broadcast(const attn_tensor *tensor, int64_t i0, int64_t
                    tensor->shape[2] == 1 ? 0 : i2, tensor->shape[3] == 1 ? 0 : i3);
 }
 
-/* True if an element of a mask of some type lets a key be seen. */
-ATTN_CORE bool attn_mask_element(const void *at, int32_t dtype)
+/* Keys that one element of a mask tensor holds. */
+ATTN_CORE int64_t attn_mask_each(int32_t dtype)
 {
-    return dtype == ATTN_I32   ? *(const int32_t *)at != 0
-           : dtype == ATTN_I64 ? *(const int64_t *)at != 0
-                               : *(const unsigned char *)at != 0;
+    return dtype == ATTN_B1X8 ? 8 : 1;
+}
+
+/* True if a row of a mask lets key i be seen, counted from the first key of the element at `row`.
+ * step: elements from one to the next. */
+ATTN_CORE bool attn_mask_shows(const void *row, int64_t step, int32_t dtype, int64_t i)
+{
+    const unsigned char *bytes = (const unsigned char *)row;
+    return dtype == ATTN_B1X8  ? bytes[i / 8 * step] >> i % 8 & 1
+           : dtype == ATTN_I32 ? ((const int32_t *)row)[i * step] != 0
+           : dtype == ATTN_I64 ? ((const int64_t *)row)[i * step] != 0
+                               : bytes[i * step] != 0;
 }
 
 /* ---- lengths and origins: on a GPU their values were not checked, hence the clamps ----------- */

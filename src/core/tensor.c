@@ -5,8 +5,8 @@
 #include "core/problem.h"
 #include <stdio.h>
 
-/* The byte offsets that the view spans, in both directions, must fit in an int64. *span: elements
- * from the lowest to the highest. */
+/* The byte offsets that the view spans, in both directions, must fit in an int64, and so must the
+ * bytes of *span: the elements from the lowest to the highest, both counted. */
 static attn_status check_span(const char *name, const attn_tensor *tensor, int64_t *span)
 {
     int64_t up = 0, down = 0, size = (int64_t)attn_dtype_size(tensor->dtype), bytes;
@@ -19,25 +19,26 @@ static attn_status check_span(const char *name, const attn_tensor *tensor, int64
                              a, (long long)tensor->shape[a], name, a, (long long)tensor->stride[a]);
         }
     }
-    if (__builtin_sub_overflow(up, down, span) || __builtin_mul_overflow(*span, size, &bytes)) {
+    if (__builtin_sub_overflow(up, down, span) || __builtin_add_overflow(*span, 1, span) ||
+        __builtin_mul_overflow(*span, size, &bytes)) {
         return attn_fail(ATTN_ERR_OVERFLOW, "%s spans more bytes than fit in 64 bits", name);
     }
-    *span += 1;
     return ATTN_OK;
 }
 
 const char *attn_type_name(int32_t dtype)
 {
     static const char *const names[] = {"none", "f64", "f32", "f16",  "bf16", "bool", "i32",
-                                        "i64",  "u8",  "i8",  "e4m3", "e5m2", "i4x2"};
-    return dtype >= 0 && dtype <= ATTN_I4X2 ? names[dtype] : "unknown";
+                                        "i64",  "u8",  "i8",  "e4m3", "e5m2", "i4x2", "b1x8"};
+    return dtype >= 0 && dtype <= ATTN_B1X8 ? names[dtype] : "unknown";
 }
 
 /* The names of a set of types: "f32, f16 or bf16". */
 static void list_types(int types, char *list, size_t size)
 {
-    static const int32_t order[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16, ATTN_BOOL, ATTN_U8,
-                                    ATTN_I8,  ATTN_I32, ATTN_I64, ATTN_I4X2, ATTN_E4M3, ATTN_E5M2};
+    static const int32_t order[] = {ATTN_F64,  ATTN_F32,  ATTN_F16, ATTN_BF16, ATTN_BOOL,
+                                    ATTN_U8,   ATTN_I8,   ATTN_I32, ATTN_I64,  ATTN_B1X8,
+                                    ATTN_I4X2, ATTN_E4M3, ATTN_E5M2};
     size_t used = 0;
     list[0] = '\0';
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
@@ -59,7 +60,7 @@ attn_status attn_refuse_shape(const char *name, const attn_tensor *tensor, const
 
 static attn_status check_type(const char *name, const attn_tensor *tensor, int types)
 {
-    if (tensor->dtype <= 0 || tensor->dtype > ATTN_I4X2 || !(types >> tensor->dtype & 1)) {
+    if (tensor->dtype <= 0 || tensor->dtype > ATTN_B1X8 || !(types >> tensor->dtype & 1)) {
         char list[64];
         list_types(types, list, sizeof list);
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "%s.dtype = %d (%s), must be %s", name,
@@ -82,9 +83,10 @@ static attn_status check_extents(const char *name, const attn_tensor *tensor, bo
         }
         *empty |= tensor->shape[a] == 0;
     }
-    if (tensor->dtype == ATTN_I4X2 && tensor->shape[3] > INT64_MAX / 2) {
-        return attn_fail(ATTN_ERR_OVERFLOW, "%s.shape[3] = %lld of 2 columns each leaves 64 bits",
-                         name, (long long)tensor->shape[3]);
+    const int64_t each = tensor->dtype == ATTN_I4X2 ? 2 : attn_mask_each(tensor->dtype);
+    if (tensor->shape[3] > INT64_MAX / each) {
+        return attn_fail(ATTN_ERR_OVERFLOW, "%s.shape[3] = %lld of %d columns each leaves 64 bits",
+                         name, (long long)tensor->shape[3], (int)each);
     }
     return ATTN_OK;
 }
@@ -123,8 +125,8 @@ attn_status attn_check_tensor(const char *name, const attn_tensor *tensor, int t
     }
     if ((uintptr_t)tensor->data % attn_dtype_size(tensor->dtype) != 0) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT,
-                         "%s.data = %p is not aligned to its elements of %zu bytes", name,
-                         tensor->data, attn_dtype_size(tensor->dtype));
+                         "%s.data = %p is not aligned to its elements of %llu bytes", name,
+                         tensor->data, (unsigned long long)attn_dtype_size(tensor->dtype));
     }
     TRY(check_span(name, tensor, &span));
     return output ? check_output(name, tensor, span) : ATTN_OK;
@@ -138,10 +140,15 @@ void attn_stand_in(attn_tensor *tensor)
     tensor->data = tensor->data ? tensor->data : (void *)(uintptr_t)nothing;
 }
 
+static bool has_no_elements(const attn_tensor *tensor)
+{
+    return tensor->shape[0] == 0 || tensor->shape[1] == 0 || tensor->shape[2] == 0 ||
+           tensor->shape[3] == 0;
+}
+
 void attn_normalise_tensor(attn_tensor *tensor, bool required)
 {
-    bool empty = tensor->shape[0] == 0 || tensor->shape[1] == 0 || tensor->shape[2] == 0 ||
-                 tensor->shape[3] == 0;
+    const bool empty = has_no_elements(tensor);
     for (int a = 0; a < 4; a++) {
         if (empty || tensor->shape[a] == 1) {
             tensor->stride[a] = 0;
@@ -150,4 +157,10 @@ void attn_normalise_tensor(attn_tensor *tensor, bool required)
     if (empty) {
         tensor->data = required ? (void *)(uintptr_t)nothing : NULL;
     }
+}
+
+int64_t attn_axis_step(const attn_tensor *tensor, int axis)
+{
+    const int64_t size = (int64_t)attn_dtype_size(tensor->dtype);
+    return tensor->shape[axis] == 1 || has_no_elements(tensor) ? 0 : tensor->stride[axis] * size;
 }

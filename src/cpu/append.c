@@ -3,6 +3,7 @@
  * columns is computed once for all heads.
  */
 #include "cpu/append.h"
+#include "core/append.h"
 #include "core/codes.h"
 #include "core/kv.h"
 #include "cpu/machine/tasks.h"
@@ -15,32 +16,9 @@ enum { ROWS = 16 }; /* of an item */
 
 typedef struct append_job {
     const attn_problem *problem;
-    attn_tensor rotated_q, rotated_k; /* Q and new keys; no data: not rotated */
-    int64_t blocks;                   /* of a sequence */
+    attn_rotated rotated;
+    int64_t blocks; /* of a sequence */
 } append_job;
-
-static bool tensor_bytes(const attn_tensor *tensor, uint64_t *bytes)
-{
-    *bytes = (uint64_t)attn_element_size(tensor->dtype);
-    bool fits = true;
-    for (int a = 0; a < 4; a++) {
-        fits = fits && !__builtin_mul_overflow(*bytes, (uint64_t)tensor->shape[a], bytes);
-    }
-    return fits && *bytes <= UINT64_MAX / 4;
-}
-
-bool attn_rotated_bytes(const attn_problem *problem, uint64_t *bytes)
-{
-    uint64_t k_bytes = 0;
-    *bytes = 0;
-    if (problem->rope.dims == 0) {
-        return true;
-    }
-    const bool fits = tensor_bytes(&problem->q, bytes) && (!attn_tensor_present(&problem->k_new) ||
-                                                           tensor_bytes(&problem->k_new, &k_bytes));
-    *bytes += k_bytes;
-    return fits;
-}
 
 /* A copy of one head's row between any strides. */
 typedef struct row_copy {
@@ -80,15 +58,15 @@ static void find_angle(const attn_rope *rope, int64_t position, int64_t pair, do
     }
 }
 
+/* Copies a row to a place in another tensor of its type. */
 static row_copy copy_of(const attn_tensor *from, const attn_sequence *sequence, int64_t row,
-                        int64_t head, char *to, int64_t to_stride)
+                        int64_t head, const attn_tensor *to, char *place)
 {
-    const int64_t size = attn_element_size(from->dtype);
     const int64_t index = sequence->q_first + row;
     return (row_copy){attn_at(from, sequence->tensor, index, head, 0),
-                      to,
-                      from->stride[3] * size,
-                      to_stride * size,
+                      place,
+                      attn_axis_step(from, 3),
+                      attn_axis_step(to, 3),
                       from->shape[3],
                       from->dtype};
 }
@@ -97,8 +75,8 @@ static row_copy copy_of(const attn_tensor *from, const attn_sequence *sequence, 
 static row_copy row_to(const attn_tensor *from, const attn_tensor *to,
                        const attn_sequence *sequence, int64_t row, int64_t head)
 {
-    return copy_of(from, sequence, row, head,
-                   attn_at(to, sequence->tensor, sequence->q_first + row, head, 0), to->stride[3]);
+    return copy_of(from, sequence, row, head, to,
+                   attn_at(to, sequence->tensor, sequence->q_first + row, head, 0));
 }
 
 /* Rotates a row of all heads of Q and of new keys, and copies its other columns. */
@@ -115,18 +93,18 @@ static void rotate_row(const append_job *job, const attn_sequence *sequence, int
         find_angle(rope, position, pair, &cosine, &sine);
         for (int64_t head = 0; head < problem->heads + new_heads; head++) {
             const bool query = head < problem->heads;
-            const row_copy copy = query ? row_to(&problem->q, &job->rotated_q, sequence, row, head)
-                                        : row_to(&problem->k_new, &job->rotated_k, sequence, row,
+            const row_copy copy = query ? row_to(&problem->q, &job->rotated.q, sequence, row, head)
+                                        : row_to(&problem->k_new, &job->rotated.k, sequence, row,
                                                  head - problem->heads);
             rotate(&copy, x, y, cosine, sine);
         }
     }
     for (int64_t head = 0; head < problem->heads; head++) {
-        const row_copy copy = row_to(&problem->q, &job->rotated_q, sequence, row, head);
+        const row_copy copy = row_to(&problem->q, &job->rotated.q, sequence, row, head);
         copy_columns(&copy, rope->dims);
     }
     for (int64_t head = 0; head < new_heads; head++) {
-        const row_copy copy = row_to(&problem->k_new, &job->rotated_k, sequence, row, head);
+        const row_copy copy = row_to(&problem->k_new, &job->rotated.k, sequence, row, head);
         copy_columns(&copy, rope->dims);
     }
 }
@@ -148,7 +126,7 @@ static void store_row(const append_job *job, const attn_tensor *from, const attn
     if (!attn_is_code(cache->dtype)) {
         for (int64_t head = 0; head < problem->kv_heads; head++) {
             char *to = attn_kv_find(problem, cache, sequence, head, key, 0);
-            const row_copy copy = copy_of(from, sequence, row, head, to, cache->stride[3]);
+            const row_copy copy = copy_of(from, sequence, row, head, cache, to);
             copy_columns(&copy, 0);
         }
         return;
@@ -175,7 +153,7 @@ static void append_row(const append_job *job, const attn_sequence *sequence, int
         rotate_row(job, sequence, row);
     }
     if (attn_tensor_present(&problem->k_new)) {
-        const attn_tensor *from = job->rotated_k.data ? &job->rotated_k : &problem->k_new;
+        const attn_tensor *from = job->rotated.k.data ? &job->rotated.k : &problem->k_new;
         store_row(job, from, &problem->k, &problem->k_codes, sequence, row);
     }
     if (attn_tensor_present(&problem->v_new)) {
@@ -194,13 +172,6 @@ static void task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-/* A tensor of equal shape without gaps. */
-static attn_tensor side_by_side(const attn_tensor *like, void *data)
-{
-    const int64_t *n = like->shape;
-    return attn_tensor_bshd(data, (attn_dtype)like->dtype, n[0], n[1], n[2], n[3]);
-}
-
 attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *executor,
                              void *rotated)
 {
@@ -211,12 +182,8 @@ attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *e
         longest = max64(longest, attn_problem_lengths(problem, b).nq_used);
     }
     if (problem->rope.dims > 0) {
-        uint64_t bytes = 0;
-        (void)tensor_bytes(&problem->q, &bytes);
-        after.q = job.rotated_q = side_by_side(&problem->q, rotated);
-        if (attn_tensor_present(&problem->k_new)) {
-            job.rotated_k = side_by_side(&problem->k_new, (char *)rotated + bytes);
-        }
+        (void)attn_rotated_place(problem, rotated, &job.rotated); /* the plan found that it fits */
+        after.q = job.rotated.q;
     }
     job.blocks = round_up(longest, ROWS) / ROWS;
     if (attn_tensor_present(&problem->k_new) || attn_tensor_present(&problem->v_new) ||

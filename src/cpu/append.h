@@ -6,10 +6,6 @@
 
 #include "core/problem.h"
 
-/* Counts the bytes of rotated Q and rotated new keys; 0 without rotation. False if they do not fit
- * in 64 bits. */
-bool attn_rotated_bytes(const attn_problem *problem, uint64_t *bytes);
-
 /* Writes k_new and v_new to the cache, and a rotated Q to `rotated`. Returns the problem with that
  * Q. */
 attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *executor,

@@ -109,6 +109,13 @@ static attn_status forward_workspace(const void *device, const attn_problem *pro
     return ATTN_OK;
 }
 
+/* Overlaps are those of the memory that was handed in, however much is needed: a workspace that
+ * ends before O begins is too small, not misplaced. */
+static uint64_t handed_in(const attn_call *call, uint64_t needed)
+{
+    return call->workspace_bytes < needed ? call->workspace_bytes : needed;
+}
+
 static attn_status forward_run(const void *device, const attn_problem *problem,
                                const attn_call *call)
 {
@@ -116,7 +123,8 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
     attn_cpu_plan plan;
     attn_workspace workspace;
     TRY(make_forward(cpu, problem, &plan));
-    TRY(attn_problem_overlaps(problem, call->workspace, forward_bytes(&plan)));
+    uint64_t bytes = handed_in(call, forward_bytes(&plan));
+    TRY(attn_problem_overlaps(problem, call->workspace, bytes));
     if (plan.schedule.items > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
         const attn_problem step =
@@ -171,7 +179,8 @@ static attn_status backward_run(const void *device, const attn_gradients *grads,
     attn_workspace workspace;
     int32_t threads;
     TRY(make_backward(cpu, grads, &plan, &threads));
-    TRY(attn_gradients_overlaps(grads, call->workspace, plan.workspace_bytes));
+    uint64_t bytes = handed_in(call, plan.workspace_bytes);
+    TRY(attn_gradients_overlaps(grads, call->workspace, bytes));
     if (plan.workspace_bytes > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
         attn_cpu_backward(&plan, grads, &cpu->executor, workspace.first);

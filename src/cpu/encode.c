@@ -5,12 +5,12 @@
 #include "core/codes.h"
 #include <math.h>
 
-/* Elements first .. last-1 of each axis. */
+/* A range of elements: first .. last-1 of each axis. */
 typedef struct box {
     int64_t first[4], last[4];
 } box;
 
-/* The elements of group `group` of columns at s. */
+/* The range of group `group` of columns at s. */
 static box box_of(const attn_quantized *t, const int64_t s[3], int64_t group)
 {
     box of = {{0}, {0}};
@@ -44,7 +44,7 @@ static void each(const attn_quantized *t, const box *of, void *user,
 
 typedef struct range {
     double low, high;
-    double nan; /* or 0: an element is no finite number */
+    double nan; /* 0 where an element is no finite number */
 } range;
 
 static void widen_range(void *user, const attn_quantized *t, double x, uint8_t *code, int64_t odd)
@@ -57,14 +57,14 @@ static void widen_range(void *user, const attn_quantized *t, double x, uint8_t *
 }
 
 typedef struct rounding {
-    double scale, shift, least;
+    double scale, shift;
 } rounding;
 
 static void write_code(void *user, const attn_quantized *t, double x, uint8_t *code, int64_t odd)
 {
     const rounding *by = user;
-    const double y = by->scale == 0 ? 0 : (x - by->shift) / by->scale;
-    const uint8_t bits = attn_code_bits(y, t->codes.dtype, by->least);
+    const uint8_t bits =
+        attn_code_nearest(x, by->scale, by->shift, t->codes.dtype, attn_tensor_present(&t->shift));
     const int kept = odd ? 0x0f : 0xf0;
     *code = t->codes.dtype == ATTN_I4X2 ? (uint8_t)((*code & kept) | bits << 4 * odd) : bits;
 }
@@ -89,26 +89,23 @@ double attn_factor_at(const attn_tensor *factor, const int64_t s[3], int64_t gro
 static void find_factors(const attn_quantized *t, const box *of, const int64_t s[3], int64_t group,
                          rounding *by)
 {
-    const double most = (double)attn_code_most(t->codes.dtype);
+    const int32_t dtype = t->codes.dtype;
     const bool shifted = attn_tensor_present(&t->shift);
     range all = {INFINITY, -INFINITY, 0};
     each(t, of, &all, widen_range);
     all = all.low > all.high ? (range){0, 0, all.nan} : all;
-    const double size = shifted ? (all.high - all.low) / (2 * most + 1)
-                                : fmax(fabs(all.low), fabs(all.high)) / most;
+    const double size = attn_code_scale(all.low, all.high, dtype, shifted);
     by->scale = put(&t->scale, s, group, size + all.nan);
-    by->shift = shifted ? put(&t->shift, s, group, all.low + (most + 1) * by->scale) : 0;
+    by->shift = shifted ? put(&t->shift, s, group, attn_code_shift(all.low, by->scale, dtype)) : 0;
 }
 
 void attn_encode(const attn_quantized *t, const int64_t s[3])
 {
     const int64_t groups = attn_tensor_present(&t->scale) ? t->scale.shape[3] : 1;
-    const double most = (double)attn_code_most(t->codes.dtype);
     for (int64_t group = 0; group < groups; group++) {
         const box of = box_of(t, s, group);
         rounding by = {attn_factor_at(&t->scale, s, group, 1),
-                       attn_factor_at(&t->shift, s, group, 0),
-                       attn_tensor_present(&t->shift) ? -most - 1 : -most};
+                       attn_factor_at(&t->shift, s, group, 0)};
         if (!t->given) {
             find_factors(t, &of, s, group, &by);
         }

@@ -6,9 +6,9 @@
 
 #include "core/backend.h"
 
-/* Elements that share scales along the first three axes: index s[a] of an axis of the scale, or all
- * where its extent is 1. Writes their codes, and scale and shift of each group of columns unless
- * they are given. */
+/* Encodes elements that share scales along the first three axes: index s[a] of an axis of the
+ * scale, or all where its extent is 1. Writes codes, and scale and shift of each group of columns
+ * unless they are given. */
 void attn_encode(const attn_quantized *t, const int64_t s[3]);
 
 /* The scale or shift of a group of columns at s, or `absent` without any. */

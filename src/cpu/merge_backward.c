@@ -94,8 +94,9 @@ static void row_task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-void attn_cpu_merge_backward(const void *device, const attn_merge_backward_args *args)
+attn_status attn_cpu_merge_backward(const void *device, const attn_merge_backward_args *args)
 {
     const attn_cpu_device *cpu = device;
     attn_tasks_run(&cpu->executor, args->d_o.shape[0] * args->d_o.shape[1], row_task, args, NULL);
+    return ATTN_OK;
 }

@@ -59,7 +59,7 @@ static double node_columns(const merge_row *r, int64_t first, int64_t last, int6
         const attn_tensor *tensor = &r->a->part_o[first];
         const double lse = attn_part_lse(r->a, first, r->b, r->i, r->h);
         const char *from = attn_at(tensor, r->b, r->i, r->h, column);
-        const int64_t step = tensor->stride[3] * attn_element_size(tensor->dtype);
+        const int64_t step = attn_axis_step(tensor, 3);
         for (int64_t c = 0; c < n; c++) {
             o[c] = lse == -INFINITY ? 0 : attn_element_to_f64(from + c * step, tensor->dtype);
         }
@@ -82,7 +82,7 @@ static void merge_one(const merge_row *r)
 {
     const attn_merge_args *args = r->a;
     double lse = 0, o[CHUNK];
-    const int64_t step = args->o.stride[3] * attn_element_size(args->o.dtype);
+    const int64_t step = attn_axis_step(&args->o, 3);
     for (int64_t c = 0, n; c < args->o.shape[3]; c += n) {
         n = args->o.shape[3] - c < CHUNK ? args->o.shape[3] - c : CHUNK;
         lse = node_columns(r, 0, args->parts, c, n, o);
@@ -112,8 +112,9 @@ static void merge_task(const void *arg, int64_t index, int32_t thread)
     }
 }
 
-void attn_cpu_merge(const void *device, const attn_merge_args *args)
+attn_status attn_cpu_merge(const void *device, const attn_merge_args *args)
 {
     const attn_cpu_device *cpu = device;
     attn_tasks_run(&cpu->executor, args->o.shape[0] * args->o.shape[1], merge_task, args, NULL);
+    return ATTN_OK;
 }

@@ -19,13 +19,29 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
-/* Fetches some of the rows that are read soon, if any are left. */
-static inline void attn_fetch_soon(attn_soon *soon, int64_t rows)
+/* Fetches the next line. */
+static inline void attn_fetch_line(attn_soon *soon)
 {
-    for (; rows > 0 && soon->rows > 0; rows--, soon->rows--, soon->row++) {
-        for (int64_t byte = 0; byte < soon->bytes; byte += 64) {
-            ATTN_PREFETCH(*soon->row + byte);
-        }
+    ATTN_PREFETCH(soon->row[soon->of * soon->run] + soon->at);
+    soon->at += 64;
+    if (soon->at >= soon->bytes) {
+        soon->at = 0, soon->of++;
+    }
+    if (soon->of == soon->runs) {
+        soon->of = 0, soon->row++, soon->rows--;
+    }
+}
+
+/* Fetches the lines that are due when a member is done with `elements` elements of K or V, if any
+ * are left. soon may be NULL. */
+static inline void attn_fetch_soon(attn_soon *soon, int64_t elements)
+{
+    if (!soon) {
+        return;
+    }
+    soon->due += elements * soon->each;
+    for (; soon->due >= ATTN_SOON_LINE && soon->rows > 0; soon->due -= ATTN_SOON_LINE) {
+        attn_fetch_line(soon);
     }
 }
 

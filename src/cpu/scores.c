@@ -57,6 +57,7 @@ static void bias_tile(const attn_score_rows *work, bool masked, char *to, int64_
     attn_bias_rows rows = {.dtype = bias->dtype, .mask_dtype = mask->dtype};
     rows.bias_stride = bias->data && bias->shape[3] != 1 ? bias->stride[3] : 0;
     rows.mask_stride = mask->data && mask->shape[3] != 1 ? mask->stride[3] : 0;
+    rows.mask_first = keys.lo % attn_mask_each(mask->dtype);
     lane_row row = attn_score_row(work, first);
     for (int lane = 0; lane < work->table->strip; lane++) {
         if (bias->data) {
@@ -64,8 +65,8 @@ static void bias_tile(const attn_score_rows *work, bool masked, char *to, int64_
                 attn_at_broadcast(bias, work->seq->index, row.head, row.query, keys.lo);
         }
         if (masked) {
-            rows.mask[lane] =
-                attn_at_broadcast(mask, work->seq->index, row.head, row.query, keys.lo);
+            rows.mask[lane] = attn_at_broadcast(mask, work->seq->index, row.head, row.query,
+                                                keys.lo / attn_mask_each(mask->dtype));
         }
         row = lane + 1 < lanes ? attn_score_next(work, row) : row;
     }

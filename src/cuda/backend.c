@@ -4,6 +4,7 @@
 #include "cpu/machine/host.h"
 #include "cuda/backward/backward.h"
 #include "cuda/forward/forward.h"
+#include "cuda/merge/merge.h"
 
 static const char *name(const void *device)
 {
@@ -25,7 +26,7 @@ static attn_status forward_workspace(const void *device, const attn_problem *pro
     attn_cuda_plan plan;
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_plan_make(&plan, device, problem);
+    attn_status status = attn_cuda_plan_make(&plan, device, problem, NULL);
     attn_host_return(&host);
     *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
     return status;
@@ -81,4 +82,6 @@ const attn_backend attn_cuda_backend = {
     .name = name,
     .forward = {forward_plan, forward_workspace, forward_run},
     .backward = {backward_plan, backward_workspace, backward_run},
+    .merge = attn_cuda_merge,
+    .merge_backward = attn_cuda_merge_backward,
 };

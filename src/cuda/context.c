@@ -72,7 +72,10 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_BACKWARD_SM90] = attn_image_backward_sm90,
         [ATTN_CUDA_SM80] = attn_image_forward_sm80,
         [ATTN_CUDA_GENERIC] = attn_image_forward_generic,
+        [ATTN_CUDA_CODES] = attn_image_forward_codes,
         [ATTN_CUDA_BACKWARD_GENERIC] = attn_image_backward_generic,
+        [ATTN_CUDA_MERGES] = attn_image_merge_generic,
+        [ATTN_CUDA_APPENDS] = attn_image_append_generic,
     };
     const attn_driver *cu = cuda->driver;
     for (int i = cuda->capability == 90 ? ATTN_CUDA_SM90 : ATTN_CUDA_SM80; i < ATTN_CUDA_FAMILIES;
@@ -121,7 +124,8 @@ attn_status attn_cuda_create(attn_cuda **cuda, int32_t ordinal, const attn_alloc
     attn_cuda *made = allocator->alloc(allocator->user, BYTES, 64);
     *cuda = NULL;
     if (made == NULL) {
-        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a GPU context of %zu bytes", BYTES);
+        return attn_fail(ATTN_ERR_OUT_OF_MEMORY, "no memory for a GPU context of %llu bytes",
+                         (unsigned long long)BYTES);
     }
     memset(made, 0, sizeof *made);
     attn_status status = fill(made, ordinal);

@@ -25,7 +25,7 @@ const char *attn_cuda_name(const attn_cuda *cuda);
 attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem,
                               const attn_call *call);
 
-/* Fills the plan but for threads and widths of vectors. */
+/* Fills the plan, without threads and widths of vectors. */
 attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *problem,
                                    attn_plan *plan);
 

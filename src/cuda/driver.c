@@ -3,8 +3,7 @@
  */
 #include "cuda/driver.h"
 #include "core/error.h"
-#include <dlfcn.h>
-#include <pthread.h>
+#include "system/system.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +11,8 @@
 enum { OLDEST = 12000 }; /* cuLibraryLoadData, cuTensorMapEncodeTiled */
 
 static attn_driver table;
-static char failure[160]; /* reason why there is no table; "" if there is one */
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char failure[160]; /* the reason for a missing table; "" if there is one */
+static attn_once once = ATTN_ONCE;
 
 static bool find_entries(void *library)
 {
@@ -26,7 +25,7 @@ static bool find_entries(void *library)
 #undef ENTRY
     };
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        void *address = dlsym(library, entries[i].symbol);
+        void *address = attn_library_symbol(library, entries[i].symbol);
         if (address == NULL) {
             (void)snprintf(failure, sizeof failure, "the CUDA driver lacks %s", entries[i].symbol);
             return false;
@@ -40,10 +39,11 @@ static bool find_entries(void *library)
  * anyway. */
 static void open_driver(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *error;
+    void *library = attn_library_open("libcuda.so.1", &error);
     int version = 0, count = 0;
     if (library == NULL) {
-        (void)snprintf(failure, sizeof failure, "no CUDA driver: %.120s", dlerror());
+        (void)snprintf(failure, sizeof failure, "no CUDA driver: %.120s", error);
         return;
     }
     if (!find_entries(library)) {
@@ -65,7 +65,7 @@ static void open_driver(void)
 
 attn_status attn_driver_get(const attn_driver **driver)
 {
-    pthread_once(&once, open_driver);
+    attn_once_call(&once, open_driver);
     *driver = &table;
     return failure[0] == '\0' ? ATTN_OK : attn_fail(ATTN_ERR_UNSUPPORTED, "%s", failure);
 }

@@ -70,11 +70,11 @@ typedef struct attn_driver {
 #undef ATTN_CU_MEMBER
 } attn_driver;
 
-/* The driver, initialised; the same table every time. Errors: unsupported (no driver, too old, no
- * GPU). */
+/* Gives the initialised driver; the same table every time. Errors: unsupported (no driver, too old,
+ * no GPU). */
 attn_status attn_driver_get(const attn_driver **driver);
 
-/* A driver's answer as a status; `what` = the attempt, for the sentence. */
+/* Makes a status of a driver's answer. what: the attempt, for the sentence. */
 attn_status attn_driver_check(const attn_driver *driver, cu_result result, const char *what);
 
 #endif

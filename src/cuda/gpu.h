@@ -11,12 +11,12 @@
 struct attn_cuda {
     const attn_driver *driver;
     cu_device device;
-    /* for threads without a current one: the creator's, or the primary one */
+    /* context for threads without a current one: the creator's, or the primary one */
     cu_context context;
-    bool primary;                                            /* context was retained here */
-    int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: that a CTA may have */
-    cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL if not for this GPU */
-    /* NULL likewise, or if it needs more shared memory */
+    bool primary;                                            /* the context was retained here */
+    int capability, multiprocessors, l2_bytes, shared_bytes; /* shared: the most of a CTA */
+    cu_library images[ATTN_CUDA_FAMILIES];                   /* NULL for other GPUs */
+    /* NULL for other GPUs, and for kernels that need more shared memory */
     cu_kernel kernels[ATTN_CUDA_KERNELS];
     char name[160];
 };
@@ -30,10 +30,11 @@ void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
 attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
                              void *params, void *stream);
 
-/* 16-byte pieces of rows: elements side by side, all else at multiples of 16 bytes. */
+/* True if rows can be read in pieces of 16 bytes: elements side by side, strides and address
+ * multiples of 16 bytes. */
 bool attn_cuda_is_aligned(const attn_tensor *tensor);
 
-/* What the TMA takes. */
+/* True if the TMA takes the tensor. */
 bool attn_cuda_is_boxed(const attn_tensor *tensor);
 
 /* An axis of a tensor, in elements, and how far a box of it reaches. */
@@ -42,12 +43,12 @@ typedef struct attn_cuda_axis {
     int32_t box;
 } attn_cuda_axis;
 
-/* A map of boxes of a 16-bit tensor, 64 columns each. axes: the other ones, from the innermost on.
- * Errors: device. */
+/* Makes a map of boxes of a 16-bit tensor, 64 columns each. axes: the other axes, from the
+ * innermost on. Errors: device. */
 attn_status attn_cuda_map(const attn_driver *cu, attn_tensor_map *map, const attn_tensor *tensor,
                           const attn_cuda_axis *axes, uint32_t count);
 
-/* Columns, rows, heads, batches; boxes of so many rows of a head. */
+/* Makes a map of columns, rows, heads, batches, with boxes of so many rows of a head. */
 attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
                                const attn_tensor *tensor, int32_t rows);
 
@@ -55,6 +56,7 @@ attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
     attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[],
     attn_image_forward_sm90_softcap[], attn_image_forward_sm90_alibi[], attn_image_forward_sm80[],
-    attn_image_forward_generic[], attn_image_backward_generic[], attn_image_backward_sm90[];
+    attn_image_forward_generic[], attn_image_forward_codes[], attn_image_backward_generic[],
+    attn_image_backward_sm90[], attn_image_merge_generic[], attn_image_append_generic[];
 
 #endif

@@ -22,5 +22,8 @@ IMAGE(forward_sm90_softcap);
 IMAGE(forward_sm90_alibi);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
+IMAGE(forward_codes);
 IMAGE(backward_generic);
 IMAGE(backward_sm90);
+IMAGE(merge_generic);
+IMAGE(append_generic);

@@ -2,6 +2,7 @@
  * kernels.c: the table of kernels.inc.
  */
 #include "cuda/kernels.h"
+#include "cuda/merge/params.h"
 #include "cuda/params.h"
 #include "cuda/shape.h"
 
@@ -59,9 +60,12 @@
      ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
      ATTN_CUDA_THREADS,                                    \
      false},
-#define ATTN_FORWARD_GENERIC(name, storage, real)                             \
-    {"attn_forward_" #name,    ATTN_CUDA_GENERIC, storage, 0, 0, 64, 64, 256, \
-     ATTN_GENERIC_BYTES(real), ATTN_CUDA_THREADS, false},
+#define GENERIC_KERNEL(name, family, storage, real)                                       \
+    {"attn_forward_" #name, family, storage, 0, 0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
+     ATTN_CUDA_THREADS,     false},
+#define ATTN_FORWARD_GENERIC(name, storage, real) \
+    GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
+#define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
 #define GRAD_KERNEL(name, dtype, bytes, part) \
     {"attn_backward_" #name,                  \
      ATTN_CUDA_BACKWARD_GENERIC,              \
@@ -96,10 +100,22 @@
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
 #define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
     GRAD_SM90_KERNEL(name, dtype, d, step, 128, 384,                        \
-                     ATTN_GRAD_SM90_BYTES(d, (dk) ? 2 : 1, step, stages), part)
-#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages)                                  \
-    GRAD_SM90_KERNEL(name, dtype, d, 128, step, 384, ATTN_GRAD_SM90_BYTES(d, 2, step, stages), \
+                     ATTN_GRAD_SM90_BYTES(d, (dk) ? 2 : 1, step, stages, 0), part)
+#define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages)                                     \
+    GRAD_SM90_KERNEL(name, dtype, d, 128, step, 384, ATTN_GRAD_SM90_BYTES(d, 2, step, stages, 0), \
                      ATTN_CUDA_GRAD_ROWS)
+#define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages)                                \
+    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 128, 384,                                  \
+                     ATTN_GRAD_SM90_BYTES(d, 2, step, stages, 128 * (step)*2 + (step) * (d)*4), \
+                     ATTN_CUDA_GRAD_ORDERED)                                                    \
+    GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ATTN_APPEND(name, kind) \
+    {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, false},
+#define MERGES_KERNEL(name, parts, kind) \
+    {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, false},
+#define ATTN_MERGE(name, parts)                         \
+    MERGES_KERNEL(name, parts, ATTN_CUDA_MERGE_RESULTS) \
+    MERGES_KERNEL(name##_gradients, parts, ATTN_CUDA_MERGE_GRADIENTS)
 const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS] = {
 #include "cuda/kernels.inc"
 };

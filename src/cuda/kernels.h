@@ -17,11 +17,14 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_SM90,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
+    ATTN_CUDA_CODES,
     ATTN_CUDA_BACKWARD_GENERIC,
+    ATTN_CUDA_MERGES,
+    ATTN_CUDA_APPENDS,
     ATTN_CUDA_FAMILIES
 } attn_cuda_family;
 
-/* Kernels of a backward pass: what each computes (kernel/backward). */
+/* Kernels of a backward pass by their results (kernel/backward). */
 enum {
     ATTN_CUDA_GRAD_DELTA,
     ATTN_CUDA_GRAD_KEYS,
@@ -29,8 +32,16 @@ enum {
     ATTN_CUDA_GRAD_SCORES,
     ATTN_CUDA_GRAD_FINISH,
     ATTN_CUDA_GRAD_PARTS,
-    ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS /* dV alone, where keys are for dK alone */
+    ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS, /* dV alone, where keys are for dK alone */
+    ATTN_CUDA_GRAD_ORDERED,                       /* dK, dV and sums of dQ */
+    ATTN_CUDA_GRAD_ROUND                          /* dQ from its sums */
 };
+
+/* Kernels of attn_merge. */
+enum { ATTN_CUDA_MERGE_RESULTS, ATTN_CUDA_MERGE_GRADIENTS, ATTN_CUDA_MERGE_KINDS };
+
+/* Kernels of new rows. */
+enum { ATTN_CUDA_APPEND_ROTATE, ATTN_CUDA_APPEND_STORE };
 
 /* A kernel of kernels.inc. */
 typedef struct attn_cuda_kernel {
@@ -38,9 +49,10 @@ typedef struct attn_cuda_kernel {
     attn_cuda_family family;
     int32_t dtype;
     int32_t d, dv;      /* head dims up to; 0 = any */
-    int32_t rows, keys; /* of a tile */
+    int32_t rows, keys; /* extents of a tile; of merges, rows of a CTA and most parts */
     int32_t threads, shared_bytes;
-    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ .. */
+    int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ ..;
+                    * merges: ATTN_CUDA_MERGE_ ..; new rows: ATTN_CUDA_APPEND_ .. */
     bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
 } attn_cuda_kernel;
 
@@ -57,12 +69,22 @@ enum {
 #define ATTN_FORWARD_SM90_ALIBI(...) +1
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
+#define ATTN_FORWARD_CODES(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
 #define ATTN_BACKWARD_SM90_KEYS(...) +1
 #define ATTN_BACKWARD_SM90_ROWS(...) +1
+#define ATTN_BACKWARD_SM90_ORDERED(...) +2
+#define ATTN_APPEND(...) +1
+#define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"
 };
+
+/* True for kernels of the forward pass in plain CUDA C. */
+static inline bool attn_cuda_is_generic(const attn_cuda_kernel *kernel)
+{
+    return kernel->family == ATTN_CUDA_GENERIC || kernel->family == ATTN_CUDA_CODES;
+}
 
 extern const attn_cuda_kernel attn_cuda_kernels[ATTN_CUDA_KERNELS];
 

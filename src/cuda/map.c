@@ -12,7 +12,7 @@ attn_status attn_cuda_map(const attn_driver *cu, attn_tensor_map *map, const att
     for (uint32_t i = 0; i < count; i++) {
         extents[i + 1] = (uint64_t)axes[i].extent;
         box[i + 1] = (uint32_t)axes[i].box;
-        /* the stride of an axis of extent 1 does not count, but must be a legal one */
+        /* the stride of an axis of extent 1 has no effect, but must be legal */
         strides[i] = axes[i].extent > 1 ? (uint64_t)axes[i].stride * 2 : 16;
     }
     return attn_driver_check(cu,

@@ -1,6 +1,4 @@
-/*
- * params.h: what the host hands to a kernel, by value. C and CUDA.
- */
+/* params.h: arguments of the kernels of the forward pass, by value. C and CUDA. */
 #ifndef ATTN_CUDA_PARAMS_H
 #define ATTN_CUDA_PARAMS_H
 
@@ -43,14 +41,14 @@ typedef struct attn_cuda_schedule {
     int32_t fold;    /* query heads of a group whose rows share a tile (ATTN_CUDA_RAGGED), or 1 */
     int32_t piece;   /* query rows in 64 rows of a tile: 64 / fold */
     int32_t inverse; /* ceil(2^16 / fold): r * inverse >> 16 is r / fold for r < 64 */
-    int32_t splits;  /* that the keys of an item are cut into, at most; items counts them all */
+    int32_t splits;  /* most splits of an item's keys; items counts all of them */
     int32_t least;   /* blocks of keys in each split but an item's last */
     int32_t few;     /* keys below which an item is not split */
 } attn_cuda_schedule;
 
-/* Where splits of the keys leave what they have, in the GPU's memory, until it is merged: for each
- * of `rows` rows of each split of each item `columns` sums; and its base, the sum of its
- * probabilities, its largest score, a word that nobody reads (kernel/forward/split_sm90.cuh). */
+/* Results of splits of the keys, in the GPU's memory until they are merged. Each of `rows` rows of
+ * each split of each item has `columns` sums, and a base, the sum of its probabilities, its largest
+ * score and an unused word (kernel/forward/split_sm90.cuh). */
 typedef struct attn_cuda_parts {
     float *sums, *states;
     int32_t rows, columns;
@@ -85,18 +83,18 @@ typedef struct attn_cuda_place {
     int64_t batch, row, head;
 } attn_cuda_place;
 
-/* What the kernels for one block of keys take of a problem. */
+/* The members of a problem that kernels for one block of keys take. */
 typedef struct attn_cuda_single {
     attn_cuda_place q;
     attn_band band;
     int32_t group, d, dv;
-    bool masked; /* a row sees less than a whole block */
+    bool masked; /* some row sees less than a whole block */
     attn_cuda_place k, v, o;
 } attn_cuda_single;
 
-/* How a bias reaches forward_sm90's steps. */
+/* Ways of a bias to forward_sm90's steps. */
 typedef enum attn_cuda_bias {
-    ATTN_CUDA_NONE,     /* there is none */
+    ATTN_CUDA_NONE,     /* no bias */
     ATTN_CUDA_COPIED_2, /* 16 bytes at a time, of 2-byte elements */
     ATTN_CUDA_COPIED_4, /* of f32 */
     ATTN_CUDA_GATHERED  /* element by element */
@@ -108,9 +106,9 @@ typedef struct attn_cuda_steps {
     float scale;                       /* if no other step has it */
     float bias_factor, alibi_factor;   /* the scale, or 1 after a step that had it */
     float near_scale, near[5];         /* softcap: z = near_scale s; scale P(z^2), lowest first */
-    float near_most;                   /* for |s| up to this */
+    float near_most;                   /* largest |s| of the polynomial */
     float far_scale, far_cap;          /* e^(2|z|) = 2^(far_scale |s|); softcap, by sign of scale */
-    bool scaled, softcap, alibi, mask; /* which there are */
+    bool scaled, softcap, alibi, mask; /* the steps of the problem */
     bool masks;                        /* a position may be masked by more than geometry */
     bool mask_copied;                  /* 16 bytes at a time */
     int32_t bias;                      /* attn_cuda_bias */
@@ -119,18 +117,17 @@ typedef struct attn_cuda_steps {
     float slope_factor;              /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
 } attn_cuda_steps;
 
-/* What is small comes first, and by its use: constants come in lines of 64 bytes, and a kernel that
- * is over in a few microseconds waits for each line that it has not seen. */
+/* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a
+ * kernel of a few microseconds waits for each new line. */
 typedef struct attn_cuda_forward_params {
     attn_cuda_single single;
-    float scale_log2; /* > 0: from what the softmax takes to exponents of 2 */
-    /* it takes scores; else products of q and k, and only intervals of keys count (forward_sm80) */
-    bool steps;
-    bool o_boxed;    /* O is laid out for the TMA, and of the inputs' type */
-    bool statistics; /* a row has a maximum to it beside O, or a sink */
-    bool lse_alone;  /* it has an LSE, and neither of these */
-    bool whole;      /* every sequence is as long as the tensors, without an origin */
-    int32_t aligned; /* without TMA: whose rows can be read 16 bytes at a time */
+    float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
+    bool steps;       /* scores are more than scaled products, or a mask tensor counts */
+    bool o_boxed;     /* O is laid out for the TMA, and of the inputs' type */
+    bool statistics;  /* a row has a maximum to it beside O, or a sink */
+    bool lse_alone;   /* a row has an LSE, and neither of these */
+    bool whole;       /* every sequence is as long as the tensors, without an origin */
+    int32_t aligned;  /* without TMA: tensors whose rows can be read 16 bytes at a time */
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     uint32_t *counter;
     attn_cuda_schedule schedule;

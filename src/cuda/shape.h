@@ -26,7 +26,7 @@
     ((steps) && ATTN_SM90_BIAS_BYTES(dtype, d, bn) > ATTN_SM90_STAGE_BYTES(d, dv, loads) \
          ? ATTN_SM90_BIAS_BYTES(dtype, d, bn)                                            \
          : ATTN_SM90_STAGE_BYTES(d, dv, loads))
-/* What a warp notes of its item's score steps. */
+/* A warp's notes on its item's score steps. */
 #define ATTN_SM90_NOTE_BYTES 40
 /* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
  * notes. */
@@ -59,11 +59,11 @@
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 
-/* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, barriers,
- * LSE and delta; rows of a box of the TMA. */
+/* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, dS,
+ * barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32
-#define ATTN_GRAD_SM90_BYTES(d, tiles, step, stages)                                   \
-    ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + 128 + (stages)*2 * (step)*4 + \
+#define ATTN_GRAD_SM90_BYTES(d, tiles, step, stages, scores)                                      \
+    ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
 
 #endif

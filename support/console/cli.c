@@ -34,6 +34,25 @@ int cli_status_error(attn_status status)
                      attn_last_error());
 }
 
+/* Options and descriptions as lines of fields that tabs part, which tools/manual reads. */
+static void print_table(const struct argp *argp, const char *name)
+{
+    printf("command\t%s\t%s\ndoc\t", name, argp->args_doc != NULL ? argp->args_doc : "");
+    for (const char *c = argp->doc; *c != '\0'; c++) {
+        fputs(*c == '\v' ? "\ntail\t" : *c == '\n' ? "\n\t" : (char[]){*c, '\0'}, stdout);
+    }
+    putchar('\n');
+    for (const struct argp_option *o = argp->options; o->name != NULL || o->doc != NULL; o++) {
+        const bool letter = o->key > ' ' && o->key < 127;
+        if (o->name == NULL) {
+            printf("group\t%s\n", o->doc);
+        } else {
+            printf("option\t%s\t%c\t%s\t%s\n", o->name, letter ? o->key : ' ',
+                   o->arg != NULL ? o->arg : "", o->doc != NULL ? o->doc : "");
+        }
+    }
+}
+
 static const struct argp *command; /* the one that is parsed: argp wraps it */
 
 void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
@@ -44,6 +63,10 @@ void cli_parse(const struct argp *argp, int argc, char **argv, void *input)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0 ||
             strcmp(argv[i], "-?") == 0) {
             argp_help(argp, stdout, ARGP_HELP_STD_HELP & ~(unsigned)ARGP_HELP_EXIT_OK, argv[0]);
+            exit(CLI_OK);
+        }
+        if (strcmp(argv[i], "--help=table") == 0) {
+            print_table(argp, argv[0]);
             exit(CLI_OK);
         }
     }

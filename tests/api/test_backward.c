@@ -247,13 +247,14 @@ static void test_memory(void **state)
     assert_non_null(strstr(attn_last_error(), "no memory for a workspace of "));
     assert_int_equal(attn_backward_workspace(context, &args, &args.workspace_bytes), ATTN_OK);
     assert_true(region_create(&room, args.workspace_bytes + 7, PLACE_GUARD_AFTER));
-    args.workspace = room.first;
-    args.workspace_bytes--;
+    args.workspace = room.first, args.workspace_bytes--;
     assert_int_equal(attn_backward(context, &args), ATTN_ERR_WORKSPACE);
+    attn_backward_args before = args;
+    before.workspace = (char *)args.dq.data - 8, before.workspace_bytes = 8; /* dQ is behind it */
+    assert_int_equal(attn_backward(context, &before), ATTN_ERR_WORKSPACE);
     assert_int_equal(b.calls, 1);
     assert_true(untouched(&tensors));
-    args.workspace_bytes++;
-    args.workspace = room.first + 7;
+    args.workspace = room.first + 7, args.workspace_bytes++;
     assert_int_equal(attn_backward(context, &args), ATTN_OK);
     assert_int_equal(b.calls, 1);
     b.refuse = false;

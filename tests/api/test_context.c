@@ -124,14 +124,14 @@ static void test_constants(void **state)
     static const char *const names[] = {
         "ok",       "invalid argument", "unknown field",       "unsupported",
         "overflow", "out of memory",    "workspace too small", "device error"};
-    static const size_t sizes[] = {0, 8, 4, 2, 2, 1, 4, 8, 1, 1, 1, 1, 1, 0};
+    static const size_t sizes[] = {0, 8, 4, 2, 2, 1, 4, 8, 1, 1, 1, 1, 1, 1, 0};
     (void)state;
     for (int i = 0; i < 8; i++) {
         assert_string_equal(attn_status_string((attn_status)i), names[i]);
     }
     assert_string_equal(attn_status_string((attn_status)8), "unknown status");
     assert_string_equal(attn_status_string((attn_status)-1), "unknown status");
-    for (int32_t i = 0; i < 14; i++) {
+    for (int32_t i = 0; i < 15; i++) {
         assert_int_equal(attn_dtype_size(i), sizes[i]);
     }
     assert_int_equal(attn_dtype_size(-1), 0);

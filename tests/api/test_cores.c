@@ -3,7 +3,7 @@
  * here, and affinity.
  */
 #include "call.h"
-#include "cpu/machine/cores.h"
+#include "system/system.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static int32_t quota(const char *groups)
     char path[256];
     snprintf(path, sizeof path, "%s/groups", root);
     write_file("groups", groups);
-    return attn_cpu_quota(path, root);
+    return attn_system_quota(path, root);
 }
 
 static int make_groups(void **state)
@@ -89,7 +89,7 @@ static void test_nonsense(void **state)
     assert_int_equal(quota(""), INT32_MAX);
     /* version 1 only, or a line like ours */
     assert_int_equal(quota("4:memory:/a\n10::/\n"), INT32_MAX);
-    assert_int_equal(attn_cpu_quota("/nonexistent", "/nonexistent"), INT32_MAX);
+    assert_int_equal(attn_system_quota("/nonexistent", "/nonexistent"), INT32_MAX);
 }
 
 static void test_affinity(void **state)
@@ -97,7 +97,7 @@ static void test_affinity(void **state)
     cpu_set_t before, one;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    const int32_t cores = attn_cpu_cores();
+    const int32_t cores = attn_system_cores();
     assert_in_range(cores, 1, CPU_COUNT(&before));
     CPU_ZERO(&one);
     for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
@@ -106,7 +106,7 @@ static void test_affinity(void **state)
         }
     }
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    assert_int_equal(attn_cpu_cores(), 1);
+    assert_int_equal(attn_system_cores(), 1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

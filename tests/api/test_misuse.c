@@ -367,16 +367,16 @@ static void test_workspace_too_small(void **state)
     attn_forward_args args = *c.args;
     assert_int_equal(attn_forward_workspace(NULL, &args, &args.workspace_bytes), ATTN_OK);
     assert_true(args.workspace_bytes > 0 && args.workspace_bytes <= sizeof room);
-    args.workspace = room;
+    args.workspace = room, args.workspace_bytes--;
     memset(room, 0x5A, sizeof room);
-    args.workspace_bytes--;
     assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_WORKSPACE);
     assert_non_null(strstr(attn_last_error(), "workspace_bytes = "));
     args.workspace_bytes = 0;
     assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_WORKSPACE);
-    for (size_t i = 0; i < sizeof room; i++) {
+    for (size_t i = 0; i < sizeof room; i++)
         assert_int_equal(room[i], 0x5A);
-    }
+    args.workspace = (char *)args.o.data - 8, args.workspace_bytes = 8; /* it ends where O begins */
+    assert_int_equal(attn_forward(NULL, &args), ATTN_ERR_WORKSPACE);
     assert_true(call_is_untouched(&c));
     call_close(&c);
 }

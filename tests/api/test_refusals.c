@@ -54,11 +54,11 @@ static void test_sentences_list_the_types(void **state)
     call_open(&c, LINE);
     attn_forward_args args = *c.args;
     args.mask.dtype = ATTN_F16;
-    assert_refused(&c, &args, "mask.dtype = 3 (f16), must be bool, u8, i8, i32 or i64");
+    assert_refused(&c, &args, "mask.dtype = 3 (f16), must be bool, u8, i8, i32, i64 or b1x8");
     args = *c.args, args.bias.dtype = ATTN_U8;
     assert_refused(&c, &args, "bias.dtype = 8 (u8), must be f64, f32, f16 or bf16");
-    args = *c.args, args.lse.dtype = 13;
-    assert_refused(&c, &args, "lse.dtype = 13 (unknown), must be f64 or f32");
+    args = *c.args, args.lse.dtype = 14;
+    assert_refused(&c, &args, "lse.dtype = 14 (unknown), must be f64 or f32");
     call_close(&c);
 }
 
@@ -87,6 +87,24 @@ static void test_absent_tensors(void **state)
     assert_true(call_is_right(&without));
     call_close(&with);
     call_close(&without);
+}
+
+/* A list of one length is a varlen call of no sequences: all rows are outside. */
+static void test_no_sequences(void **state)
+{
+    int32_t zero = 0;
+    call c;
+    (void)state;
+    call_open(&c, "hq=2 nq=3 nk=5 d=4 dtype=f32 lse=1");
+    attn_forward_args args = *c.args;
+    args.cu_seqlens_q = args.cu_seqlens_k = attn_tensor_bshd(&zero, ATTN_I32, 1, 1, 1, 1);
+    args.cu_seqlens_q.shape[0] = 0;
+    assert_refused(&c, &args, "cu_seqlens_q has shape (0, 1, 1, 1), wanted (B + 1, 1, 1, 1)");
+    args.cu_seqlens_q.shape[0] = 1;
+    assert_int_equal(attn_forward(NULL, &args), ATTN_OK);
+    const float *o = args.o.data, *lse = args.lse.data;
+    assert_true(o[0] == 0 && o[23] == 0 && lse[0] == -INFINITY && lse[5] == -INFINITY);
+    call_close(&c);
 }
 
 /* Plans read shapes only: required tensors may have no memory yet, and may all have the same. */
@@ -316,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_values_without_their_flag),
         cmocka_unit_test(test_sentences_list_the_types),
         cmocka_unit_test(test_absent_tensors),
+        cmocka_unit_test(test_no_sequences),
         cmocka_unit_test(test_plans_of_shapes),
         cmocka_unit_test(test_overlaps),
         cmocka_unit_test(test_overlaps_of_the_workspace),

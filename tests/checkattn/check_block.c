@@ -1,20 +1,31 @@
 /*
- * check_block.c: softmax and pv of one block together, O = OT / l, against float64: for every
- * table, whatever form its probabilities and its maximum have. The bound is gamma of the additions;
- * where P has 16 bits, 2^-8 for the rounding of each p, and 2^-8 again since l may be the sum of
- * the rounded ones.
+ * check_block.c: softmax and pv of one block or two together, O = OT / l, against float64: for
+ * every table, whatever form its probabilities and its maximum have. The bound is gamma of the
+ * additions; where P has 16 bits, 2^-8 for the rounding of each p, and 2^-8 again since l may be
+ * the sum of the rounded ones.
  */
 #include "checks.h"
 #include "panel.h"
 
 #include <math.h>
+#include <string.h>
+
+enum { MOST_KEYS = 2 * KIT_MOST_KEYS };
 
 typedef struct block_case {
-    int64_t n, dv;
+    int64_t n, dv, dv_pad;
+    int lanes;
+    bool careful;
     attn_tensor value;
     /* scores, times log2(e) exponents; -inf = not visible */
-    double s[KIT_MOST_KEYS * KIT_MOST_LANES];
+    double s[MOST_KEYS * KIT_MOST_LANES];
 } block_case;
+
+/* Sums of the blocks so far, and the block under way. */
+typedef struct block_state {
+    attn_running running;
+    void *ot, *panel, *s, *p;
+} block_state;
 
 /* The probabilities of one lane; their sum. */
 static long double lane_weights(const kernel_kit *kit, const block_case *block, int64_t lane,
@@ -36,7 +47,7 @@ static long double lane_weights(const kernel_kit *kit, const block_case *block, 
 static bool judge_lane(kernel_kit *kit, const block_case *block, int64_t lane, const void *ot,
                        double l, double relative)
 {
-    static long double p[KIT_MOST_KEYS];
+    static long double p[MOST_KEYS];
     long double sum = lane_weights(kit, block, lane, p);
     for (int64_t col = 0; col < block->dv; col++) {
         long double exact = 0, size = 0;
@@ -96,82 +107,118 @@ static void *make_state(kernel_kit *kit, enum slot slot, int64_t rows, double va
     return state;
 }
 
-/* pack_v_few, called for two runs of keys, and pv_few give the bits of pv. */
-static void compare_few(kernel_kit *kit, const block_case *block, const void *ot, const void *p,
-                        const void *alpha, int lanes)
+/* Rows of V from key `first` on in a panel of the slot, packed in two runs. */
+static void *pack(kernel_kit *kit, enum slot slot, const block_case *block, int64_t first,
+                  int64_t n)
 {
-    const attn_ukernel *table = kit->uk;
-    const int64_t pad = (block->dv + table->granule - 1) / table->granule * table->granule;
-    void *panel = kit_slot(kit, SLOT_K, table->v_bytes(pad)),
-         *few = make_state(kit, SLOT_QT, pad, alpha ? 0 : (double)NAN);
-    for (int64_t first = 0, end = block->n / 3; first < block->n; first = end, end = block->n) {
-        const attn_rows source = panel_rows(&block->value, first);
-        if (end > first) {
-            KIT_CALL(kit, table->pack_v_few(panel, first, &source, end - first, block->dv, pad));
+    const size_t size = kit->uk->v_bytes(block->dv_pad);
+    unsigned char *panel = kit_slot(kit, slot, size);
+    /* keys beyond n have weight 0: they must be finite */
+    memset(panel, 0, size);
+    for (int64_t at = 0, end = n / 3; at < n; at = end, end = n) {
+        const attn_rows source = panel_rows(&block->value, first + at);
+        if (end > at) {
+            KIT_CALL(kit, kit->uk->pack_v(panel, at, &source, end - at, block->dv, block->dv_pad));
         }
     }
-    kit_lock(kit, SLOT_K);
-    KIT_CALL(kit, table->pv_few(few, panel, 0, p, pad, block->n, alpha, lanes));
-    kit_compare_lanes(kit, "OT of few", few, ot, block->dv, lanes);
+    return panel;
+}
+
+static void weigh(kernel_kit *kit, const block_case *block, block_state *state, int64_t first,
+                  int64_t n)
+{
+    const int64_t strip = kit->uk->strip, tile = kit->uk->key_tile;
+    for (int64_t done = 0; done < n; done += tile) {
+        const int64_t keys = n - done < tile ? n - done : tile;
+        for (int64_t i = 0; i < keys * strip; i++) {
+            kit_put(kit, state->s, i, block->s[(first + done) * strip + i]);
+        }
+        KIT_CALL(kit, kit->uk->softmax(state->p, done, state->s, keys, 1.4426950408889634,
+                                       &state->running, block->lanes));
+    }
+}
+
+/* pv_few of the n keys from `first` on, from the panel or from rows, gives the bits of pv, OT in
+ * `want`. `got` is OT before. */
+static void compare_few(kernel_kit *kit, const block_case *block, const block_state *state,
+                        const attn_values *panel, int64_t first, int64_t n, const void *alpha,
+                        void *got)
+{
+    const char *rows[ATTN_MAX_KEY_BLOCK];
+    attn_values values = *panel;
+    values.rows = rows, values.count = n, values.dv = block->dv;
+    for (int64_t key = 0; key < n; key++) {
+        rows[key] = panel_rows(&block->value, first + key).data;
+    }
+    KIT_CALL(kit, kit->uk->pv_few(got, &values, state->p, n, alpha, block->lanes));
+    kit_compare_lanes(kit, "OT of few", got, state->ot, block->dv, block->lanes);
+}
+
+/* Adds the n keys from `first` on. alpha: NULL or the state's. */
+static void add_block(kernel_kit *kit, const block_case *block, block_state *state, int64_t first,
+                      int64_t n, const void *alpha, const unsigned char *visible)
+{
+    const attn_ukernel *table = kit->uk;
+    const size_t size = (size_t)(block->dv_pad * table->strip * table->real_size);
+    const attn_rows source = panel_rows(&block->value, first);
+    const bool fits =
+        table->row_type == 0 || (table->row_type == source.dtype && source.col_stride == 1);
+    void *panel = pack(kit, SLOT_V, block, first, n);
+    weigh(kit, block, state, first, n);
+    if (block->careful) {
+        KIT_CALL(kit,
+                 table->pv_careful(state->ot, panel, 0, state->p, block->dv_pad, n, alpha,
+                                   visible + first * table->strip, block->lanes, kit_room(kit)));
+        return;
+    }
+    void *before = kit_slot(kit, SLOT_QT, size);
+    memcpy(before, state->ot, size);
+    KIT_CALL(kit, table->pv(state->ot, panel, 0, state->p, block->dv_pad, n, alpha, block->lanes));
+    if (block->lanes <= table->few_lanes && fits) {
+        const attn_values values = {.v = panel, .dv_pad = block->dv_pad};
+        compare_few(kit, block, state, &values, first, n, alpha, before);
+    }
 }
 
 static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool careful)
 {
     static block_case block;
-    int64_t strip = kit->uk->strip, granule = kit->uk->granule,
-            pad = (dv + granule - 1) / granule * granule;
-    size_t row = (size_t)(strip * kit->uk->real_size);
-    int lanes = kit_lanes(kit, turn);
-    block.n = n, block.dv = dv;
+    const int64_t strip = kit->uk->strip, granule = kit->uk->granule, most = kit->uk->key_block;
+    const size_t row = (size_t)(strip * kit->uk->real_size);
+    block.n = n, block.dv = dv, block.dv_pad = (dv + granule - 1) / granule * granule;
+    block.lanes = kit_lanes(kit, turn), block.careful = careful;
     kit_doing(kit, "dv=%lld n=%lld lanes=%d dtype=%d turn=%lld careful=%d", (long long)dv,
-              (long long)n, lanes, kit->dtype, (long long)turn, careful);
+              (long long)n, block.lanes, kit->dtype, (long long)turn, careful);
     block.value = panel_matrix(kit, SLOT_SOURCE, n, dv, careful ? VALUES_SPECIAL : VALUES_NORMAL,
                                panel_stride(turn));
-    void *s = kit_slot(kit, SLOT_S, (size_t)kit->uk->key_tile * row),
-         *panel = kit_slot(kit, SLOT_V, kit->uk->v_bytes(pad));
-    void *m = make_state(kit, SLOT_M, 1, -(double)INFINITY), *l = make_state(kit, SLOT_L, 1, 0);
-    void *top = kit->uk->lags ? make_state(kit, SLOT_TOP, 1, -(double)INFINITY) : m;
-    void *alpha = kit_slot(kit, SLOT_ALPHA, row),
-         *ot = make_state(kit, SLOT_OT, pad, turn % 3 ? 0 : (double)NAN);
-    void *p = kit->uk->p_bytes() > 0 ? kit_slot(kit, SLOT_P, kit->uk->p_bytes()) : s;
+    block_state state = {.s = kit_slot(kit, SLOT_S, (size_t)kit->uk->key_tile * row)};
+    state.p = kit->uk->p_bytes() > 0 ? kit_slot(kit, SLOT_P, kit->uk->p_bytes()) : state.s;
+    state.ot = make_state(kit, SLOT_OT, block.dv_pad, turn % 3 ? 0 : (double)NAN);
+    attn_running *running = &state.running;
+    running->m = make_state(kit, SLOT_M, 1, -(double)INFINITY);
+    running->l = make_state(kit, SLOT_L, 1, 0);
+    running->top = kit->uk->lags ? make_state(kit, SLOT_TOP, 1, -(double)INFINITY) : running->m;
+    running->alpha = kit_slot(kit, SLOT_ALPHA, row);
     unsigned char *visible = kit_slot(kit, SLOT_VISIBLE, (size_t)(n * strip));
     fill(kit, &block, visible, careful, turn);
-    /* keys beyond n have weight 0: they must be finite */
-    for (size_t i = 0; i < kit->uk->v_bytes(pad); i++) {
-        ((unsigned char *)panel)[i] = 0;
+    for (int64_t first = 0; first < n; first += most) {
+        add_block(kit, &block, &state, first, n - first < most ? n - first : most,
+                  first == 0 && turn % 3 == 0 ? NULL : running->alpha, visible);
     }
-    attn_rows source = panel_rows(&block.value, 0);
-    KIT_CALL(kit, kit->uk->pack_v(panel, 0, &source, n, dv, pad));
-    for (int64_t done = 0; done < n; done += kit->uk->key_tile) {
-        int64_t keys = n - done < kit->uk->key_tile ? n - done : kit->uk->key_tile;
-        for (int64_t i = 0; i < keys * strip; i++) {
-            kit_put(kit, s, i, block.s[done * strip + i]);
-        }
-        KIT_CALL(kit, kit->uk->softmax(p, done, s, keys, 1.4426950408889634,
-                                       &(attn_running){.m = m, .l = l, .alpha = alpha, .top = top},
-                                       lanes));
-    }
-    if (careful) {
-        KIT_CALL(kit, kit->uk->pv_careful(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, visible,
-                                          lanes, kit_room(kit)));
-    } else {
-        KIT_CALL(kit, kit->uk->pv(ot, panel, 0, p, pad, n, turn % 3 ? alpha : NULL, lanes));
-    }
-    judge(kit, &block, ot, l, lanes);
-    if (!careful && lanes <= kit->uk->few_lanes) {
-        compare_few(kit, &block, ot, p, turn % 3 ? alpha : NULL, lanes);
-    }
+    judge(kit, &block, state.ot, running->l, block.lanes);
 }
 
 void check_block(kernel_kit *kit)
 {
+    const int64_t most = 2 * kit->uk->key_block;
     int64_t turn = 0;
     kit_member(kit, "block");
     for (int i = 0; i < panel_dims_count; i += 3) {
-        for (int64_t n = 1; n <= kit->uk->key_block; n += 21) {
+        for (int64_t n = 1; n <= most; n += 43) {
             one(kit, panel_dims[i], n, turn++, false);
         }
         one(kit, panel_dims[i], kit->uk->key_block, turn++, false);
-        one(kit, panel_dims[i], 1 + kit_choice(kit, 72, turn, kit->uk->key_block), turn, true);
+        one(kit, panel_dims[i], most, turn++, false);
+        one(kit, panel_dims[i], 1 + kit_choice(kit, 72, turn, most), turn, true);
     }
 }

@@ -96,6 +96,7 @@ void check_pack(kernel_kit *kit)
 typedef struct bias_case {
     int64_t n, rows, bias_stride, mask_stride; /* lane i has row i % rows */
     int32_t mask_dtype;
+    int64_t mask_first; /* of bits: the first key's place in its byte */
     bool bias, mask;
 } bias_case;
 
@@ -105,8 +106,9 @@ static bias_case make_case(const kernel_kit *kit, int64_t n, int64_t turn)
     bias_case test = {.n = n, .bias = turn % 5 != 4, .mask = turn % 3 != 2};
     test.rows = turn % 7 < 4 ? strip : turn % 7 == 4 ? 1 : turn % 7 == 5 ? strip - 1 : 2;
     test.bias_stride = test.bias && turn % 4 != 3 ? panel_stride(turn) : 0;
-    static const int32_t masks[] = {ATTN_BOOL, ATTN_U8, ATTN_I8, ATTN_I32, ATTN_I64};
-    test.mask_dtype = masks[turn % 13 < 5 ? turn % 13 : 0];
+    static const int32_t masks[] = {ATTN_BOOL, ATTN_U8, ATTN_I8, ATTN_I32, ATTN_I64, ATTN_B1X8};
+    test.mask_dtype = masks[turn % 13 < 6 ? turn % 13 : 0];
+    test.mask_first = test.mask_dtype == ATTN_B1X8 ? turn % 8 : 0;
     test.mask_stride = !test.mask || turn % 11 < 4 ? 0 : turn % 11 < 8 ? 1 : 2;
     return test;
 }
@@ -118,7 +120,8 @@ static void one_bias(kernel_kit *kit, int32_t dtype, int64_t n, int64_t turn)
     const bias_case test = make_case(kit, n, turn);
     const int64_t reach =
         (n - 1) * (test.bias_stride < 0 ? -test.bias_stride : test.bias_stride) + 1;
-    const int64_t span = (n - 1) * test.mask_stride + 1;
+    const int64_t each = test.mask_dtype == ATTN_B1X8 ? 8 : 1;
+    const int64_t span = (test.mask_first + n - 1) / each * test.mask_stride + 1;
     unsigned char *first = kit_slot(kit, SLOT_SOURCE, (size_t)(test.rows * reach * size));
     attn_tensor t = attn_tensor_bshd(first + (test.bias_stride < 0 ? (reach - 1) * size : 0),
                                      (attn_dtype)dtype, test.rows, n, 1, 1);
@@ -131,17 +134,19 @@ static void one_bias(kernel_kit *kit, int32_t dtype, int64_t n, int64_t turn)
     kit_lock(kit, SLOT_SOURCE);
     const int64_t mask_size = (int64_t)attn_dtype_size(test.mask_dtype);
     char *mask = kit_slot(kit, SLOT_VISIBLE, (size_t)(test.rows * span * mask_size));
-    const attn_tensor m =
-        attn_tensor_bshd(mask, (attn_dtype)test.mask_dtype, test.rows, span, 1, 1);
-    for (int64_t i = 0; i < test.rows * span; i++) { /* a bit of any byte */
+    attn_tensor m = attn_tensor_bshd(mask, (attn_dtype)test.mask_dtype, test.rows, 1, 1, span);
+    for (int64_t i = 0; i < test.rows * span * each; i++) { /* a bit of any byte */
         const double one = exp2((double)(i % (8 * mask_size - 1)));
-        inputs_store(&m, i / span, i % span, 0, 0, kit_choice(kit, 94, i + turn, 3) ? one : 0);
+        inputs_store(&m, i / (span * each), 0, 0, i % (span * each),
+                     kit_choice(kit, 94, i + turn, 3) ? one : 0);
     }
+    m.stride[3] = test.mask_stride;
     kit_lock(kit, SLOT_VISIBLE);
     attn_bias_rows rows = {.bias_stride = test.bias_stride,
                            .mask_stride = test.mask_stride,
                            .dtype = dtype,
-                           .mask_dtype = test.mask_dtype};
+                           .mask_dtype = test.mask_dtype,
+                           .mask_first = test.mask_first};
     for (int64_t lane = 0; lane < strip; lane++) {
         const int64_t row = lane % test.rows;
         rows.bias[lane] = test.bias ? (char *)t.data + row * reach * size : NULL;
@@ -154,7 +159,7 @@ static void one_bias(kernel_kit *kit, int32_t dtype, int64_t n, int64_t turn)
     KIT_CALL(kit, kit->uk->bias(tile, n, &rows));
     for (int64_t i = 0; i < n * strip; i++) {
         const int64_t row = i % strip % test.rows, key = i / strip;
-        bool hidden = test.mask && oracle_element(&m, row, key * test.mask_stride, 0, 0) == 0;
+        bool hidden = test.mask && oracle_element(&m, row, 0, 0, test.mask_first + key) == 0;
         expect(kit, "tile", tile, i,
                hidden      ? -(double)INFINITY
                : test.bias ? oracle_element(&t, row, key, 0, 0)

@@ -61,7 +61,8 @@ static bool judge_score(kernel_kit *kit, const qk_case *c, const void *s, int64_
 
 static void judge(kernel_kit *kit, const qk_case *c, const void *s)
 {
-    double chunks = ceil((double)c->d / ATTN_DOT_CHUNK), chain = fmin((double)c->d, ATTN_DOT_CHUNK);
+    double chunks = ceil((double)c->d / (double)ATTN_DOT_CHUNK),
+           chain = fmin((double)c->d, (double)ATTN_DOT_CHUNK);
     double gamma = kit->uk->losses.inputs +
                    kit_gamma(kit, kit->same_bits ? chain + chunks : 4 * (double)c->d + 16);
     bool good = true;

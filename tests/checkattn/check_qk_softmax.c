@@ -13,6 +13,7 @@ typedef struct tiles_case {
     int lanes;
     double c;
     attn_tensor q, key;
+    bool rows; /* K where it is, not a panel */
 } tiles_case;
 
 typedef struct tiles_result {
@@ -34,11 +35,16 @@ static void run_tiles(kernel_kit *kit, const tiles_case *c, void *p, void *s, at
                       const attn_running *state, bool at_once)
 {
     const attn_ukernel *table = kit->uk;
+    const char *rows[ATTN_MAX_KEY_BLOCK];
     int64_t done = 0, from = keys.at;
+    for (int64_t key = 0; key < c->n; key++) {
+        rows[key] = panel_rows(&c->key, key).data;
+    }
     for (int64_t n; done < c->n; done += n) {
         const bool rest = at_once && done >= c->done;
         n = rest || c->n - done < table->key_tile ? c->n - done : table->key_tile;
         keys.at = from + done, keys.n = n;
+        keys.rows = rest && c->rows ? rows + done : NULL;
         if (rest) {
             KIT_CALL(kit, table->qk_softmax(p, done, s, &keys, c->c, state, c->lanes));
         } else {
@@ -118,12 +124,16 @@ static void one(kernel_kit *kit, int64_t d, int64_t n, int64_t turn)
                           kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, 1);
     test.key = panel_matrix(kit, SLOT_SOURCE_2, n, d, kind, 1);
     run(kit, &test, false, &want);
-    run(kit, &test, true, &got);
-    compare(kit, "m", got.m, want.m, test.lanes);
-    compare(kit, "l", got.l, want.l, test.lanes);
-    compare(kit, "alpha", got.alpha, want.alpha, test.lanes);
-    compare(kit, "top", got.top, want.top, test.lanes);
-    compare(kit, "OT", got.ot, want.ot, d * test.lanes);
+    const bool fits = test.lanes <= kit->uk->few_lanes && kit->uk->row_type == test.key.dtype;
+    for (int rows = 0; rows <= fits; rows++) {
+        test.rows = rows == 1;
+        run(kit, &test, true, &got);
+        compare(kit, test.rows ? "m from rows" : "m", got.m, want.m, test.lanes);
+        compare(kit, test.rows ? "l from rows" : "l", got.l, want.l, test.lanes);
+        compare(kit, test.rows ? "alpha from rows" : "alpha", got.alpha, want.alpha, test.lanes);
+        compare(kit, test.rows ? "top from rows" : "top", got.top, want.top, test.lanes);
+        compare(kit, test.rows ? "OT from rows" : "OT", got.ot, want.ot, d * test.lanes);
+    }
 }
 
 void check_qk_softmax(kernel_kit *kit)

@@ -161,15 +161,15 @@ int exhaust_parts(const attn_ukernel *table)
     }
     for (uint32_t i = 0; i < EVEN; i += lanes) {
         for (uint32_t lane = 0; lane < lanes; lane++) {
-            x[lane] = -(float)(i + lane) / EVEN;
+            x[lane] = -(float)(i + lane) / (float)EVEN;
         }
         judge_parts(table, x, lanes, &even);
     }
     kit_end(table);
     printf("%-12s 2^x for x <= 0, relative: in l worst %.3g, mean %+.2g; in P worst %.3g, mean "
            "%+.2g; %lld wrong\n",
-           table->name, all.worst_l, even.sum_l / EVEN, all.worst_p, even.sum_p / EVEN,
-           (long long)all.wrong);
+           table->name, all.worst_l, even.sum_l / (double)EVEN, all.worst_p,
+           even.sum_p / (double)EVEN, (long long)all.wrong);
     return all.wrong > 0 || !(all.worst_l <= 0x1p-22) || !(all.worst_p <= 0x1p-8);
 }
 

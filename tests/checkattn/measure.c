@@ -42,7 +42,7 @@ static double median_seconds(const kernel_kit *kit, const tiles *t,
         for (int call = 0; call < CALLS; call++) {
             run(kit, t);
         }
-        samples[i] = (stats_now() - start) / CALLS;
+        samples[i] = (stats_now() - start) / (double)CALLS;
     }
     return stats_of(samples, SAMPLES).median;
 }

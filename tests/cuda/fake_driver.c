@@ -2,6 +2,7 @@
  * fake_driver.c: see fake_driver.h.
  */
 #include "fake_driver.h"
+#include "cuda/forward/codes.h"
 
 #include <dlfcn.h>
 #include <stddef.h>
@@ -19,8 +20,9 @@ static struct CUctx_st primary[FAKE_GPUS] = {{0}, {1}};
 const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1],
     attn_image_forward_sm90_wide[1], attn_image_forward_sm90_paged[1],
     attn_image_forward_sm90_softcap[1], attn_image_forward_sm90_alibi[1],
-    attn_image_forward_sm80[1], attn_image_forward_generic[1], attn_image_backward_generic[1],
-    attn_image_backward_sm90[1];
+    attn_image_forward_sm80[1], attn_image_forward_generic[1], attn_image_forward_codes[1],
+    attn_image_backward_generic[1], attn_image_backward_sm90[1], attn_image_merge_generic[1],
+    attn_image_append_generic[1];
 
 void fake_reset(void)
 {
@@ -242,11 +244,24 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
                                     block_x * block_y * block_z,
                                     shared_bytes,
                                     stream,
-                                    {.counter = NULL}};
+                                    {.counter = NULL},
+                                    {{.data = NULL}}};
         const attn_cuda_kernel *kernel = fake_kernel();
         if (kernel && kernel->family != ATTN_CUDA_BACKWARD_SM90 &&
-            kernel->family != ATTN_CUDA_BACKWARD_GENERIC) {
+            kernel->family != ATTN_CUDA_BACKWARD_GENERIC && kernel->family != ATTN_CUDA_APPENDS) {
             fake.last.params = *(const attn_cuda_forward_params *)params[0];
+        }
+        if (fake.launches < 4) {
+            fake.kernels[fake.launches] = fake.last.kernel;
+        }
+        if (kernel && kernel->family == ATTN_CUDA_APPENDS) {
+            fake.append = *(const attn_cuda_append_params *)params[0];
+        }
+        if (kernel && kernel->family == ATTN_CUDA_CODES) {
+            const attn_cuda_codes_params *codes = params[0];
+            const attn_tensor all[] = {codes->k_scale, codes->k_shift, codes->v_scale,
+                                       codes->v_shift};
+            memcpy(fake.last.factors, all, sizeof all);
         }
         fake.launches++;
     }

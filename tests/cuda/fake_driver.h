@@ -7,6 +7,7 @@
 #ifndef TESTS_CUDA_FAKE_DRIVER_H
 #define TESTS_CUDA_FAKE_DRIVER_H
 
+#include "cuda/append/params.h"
 #include "cuda/gpu.h"
 
 enum { FAKE_GPUS = 2, FAKE_DEPTH = 4, FAKE_ERROR = 999 };
@@ -22,6 +23,7 @@ typedef struct fake_launched {
     unsigned grid, threads, shared_bytes;
     cu_stream stream;
     attn_cuda_forward_params params; /* of a forward pass */
+    attn_tensor factors[4];          /* of quantised K and V: scale and shift of K, then of V */
 } fake_launched;
 
 typedef struct fake_driver {
@@ -35,9 +37,11 @@ typedef struct fake_driver {
 
     /* What happened. calls: of those that may fail. */
     int calls, retained, loaded, pushes, launches;
-    unsigned long long cleared; /* the address of the last memset */
-    fake_launched last;         /* of the launches */
-    int maps;                   /* of tensors; the rows of the last five's boxes */
+    unsigned long long cleared;     /* the address of the last memset */
+    fake_launched last;             /* of the launches */
+    const char *kernels[4];         /* of the first launches */
+    attn_cuda_append_params append; /* of the last launch for new rows or rotation */
+    int maps;                       /* of tensors; the rows of the last five's boxes */
     uint32_t box_rows[5];
     cu_context stack[FAKE_DEPTH];
     int depth;

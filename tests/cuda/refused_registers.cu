@@ -6,6 +6,7 @@
 #include "cuda/kernel/mma/wgmma.cuh"
 
 #define keep(registers, never) fence()
+#include "cuda/kernel/forward/clean_sm90.cuh"
 #include "cuda/kernel/forward/consume_sm90.cuh"
 
 using S = Shape<ATTN_BF16, 128, 2, 128, 232, true, ATTN_CUDA_WHOLE>;

@@ -69,7 +69,7 @@ static void test_primary_context(void **state)
     fake_reset();
     assert_int_equal(fake_create(1, &context), ATTN_OK);
     assert_int_equal(fake.retained, 1);
-    assert_int_equal(fake.loaded, 10);
+    assert_int_equal(fake.loaded, ATTN_CUDA_FAMILIES);
     assert_int_equal(fake.depth, 0);
     attn_context_destroy(context);
     assert_true(fake_keeps_nothing());

@@ -63,7 +63,7 @@ static void test_tensor_cores(void **state)
     make_pass(&p, ATTN_BF16);
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 5); /* delta; keys, rows, each twice */
+    assert_int_equal(fake.launches, 5); /* delta; ordered, round, each with noted blocks after it */
     assert_int_equal(fake.maps, 4);
     assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
     assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */

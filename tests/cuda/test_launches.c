@@ -37,13 +37,14 @@ static void assert_launches_fit(attn_context *context)
 /* An A100, its smaller kin, an H100, and its successors: kernels of sm_90a are for sm_90 alone. */
 static void test_capabilities(void **state)
 {
+    enum { any = ATTN_CUDA_FAMILIES - ATTN_CUDA_SM80 };
     static const struct {
         int capability, shared_bytes, images;
-    } gpus[] = {{80, 163 << 10, 3},
-                {86, 99 << 10, 3},
-                {90, 227 << 10, 10},
-                {100, 227 << 10, 3},
-                {120, 99 << 10, 3}};
+    } gpus[] = {{80, 163 << 10, any},
+                {86, 99 << 10, any},
+                {90, 227 << 10, ATTN_CUDA_FAMILIES},
+                {100, 227 << 10, any},
+                {120, 99 << 10, any}};
     attn_context *context;
     (void)state;
     for (size_t i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
@@ -96,6 +97,31 @@ static void test_no_kernel(void **state)
     assert_int_equal(fake.launches, 0);
     attn_context_destroy(context);
     assert_true(fake_keeps_nothing());
+}
+
+/* One block of keys: a mask only where rows see different keys, or the block is not full. */
+static void test_single(void **state)
+{
+    static const struct {
+        int64_t keys, left, right;
+        uint64_t flags;
+        bool masked;
+    } cases[] = {{64, 0, 0, 0, false},           {63, 0, 0, 0, true},
+                 {64, 0, 0, ATTN_CAUSAL, true},  {64, 3, -1, ATTN_WINDOW, true},
+                 {64, -1, 3, ATTN_WINDOW, true}, {64, -1, -1, ATTN_WINDOW, false}};
+    attn_context *context;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_forward_args args = fake_args(ATTN_F32, 64, cases[i].keys, 64);
+        args.flags = cases[i].flags;
+        args.window_left = cases[i].left, args.window_right = cases[i].right;
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
+        assert_true(fake_kernel()->single && fake_kernel()->keys == 64);
+        assert_int_equal(fake.last.params.single.masked, cases[i].masked);
+    }
+    attn_context_destroy(context);
 }
 
 /* Head dims beyond 256: on tensor cores where the TMA takes the tensors; V may be a view of K. */
@@ -152,6 +178,37 @@ static void test_pages(void **state)
     args.leftpad_k = attn_tensor_bshd(fake_memory(5), ATTN_I32, 2, 1, 1, 1);
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_int_equal(fake.last.params.pages.box, 1);
+    attn_context_destroy(context);
+}
+
+/* Quantised K or V: kernels of their own, which get scales and shifts beside the other
+ * arguments. */
+static void test_codes(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args args = fake_args(ATTN_BF16, 1, 300, 128);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.v = attn_tensor_bshd(fake_memory(2), ATTN_I8, 2, 300, 4, 128);
+    args.v_scale = attn_tensor_bshd(fake_memory(4), ATTN_F16, 2, 300, 4, 4);
+    args.v_shift = attn_tensor_bshd(fake_memory(5), ATTN_F16, 2, 300, 4, 4);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.why, "not on tensor cores: keys are quantised");
+    assert_true(plan.weight_loss == 0 && plan.tile_products == 0);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_string_equal(fake.last.kernel, "attn_forward_codes_bf16");
+    assert_int_equal(fake.last.grid, 2 * 4 * 2); /* sequences, heads, 64 columns of V at a time */
+    const attn_tensor *const factors[] = {&args.k_scale, &args.k_shift, &args.v_scale,
+                                          &args.v_shift};
+    for (int i = 0; i < 4; i++) {
+        assert_memory_equal(&fake.last.factors[i], factors[i], sizeof(attn_tensor));
+    }
+    args = fake_args(ATTN_F32, 1, 300, 128);
+    args.k.dtype = ATTN_E4M3;
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_string_equal(fake.last.kernel, "attn_forward_codes_f32");
     attn_context_destroy(context);
 }
 
@@ -311,9 +368,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_capabilities), cmocka_unit_test(test_why),
         cmocka_unit_test(test_pages),        cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_no_kernel),    cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_boxes),
-        cmocka_unit_test(test_alignment),    cmocka_unit_test(test_params),
+        cmocka_unit_test(test_no_kernel),    cmocka_unit_test(test_single),
+        cmocka_unit_test(test_flops),        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_boxes),        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_params),       cmocka_unit_test(test_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,7 @@ static void test_splits(void **state)
         assert_int_equal(fake.launches - before, 3);
         assert_string_equal(fake.last.kernel, "attn_forward_sm90_bf16_merge");
         assert_int_equal(fake.last.grid, (batch * rows * cases[i / 2].heads + 3) / 4);
-        assert_true((char *)p.parts.states >= (char *)args.workspace + 128);
+        assert_true((char *)p.parts.states >= (char *)args.workspace + 64);
         assert_true((char *)(p.parts.sums + parts * 128) <= (char *)args.workspace + bytes);
         args.workspace_bytes--;
         assert_int_equal(attn_forward(context, &args), ATTN_ERR_WORKSPACE);

@@ -7,80 +7,31 @@
  * lies inside its buffer, the problem is run.
  */
 #include "args.h"
+#include "views.h"
 
-#include <attn/attn.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)    \
-    do {                      \
-        if (!(condition)) {   \
-            __builtin_trap(); \
-        }                     \
-    } while (0)
-
-typedef struct input {
-    const uint8_t *at, *end;
-} input;
-
 typedef struct call {
     attn_forward_args args;
-    char *buffer[ARGS_TENSORS];
-    size_t bytes[ARGS_TENSORS];
+    views all;
 } call;
 
-static uint64_t take(input *in, int bytes)
-{
-    uint64_t x = 0;
-    for (; bytes > 0 && in->at < in->end; bytes--) {
-        x = x << 8 | *in->at++;
-    }
-    return x;
-}
-
-static int64_t below(input *in, int64_t n)
-{
-    return (int64_t)take(in, n > 256 ? 2 : 1) % n;
-}
-
-static bool flip(input *in)
-{
-    return take(in, 1) & 1;
-}
-
-/* A contiguous view of a fresh buffer filled by repeating the input. */
 static void create(call *c, int which, input *in, int32_t dtype, int64_t n0, int64_t n1, int64_t n2,
                    int64_t n3)
 {
-    size_t bytes = (size_t)(n0 * n1 * n2 * n3) * attn_dtype_size(dtype),
-           have = (size_t)(in->end - in->at);
-    char *buffer = malloc(bytes + 1);
-    REQUIRE(buffer != NULL);
-    for (size_t i = 0; i < bytes; i++) {
-        buffer[i] = have > 0 ? (char)in->at[i % have] : 0;
-    }
-    c->buffer[which] = buffer;
-    c->bytes[which] = bytes;
-    *args_at(&c->args, which) = attn_tensor_bshd(buffer, (attn_dtype)dtype, n0, n1, n2, n3);
+    const int64_t shape[4] = {n0, n1, n2, n3};
+    views_create(&c->all, in, args_at(&c->args, which), args_tensors[which].output, dtype, shape);
 }
 
 /* Lengths that add up to at most total, as increasing sums if cu, else each at most `most`. */
 static void create_index(call *c, int which, input *in, int64_t count, int64_t most, bool cu)
 {
-    int32_t dtype = flip(in) ? ATTN_I32 : ATTN_I64;
-    int64_t sum = 0;
-    create(c, which, in, dtype, count, 1, 1, 1);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t n = below(in, (cu ? most - sum : most) + 1);
+    create(c, which, in, flip(in) ? ATTN_I32 : ATTN_I64, count, 1, 1, 1);
+    for (int64_t i = 0, sum = 0; i < count; i++) {
+        const int64_t n = below(in, (cu ? most - sum : most) + 1);
         sum += n;
-        if (dtype == ATTN_I32) {
-            ((int32_t *)(void *)c->buffer[which])[i] = (int32_t)(cu ? sum : n);
-        } else {
-            ((int64_t *)(void *)c->buffer[which])[i] = cu ? sum : n;
-        }
+        views_set(args_at(&c->args, which), i, 0, cu ? sum : n);
     }
 }
 
@@ -97,9 +48,42 @@ static void create_broadcast(call *c, int which, input *in, int32_t dtype, const
 static void create_table(call *c, input *in, int64_t b, int64_t nk)
 {
     const int64_t pages = nk > 0 ? below(in, 4) : 0;
-    create_index(c, ARGS_TABLE, in, b * pages, b - 1, false);
-    attn_tensor *t = args_at(&c->args, ARGS_TABLE);
-    t->shape[0] = b, t->shape[1] = pages, t->stride[0] = pages;
+    create(c, ARGS_TABLE, in, flip(in) ? ATTN_I32 : ATTN_I64, b, pages, 1, 1);
+    for (int64_t i = 0; i < b * pages; i++) {
+        views_set(args_at(&c->args, ARGS_TABLE), i / pages, i % pages, below(in, b));
+    }
+}
+
+/* Scale and shift of codes whose tensor has these extents. */
+static void create_factors(call *c, input *in, int scale, const attn_tensor *codes)
+{
+    const int32_t dtype = (int32_t)below(in, 3) + ATTN_F32;
+    const int64_t columns = codes->shape[3] * (codes->dtype == ATTN_I4X2 ? 2 : 1);
+    int64_t n[4];
+    for (int a = 0; a < 3; a++) {
+        n[a] = flip(in) ? 1 : codes->shape[a];
+    }
+    n[3] = flip(in) && columns % 2 == 0 && columns > 0 ? 2 : 1;
+    create(c, scale, in, dtype, n[0], n[1], n[2], n[3]);
+    if ((codes->dtype == ATTN_I8 || codes->dtype == ATTN_I4X2) && flip(in)) {
+        create(c, scale + 1, in, dtype, n[0], n[1], n[2], n[3]);
+    }
+}
+
+static void create_append(call *c, input *in, int64_t nq)
+{
+    const attn_tensor q = c->args.q, k = c->args.k;
+    const int64_t dv = c->args.o.shape[3];
+    create(c, ARGS_K_NEW, in, q.dtype, q.shape[0], nq, k.shape[2], q.shape[3]);
+    create(c, ARGS_V_NEW, in, q.dtype, q.shape[0], nq, k.shape[2], dv);
+    c->args.rope_base = (double)below(in, 3) * 100;
+    if (flip(in)) {
+        const int64_t dims = 2 * below(in, q.shape[3] / 2 + 1);
+        const int32_t dtype = flip(in) ? ATTN_F32 : ATTN_F64;
+        c->args.rope_base = 0, c->args.rope_dims = dims;
+        create(c, ARGS_COS, in, dtype, 420 + nq, dims > 0 ? dims / 2 : q.shape[3] / 2, 1, 1);
+        create(c, ARGS_SIN, in, dtype, 420 + nq, dims > 0 ? dims / 2 : q.shape[3] / 2, 1, 1);
+    }
 }
 
 static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, int64_t nk)
@@ -113,7 +97,10 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
         create(c, ARGS_ROW_MAX, in, flip(in) ? ATTN_F32 : ATTN_F64, b, nq, h, 1);
     }
     if (wanted & 4) {
-        create_broadcast(c, ARGS_MASK, in, (int32_t)below(in, 5) + ATTN_BOOL, full);
+        const int64_t bits[4] = {b, h, nq, (nk + 7) / 8}, type = below(in, 6);
+        const bool packed = type == 5; /* its last axis is never broadcast */
+        create_broadcast(c, ARGS_MASK, in, packed ? ATTN_B1X8 : (int32_t)type + ATTN_BOOL,
+                         packed ? bits : full);
     }
     if (wanted & 8) {
         create_broadcast(c, ARGS_BIAS, in, (int32_t)below(in, 4) + ATTN_F64, full);
@@ -141,13 +128,29 @@ static void create_extras(call *c, input *in, int64_t b, int64_t h, int64_t nq, 
         create_table(c, in, b, nk);
     }
     if (wanted & 2048) {
-        const attn_tensor k = c->args.k, v = c->args.v;
-        create(c, ARGS_K_NEW, in, k.dtype, c->args.q.shape[0], nq, k.shape[2], k.shape[3]);
-        create(c, ARGS_V_NEW, in, v.dtype, c->args.q.shape[0], nq, v.shape[2], v.shape[3]);
-        c->args.rope_base = (double)below(in, 3) * 100;
+        create_append(c, in, nq);
+    }
+    if (wanted & 4096) {
+        create(c, ARGS_O_F32, in, ATTN_F32, b, nq, h, c->args.o.shape[3]);
+    }
+    if (wanted & 8192) {
+        c->args.dropout_p = (double)below(in, 11) / 10;
+        c->args.dropout_seed = take(in, 8), c->args.dropout_offset = take(in, 8);
     }
     if (wanted & 1024) {
         create_index(c, ARGS_LEFTPAD, in, b, 3, false);
+    }
+}
+
+/* K or V: of q's type, or codes. */
+static void create_keys(call *c, input *in, int which, const int64_t n[4])
+{
+    const int64_t code = below(in, 8);
+    const int32_t dtype = code < 4 ? c->args.q.dtype : (int32_t)(code - 4) + ATTN_I8;
+    create(c, which, in, dtype, n[0], n[1], n[2], dtype == ATTN_I4X2 ? n[3] / 2 : n[3]);
+    if (code >= 4) {
+        create_factors(c, in, which == ARGS_K ? ARGS_K_SCALE : ARGS_V_SCALE,
+                       args_at(&c->args, which));
     }
 }
 
@@ -160,7 +163,7 @@ static void create_call(call *c, input *in)
     int32_t dtype = (int32_t)below(in, 4) + ATTN_F64;
     memset(c, 0, sizeof *c);
     a->struct_size = sizeof *a;
-    a->flags = take(in, 1) & 15;
+    a->flags = take(in, 1) & 127;
     if (a->flags & ATTN_WINDOW) {
         a->window_left = below(in, 64) - 8;
         a->window_right = below(in, 64) - 8;
@@ -170,51 +173,10 @@ static void create_call(call *c, input *in)
     }
     a->softcap = flip(in) ? (double)take(in, 1) : 0;
     create(c, ARGS_Q, in, dtype, b, nq, h, d);
-    create(c, ARGS_K, in, dtype, b, nk, hkv, d);
-    create(c, ARGS_V, in, dtype, b, nk, hkv, dv);
+    create_keys(c, in, ARGS_K, (const int64_t[]){b, nk, hkv, d});
+    create_keys(c, in, ARGS_V, (const int64_t[]){b, nk, hkv, dv});
     create(c, ARGS_O, in, flip(in) ? ATTN_F32 : dtype, b, nq, h, dv);
     create_extras(c, in, b, h, nq, nk);
-}
-
-static int64_t wild(input *in)
-{
-    static const int64_t values[] = {0,
-                                     1,
-                                     -1,
-                                     2,
-                                     3,
-                                     127,
-                                     128,
-                                     1 << 16,
-                                     INT32_MAX,
-                                     INT64_C(1) << 31,
-                                     INT64_C(1) << 32,
-                                     INT64_C(1) << 40,
-                                     INT64_C(1) << 61,
-                                     INT64_C(1) << 62,
-                                     INT64_MAX,
-                                     INT64_MIN};
-    return flip(in) ? values[below(in, sizeof values / sizeof *values)]
-                    : (int64_t)take(in, flip(in) ? 1 : 8);
-}
-
-static void change_tensor(call *c, input *in)
-{
-    attn_tensor *t = args_at(&c->args, (int)below(in, ARGS_TENSORS));
-    int64_t field = below(in, 12);
-    if (field < 4) {
-        t->shape[field] = wild(in);
-    } else if (field < 8) {
-        t->stride[field - 4] = wild(in);
-    } else if (field == 8) {
-        t->dtype = (int32_t)wild(in);
-    } else if (field == 9) {
-        t->reserved = (int32_t)wild(in);
-    } else if (field == 10) {
-        t->data = NULL;
-    } else if (t->data != NULL) {
-        t->data = (char *)t->data + 1;
-    }
 }
 
 static void change_scalar(call *c, input *in)
@@ -246,27 +208,6 @@ static void change_scalar(call *c, input *in)
     }
 }
 
-/* Every element of the view lies in its buffer; views without elements and those of unknown type
- * touch nothing. */
-static bool inside(const call *c, int which)
-{
-    const attn_tensor *t = args_get(&c->args, which);
-    __int128 size = (__int128)attn_dtype_size(t->dtype), low = 0, high = size;
-    if (t->data == NULL) {
-        return true;
-    }
-    for (int a = 0; a < 4; a++) {
-        if (t->shape[a] <= 0) {
-            return true;
-        }
-        __int128 reach = ((__int128)t->shape[a] - 1) * t->stride[a] * size;
-        low += reach < 0 ? reach : 0;
-        high += reach > 0 ? reach : 0;
-    }
-    __int128 start = (const char *)t->data - c->buffer[which];
-    return start + low >= 0 && start + high <= (__int128)c->bytes[which];
-}
-
 /* Broadcast views of a few bytes can ask for any amount of work. */
 static bool affordable(const call *c)
 {
@@ -286,20 +227,16 @@ static bool has_data(const call *c)
 static void check_forward(call *c, attn_context *context)
 {
     uint64_t bytes = 0;
-    bool all_inside = true;
     for (int i = 0; i < ARGS_TENSORS; i++) {
-        if (args_tensors[i].kind == ARGS_LENGTHS && !inside(c, i)) {
+        if (args_tensors[i].kind == ARGS_LENGTHS && !views_hold(&c->all, args_at(&c->args, i))) {
             return; /* lengths are read even to find the workspace */
         }
-        all_inside = all_inside && inside(c, i);
     }
     attn_status status = attn_forward_workspace(context, &c->args, &bytes);
-    if (status == ATTN_OK && !(all_inside && affordable(c))) {
+    if (status == ATTN_OK && !(views_inside(&c->all) && affordable(c))) {
         return;
     }
-    char *before = malloc(c->bytes[ARGS_O] + 1);
-    REQUIRE(before != NULL);
-    memcpy(before, c->buffer[ARGS_O], c->bytes[ARGS_O]);
+    views_remember(&c->all);
     attn_status run = attn_forward(context, &c->args);
     /* a size is told before there is memory, and of several faults the first that a call meets */
     const bool lacks_memory = run == ATTN_ERR_OUT_OF_MEMORY || !has_data(c);
@@ -307,9 +244,7 @@ static void check_forward(call *c, attn_context *context)
     const bool bad_page = c->args.block_table.data && status == ATTN_OK &&
                           run == ATTN_ERR_INVALID_ARGUMENT; /* members that the size leaves out */
     REQUIRE(run == status || bad_page || (lacks_memory && (status == ATTN_OK || both_refuse)));
-    REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' &&
-                               memcmp(before, c->buffer[ARGS_O], c->bytes[ARGS_O]) == 0));
-    free(before);
+    REQUIRE(run == ATTN_OK || (attn_last_error()[0] != '\0' && views_unchanged(&c->all, true)));
     if (run == ATTN_OK) { /* once more, in a workspace of exactly the size asked for */
         c->args.workspace = malloc(bytes + 1);
         c->args.workspace_bytes = bytes;
@@ -323,17 +258,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static attn_context *context;
     input in = {data, data + size};
     call c;
-    if (context == NULL) {
-        attn_context_config config = {.struct_size = sizeof config, .threads = 2};
-        REQUIRE(attn_context_create(&config, &context) == ATTN_OK);
-    }
     create_call(&c, &in);
     for (int64_t changes = below(&in, 4); changes > 0; changes--) {
-        (flip(&in) ? change_tensor : change_scalar)(&c, &in);
+        if (flip(&in)) {
+            views_change(args_at(&c.args, (int)below(&in, ARGS_TENSORS)), &in);
+        } else {
+            change_scalar(&c, &in);
+        }
     }
-    check_forward(&c, context);
-    for (int i = 0; i < ARGS_TENSORS; i++) {
-        free(c.buffer[i]);
-    }
+    check_forward(&c, fuzz_context(&context, 2));
+    views_free(&c.all);
     return 0;
 }

@@ -6,39 +6,12 @@
  * with a status, the same from attn_backward_workspace, and writes nothing if that is an error; an
  * unchanged problem is run, twice, with the same bits.
  */
+#include "bytes.h"
 #include "grad_runs.h"
 #include "problem.h"
 
-#include <attn/attn.h>
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(condition)    \
-    do {                      \
-        if (!(condition)) {   \
-            __builtin_trap(); \
-        }                     \
-    } while (0)
-
-typedef struct input {
-    const uint8_t *at, *end;
-} input;
-
-static uint64_t take(input *in, int bytes)
-{
-    uint64_t x = 0;
-    for (; bytes > 0 && in->at < in->end; bytes--) {
-        x = x << 8 | *in->at++;
-    }
-    return x;
-}
-
-static int64_t below(input *in, int64_t n)
-{
-    return (int64_t)take(in, 1) % n;
-}
 
 static void axes(input *in, const char *letters, char *out)
 {
@@ -86,10 +59,8 @@ static problem_spec choose(input *in)
  * origins and a size beyond the struct's, of which wrong ones cannot be told. */
 static bool change(attn_backward_args *a, attn_forward_args *f, input *in)
 {
-    static const int64_t values[] = {
-        0, 1, -1, 2, 3, 127, INT32_MAX, INT64_C(1) << 32, INT64_C(1) << 61, INT64_MIN};
     size_t at = (size_t)take(in, 2) % ((sizeof *a + sizeof *f) / 8) * 8;
-    int64_t value = take(in, 1) & 1 ? values[below(in, 10)] : (int64_t)take(in, 8);
+    int64_t value = wild(in);
     attn_backward_args a_before = *a;
     attn_forward_args f_before = *f;
     memcpy(at < sizeof *a ? (char *)a + at : (char *)f + (at - sizeof *a), &value, sizeof value);
@@ -136,13 +107,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static attn_context *context;
     input in = {data, data + size};
     problem_tensors t;
-    if (context == NULL) {
-        attn_context_config config = {.struct_size = sizeof config, .threads = 2};
-        REQUIRE(attn_context_create(&config, &context) == ATTN_OK);
-    }
     problem_spec p = choose(&in);
     REQUIRE(problem_tensors_create(&p, PLACE_PLAIN, &t));
-    check(&t, &in, context);
+    check(&t, &in, fuzz_context(&context, 2));
     problem_tensors_free(&t);
     return 0;
 }

@@ -52,6 +52,9 @@ static int64_t draw_length(dice *d, bool may_be_long)
     if (may_be_long && dice_one_in(d, 24)) {
         return 2048 * (1 + dice_roll(d, 2)) - 3 + dice_roll(d, 7);
     }
+    if (may_be_long && dice_one_in(d, 8)) { /* more than a block */
+        return 256 + dice_roll(d, 400);
+    }
     switch (dice_roll(d, 4)) {
     case 0:
         return dice_roll(d, 6);
@@ -158,7 +161,7 @@ static const char *draw_axes(dice *d, const char *letters, char axes[5])
 
 static void put_scores(struct line *l, bool gradients)
 {
-    static const char *const masks[] = {"bool", "u8", "i8", "i32", "i64"};
+    static const char *const masks[] = {"bool", "u8", "i8", "i32", "i64", "b1x8"};
     static const char *const floats[] = {"f64", "f32", "bf16", "f16"};
     static const char *const scales[] = {"0",     "-0.3", "1",      "1e-3", "1e-30",
                                          "4e-39", "3",    "-1e-44", "20",   "0.05"};
@@ -173,7 +176,9 @@ static void put_scores(struct line *l, bool gradients)
         put(l, " softcap=%s", dice_one_in(d, 2) ? "5" : "0.7");
     }
     if (dice_one_in(d, 5)) {
-        put(l, " mask=%s:%s", PICK(d, masks), draw_axes(d, "bhqk", axes));
+        const char *type = PICK(d, masks);
+        const bool keys = strchr(draw_axes(d, "bhqk", axes), 'k') != NULL;
+        put(l, " mask=%s:%s", keys ? type : "bool", axes[0] != '\0' ? axes : "1");
     }
     if (dice_one_in(d, 4)) {
         put(l, " bias=%s:%s", PICK(d, floats), draw_axes(d, "bhqk", axes));
@@ -242,16 +247,16 @@ static bool put_codes(struct line *l)
 /* Writes values and layout. One NaN in a few thousand elements leaves most results numbers. */
 static void put_values(struct line *l, const char *type, const char *kind, bool gradients)
 {
-    static const char *const layouts[] = {"bshd", "bhsd", "gap", "strided", "qkv"};
-    static const char *const inputs[] = {"normal", "outlier",  "uniform", "large",
-                                         "equal",  "positive", "offset",  "even"};
+    static const char *const layouts[] = {"bshd", "bhsd", "gap", "strided", "qkv", "loose"};
+    static const char *const inputs[] = {"normal",   "outlier", "uniform", "large", "equal",
+                                         "positive", "offset",  "even",    "rising"};
     static const int sown[] = {30, 300, 3000};
     dice *d = l->d;
     put(l, " layout=%s offset=%" PRId64, PICK(d, layouts), dice_roll(d, 3));
     const char *drawn = dice_one_in(d, 2) ? "wild" : PICK(d, inputs);
     kind = kind ? kind : drawn;
-    l->far |=
-        strcmp(kind, "wild") == 0 || strcmp(kind, "large") == 0 || strcmp(kind, "outlier") == 0;
+    l->far |= strcmp(kind, "wild") == 0 || strcmp(kind, "large") == 0 ||
+              strcmp(kind, "outlier") == 0 || strcmp(kind, "rising") == 0;
     put(l, " inputs=%s", kind);
     const bool coded = !gradients && strcmp(type, "f64") != 0 && dice_one_in(d, 6),
                may_be_nan = !coded || put_codes(l);
@@ -317,7 +322,7 @@ void draw_plain_line(dice *d, char *line, size_t size)
 
 void draw_step_line(dice *d, char *line, size_t size)
 {
-    static const char *const layouts[] = {"bshd", "bhsd", "gap"};
+    static const char *const layouts[] = {"bshd", "bhsd", "gap", "loose"};
     struct line l = {.d = d, .text = line, .size = size};
     const char *type = draw_type(d);
     const int64_t rows = dice_one_in(d, 2) ? 1 : 1 + dice_roll(d, 40),
@@ -327,7 +332,8 @@ void draw_step_line(dice *d, char *line, size_t size)
     put(&l, "dtype=%s lse=1 b=%" PRId64 " nq=%" PRId64 " nk=%" PRId64, type, l.sequences, rows,
         keys);
     put(&l, " hkv=%" PRId64 " hq=%" PRId64, kv, kv * (1 + dice_roll(d, 4)));
-    put(&l, " d=%" PRId64 " dv=%" PRId64, 2 + 2 * dice_roll(d, 40), 1 + dice_roll(d, 70));
+    put(&l, " d=%" PRId64 " dv=%" PRId64, 2 + 2 * dice_roll(d, 40),
+        dice_one_in(d, 9) ? 1 : 1 + dice_roll(d, 70));
     put(&l, " causal=%d layout=%s", !dice_one_in(d, 3), PICK(d, layouts));
     put(&l, " index=%s", dice_one_in(d, 2) ? "i32" : "i64");
     put_scores(&l, false);

@@ -2,6 +2,7 @@
  * judge.c: see judge.h.
  */
 #include "judge.h"
+#include "alike.h"
 #include "grad_errors.h"
 #include "grad_runs.h"
 #include "outputs.h"
@@ -114,30 +115,10 @@ static bool run_pass(const problem_tensors *tensors, bool backward, const struct
 
 /* ---- beside the oracle ----------------------------------------------------------------------- */
 
-/* What is added to c where all roundings of a sum go one way, as a tiny scale makes them: blocks of
- * `chain` terms, at most `most` of them one after the other, then a tree. */
-static double alike(int64_t terms, int64_t chain, int64_t most)
-{
-    const int64_t blocks = (terms + chain - 1) / chain;
-    double kappa = (double)(terms < chain ? terms : chain) + 1;
-    kappa += blocks > 1 ? (double)(blocks < most ? blocks : most) + 1 : 0;
-    for (int64_t segment = chain * most; segment < terms; segment *= 2) {
-        kappa += 3;
-    }
-    return kappa;
-}
-
-/* (4 + kappa) / 4 with the kappa of A1 (docs/numerics.md, "Terms that are alike"). Results beyond
- * c = 4 are told. */
+/* (4 + kappa) / 4 with the kappa of A1. Results beyond c = 4 are told. */
 static double explained(const problem_tensors *tensors, bool backward)
 {
-    const attn_forward_args *args = &tensors->args;
-    const int64_t pages = args->block_table.data ? args->block_table.shape[1] : 1,
-                  keys = args->k.shape[1] * pages, rows = args->q.shape[1] * args->q.shape[2],
-                  d = args->q.shape[3], dv = args->v.shape[3];
-    const double sums = alike(backward && rows > keys ? rows : keys, 64, backward ? 64 : 32),
-                 scores = alike(backward && dv > d ? dv : d, 32, INT64_MAX / 64);
-    return 1 + (sums > scores ? sums : scores) / 4;
+    return 1 + alike_kappa(&tensors->args, backward, ALIKE_SEGMENTS) / 4;
 }
 
 static void tell_near(const problem_spec *spec, const char *sentence)

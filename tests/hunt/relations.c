@@ -186,6 +186,9 @@ static bool keys_in_two_parts(struct pair *p, char *sentence, size_t size)
     const attn_forward_args whole = *a;
     const int64_t keys = a->k.shape[1], cut = dice_roll(p->d, keys + 1);
     attn_tensor o[2] = {p->first.args.o, whole.o}, lse[2] = {p->first.args.lse, whole.lse};
+    if (a->mask.dtype == ATTN_B1X8) { /* a cut would be within a byte */
+        return true;
+    }
     for (int n = 0; n < 2; n++) {
         const int64_t first = n ? cut : 0, count = n ? keys - cut : cut;
         *a = whole;

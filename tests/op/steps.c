@@ -3,6 +3,7 @@
  */
 #include "steps.h"
 #include "inputs.h"
+#include "layout.h"
 #include "oracle.h"
 #include "outputs.h"
 #include "runs.h"
@@ -20,7 +21,9 @@ static attn_tensor fresh(int32_t dtype, int64_t n0, int64_t n1, int64_t n2, int6
         abort();
     }
     memset(data, 0xFF, bytes);
-    return attn_tensor_bshd(data, (attn_dtype)dtype, n0, n1, n2, n3);
+    attn_tensor t = attn_tensor_bshd(data, (attn_dtype)dtype, n0, n1, n2, n3);
+    layout_loosen(&t);
+    return t;
 }
 
 static attn_tensor fresh_like(const attn_tensor *t)
@@ -120,7 +123,8 @@ bool steps_open(const problem_spec *problem, const rotation *r, steps *s)
     inputs_fill(&s->k_new, p->inputs, p->seed + 7, INPUTS_K);
     inputs_fill(&s->v_new, p->inputs, p->seed + 8, INPUTS_V);
     for (int64_t b = 0; b < p->b; b++) {
-        first[b] = p->q_origins ? p->q_origin[p->q_origins > 1 ? b : 0] : used_keys(p, b) - p->nq;
+        first[b] = p->q_origins ? p->q_origin[p->q_origins > 1 ? b : 0]
+                                : used_keys(p, b) - p->nq - (p->has_leftpad ? p->leftpad_k[b] : 0);
     }
     s->q = rotated(&s->whole.args.q, r ? first : NULL, r);
     attn_tensor k = rotated(&s->k_new, r ? first : NULL, r);

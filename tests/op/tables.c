@@ -98,6 +98,11 @@ errors_limits tables_allowed(const char *table, int32_t dtype, uint64_t flags)
     return errors_allowed(losses.inputs, losses.weights);
 }
 
+bool tables_flush(const char *table)
+{
+    return table_of(table, ATTN_BF16, 0)->flushes;
+}
+
 static attn_context *cache[MAX_TABLES + 1][MAX_THREADS + 1];
 
 static void close_all(void)

@@ -33,6 +33,8 @@ static const char *const lines[] = {
     "b=2 hq=2 nq=5 nk=60 d=32 causal=1 used_k=60,33 page=3 dtype=f16 alibi=h",
     "hq=8 hkv=2 nq=40 nk=90 d=16 dv=24 causal=1 lse=1 dtype=f64 layout=bhsd",
     "b=2 hq=4 nq=2 nk=90 d=16 causal=1 q_origin=500,90 layout=gap index=i64",
+    "hq=2 nq=1 nk=60 d=32 dv=1 causal=1 lse=1 used_k=60 page=16 layout=loose",
+    "hq=1 nq=1 nk=60 d=32 dv=1 causal=1 lse=1 layout=loose dtype=bf16",
 };
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
@@ -152,12 +154,79 @@ static void test_refused(void **state)
     steps_close(&s);
 }
 
+/* Tables that put two new rows in one row of a pool are refused, those that share pages are not. */
+static void test_one_row_for_two(void **state)
+{
+    (void)state;
+    steps s = open_steps("b=3 hq=2 nq=3 nk=24 d=16 causal=1 page=4 used_k=5,12,24", NULL);
+    attn_forward_args *a = &s.step.args;
+    int64_t table[3][6] = {{0, 1}, {2, 3, 4}, {5, 6, 7, 8, 9, 10}};
+    const int64_t good[3][6] = {{0, 1}, {2, 3, 4}, {5, 6, 7, 8, 9, 10}};
+    a->block_table = attn_tensor_bshd(table, ATTN_I64, 3, 6, 1, 1);
+    assert_int_equal(attn_forward(NULL, a), ATTN_OK);
+    table[2][0] = table[1][0] = 0; /* keys that were there before */
+    assert_int_equal(attn_forward(NULL, a), ATTN_OK);
+    table[1][2] = 0; /* rows 1, 2, 3 of page 0, whose rows 2 and 3 are sequence 0's */
+    assert_refused(&s, "block_table[0][0] and [1][2] are both page 0: new rows would be written");
+    memcpy(table, good, sizeof good);
+    table[2][5] = 1; /* rows 1, 2, 3 of page 1, whose row 0 is sequence 0's */
+    assert_int_equal(attn_forward(NULL, a), ATTN_OK);
+    memcpy(table, good, sizeof good);
+    table[0][1] = 0; /* row 0 and rows 2, 3 */
+    assert_int_equal(attn_forward(NULL, a), ATTN_OK);
+    table[1][2] = table[2][5] = 10;
+    assert_refused(&s, "block_table[1][2] and [2][5] are both page 10: new rows would be written");
+    steps_close(&s);
+}
+
+/* Two pages of a large pool, far from each other and from its begin. */
+static void test_one_row_for_two_of_many(void **state)
+{
+    enum { PAGES = 200001 };
+    static float pool[PAGES], row[2];
+    int32_t table[] = {PAGES - 1, 100000};
+    attn_forward_args a = {.struct_size = sizeof a};
+    (void)state;
+    a.q = a.o = a.k_new = a.v_new = attn_tensor_bshd(row, ATTN_F32, 2, 1, 1, 1);
+    float other[2], news[2];
+    a.o.data = other, a.k_new.data = a.v_new.data = news;
+    a.k = a.v = attn_tensor_bshd(pool, ATTN_F32, PAGES, 1, 1, 1);
+    a.v_new.data = NULL;
+    memset(news, 0, sizeof news);
+    a.block_table = attn_tensor_bshd(table, ATTN_I32, 2, 1, 1, 1);
+    assert_int_equal(attn_forward(NULL, &a), ATTN_OK);
+    table[1] = PAGES - 1;
+    assert_int_equal(attn_forward(NULL, &a), ATTN_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(attn_last_error(), "are both page 200000"));
+}
+
+/* Q is rotated alone: rows before position 0 are refused, those that q_origin places are not, be
+ * they more than the keys. */
+static void test_rows_without_keys(void **state)
+{
+    static const int64_t origin = 0;
+    const rotation r = {16, false, 10000};
+    (void)state;
+    steps s = open_steps("hq=4 hkv=2 nq=5 nk=20 d=16 causal=1 lse=1 used_k=20", &r);
+    attn_forward_args *a = &s.step.args;
+    const attn_forward_args good = *a;
+    int32_t used[] = {3};
+    a->k_new.data = a->v_new.data = NULL;
+    a->seqused_k = attn_tensor_bshd(used, ATTN_I32, 1, 1, 1, 1);
+    assert_refused(&s, "sequence 0 has 3 keys in use, fewer than its 5 new rows");
+    a->q_origin = attn_tensor_bshd(&origin, ATTN_I64, 1, 1, 1, 1);
+    assert_int_equal(attn_forward(NULL, a), ATTN_OK);
+    *a = good;
+    steps_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append),           cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_tables_of_angles), cmocka_unit_test(test_view_of_the_keys),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_rows_without_keys),
+        cmocka_unit_test(test_one_row_for_two),  cmocka_unit_test(test_one_row_for_two_of_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,8 +150,9 @@ static void check_line(const char *line, const char *table, int32_t threads, int
  * them. */
 static void on_tables(const char *const *lines, size_t count, int64_t parts)
 {
-    static const char *const tables[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"};
-    for (size_t n = 0; n < 6; n++) {
+    static const char *const tables[] = {"scalar", "avx2", "avx512",  "avx512bf16",
+                                         "amx",    "neon", "neonbf16"};
+    for (size_t n = 0; n < 7; n++) {
         for (size_t line = 0; line < (n == 0 ? 2 : count); line++) {
             check_line(lines[line], tables[n], (line + n) % 2 ? 3 : 1, parts);
         }

@@ -6,6 +6,7 @@
 #include "trial.h"
 
 #include <float.h>
+#include <stdio.h>
 
 static void assert_row_is_empty(const op_trial *trial, int64_t b, int64_t i, int64_t h)
 {
@@ -146,6 +147,67 @@ static void b40_b41_broadcast(void **state)
     }
 }
 
+/* A mask of bits for draft tokens that form a tree, behind `first` keys that all of them see: each
+ * sees its ancestors and itself. The same as a mask of bytes. Bits beyond the keys are set. */
+static void put_tree(const op_trial *bits, const op_trial *bytes, int64_t first)
+{
+    const int64_t drafts = bits->problem.nq, keys = bits->problem.nk;
+    const attn_tensor *mask = &bits->args->mask;
+    tensor_fill(&bytes->args->mask, 0);
+    memset(mask->data, 0, (size_t)(mask->shape[0] * mask->stride[0]));
+    for (int64_t b = 0; b < bits->problem.b; b++) {
+        int64_t parent[64] = {-1};
+        for (int64_t i = 0; i < drafts; i++) {
+            parent[i] =
+                i == 0 ? -1 : (int64_t)(inputs_bits(7, INPUTS_MASK, b * 64 + i) % (uint64_t)i);
+            for (int64_t j = 0; j < first; j++) {
+                inputs_store(mask, b, 0, i, j, 1);
+                inputs_store(&bytes->args->mask, b, 0, i, j, 1);
+            }
+            for (int64_t at = i; at >= 0; at = parent[at]) {
+                inputs_store(mask, b, 0, i, first + at, 1);
+                inputs_store(&bytes->args->mask, b, 0, i, first + at, 1);
+            }
+            for (int64_t j = keys; j < 8 * mask->shape[3]; j++) {
+                inputs_store(mask, b, 0, i, j, 1);
+            }
+        }
+    }
+}
+
+/* Bits give the bits of a mask of bytes, whatever stands beyond the keys; a changed bit shows. */
+static void test_tree_of_bits(void **state)
+{
+    static const char *const lines[] = {
+        "b=2 hq=4 hkv=2 nq=13 nk=%d d=32 dtype=f32 lse=1 row_max=1",
+        "b=2 hq=4 hkv=1 nq=13 nk=%d d=64 dtype=bf16 lse=1 layout=bhsd",
+        "b=2 hq=4 hkv=2 nq=13 nk=%d d=32 dtype=f32 lse=1 kv_dtype=i8",
+        "b=2 hq=2 nq=13 nk=%d d=16 dtype=f32 window_left=99 lse=1",
+    };
+    (void)state;
+    for (int n = 0; n < 8; n++) {
+        char line[160];
+        const int first = n % 2 ? 5003 : 61;
+        snprintf(line, sizeof line, lines[n / 2], first + 13);
+        op_trial bits = trial_open("%s mask=b1x8:bqk", line),
+                 bytes = trial_open("%s mask=bqk", line);
+        put_tree(&bits, &bytes, first);
+        trial_check(&bits);
+        trial_run(&bytes);
+        assert_same_outputs(&bits, &bytes);
+        const int64_t last = first + 12; /* draft 12 no longer sees itself */
+        inputs_store(&bits.args->mask, 1, 0, 12, last, 0);
+        trial_check(&bits);
+        size_t size, same;
+        unsigned char *changed = trial_bits(&bits, &size), *before = trial_bits(&bytes, &same);
+        assert_true(size == same && memcmp(changed, before, size) != 0);
+        free(changed);
+        free(before);
+        trial_close(&bits);
+        trial_close(&bytes);
+    }
+}
+
 /* Narrow biases: -inf has no influence, -65504 next to none, and an overflow to +inf gives NaN in
  * its row only. */
 static void b42_bias_types(void **state)
@@ -275,6 +337,7 @@ int main(void)
         cmocka_unit_test(b40_b41_broadcast),
         cmocka_unit_test(b42_bias_types),
         cmocka_unit_test(b43_block_diagonal),
+        cmocka_unit_test(test_tree_of_bits),
         cmocka_unit_test(test_masks_of_blocks),
         cmocka_unit_test(b49_a_mask_is_forgotten),
     };

@@ -233,9 +233,10 @@ static void parts_at_segments(void **state)
         "nq=70 nk=7000 hq=2 d=32 dtype=bf16 causal=1 inputs=offset",
         "nq=70 nk=8192 hq=2 d=32 dtype=f16 softcap=9",
     };
-    static const char *const tables[] = {"scalar", "avx2", "avx512", "avx512bf16", "amx", "neon"};
+    static const char *const tables[] = {"scalar", "avx2", "avx512",  "avx512bf16",
+                                         "amx",    "neon", "neonbf16"};
     (void)state;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < 7; n++) {
         const attn_context_config config = {.struct_size = sizeof config, .cpu = tables[n]};
         attn_context *context;
         if (attn_context_create(&config, &context) != ATTN_OK) {

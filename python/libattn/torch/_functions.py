@@ -1,40 +1,41 @@
 """Functions over the operators, and the short way around them where no gradient is wanted."""
 
 import math
+from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _core
 from . import _ops
 
-_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _HALF = (torch.float16, torch.bfloat16)
-_is_compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-_modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_autocast = torch.is_autocast_enabled
+_any_autocast = torch._C._is_any_autocast_enabled
+_plain = _ops.plain
 
 
-def _plain(*tensors):
-    """True where a call needs no operator: nobody records, maps or traces it."""
-    if _is_compiling() or _modes() or _transforms() is not None or _tracing() is not None:
-        return False
-    recorded = _grad_enabled()
-    for x in tensors:
-        if x is None:
-            continue
-        kind = type(x)
-        if (kind is not _Tensor and kind is not _Parameter) or (recorded and x.requires_grad):
-            return False
-    return True
+def _records(*tensors):
+    """Whether autograd records a call with these tensors."""
+    if _grad_enabled():
+        for x in tensors:
+            if x is not None and x.requires_grad:
+                return True
+    return False
+
+
+def _refuse_tangents(tensors):
+    """Dual tensors carry derivatives that would be lost without a word."""
+    if forward_ad._current_level < 0:
+        return
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors if x is not None):
+        raise NotImplementedError("libattn has no forward-mode derivatives; use backward ones")
 
 
 def _cast(tensors):
     """Autocast's type, as PyTorch's own attention has it."""
     device = tensors[0].device.type
-    if not _autocast(device):
+    if not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return [x if x is None or x.dtype == torch.float64 else x.to(dtype) for x in tensors]
@@ -51,30 +52,34 @@ def _seed(dropout_p, generator=None):
 
 
 def scaled_dot_product_attention(
-    query,
-    key,
-    value,
-    attn_mask=None,
-    dropout_p=0.0,
-    is_causal=False,
-    scale=None,
-    enable_gqa=False,
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """torch.nn.functional.scaled_dot_product_attention, computed by libattn.
 
     query (..., Hq, L, E), key (..., H, S, E), value (..., H, S, Ev) give (..., Hq, L, Ev).
-    attn_mask broadcasts to (..., Hq, L, S): boolean, True = takes part, or added to the scores.
+    attn_mask broadcasts to (..., Hq, L, S): boolean, True = takes part, or added to the scores; or
+    it is a causal_upper_left or causal_lower_right of torch.nn.attention.bias.
     is_causal is aligned top-left. dropout_p applies whenever it is not 0; torch's generator seeds
     it. With enable_gqa, Hq is a multiple of H.
 
     Beyond PyTorch's CPU kernel: Ev other than E, dropout, gradients of attn_mask in its own
     broadcast shape, all without scores in memory. Rows that see no key give 0.
     """
-    if attn_mask is not None and is_causal:
-        raise RuntimeError(
-            "scaled_dot_product_attention: attn_mask and is_causal exclude each other"
-        )
-    if _autocast(query.device.type):
+    if attn_mask is not None:
+        if is_causal:
+            raise RuntimeError(
+                "scaled_dot_product_attention: attn_mask and is_causal exclude each other"
+            )
+        if type(attn_mask).__name__ == "CausalBias":  # its module takes a second to import
+            attn_mask, is_causal = _of_causal_bias(attn_mask, query.device)
+    if _any_autocast():
         query, key, value = _cast((query, key, value))
     shape, keys, values = query.shape, key.shape, value.shape
     if not (len(shape) == len(keys) == len(values) == 4 and shape[0] == keys[0] == values[0]):
@@ -96,23 +101,20 @@ def scaled_dot_product_attention(
             mask = attn_mask
         else:
             bias = attn_mask
-    if not dropout_p and _plain(query, key, value, bias, mask):
-        out = torch.empty_permuted(
-            (*shape[:3], values[3]), (0, 2, 1, 3), dtype=query.dtype, device=query.device
-        )
-        _core.forward(
+    recorded = dropout_p or _records(query, key, value, bias) or forward_ad._current_level >= 0
+    if not recorded and _plain((query, key, value, bias, mask)):
+        return _core.forward(
             q=query,
             k=key,
             v=value,
-            out=out,
+            out=True,
             mask=mask,
             bias=bias,
             softmax_scale=scale,
             causal=is_causal,
             top_left=is_causal,
             layout="bhsd",
-        )
-        return out
+        )[0]
     return _recorded(
         query,
         key,
@@ -128,6 +130,15 @@ def scaled_dot_product_attention(
             "heads_first": True,
         },
     )[0]
+
+
+def _of_causal_bias(bias, device):
+    """(attn_mask, is_causal) of a mask of torch.nn.attention.bias."""
+    queries, keys = bias.seq_len_q, bias.seq_len_kv
+    if queries == keys or bias.variant.name == "UPPER_LEFT":
+        return None, True
+    seen = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return seen.tril(keys - queries), False
 
 
 def _equal_heads(query, key, value):
@@ -160,33 +171,34 @@ def _with_leading_axes(query, key, value, attn_mask, *options):
 
 
 def attention(
-    q,
-    k,
-    v,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
     *,
-    mask=None,
-    bias=None,
-    alibi_slopes=None,
-    sinks=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    seqused_q=None,
-    seqused_k=None,
-    q_origin=None,
-    k_origin=None,
-    softmax_scale=None,
-    causal=False,
-    top_left=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    generator=None,
-    precise=False,
-    bf16x3=False,
-    layout="bshd",
-    return_lse=False,
-):
+    mask: torch.Tensor | None = None,
+    mask_bits: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    seqused_q: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
+    q_origin: torch.Tensor | None = None,
+    k_origin: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    top_left: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    dropout_p: float = 0.0,
+    generator: torch.Generator | None = None,
+    precise: bool = False,
+    bf16x3: bool = False,
+    layout: str = "bshd",
+    return_lse: bool = False,
+) -> Any:
     """libattn.attention for tensors with gradients: of q, k, v, bias, alibi_slopes and sinks,
     through the result and through the LSE.
 
@@ -196,10 +208,11 @@ def attention(
     """
     if layout not in ("bshd", "bhsd"):
         raise ValueError(f"layout is {layout!r}; it must be 'bshd' or 'bhsd'")
-    if _autocast(q.device.type):
+    if _any_autocast():
         q, k, v = _cast((q, k, v))
     options = {
         "mask": mask,
+        "mask_bits": mask_bits,
         "bias": bias,
         "alibi_slopes": alibi_slopes,
         "sinks": sinks,
@@ -243,9 +256,11 @@ def _recorded(q, k, v, options):
     """(out, lse) by the operator, which autograd, compilers and transforms see, or around it."""
     values = _DEFAULTS | options
     trained = (q, k, v, values["bias"], values["alibi_slopes"], values["sinks"])
-    records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in trained)
+    _refuse_tangents(trained)
+    records = _records(*trained)
     keep_f32 = records and q.dtype in _HALF and q.device.type == "cpu"
-    tensors = [x for x in values.values() if isinstance(x, torch.Tensor)]
-    run = _ops.compute if not records and _plain(q, k, v, *tensors) else _ops.forward
+    run = _ops.forward
+    if _plain((q, k, v, *(x for x in values.values() if isinstance(x, torch.Tensor)))):
+        run = _ops.Direct.apply if records else _ops.compute
     out, lse, _ = run(q, k, v, *values.values(), keep_f32)
     return out, lse

@@ -18,7 +18,7 @@ class Installation:
     calls: how many attention calls went where, by (who computed it, which operator or why not).
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.calls = Counter()
         self._library = torch.library.Library("aten", "IMPL")
         for name, kernel, keys in (
@@ -31,20 +31,20 @@ class Installation:
                     warnings.filterwarnings("ignore", "Warning only once for all operators")
                     self._library.impl(name, kernel, key, allow_override=True)
 
-    def remove(self):
+    def remove(self) -> None:
         """PyTorch computes again."""
         if self._library is not None:
             self._library._destroy()
             self._library = None
             _installed.remove(self)
 
-    def __enter__(self):
+    def __enter__(self) -> "Installation":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
-    def report(self):
+    def report(self) -> str:
         """The counts as lines of text."""
         return "\n".join(
             f"{count:8} {who:8} {why}" for (who, why), count in self.calls.most_common()
@@ -138,7 +138,7 @@ def _flash_options(attn_mask, is_causal):
     return {name: attn_mask, "causal": is_causal, "top_left": is_causal, "layout": "bhsd"}
 
 
-def install():
+def install() -> Installation:
     """Lets libattn compute every attention that PyTorch computes on CPU tensors.
 
     F.scaled_dot_product_attention, what is built on it (nn.MultiheadAttention, transformers'

@@ -4,11 +4,16 @@ import torch
 
 from .. import _core
 
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_is_compiling = torch.compiler.is_compiling
+_modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
 
 # The options of both operators, in the order of their schemas. Tensors first.
 _TENSORS = (
     "mask",
+    "mask_bits",
     "bias",
     "alibi_slopes",
     "sinks",
@@ -55,6 +60,19 @@ torch.library.define(
 )
 
 
+def plain(tensors):
+    """True where autograd alone sees a call: no compiler, mode, transform, trace or subclass."""
+    if _is_compiling() or _modes() or _transforms() is not None or _tracing() is not None:
+        return False
+    for x in tensors:
+        if x is None:
+            continue
+        kind = type(x)
+        if kind is not _Tensor and kind is not _Parameter:
+            return False
+    return True
+
+
 def _fields(options):
     """Keywords of the extension for the operators' options."""
     fields = dict(zip(OPTIONS, options, strict=True))
@@ -76,8 +94,17 @@ def new_rows(like, shape, heads_first, dtype=None):
 # ---- Forward -------------------------------------------------------------------------------------
 
 
-def _results(q, v, options, keep_f32):
-    """Arrays for out, lse and out_f32."""
+def compute(q, k, v, *options_and_keep):
+    """The kernel of torch.ops.libattn.forward."""
+    *options, keep_f32 = options_and_keep
+    out, lse, _, exact = _core.forward(
+        q=q, k=k, v=v, out=True, lse=True, out_f32=keep_f32, **_fields(options)
+    )
+    return out, lse, torch.empty(0, device=q.device) if exact is None else exact
+
+
+def _fake_forward(q, k, v, *options_and_keep):
+    *options, keep_f32 = options_and_keep
     heads_first = options[-1]
     shape = (*q.shape[:-1], v.shape[-1])
     out = new_rows(q, shape, heads_first)
@@ -87,26 +114,29 @@ def _results(q, v, options, keep_f32):
     return out, torch.empty(stats, dtype=kind, device=q.device), exact
 
 
-def compute(q, k, v, *options_and_keep):
-    """The kernel of torch.ops.libattn.forward."""
-    *options, keep_f32 = options_and_keep
-    out, lse, exact = _results(q, v, options, keep_f32)
-    _core.forward(
-        q=q, k=k, v=v, out=out, lse=lse, out_f32=exact if keep_f32 else None, **_fields(options)
-    )
-    return out, lse, exact
-
-
-def _fake_forward(q, k, v, *options_and_keep):
-    *options, keep_f32 = options_and_keep
-    return _results(q, v, options, keep_f32)
-
-
 # ---- Backward ------------------------------------------------------------------------------------
 
 
-def _gradients(q, k, v, options, wanted):
-    """Arrays for the six gradients; empty ones for those that are not wanted."""
+_GRADIENTS = ("dq", "dk", "dv", "d_bias", "d_alibi_slopes", "d_sinks")
+
+
+def _compute_backward(d_out, d_lse, out, lse, q, k, v, *options_and_wanted):
+    """Six gradients; None for those that are not wanted."""
+    *options, wanted = options_and_wanted
+    places = dict(zip(_GRADIENTS, wanted, strict=True))
+    return _core.backward(
+        q=q, k=k, v=v, out=out, lse=lse, d_out=d_out, d_lse=d_lse, **places, **_fields(options)
+    )
+
+
+def _backward(*arguments):
+    """The kernel of torch.ops.libattn.backward, whose schema knows no gradient that is None."""
+    q = arguments[4]
+    return [q.new_empty((0,)) if x is None else x for x in _compute_backward(*arguments)]
+
+
+def _fake_backward(d_out, d_lse, out, lse, q, k, v, *options_and_wanted):
+    *options, wanted = options_and_wanted
     fields = dict(zip(OPTIONS, options, strict=True))
     inputs = q, k, v, fields["bias"], fields["alibi_slopes"], fields["sinks"]
     arrays = []
@@ -118,22 +148,6 @@ def _gradients(q, k, v, options, wanted):
         else:
             arrays.append(torch.empty(like.shape, dtype=like.dtype, device=like.device))
     return arrays
-
-
-def _backward(d_out, d_lse, out, lse, q, k, v, *options_and_wanted):
-    *options, wanted = options_and_wanted
-    arrays = _gradients(q, k, v, options, wanted)
-    names = ("dq", "dk", "dv", "d_bias", "d_alibi_slopes", "d_sinks")
-    places = {n: a for n, a, asked in zip(names, arrays, wanted, strict=True) if asked}
-    _core.backward(
-        q=q, k=k, v=v, out=out, lse=lse, d_out=d_out, d_lse=d_lse, **places, **_fields(options)
-    )
-    return arrays
-
-
-def _fake_backward(d_out, d_lse, out, lse, q, k, v, *options_and_wanted):
-    *options, wanted = options_and_wanted
-    return _gradients(q, k, v, options, wanted)
 
 
 for _device in ("CPU", "CUDA"):
@@ -167,7 +181,10 @@ def _differentiate(ctx, d_out, d_lse, d_exact):
         return tuple(grads)
     if d_out is None:
         d_out = torch.zeros_like(out)
-    found = backward(d_out, d_lse, out, lse, q, k, v, *options, wanted)
+    run = backward
+    if not torch.is_grad_enabled() and plain((d_out, d_lse, q, k, v, out, lse, *tensors)):
+        run = _compute_backward
+    found = run(d_out, d_lse, out, lse, q, k, v, *options, wanted)
     for place, gradient, given in zip(
         (0, 1, 2, *_DIFFERENTIABLE.values()), found, wanted, strict=True
     ):
@@ -177,7 +194,7 @@ def _differentiate(ctx, d_out, d_lse, d_exact):
 
 def _transformed():
     """Whether torch.func transforms this call (compilers see the operator itself)."""
-    return not torch.compiler.is_compiling() and _transforms() is not None
+    return not _is_compiling() and _transforms() is not None
 
 
 def backward(*arguments):
@@ -220,7 +237,7 @@ def _each(op, info, in_dims, arguments):
 
 
 # Options that may lack a mapped axis, if all sequences share them.
-_SHARED = {"mask": 4, "bias": 4, "alibi_slopes": 2, "sinks": 2}
+_SHARED = {"mask": 4, "mask_bits": 4, "bias": 4, "alibi_slopes": 2, "sinks": 2}
 
 
 def _flat_options(options, dims):
@@ -273,6 +290,19 @@ def _map_backward(info, in_dims, *arguments):
 
 torch.library.register_vmap("libattn::forward", _map_forward)
 torch.library.register_vmap("libattn::backward", _map_backward)
+
+
+class Direct(torch.autograd.Function):
+    """The kernel with its derivative, without the dispatcher: Python's part of an operator takes
+    longer than a short call. For plain tensors."""
+
+    backward = staticmethod(_differentiate)
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        results = compute(*arguments)
+        _remember(ctx, arguments, results)
+        return results
 
 
 class _Forward(torch.autograd.Function):

@@ -66,7 +66,7 @@ void attn_cpu_backward_costs(const attn_grad_plan *plan, const attn_gradients *g
     out->flops = 2 * products * count.scores;
     out->bytes_standard = once + attn_count_bytes(&problem->q) + attn_count_bytes(&grads->d_o) +
                           attn_count_bytes(&problem->k) + attn_count_bytes(&problem->v) +
-                          STANDARD_PASSES * (double)problem->heads * (double)problem->q.shape[0] *
-                              (double)problem->q.shape[1] * (double)problem->k.shape[1] *
-                              (double)plan->table->real_size;
+                          (double)STANDARD_PASSES * (double)problem->heads *
+                              (double)problem->q.shape[0] * (double)problem->q.shape[1] *
+                              (double)problem->k.shape[1] * (double)plan->table->real_size;
 }

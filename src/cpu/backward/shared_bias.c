@@ -149,8 +149,7 @@ static void store_sums(const fold_item *item, int64_t first, int64_t last)
         return;
     }
     const attn_tensor *out = &item->run.grads->d_bias;
-    const int64_t row = item->run.grad->row_block,
-                  step = out->stride[3] * (int64_t)attn_dtype_size(out->dtype);
+    const int64_t row = item->run.grad->row_block, step = attn_axis_step(out, 3);
     for (int64_t i = item->queries.lo; i < item->queries.hi; i++) {
         char *to = attn_at(out, item->b, item->h, i, first);
         for (int64_t key = first; key < last; key++, to += step) {

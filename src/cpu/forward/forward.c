@@ -18,7 +18,7 @@
  * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that ends
  * with a non-finite value is done again, carefully: without the products of positions whose score
  * is -inf. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
- * are (core/tiles.h), the order of items (executor).
+ * are (core/tiles.h), the items and their threads (items.c).
  */
 #include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
@@ -26,7 +26,6 @@
 #include "cpu/forward/pack.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
-#include "cpu/machine/tasks.h"
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
 
@@ -76,9 +75,12 @@ static void look_ahead(attn_forward_item *item, strip_share *share, int64_t next
 static attn_keys keys_of(const attn_forward_item *item, const strip_share *share,
                          attn_interval keys)
 {
-    const int64_t n = keys.hi - keys.lo, d = item->problem->d;
-    return item->k_tile ? (attn_keys){item->k_tile, share->qt, d, 0, n, item->problem->k.stride[1]}
-                        : (attn_keys){item->k, share->qt, d, keys.lo - share->first_key, n, 0};
+    return item->by_rows ? attn_rows_at(item, keys, share->qt)
+                         : (attn_keys){.k = item->k,
+                                       .qt = share->qt,
+                                       .d = item->problem->d,
+                                       .at = keys.lo - share->first_key,
+                                       .n = keys.hi - keys.lo};
 }
 
 /* End of the longest run, from key lo on, of tiles that all rows see and whose scores are the
@@ -86,10 +88,11 @@ static attn_keys keys_of(const attn_forward_item *item, const strip_share *share
 static int64_t plain_end(const attn_forward_item *item, const strip_share *share, int64_t lo)
 {
     const int64_t tile = item->table->key_tile, one = min64(lo + tile - lo % tile, share->keys.hi);
+    const bool cut = item->by_tile && !item->by_rows;
     return share->careful || item->plan->scores.has_score_step || item->problem->dropout.on
                ? lo
-               : attn_tiles_uncut(share->rows,
-                                  (attn_interval){lo, item->by_tile ? one : share->keys.hi}, tile);
+               : attn_tiles_uncut(share->rows, (attn_interval){lo, cut ? one : share->keys.hi},
+                                  tile);
 }
 
 /* Runs a tile that needs the score step, a mask or dropout. */
@@ -124,7 +127,7 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
             keys.hi = min64(keys.lo + tile - keys.lo % tile, share->keys.hi);
         }
         if (item->by_tile) {
-            attn_pack_tile(item, keys, share->first_key, keys.hi == share->keys.hi, plain);
+            attn_pack_tile(item, keys, share->first_key, plain);
         }
         look_ahead(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);
@@ -159,17 +162,31 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
     const void *alpha =
         attn_strip_enter(item, strip_index, block / table->segment) ? NULL : share.state.alpha;
     run_tiles(item, &share);
+    if (item->by_tile) {
+        attn_pack_values(item, item->pack, block);
+    }
     if (careful) {
         table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
                           n, alpha, item->visible, share.lanes, item->room);
+    } else if (item->few) {
+        const attn_values v = attn_values_at(item, keys.lo, block);
+        table->pv_few(strip_ot(item, strip_index), &v, item->prob, n, alpha, share.lanes);
     } else {
-        (item->few ? table->pv_few : table->pv)(strip_ot(item, strip_index), item->v, at,
-                                                item->prob, item->plan->dv_pad, n, alpha,
-                                                share.lanes);
+        table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
+                  alpha, share.lanes);
     }
 }
 
 /* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
+
+/* True if the table's pv_few takes the rows of K and V. */
+static bool rows_fit(const attn_forward_item *item)
+{
+    const attn_tensor *k = &item->problem->k, *v = &item->problem->v;
+    const int32_t type = item->table->row_type;
+    return type == 0 ||
+           (k->dtype == type && v->dtype == type && k->stride[3] == 1 && v->stride[3] == 1);
+}
 
 static void run_blocks(attn_forward_item *item, int first, int last, bool careful)
 {
@@ -180,13 +197,17 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
-    item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes;
+    item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes &&
+                rows_fit(item);
+    item->by_rows = item->few && item->table->row_type != 0;
+    attn_pack_open(item);
     attn_host_flush(item->table->flushes);
     while (attn_walk_next(&walk)) {
         /* pv reads keys up to a multiple of step, so that bits do not depend on the item's
          * strips */
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
         item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
+        item->pack = all;
         attn_pack_block(item, all, walk.first);
         for (int i = first; i < last; i++) {
             const attn_tile tile = attn_tile_at(&item->rows[i], all);
@@ -200,8 +221,19 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
     attn_host_flush(false);
 }
 
-/* Joins the sums of every row, repeats strips with non-finite results carefully, and writes O. */
-static void finish_item(attn_forward_item *item)
+void attn_item_start(attn_forward_item *item)
+{
+    for (int i = 0; i < item->strips; i++) {
+        attn_strip_start(item, i);
+    }
+}
+
+void attn_item_sum(attn_forward_item *item)
+{
+    run_blocks(item, 0, item->strips, false);
+}
+
+void attn_item_finish(attn_forward_item *item)
 {
     for (int i = 0; i < item->strips; i++) {
         if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
@@ -210,179 +242,5 @@ static void finish_item(attn_forward_item *item)
             attn_strip_leave(item, i);
         }
         attn_strip_finish(item, i);
-    }
-}
-
-static void start_item(attn_forward_item *item)
-{
-    for (int i = 0; i < item->strips; i++) {
-        attn_strip_start(item, i);
-    }
-}
-
-static void run_item(attn_forward_item *item)
-{
-    start_item(item);
-    run_blocks(item, 0, item->strips, false);
-    for (int i = 0; i < item->strips; i++) {
-        attn_strip_leave(item, i);
-    }
-    finish_item(item);
-}
-
-/* ---- an item in pieces ----------------------------------------------------------------------- */
-
-static int64_t piece_keys(const attn_forward_item *item)
-{
-    return item->plan->pieces.segments * item->table->segment;
-}
-
-static void run_piece(attn_forward_item *item, int64_t number, attn_piece *piece)
-{
-    const int64_t first = number * piece_keys(item), nk = item->seq.nk;
-    item->keys = (attn_interval){min64(first, nk), min64(first + piece_keys(item), nk)};
-    start_item(item);
-    run_blocks(item, 0, 1, false);
-    attn_strip_save(item, 0, piece);
-}
-
-static void join_pieces(attn_forward_item *item, char *first_piece)
-{
-    const attn_pieces *pieces = &item->plan->pieces;
-    start_item(item);
-    for (int64_t i = 0; i < pieces->count; i++) {
-        attn_piece *piece = (attn_piece *)(void *)(first_piece + (uint64_t)i * pieces->bytes);
-        attn_strip_add(item, 0, piece,
-                       i < pieces->count - 1 ? (i + 1) * pieces->segments : INT64_MAX);
-    }
-    finish_item(item);
-}
-
-/* ---- the parallel loop ----------------------------------------------------------------------- */
-
-typedef struct forward_job {
-    const attn_cpu_plan *plan;
-    const attn_problem *problem;
-    attn_schedule schedule;
-    attn_cells cells;
-    char *scratch, *pieces;
-} forward_job;
-
-typedef void run_function(const forward_job *job, attn_forward_item *item, int64_t index);
-
-static void run_whole(const forward_job *job, attn_forward_item *item, int64_t index)
-{
-    (void)job, (void)index;
-    run_item(item);
-}
-
-static void run_part(const forward_job *job, attn_forward_item *item, int64_t index)
-{
-    const attn_pieces *pieces = &job->plan->pieces;
-    run_piece(item, index % pieces->count,
-              (attn_piece *)(void *)(job->pieces + (uint64_t)index * pieces->bytes));
-}
-
-static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
-{
-    const attn_pieces *pieces = &job->plan->pieces;
-    join_pieces(item, job->pieces + (uint64_t)(index * pieces->count) * pieces->bytes);
-}
-
-/* Task `index` of a loop over `tasks`, on one of the schedule's items. */
-static void run_task(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
-                     run_function *run)
-{
-    const attn_scratch_map *map = &job->plan->scratch;
-    const attn_ukernel *table = job->plan->table;
-    /* an executor may give few items to any of its thread numbers */
-    const int64_t place = tasks <= job->plan->threads ? index : thread;
-    const char *soon_row[2 * ATTN_MAX_KEY_TILE];
-    char *base = job->scratch + (uint64_t)place * map->total;
-    attn_tile_rows rows[ATTN_MAX_STRIPS];
-    attn_sums sums[ATTN_MAX_STRIPS];
-    attn_item item =
-        attn_schedule_item(&job->schedule, job->problem, index / (tasks / job->schedule.items));
-    attn_forward_item work = {
-        .plan = job->plan,
-        .problem = job->problem,
-        .table = table,
-        .kv_head = item.kv_head,
-        .first_row = item.first_row,
-        .seq = attn_problem_sequence(job->problem, item.sequence),
-        .k_space = base + map->k,
-        .v_space = base + map->v,
-        .s = base + map->s,
-        .prob = base + map->p,
-        .visible = (unsigned char *)base + map->visible,
-        .room = base + map->room,
-        .strip = base + map->strips,
-        .node = base + map->nodes,
-        .sum = base + map->sums,
-        .rows = rows,
-        .sums = sums,
-        .soon_row = soon_row,
-    };
-    work.keys = (attn_interval){0, work.seq.nk};
-    work.scores = (attn_score_rows){.problem = job->problem,
-                                    .table = table,
-                                    .plan = &job->plan->scores,
-                                    .seq = &work.seq,
-                                    .fold = job->problem->group};
-    work.scores.first_head = item.kv_head * job->problem->group;
-    work.scores.bias = base + map->bias;
-    work.scores.cells = job->cells.kind ? &job->cells : NULL;
-    attn_score_lanes(&work.scores, base + map->lanes);
-    work.last_row = min64(item.last_row, work.seq.nq * job->problem->group);
-    work.strips = (int)((work.last_row - work.first_row + table->strip - 1) / table->strip);
-    work.by_tile = work.strips == 1;
-    run(job, &work, index);
-}
-
-static void whole_task(const void *arg, int64_t index, int32_t thread)
-{
-    const forward_job *job = arg;
-    run_task(job, index, job->schedule.items, thread, run_whole);
-}
-
-static void part_task(const void *arg, int64_t index, int32_t thread)
-{
-    const forward_job *job = arg;
-    run_task(job, index, job->schedule.items * job->plan->pieces.count, thread, run_part);
-}
-
-static void joining_task(const void *arg, int64_t index, int32_t thread)
-{
-    const forward_job *job = arg;
-    run_task(job, index, job->schedule.items, thread, run_joining);
-}
-
-void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
-                      const attn_executor *executor, void *workspace)
-{
-    forward_job job = {plan,
-                       problem,
-                       plan->schedule,
-                       plan->cells,
-                       (char *)workspace + plan->table_bytes,
-                       (char *)workspace + plan->pieces.offset};
-    attn_cells_fill(&job.cells, problem, executor, (char *)workspace + plan->cells_offset);
-    if (problem->varlen) {
-        int64_t *first_item = workspace, items = 0;
-        for (int64_t b = 0; b < plan->schedule.sequences; b++) {
-            attn_sequence sequence = attn_problem_sequence(problem, b);
-            first_item[b] = items;
-            items += attn_schedule_blocks(problem, &sequence, plan->schedule.block_rows) *
-                     problem->kv_heads;
-        }
-        first_item[plan->schedule.sequences] = items;
-        job.schedule.first_item = first_item;
-    }
-    const int64_t items = plan->schedule.items, pieces = plan->pieces.count;
-    if (pieces == 1) {
-        attn_tasks_run(executor, items, whole_task, &job, plan->table);
-    } else {
-        attn_tasks_run(executor, items * pieces, part_task, &job, plan->table);
-        attn_tasks_run(executor, items, joining_task, &job, plan->table);
     }
 }

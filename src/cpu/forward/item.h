@@ -12,31 +12,40 @@ typedef struct attn_sums {
     int nodes;       /* sums of earlier segments, which wait (nodes.h) */
 } attn_sums;
 
+/* Where the rows of some keys are. */
+typedef struct attn_key_list {
+    attn_interval keys;
+    const char *k[ATTN_MAX_KEY_BLOCK], *v[ATTN_MAX_KEY_BLOCK];
+} attn_key_list;
+
 typedef struct attn_forward_item {
     const attn_cpu_plan *plan;
     const attn_problem *problem;
     const attn_ukernel *table;
     attn_sequence seq;
+    const int64_t *members; /* sequences whose rows the item has, one behind the other; NULL: seq */
     int64_t kv_head, first_row, last_row;
+    int64_t place;      /* the number of its scratch */
     attn_interval keys; /* keys to sum: all, or those of a piece */
     int strips;
     attn_score_rows scores;
     char *s, *prob, *strip, *node, *sum;
     char *k_space, *v_space; /* memory of panels */
     const void *k, *v;       /* panels of the block at hand */
-    const void *k_tile;      /* rows of K of the tile at hand where they are, if by_tile, or NULL */
     bool scored;             /* S of the tile at hand is there, if by_tile */
     unsigned char *visible;
-    void *room;            /* of the careful products */
-    attn_tile_rows *rows;  /* of each strip */
-    attn_sums *sums;       /* of each strip */
-    bool by_tile;          /* keys are packed tile by tile: one strip needs each of them once */
-    bool few;              /* V is packed for pv_few */
-    const char **soon_row; /* [2 ATTN_MAX_KEY_TILE] */
-    attn_soon soon;        /* rows of the next tile, if by_tile */
-    attn_interval pack;    /* keys of the block that are not packed yet, if by_tile */
-    attn_interval next;    /* keys of the next block that are not prefetched yet */
-    int64_t next_rows;     /* rows to prefetch per tile */
+    void *room;           /* of the careful products */
+    attn_tile_rows *rows; /* of each strip */
+    attn_sums *sums;      /* of each strip */
+    bool by_tile;         /* keys are packed tile by tile: one strip needs each of them once */
+    bool few;             /* products with V are those of pv_few */
+    bool by_rows;         /* few, and rows of K and V stay where they are (row_type) */
+    attn_key_list *list;  /* [2]: rows of two blocks, if by_tile */
+    int at_hand;          /* the list of the block at hand; the other one is of the next block */
+    attn_soon soon;       /* rows of V of the block, then of K of the next one, if by_tile */
+    attn_interval pack;   /* keys of the block to pack */
+    attn_interval next;   /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;    /* rows to prefetch per tile */
 } attn_forward_item;
 
 static inline char *strip_qt(const attn_forward_item *item, int strip_index)

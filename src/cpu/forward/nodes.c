@@ -93,16 +93,11 @@ bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment)
 
 void attn_strip_leave(attn_forward_item *item, int strip_index)
 {
-    if (item->sums[strip_index].nodes > 0 ||
-        (item->sums[strip_index].segment >= 0 && item->problem->sinks.data)) {
+    const attn_sums *sums = &item->sums[strip_index];
+    if (sums->segment >= 0 && (sums->nodes > 0 || item->problem->sinks.data)) {
         close_segment(item, strip_index);
-        settle(item, strip_index, INT64_MAX);
     }
-}
-
-static char *piece_o(attn_piece *piece)
-{
-    return (char *)piece + ((sizeof *piece + 63) & ~(size_t)63);
+    settle(item, strip_index, INT64_MAX);
 }
 
 void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece)
@@ -119,7 +114,7 @@ void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece
         piece->row_max[lane] = get_real(table, row_max, lane);
     }
     piece->node = *attn_strip_node(item, strip_index, 0);
-    memcpy(piece_o(piece), strip_sum(item, strip_index, 0), item->plan->scratch.ot_bytes);
+    memcpy(attn_piece_o(piece), strip_sum(item, strip_index, 0), item->plan->scratch.ot_bytes);
 }
 
 /* The largest scores of a piece. */
@@ -142,12 +137,12 @@ void attn_strip_add(attn_forward_item *item, int strip_index, attn_piece *piece,
     }
     if (top && attn_segment_node_end(top->segment, piece->node.segment) <= next) {
         const attn_part node = node_part(item, strip_index, sums->nodes - 1),
-                        part = {piece->node.lse, piece->node.rest, piece_o(piece), NULL};
+                        part = {piece->node.lse, piece->node.rest, attn_piece_o(piece), NULL};
         item->table->join(&node, &part, item->problem->dv, strip_lanes(item, strip_index));
         top->segment = piece->node.segment;
     } else {
         *attn_strip_node(item, strip_index, sums->nodes) = piece->node;
-        memcpy(strip_sum(item, strip_index, sums->nodes), piece_o(piece),
+        memcpy(strip_sum(item, strip_index, sums->nodes), attn_piece_o(piece),
                item->plan->scratch.ot_bytes);
         sums->nodes++;
     }

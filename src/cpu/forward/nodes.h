@@ -20,6 +20,11 @@ void attn_strip_begin(const attn_forward_item *item, int strip_index);
 /* Runs before keys of a segment. True if they are the first ones of it. */
 bool attn_strip_enter(attn_forward_item *item, int strip_index, int64_t segment);
 
+static inline char *attn_piece_o(attn_piece *piece)
+{
+    return (char *)piece + ((sizeof *piece + 63) & ~(size_t)63);
+}
+
 /* Runs after the keys of a piece (plan.h): stores its node and O in *piece. */
 void attn_strip_save(attn_forward_item *item, int strip_index, attn_piece *piece);
 

@@ -25,26 +25,101 @@ static attn_rows rows_of_k(attn_forward_item *item, int64_t key)
     return rows;
 }
 
-/* Packs keys of the block that begins at key `block`, run by run. */
-static void pack_keys(attn_forward_item *item, attn_interval keys, int64_t block)
+static attn_rows rows_of_v(attn_forward_item *item, int64_t key)
 {
     const attn_problem *problem = item->problem;
-    const attn_ukernel *table = item->table;
+    attn_rows rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
+    rows.soon = item->by_tile ? &item->soon : NULL;
+    rows.codes =
+        attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
+    return rows;
+}
+
+/* Packs keys of the block that begins at key `block`, run by run, unless K is its own panel. */
+static void pack_k(attn_forward_item *item, attn_interval keys, int64_t block)
+{
+    for (int64_t key = keys.lo, end; key < keys.hi && item->k == item->k_space; key = end) {
+        const attn_rows rows = rows_of_k(item, key);
+        end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
+        item->table->pack_k(item->k_space, key - block, &rows, end - key, item->problem->d);
+    }
+}
+
+static void pack_v(attn_forward_item *item, attn_interval keys, int64_t block)
+{
+    for (int64_t key = keys.lo, end; key < keys.hi && item->v == item->v_space; key = end) {
+        const attn_rows rows = rows_of_v(item, key);
+        end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
+        item->table->pack_v(item->v_space, key - block, &rows, end - key, item->problem->dv,
+                            item->plan->dv_pad);
+    }
+}
+
+/* ---- rows where they are --------------------------------------------------------------------- */
+
+/* Lists the rows of keys, run by run. */
+static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_interval keys)
+{
+    const attn_problem *problem = item->problem;
+    const int64_t k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
+    list->keys = keys;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const attn_rows k_rows = rows_of_k(item, key);
-        attn_rows v_rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
-        v_rows.soon = k_rows.soon;
-        v_rows.codes =
-            attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
+        const char *k = attn_kv_find(problem, &problem->k, &item->seq, item->kv_head, key, 0),
+                   *v = attn_kv_find(problem, &problem->v, &item->seq, item->kv_head, key, 0);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        if (item->k == item->k_space && !item->k_tile && !item->scored) {
-            table->pack_k(item->k_space, key - block, &k_rows, end - key, problem->d);
-        }
-        if (item->v == item->v_space) {
-            (item->few ? table->pack_v_few : table->pack_v)(
-                item->v_space, key - block, &v_rows, end - key, problem->dv, item->plan->dv_pad);
+        for (int64_t i = key - keys.lo; i < end - keys.lo; i++, k += k_step, v += v_step) {
+            list->k[i] = k, list->v[i] = v;
         }
     }
+}
+
+/* Begins to fetch rows while `elements` elements of K or V are run. */
+static void begin_soon(attn_forward_item *item, attn_soon soon, int64_t elements)
+{
+    const int64_t lines = soon.runs * soon.rows * ((soon.bytes + 63) / 64);
+    soon.each = lines * ATTN_SOON_LINE / max64(elements, 1) + 1;
+    item->soon = soon;
+}
+
+/* n rows of a tensor in four runs: the processor follows several runs farther ahead than one. Up to
+ * three rows are left. */
+static attn_soon soon_rows(const char *const *row, int64_t n, const attn_tensor *tensor)
+{
+    const int64_t run = n / 4, bytes = tensor->shape[3] * attn_element_size(tensor->dtype);
+    return (attn_soon){.row = row, .run = run, .rows = run, .runs = 4, .bytes = bytes};
+}
+
+/* How often members that fetch rows go over K or V: those of products with few lanes, and
+ * packing. Each fetches its share. */
+static int64_t fetching_passes(const attn_forward_item *item, bool packed)
+{
+    return item->by_rows ? 2 : max64(item->few + packed, 1);
+}
+
+/* Opens the lists of the block at hand and of the next one. V is fetched while K is read; in the
+ * first block, whose K nobody has fetched, both behind their first tile. */
+static void open_lists(attn_forward_item *item, attn_interval keys)
+{
+    attn_key_list *now = &item->list[!item->at_hand], *next = &item->list[item->at_hand];
+    const bool codes = item->table->qk_codes && attn_is_code(item->problem->k.dtype);
+    const int64_t n = keys.hi - keys.lo, tile = item->table->key_tile,
+                  passes = fetching_passes(item, item->k == item->k_space && !codes);
+    attn_soon soon = soon_rows(now->v, n, &item->problem->v);
+    item->at_hand = !item->at_hand;
+    if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
+        list_rows(item, now, keys);
+        soon.row = now->k + tile, soon.run = now->v - now->k, soon.runs = 2;
+        soon.rows = max64(n - tile, 0);
+    }
+    list_rows(item, next, item->next);
+    begin_soon(item, soon, n * item->problem->d * passes);
+}
+
+/* ---- blocks and tiles ------------------------------------------------------------------------ */
+
+void attn_pack_open(attn_forward_item *item)
+{
+    item->list[0].keys = item->list[1].keys = (attn_interval){-1, -1};
 }
 
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
@@ -57,36 +132,46 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
                          : item->k_space;
     item->v = v_is_panel ? attn_kv_find(item->problem, v, &item->seq, item->kv_head, block, 0)
                          : item->v_space;
-    item->pack = keys, item->k_tile = NULL, item->scored = false;
-    if (!item->by_tile) {
-        pack_keys(item, keys, block);
+    item->scored = false;
+    if (item->by_tile) {
+        open_lists(item, keys);
+    } else {
+        pack_k(item, keys, block);
+        pack_v(item, keys, block);
     }
 }
 
-/* Lists the addresses of rows of K or V, run by run. */
-static void note_soon(attn_forward_item *item, const attn_tensor *tensor, attn_interval keys)
+void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block)
 {
-    const int64_t step = tensor->stride[1] * attn_element_size(tensor->dtype);
-    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const char *row = attn_kv_find(item->problem, tensor, &item->seq, item->kv_head, key, 0);
-        end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
-        for (int64_t i = 0; i < end - key; i++) {
-            item->soon_row[item->soon.rows++] = row + i * step;
-        }
+    const attn_key_list *next = &item->list[!item->at_hand];
+    const int64_t passes = fetching_passes(item, item->v == item->v_space);
+    begin_soon(item, soon_rows(next->k, next->keys.hi - next->keys.lo, &item->problem->k),
+               (keys.hi - keys.lo) * item->problem->dv * passes);
+    if (!item->by_rows) {
+        pack_v(item, keys, block);
     }
 }
 
-/* Rows of K that scores are computed from where they are: one run of a whole tile; or NULL. */
-static const void *rows_in_place(const attn_forward_item *item, attn_interval keys)
+attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const void *qt)
 {
-    const attn_problem *problem = item->problem;
-    const attn_ukernel *table = item->table;
-    return item->few && problem->k.dtype == table->k_rows && problem->k.stride[3] == 1 &&
-                   problem->d % table->granule == 0 && problem->k.stride[1] > 0 &&
-                   keys.hi - keys.lo == table->key_tile &&
-                   attn_kv_run_end(problem, &item->seq, keys.lo, keys.hi) == keys.hi
-               ? attn_kv_find(problem, &problem->k, &item->seq, item->kv_head, keys.lo, 0)
-               : NULL;
+    const attn_key_list *list = &item->list[item->at_hand];
+    return (attn_keys){.k = item->k_space,
+                       .qt = qt,
+                       .d = item->problem->d,
+                       .n = keys.hi - keys.lo,
+                       .rows = list->k + (keys.lo - list->keys.lo)};
+}
+
+attn_values attn_values_at(attn_forward_item *item, int64_t key, int64_t block)
+{
+    const attn_key_list *list = &item->list[item->at_hand];
+    return (attn_values){.v = item->v,
+                         .at = key - block,
+                         .rows = list->v + (key - list->keys.lo),
+                         .count = list->keys.hi - key,
+                         .dv = item->problem->dv,
+                         .dv_pad = item->plan->dv_pad,
+                         .soon = &item->soon};
 }
 
 /* Scores of a tile straight from quantised rows; false if the table does not take them. */
@@ -104,21 +189,10 @@ static bool score_codes(attn_forward_item *item, attn_interval keys)
     return done;
 }
 
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last,
-                    bool plain)
+void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool plain)
 {
-    const attn_problem *problem = item->problem;
-    const int64_t k_bytes = problem->k.shape[3] * attn_element_size(problem->k.dtype),
-                  v_bytes = problem->v.shape[3] * attn_element_size(problem->v.dtype);
-    const attn_interval next = {keys.hi, min64(keys.hi + item->table->key_tile, item->next.hi)};
-    const attn_interval pack = {item->pack.lo, last ? item->pack.hi : keys.hi};
-    attn_fetch_soon(&item->soon, INT64_MAX); /* rows of this tile that are not fetched yet */
-    item->soon = (attn_soon){.row = item->soon_row, .bytes = max64(k_bytes, v_bytes)};
-    note_soon(item, &problem->k, next);
-    note_soon(item, &problem->v, next);
-    item->k_tile = plain ? rows_in_place(item, keys) : NULL;
-    item->soon.each = item->k_tile ? 2 : 0;
-    item->scored = score_codes(item, keys);
-    pack_keys(item, pack, block);
-    item->pack.lo = pack.hi;
+    item->scored = !item->by_rows && score_codes(item, keys);
+    if (!item->scored && !(item->by_rows && plain)) {
+        pack_k(item, keys, block);
+    }
 }

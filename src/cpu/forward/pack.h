@@ -1,20 +1,30 @@
 /*
- * pack.h: packs rows of K and V into the panels of an item: block by block for several strips, tile
- * by tile for one.
+ * pack.h: rows of K and V for an item: packed into panels, block by block for several strips and
+ * tile by tile for one; or left where they are, for kernels that read them there.
  */
 #ifndef ATTN_CPU_FORWARD_PACK_H
 #define ATTN_CPU_FORWARD_PACK_H
 
 #include "cpu/forward/item.h"
 
+/* Before the first block. */
+void attn_pack_open(attn_forward_item *item);
+
 /* Opens the panels of the block that begins at key `block`, and packs these keys of it unless
  * packing goes tile by tile. */
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Packs the tile at hand, and with the last one of a block all that is left of its keys. Rows of K
- * of a `plain` tile, whose scores are the products, may stay where they are. The rows of the next
- * tile are noted, to be fetched from then on. */
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool last,
-                    bool plain);
+/* Packs K of the tile at hand, if packing goes tile by tile. Rows that stay where they are are
+ * packed only for a tile that is not `plain`: whose scores are more than the products. */
+void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool plain);
+
+/* Packs V of the block at hand, if packing goes tile by tile, after the scores of all its tiles. */
+void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block);
+
+/* Keys of the block at hand as rows of K where they are, if by_rows. */
+attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const void *qt);
+
+/* V from `key` on, for pv_few. */
+attn_values attn_values_at(attn_forward_item *item, int64_t key, int64_t block);
 
 #endif

@@ -21,8 +21,13 @@
 #include "core/arena.h"
 #include "core/mask.h"
 #include "core/segment.h"
-#include "cpu/append.h"
+#include "core/append.h"
 #include "cpu/real.h"
+#include <math.h>
+
+enum {
+    MOST_SHARED_BYTES = 32 << 20
+}; /* of pieces; families beyond it are not shared, or in part */
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -159,6 +164,37 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
 }
 
+/* Rows of different sequences can share a strip where scores do not depend on the sequence, and
+ * keys where every row sees all of the first ones. */
+static bool may_share(const attn_cpu_plan *plan, const attn_problem *problem, int64_t segments)
+{
+    return problem->paged && !problem->varlen && problem->batch > 1 && segments > 1 &&
+           plan->schedule.items > 0 && plan->pieces.count == 1 &&
+           plan->shared.rows <= plan->table->strip && problem->window_left == ATTN_UNBOUNDED &&
+           !problem->mask.data && !problem->bias.data && !problem->alibi.data &&
+           !attn_tensor_present(&problem->pad_k) && !problem->dropout.on;
+}
+
+/* Takes memory for keys that sequences share, if they may share some. */
+static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
+                        int64_t segments, attn_arena *workspace)
+{
+    attn_shared_room *room = &plan->shared;
+    room->rows = problem->q.shape[1] * problem->group;
+    const bool share = may_share(plan, problem, segments);
+    const int64_t batch = share ? problem->batch : 0, strip = plan->table->strip;
+    /* every strip of a family but its last one is full, and a family has two sequences */
+    const double strips =
+        ceil((double)batch * (double)room->rows / (double)strip) + (double)(batch / 2);
+    const double most = strips * (double)problem->kv_heads * (double)segments,
+                 fit = (double)MOST_SHARED_BYTES / (double)plan->pieces.bytes;
+    room->pieces = share ? (int64_t)fmin(most, fit) : 0;
+    room->lists = attn_arena_take(workspace, batch, 3, sizeof(int64_t));
+    room->families = attn_arena_take(workspace, batch / 2, 1, sizeof(attn_family));
+    room->at = attn_arena_take(workspace, room->pieces, 1, plan->pieces.bytes);
+    room->taken = attn_arena_take(workspace, share ? threads : 0, 1, plan->pieces.bytes);
+}
+
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine)
 {
@@ -189,12 +225,13 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
     plan_pieces(plan, machine, segments, &workspace);
+    plan_shared(plan, problem, machine->threads, segments, &workspace);
     const int64_t tasks = plan->schedule.items * plan->pieces.count;
     plan->threads = tasks < machine->threads ? (int32_t)tasks : machine->threads;
     plan->threads = plan->threads < 1 ? 1 : plan->threads;
-    uint64_t rotated_bytes;
-    workspace.overflow |= !attn_rotated_bytes(problem, &rotated_bytes);
-    plan->rotated = attn_arena_take(&workspace, 1, 1, rotated_bytes);
+    attn_rotated rotated;
+    TRY(attn_rotated_place(problem, NULL, &rotated));
+    plan->rotated = attn_arena_take(&workspace, 1, 1, rotated.bytes);
     plan->table_bytes = attn_arena_take(&workspace, plan->threads, 1, plan->scratch.total);
     return attn_arena_room(&workspace, &plan->workspace_bytes);
 }

@@ -53,6 +53,22 @@ typedef struct attn_pieces {
     uint64_t bytes;   /* each */
 } attn_pieces;
 
+/* Sequences that share the first segments. Their rows, one sequence behind the other, fill strips.
+ * Pieces of a family: [kv_head][segment][strip]. */
+typedef struct attn_family {
+    int64_t first, count; /* its sequences in `order` */
+    int64_t segments, strips;
+    int64_t piece; /* its first one */
+} attn_family;
+
+/* Room for keys that sequences share (shared.h): offsets into the workspace. */
+typedef struct attn_shared_room {
+    int64_t rows;             /* of a sequence */
+    int64_t pieces;           /* that there is memory for; 0: nothing is shared */
+    uint64_t lists, families; /* int64_t [3][sequences], attn_family [sequences / 2] */
+    uint64_t at, taken;       /* pieces: [pieces], [threads] */
+} attn_shared_room;
+
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
@@ -62,6 +78,7 @@ typedef struct attn_cpu_plan {
     attn_score_plan scores;
     attn_schedule schedule;
     attn_pieces pieces;
+    attn_shared_room shared;
     attn_cells cells;      /* of the mask tensor */
     uint64_t rotated;      /* where Q is in the workspace, if it is rotated */
     uint64_t cells_offset; /* where they are in the workspace */

@@ -21,6 +21,16 @@ void attn_strip_reset(const attn_forward_item *item, int strip_index)
     }
 }
 
+/* strip_rows for rows of several sequences. */
+static void member_rows(const attn_forward_item *item, const attn_tensor *tensor, lane_row at,
+                        void **row, int lanes)
+{
+    const int64_t each = item->problem->q.shape[1];
+    for (int lane = 0; lane < lanes; lane++, at = attn_score_next(&item->scores, at)) {
+        row[lane] = attn_at(tensor, item->members[at.query / each], at.query % each, at.head, 0);
+    }
+}
+
 /* row[lane] = address of the strip's row in a tensor. Returns the number of rows. */
 static int strip_rows(const attn_forward_item *item, int strip_index, const attn_tensor *tensor,
                       void **row)
@@ -31,6 +41,10 @@ static int strip_rows(const attn_forward_item *item, int strip_index, const attn
     char *at = attn_at(tensor, item->seq.tensor, item->seq.q_first + first.query,
                        item->scores.first_head, 0);
     int64_t head = first.head - item->scores.first_head, query = 0;
+    if (item->members) {
+        member_rows(item, tensor, first, row, (int)lanes);
+        return (int)lanes;
+    }
     for (int lane = 0; lane < lanes; lane++) {
         row[lane] = at + (query * tensor->stride[1] + head * tensor->stride[2]) * size;
         head++;
@@ -82,8 +96,9 @@ static void write_row(const attn_forward_item *item, lane_row row, double lse, d
     if (problem->row_max.data) {
         const bool nan =
             isnan(lse) && row_max != INFINITY; /* the kernels' maxima pass over a NaN */
+        /* 0 is added since the sign of a maximum of zeros depends on their order */
         attn_element_from_f64(attn_at(&problem->row_max, item->seq.tensor, i, row.head, 0),
-                              problem->row_max.dtype, nan ? lse : row_max * strip_unit(item));
+                              problem->row_max.dtype, nan ? lse : row_max * strip_unit(item) + 0.0);
     }
 }
 

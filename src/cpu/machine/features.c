@@ -1,33 +1,18 @@
 /*
- * features.c: detection by CPUID and XGETBV (x86-64) or by the baseline (AArch64, WebAssembly),
- * caches by the operating system. Keeps nothing.
+ * features.c: detection by CPUID and XGETBV (x86-64), by the system (AArch64) or by the baseline
+ * (WebAssembly). Keeps nothing.
  */
-#define _GNU_SOURCE
 #include "cpu/machine/features.h"
-#include <errno.h>
-#include <stdbool.h>
-#include <unistd.h>
+#include "system/system.h"
 
 #if defined(__x86_64__) && defined(ATTN_HAVE_AMX) /* MSan: the scalar table alone */
 #include <cpuid.h>
-#include <sys/syscall.h>
 
 static uint64_t enabled_state(void)
 {
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return (uint64_t)hi << 32 | lo;
-}
-
-/* Linux hands out tile state per process, on request (arch_prctl, since 5.16); asking twice is
- * harmless. */
-static bool amx_permitted(void)
-{
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    int saved = errno;
-    bool granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-    errno = saved;
-    return granted;
 }
 
 /* Cores that begin as many dot products of pairs in a cycle as multiply-adds: AMD's, Cooper Lake
@@ -72,7 +57,7 @@ uint32_t attn_cpu_features(void)
     }
     features |= features & ATTN_CPU_AVX512 ? pair_features() : 0;
     const bool tiles = (d & amx_bf16_tile) == amx_bf16_tile && (state & 0x60000) == 0x60000;
-    if (tiles && (features & ATTN_CPU_AVX512) && amx_permitted() && attn_amx_works()) {
+    if (tiles && (features & ATTN_CPU_AVX512) && attn_system_tiles() && attn_amx_works()) {
         features |= ATTN_CPU_AMX;
     }
     return features;
@@ -82,7 +67,7 @@ uint32_t attn_cpu_features(void)
 
 uint32_t attn_cpu_features(void)
 {
-    return ATTN_CPU_NEON;
+    return ATTN_CPU_NEON | (attn_system_bf16() ? ATTN_CPU_NEONBF16 : 0);
 }
 
 #elif defined(ATTN_HAVE_WASM128)
@@ -116,6 +101,8 @@ const char *attn_cpu_feature_names(uint32_t features)
         return "avx2 avx512 amx";
     case ATTN_CPU_NEON:
         return "neon";
+    case ATTN_CPU_NEON | ATTN_CPU_NEONBF16:
+        return "neon neonbf16";
     case ATTN_CPU_WASM128:
         return "wasm128";
     default:
@@ -123,25 +110,7 @@ const char *attn_cpu_feature_names(uint32_t features)
     }
 }
 
-#ifdef _SC_LEVEL1_DCACHE_SIZE /* glibc */
-
-static int64_t cache(int name)
-{
-    long n = sysconf(name);
-    return n > 0 ? (int64_t)n : 0;
-}
-
 attn_caches attn_cpu_caches(void)
 {
-    return (attn_caches){cache(_SC_LEVEL1_DCACHE_SIZE), cache(_SC_LEVEL2_CACHE_SIZE),
-                         cache(_SC_LEVEL3_CACHE_SIZE)};
+    return (attn_caches){attn_system_cache(1), attn_system_cache(2), attn_system_cache(3)};
 }
-
-#else
-
-attn_caches attn_cpu_caches(void)
-{
-    return (attn_caches){0};
-}
-
-#endif

@@ -1,15 +1,12 @@
 /*
  * pool.c: one job at a time. An atomic counter hands its tasks out to the caller and to workers
  * that spin briefly for the next job and then sleep. No lock is held while a task runs. A child of
- * fork() has none of the parent's threads and starts its own.
+ * fork() has none of the parent's threads and starts its own. Where the system refuses threads the
+ * caller runs all tasks.
  */
-#define _GNU_SOURCE
 #include "cpu/machine/pool.h"
-#include <pthread.h>
-#include <signal.h>
+#include "system/system.h"
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <unistd.h>
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -24,7 +21,7 @@ enum { SPINS = 4000 };
 
 typedef struct pool_worker {
     struct attn_pool *pool;
-    pthread_t handle;
+    attn_thread handle;
     int32_t thread; /* its number, from 1 */
 } pool_worker;
 
@@ -34,8 +31,8 @@ struct attn_pool {
     uint64_t process; /* owner of the threads; 0 = not started */
     /* the process that runs a job, 0 = none: a child of fork() finds its parent's here */
     _Atomic uint64_t busy;
-    pthread_mutex_t mutex; /* for sleeping and waking only */
-    pthread_cond_t wake;
+    attn_lock lock; /* for sleeping and waking only */
+    attn_bell wake;
 
     /* The job. A worker joins by adding itself to `inside` while `generation` is the one it saw. */
     atomic_uint generation; /* odd while a job runs */
@@ -47,27 +44,6 @@ struct attn_pool {
     void *arg;
     pool_worker workers[];
 };
-
-/* ---- this process ---------------------------------------------------------------------------- */
-
-/* Counts forks between the process that loaded the library and this one: in another PID namespace a
- * child may have its parent's number. */
-static atomic_uint forks;
-
-static void count_fork(void)
-{
-    atomic_fetch_add(&forks, 1);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(NULL, NULL, count_fork);
-}
-
-static uint64_t this_process(void)
-{
-    return (uint64_t)atomic_load(&forks) << 32 | (uint32_t)getpid();
-}
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
@@ -92,16 +68,16 @@ static unsigned wait_for_job(attn_pool *pool, unsigned seen)
     if (now != seen && (now & 1)) {
         return now;
     }
-    pthread_mutex_lock(&pool->mutex);
+    attn_lock_take(&pool->lock);
     for (now = atomic_load(&pool->generation); now == seen || !(now & 1);
          now = atomic_load(&pool->generation)) {
-        pthread_cond_wait(&pool->wake, &pool->mutex);
+        attn_bell_wait(&pool->wake, &pool->lock);
     }
-    pthread_mutex_unlock(&pool->mutex);
+    attn_lock_give(&pool->lock);
     return now;
 }
 
-static void *worker_main(void *arg)
+static void worker_main(void *arg)
 {
     pool_worker *worker = arg;
     attn_pool *pool = worker->pool;
@@ -112,7 +88,7 @@ static void *worker_main(void *arg)
         /* else the job ended before this worker joined */
         if (atomic_load(&pool->generation) == seen) {
             if (atomic_load(&pool->quit)) {
-                return NULL;
+                return;
             }
             run_tasks(pool, worker->thread);
         }
@@ -122,32 +98,29 @@ static void *worker_main(void *arg)
 
 static void announce(attn_pool *pool)
 {
-    pthread_mutex_lock(&pool->mutex);
+    attn_lock_take(&pool->lock);
     atomic_fetch_add(&pool->generation, 1);
-    pthread_cond_broadcast(&pool->wake);
-    pthread_mutex_unlock(&pool->mutex);
+    attn_bell_ring(&pool->wake);
+    attn_lock_give(&pool->lock);
 }
 
 static void start_workers(attn_pool *pool)
 {
-    pthread_mutex_init(&pool->mutex, NULL);
-    pthread_cond_init(&pool->wake, NULL);
+    (void)attn_lock_init(&pool->lock);
+    attn_bell_init(&pool->wake);
     atomic_store(&pool->generation, 0);
     atomic_store(&pool->inside, 0);
-    pool->process = this_process();
+    pool->process = attn_process();
     pool->started = 0;
-    sigset_t all, before; /* the host's signals are not for the workers */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t i = 1; i < pool->threads; i++) {
         pool_worker *worker = &pool->workers[pool->started];
-        *worker = (pool_worker){.pool = pool, .thread = i};
-        if (pthread_create(&worker->handle, NULL, worker_main, worker) != 0) {
+        *worker =
+            (pool_worker){.pool = pool, .handle = {.run = worker_main, .arg = worker}, .thread = i};
+        if (!attn_thread_start(&worker->handle)) {
             break;
         }
         pool->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static size_t pool_bytes(int32_t threads)
@@ -158,8 +131,7 @@ static size_t pool_bytes(int32_t threads)
 
 attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
 {
-    static pthread_once_t watched = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&watched, watch_forks);
+    (void)attn_process(); /* counts forks from here on */
     attn_pool *pool = allocator->alloc(allocator->user, pool_bytes(threads), 64);
     if (pool) {
         *pool = (attn_pool){.threads = threads};
@@ -169,14 +141,14 @@ attn_pool *attn_pool_create(int32_t threads, const attn_allocator *allocator)
 
 void attn_pool_destroy(attn_pool *pool, const attn_allocator *allocator)
 {
-    if (pool->process == this_process()) {
+    if (pool->process == attn_process()) {
         atomic_store(&pool->quit, true);
         announce(pool);
         for (int32_t i = 0; i < pool->started; i++) {
-            pthread_join(pool->workers[i].handle, NULL);
+            attn_thread_join(&pool->workers[i].handle);
         }
-        pthread_cond_destroy(&pool->wake);
-        pthread_mutex_destroy(&pool->mutex);
+        attn_bell_destroy(&pool->wake);
+        attn_lock_destroy(&pool->lock);
     }
     allocator->free(allocator->user, pool, pool_bytes(pool->threads));
 }
@@ -205,7 +177,7 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
 
 static bool take(attn_pool *pool)
 {
-    uint64_t self = this_process(), holder = atomic_load(&pool->busy);
+    uint64_t self = attn_process(), holder = atomic_load(&pool->busy);
     return holder != self && atomic_compare_exchange_strong(&pool->busy, &holder, self);
 }
 

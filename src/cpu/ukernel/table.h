@@ -40,14 +40,20 @@ enum {
 /* Limits of all tables. */
 enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 
-/* Rows of memory that are read soon, a hint: those of K, then those of V. Members fetch some
- * (attn_fetch_soon) between their steps, as evenly as can be, so that the memory is never idle. */
+/* Rows of K or V that are read soon, a hint. Members fetch their lines one by one between their
+ * steps (attn_fetch_soon), as evenly as can be, so that the memory is never idle. Rows come from
+ * several runs in turn. */
 typedef struct attn_soon {
-    const char *const *row;
-    int64_t rows;  /* those left */
-    int64_t bytes; /* of each row */
-    int64_t each;  /* to fetch with a step of products */
+    const char *const *row; /* of the first run */
+    int64_t run, rows, runs; /* rows from run to run; rows left of each run; number of runs */
+    int64_t bytes, at;      /* of a row; those fetched of the row at hand */
+    int64_t of;             /* the run of the row at hand */
+    /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
+     * units of 1 / ATTN_SOON_LINE */
+    int64_t each, due;
 } attn_soon;
+
+enum { ATTN_SOON_LINE = 1 << 16 };
 
 /* Rows of a tensor for packing. Strides in elements of dtype. */
 typedef struct attn_rows {
@@ -76,6 +82,7 @@ typedef struct attn_bias_rows {
     /* from key to key, in elements; 0 without, or if keys share one */
     int64_t bias_stride, mask_stride;
     int32_t dtype, mask_dtype;                 /* of the bias, of the mask */
+    int64_t mask_first; /* the tile's first key, counted from that of the mask's element */
 } attn_bias_rows;
 
 struct attn_ukernel_grad;
@@ -85,7 +92,8 @@ enum {
     ATTN_BITS_SCALAR,
     ATTN_BITS_AMX,
     ATTN_BITS_UNFUSED, /* products of sums are rounded before they are added */
-    ATTN_BITS_PAIRS /* dot products of pairs of bf16 (avx512bf16) */
+    ATTN_BITS_PAIRS,   /* dot products of pairs of bf16 (avx512bf16) */
+    ATTN_BITS_ODD_PAIRS /* those that are rounded to odd (neonbf16) */
 };
 
 /* Losses, as a share of |x y|, of a product of two inputs and of one of P or dS with an input:
@@ -122,12 +130,23 @@ typedef struct attn_part {
     const void *divisor; /* real [strip], or NULL */
 } attn_part;
 
-/* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. With `stride`, rows of K
- * where they are, so many elements apart (k_rows). */
+/* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. With `rows`, n rows of K
+ * where they are (row_type), and k is the room of a panel. */
 typedef struct attn_keys {
     const void *k, *qt;
-    int64_t d, at, n, stride;
+    int64_t d, at, n;
+    const char *const *rows;
 } attn_keys;
+
+/* Keys from `at` on of a V panel; or, in tables with a row_type, `count` rows of V where they are,
+ * keys beyond which are zero. */
+typedef struct attn_values {
+    const void *v;
+    int64_t at;
+    const char *const *rows;
+    int64_t count, dv, dv_pad;
+    attn_soon *soon; /* rows to fetch meanwhile, or NULL */
+} attn_values;
 
 /* `lanes` of a member: number of the strip's rows. Lanes beyond need no results; their contents are
  * undefined, except where pack_q writes 0. */
@@ -151,9 +170,9 @@ typedef struct attn_ukernel {
     int real_size;        /* sizeof(real) */
     /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
     bool rows_are_panels;
-    /* type whose rows of K qk_softmax reads where they are, for strips of few_lanes rows: whole
-     * tiles, columns side by side, d a multiple of granule; 0: none */
-    int32_t k_rows;
+    /* type of rows, columns side by side, that qk_softmax and pv_few read where they are, for
+     * strips of few_lanes rows; 0: panels only */
+    int32_t row_type;
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
     /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
     bool flushes;
@@ -220,13 +239,11 @@ typedef struct attn_ukernel {
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes);
 
-    /* pack_v and pv for strips of at most few_lanes rows: the V panel is read once, so it has a
-     * form of its own. Bits are those of pv. NULL where few_lanes is 0. */
+    /* pv for strips of at most few_lanes rows, from rows where they are or from panels. Bits are
+     * those of pv. Unused where few_lanes is 0. */
     int few_lanes;
-    void (*pack_v_few)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
-                       int64_t dv_pad);
-    void (*pv_few)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                   const void *alpha, int lanes);
+    void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
+                   int lanes);
 
     /* pv where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
      * bytes. */

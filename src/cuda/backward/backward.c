@@ -16,10 +16,16 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_backward_params *p
     return attn_cuda_map_rows(cuda->driver, &params->d_o_map, &params->grads.d_o, ATTN_GRAD_BOX);
 }
 
-/* In the current context. */
+/* Enqueues the launches. In the current context. */
 static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
                            unsigned char *workspace, void *stream)
 {
+    if (plan->fast && plan->clear_words > 0) {
+        const uintptr_t from = (uintptr_t)(workspace + plan->bad_keys_offset);
+        TRY(attn_driver_check(cuda->driver,
+                              cuda->driver->set_words(from, 0, plan->clear_words, stream),
+                              "clearing notes and turns"));
+    }
     for (int i = 0; i < plan->launches; i++) {
         const attn_cuda_grad_launch *launch = &plan->launch[i];
         const uint32_t grid[3] = {launch->grid, 1, 1};
@@ -50,6 +56,9 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     plan.params.lse = workspace + plan.lse_offset;
     plan.params.delta = workspace + plan.delta_offset;
     plan.params.sum.partial = (double *)(void *)(workspace + plan.partial_offset);
+    plan.params.ticket = (uint32_t *)(void *)(workspace + plan.turns_offset);
+    plan.params.turns = plan.params.ticket + 1;
+    plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
     if (plan.fast) {
         TRY(make_maps(cuda, &plan.params));
     }

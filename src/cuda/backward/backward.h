@@ -7,8 +7,8 @@
 #include "cuda/backward/params.h"
 #include "cuda/gpu.h"
 
-/* delta, keys and rows, each perhaps once more for some blocks, and for each of bias, slopes and
- * sinks sums of scores and their end */
+/* delta, keys and rows, each perhaps again for some blocks, and for each of bias, slopes and sinks
+ * sums of scores and their end */
 enum { ATTN_CUDA_GRAD_LAUNCHES = 5 + 3 * 2 };
 
 /* A kernel, and the part of its arguments that is its own. */
@@ -17,22 +17,26 @@ typedef struct attn_cuda_grad_launch {
     uint32_t grid;
     attn_cuda_grad_items items;
     int32_t pieces;
-    uint64_t bad_offset; /* of its notes in the workspace; 0: none */
+    uint64_t bad_offset; /* place of its notes in the workspace; 0: none */
     bool noted;
     int64_t notes;
-    attn_cuda_grad_sum sum; /* without its place */
+    attn_cuda_grad_sum sum; /* sum: without its place */
 } attn_cuda_grad_launch;
 
 typedef struct attn_cuda_grad_plan {
     attn_cuda_grad_launch launch[ATTN_CUDA_GRAD_LAUNCHES]; /* in this order */
     int launches;
-    int kernel; /* of those that do the products: the one to name */
-    bool fast;  /* by backward_sm90 */
+    int kernel;   /* kernel of the products, which the plan names */
+    bool fast;    /* by backward_sm90 */
+    bool ordered; /* its form of five products, with sums of dQ in the workspace */
     char why[256];
     int64_t items;
-    uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset;
+    uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
+        turns_offset, sums_offset;
+    /* words from bad_keys_offset on, zero at first: notes, ticket, a turn for each tile of rows */
+    size_t clear_words;
     uint64_t workspace_bytes;
-    attn_cuda_backward_params params; /* what all launches share, but for the tensor maps */
+    attn_cuda_backward_params params; /* arguments of all launches, without the tensor maps */
 } attn_cuda_grad_plan;
 
 /* Pure. Errors: unsupported, overflow. */

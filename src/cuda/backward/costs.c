@@ -24,6 +24,7 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
                  results = attn_count_bytes(&grads->dq) + attn_count_bytes(&grads->dk) +
                            attn_count_bytes(&grads->dv) + attn_count_bytes(&grads->d_bias),
                  once = attn_count_bytes(&problem->o) + results,
+                 sums = 4 * (double)plan->params.rows * (double)problem->d,
                  real_size = problem->q.dtype == ATTN_F64 ? 8 : 4;
     attn_tile_count count = {0};
     attn_count_tiles(&count, problem, &whole, &tiling, problem->batch * problem->heads);
@@ -33,9 +34,11 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
     out->flops = 2 * count.scores *
                  ((double)(problem->d + problem->dv) + (dq ? (double)problem->d : 0) +
                   (dkv ? (double)(problem->d + problem->dv) : 0));
-    out->bytes_tiled = once +
-                       (dkv ? keys + rows * ceil((double)problem->k.shape[1] / kernel->keys) : 0) +
-                       (dq ? rows + keys * ceil((double)problem->q.shape[1] / kernel->rows) : 0);
+    out->bytes_tiled =
+        once + (dkv ? keys + rows * ceil((double)problem->k.shape[1] / kernel->keys) : 0) +
+        (!dq             ? 0
+         : plan->ordered ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + 1)
+                         : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));
     out->bytes_standard = once + rows + keys +
                           STANDARD_PASSES * (double)problem->heads * (double)problem->q.shape[0] *
                               (double)problem->q.shape[1] * (double)problem->k.shape[1] * real_size;

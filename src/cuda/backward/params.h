@@ -1,6 +1,4 @@
-/*
- * params.h: what the host hands to a kernel of the backward pass, by value. C and CUDA.
- */
+/* params.h: arguments of the kernels of the backward pass, by value. C and CUDA. */
 #ifndef ATTN_CUDA_BACKWARD_PARAMS_H
 #define ATTN_CUDA_BACKWARD_PARAMS_H
 
@@ -12,6 +10,7 @@ typedef struct attn_cuda_grad_items {
     bool keys;
     int32_t block;         /* rows or keys of an item */
     int64_t blocks, heads; /* of one head (dense); of one sequence */
+    int64_t section; /* dense: heads whose blocks run side by side, of those of all sequences */
 } attn_cuda_grad_items;
 
 /* Which sums of dS a gradient of a bias, of slopes or of sinks takes
@@ -30,7 +29,7 @@ typedef struct attn_cuda_grad_sum {
     double *partial; /* a sum for each row, or for each key, of each query head */
 } attn_cuda_grad_sum;
 
-/* Of each kernel of a backward pass. */
+/* Arguments of each kernel of a backward pass. */
 typedef struct attn_cuda_backward_params {
     attn_gradients grads;
     int64_t rows;      /* of all heads */
@@ -41,9 +40,14 @@ typedef struct attn_cuda_backward_params {
     /* backward_sm90: exponents of 2 for a product of q and k; for each item of backward_generic
      * whether a result of it is not finite. backward_generic with such notes: those items alone. */
     float scale_log2;
-    bool noted; /* notes are there already: to be added to */
+    bool noted; /* notes are there already, and others are added */
     int64_t notes;
     unsigned char *bad;
+    /* kernel/backward/ordered_sm90.cuh: the next item; for each tile of rows of a query head its
+     * turn and its sums of dQ. slots: tiles of a head. */
+    uint32_t *ticket, *turns;
+    float *sums;
+    int64_t slots;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
 } attn_cuda_backward_params;
 

@@ -40,7 +40,7 @@ static bool is_stored(const attn_tensor *tensor)
     return tensor->data == NULL || attn_cuda_is_aligned(tensor);
 }
 
-/* NULL, or the reason why backward_sm90 cannot do it. */
+/* The reason for which backward_sm90 cannot do the problem, or NULL. */
 static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda)
 {
     const attn_problem *problem = &grads->problem;
@@ -69,7 +69,7 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* Appends a launch of `ctas` CTAs; of none, nothing. */
+/* Appends a launch of `ctas` CTAs, if there are any. */
 static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int kernel,
                               const attn_cuda_grad_launch *like, double ctas)
 {
@@ -93,7 +93,8 @@ static attn_cuda_grad_items make_items(const attn_problem *problem, bool keys, i
                                        int32_t block, double *count)
 {
     const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
-    const attn_cuda_grad_items items = {keys, block, ceil_div(n, block), heads};
+    const attn_cuda_grad_items items = {keys, block, ceil_div(n, block), heads,
+                                        problem->batch * heads};
     *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
              : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
                               : 0;
@@ -114,10 +115,20 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
         (double)ceil_div(plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));
 }
 
-/* Whether dV is a kernel's own: where the registers of one do not hold both sums. */
+/* True if dV has a kernel of its own: registers of one kernel do not hold both sums. */
 static bool has_values(const attn_problem *problem)
 {
     return problem->d > 128 || problem->dv > 128;
+}
+
+/* The number of heads whose keys run side by side: those whose rows fit in the L2 cache, at least
+ * two, since blocks of one head wait for each other's sums. */
+static int64_t section(const attn_problem *problem)
+{
+    const double bytes = (double)problem->group * (double)problem->q.shape[1] *
+                         (double)(6 * problem->d + 2 * problem->dv),
+                 heads = (double)(problem->batch * problem->kv_heads), fit = 32e6 / fmax(bytes, 1);
+    return (int64_t)fmax(fmin(fmax(fit, 2), heads), 1);
 }
 
 /* dK and dV, or dQ, by backward_sm90. */
@@ -127,20 +138,27 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90,
+                                   !plan->ordered ? part
+                                   : keys         ? ATTN_CUDA_GRAD_ORDERED
+                                                  : ATTN_CUDA_GRAD_ROUND);
     const int values = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
     launch.items =
-        make_items(problem, keys, keys ? problem->kv_heads : problem->heads, 128, &count);
-    plan->items += (int64_t)count;
+        make_items(problem, keys, keys ? problem->kv_heads : problem->heads,
+                   keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
+    if (plan->ordered && keys) {
+        launch.items.section = section(problem);
+    }
+    plan->items += plan->ordered && !keys ? 0 : (int64_t)count;
     if (keys && has_values(problem) && grads->dv.data) {
         TRY(add_launch(plan, cuda, values, &launch, count));
         launch.noted = true;
     }
     return keys && has_values(problem) && !grads->dk.data
                ? ATTN_OK
-               : add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part),
-                            &launch, count);
+               : add_launch(plan, cuda, kernel, &launch, count);
 }
 
 /* dK and dV, or dQ: by backward_generic alone; or by backward_sm90, and after it the blocks that it
@@ -202,6 +220,22 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
+/* Turns and sums of dQ: slots for the tiles of each head, and varlen for what sequences leave of
+ * theirs. */
+static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const attn_cuda_kernel *kernel =
+        &attn_cuda_kernels[find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_ORDERED)];
+    const int64_t heads = problem->q.shape[0] * problem->heads, n = problem->q.shape[1],
+                  slots = problem->varlen ? n / kernel->rows + problem->batch + 2
+                                          : ceil_div(n, kernel->rows);
+    plan->params.slots = slots;
+    plan->turns_offset = attn_arena_take(arena, heads * slots + 1, 1, sizeof(uint32_t));
+    plan->sums_offset =
+        attn_arena_take(arena, heads * slots, (int64_t)kernel->rows * kernel->d, sizeof(float));
+}
+
 static attn_status plan_workspace(attn_cuda_grad_plan *plan)
 {
     const attn_gradients *grads = &plan->params.grads;
@@ -221,6 +255,11 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     (void)make_items(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
+    if (plan->ordered) {
+        plan_sums(plan, &arena);
+    }
+    const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
+    plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }
@@ -250,16 +289,18 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
-    TRY(plan_workspace(plan));
     const char *lacks = sm90_lacks(grads, cuda);
     plan->fast = lacks == NULL;
+    plan->ordered =
+        plan->fast && find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_ORDERED) >= 0;
+    TRY(plan_workspace(plan));
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
     if (plan->fast) {
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
     }
     TRY(add_delta(plan, cuda));
-    if (grads->dk.data || grads->dv.data) {
+    if (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data)) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
                          problem->d > problem->dv ? problem->d : problem->dv,
                          plan->bad_keys_offset));
@@ -272,6 +313,6 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
     plan->kernel =
         find_kernel(problem, plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
-                    ATTN_CUDA_GRAD_KEYS);
+                    plan->ordered ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;
 }

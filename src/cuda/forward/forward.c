@@ -5,9 +5,12 @@
 #include "cuda/forward/forward.h"
 #include "core/error.h"
 #include "core/overlap.h"
+#include "cuda/append/append.h"
+#include "cuda/forward/codes.h"
 #include <stdio.h>
 
-/* Columns, `fold` heads, rows, such heads, batches; boxes of `piece` rows of `fold` heads. */
+/* Makes a map of columns, `fold` heads, rows, groups of such heads, batches, with boxes of `piece`
+ * rows of `fold` heads. */
 static attn_status map_folded(const attn_driver *cu, attn_tensor_map *map,
                               const attn_tensor *tensor, const attn_cuda_schedule *schedule)
 {
@@ -40,19 +43,45 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     return ATTN_OK;
 }
 
-/* In the current context. */
-static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const attn_call *call)
+/* Launches a kernel for quantised K and V. */
+static attn_status launch_codes(const attn_cuda *cuda, const attn_cuda_plan *plan, void *stream)
+{
+    const attn_codes *k = &plan->params.problem.k_codes, *v = &plan->params.problem.v_codes;
+    attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift, *v->scale, *v->shift};
+    return attn_cuda_launch(cuda, plan->kernel, plan->grid, &params, stream);
+}
+
+/* Enqueues the launches. In the current context. */
+static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const attn_problem *problem,
+                           const attn_call *call)
 {
     const attn_driver *cu = cuda->driver;
-    attn_cuda_plan_place(plan, cuda, call->workspace);
+    attn_cuda_plan_place(plan, cuda,
+                         call->workspace ? (char *)call->workspace + plan->own_offset : NULL);
+    TRY(attn_cuda_append(cuda, problem, &plan->rotated, call->stream));
     if (plan->params.counter != NULL) {
-        TRY(attn_driver_check(cu, cu->set_words((uintptr_t)call->workspace, 0, 1, call->stream),
+        TRY(attn_driver_check(cu,
+                              cu->set_words((uintptr_t)plan->params.counter, 0, 1, call->stream),
                               "setting a counter"));
     }
-    TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, call->stream));
+    TRY(attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_CODES
+            ? launch_codes(cuda, plan, call->stream)
+            : attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, call->stream));
     if (plan->merge >= 0) {
         const uint32_t grid[3] = {plan->merge_grid, 1, 1};
         TRY(attn_cuda_launch(cuda, plan->merge, grid, &plan->params, call->stream));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_workspace(const attn_cuda_plan *plan, const attn_call *call)
+{
+    const bool enough = call->workspace_bytes >= plan->workspace_bytes;
+    if (call->workspace == NULL ? plan->rotated.bytes > 0 : !enough) {
+        return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed%s",
+                         (unsigned long long)(call->workspace ? call->workspace_bytes : 0),
+                         (unsigned long long)plan->workspace_bytes,
+                         call->workspace ? "" : " to rotate: a GPU's calls do not allocate");
     }
     return ATTN_OK;
 }
@@ -62,27 +91,23 @@ attn_status attn_cuda_forward(const attn_cuda *cuda, const attn_problem *problem
 {
     attn_cuda_plan plan;
     bool borrowed;
-    TRY(attn_cuda_plan_make(&plan, cuda, problem));
+    TRY(attn_cuda_plan_make(&plan, cuda, problem, call->workspace));
     if (plan.grid[0] == 0) {
         return ATTN_OK;
     }
-    if (call->workspace != NULL && call->workspace_bytes < plan.workspace_bytes) {
-        return attn_fail(ATTN_ERR_WORKSPACE, "workspace_bytes = %llu, %llu are needed",
-                         (unsigned long long)call->workspace_bytes,
-                         (unsigned long long)plan.workspace_bytes);
-    }
+    TRY(check_workspace(&plan, call));
     TRY(attn_problem_overlaps(problem, call->workspace, plan.workspace_bytes));
     if (attn_cuda_kernels[plan.kernel].loads != ATTN_CUDA_THREADS) {
-        TRY(make_maps(cuda, &plan, problem));
+        TRY(make_maps(cuda, &plan, &plan.params.problem));
     }
     TRY(attn_cuda_enter(cuda, &borrowed));
-    attn_status status = enqueue(cuda, &plan, call);
+    attn_status status = enqueue(cuda, &plan, problem, call);
     attn_cuda_leave(cuda, borrowed);
     return status;
 }
 
-/* A class of result bits for each kernel and number of splits of the keys, beside those of the
- * CPU. */
+/* The class of result bits: one for each kernel and number of splits of the keys, beside those of
+ * the CPU. */
 enum { FIRST_BITS = 256 };
 
 /* Tensor cores take probabilities in the type of V; f32 is split into parts. */
@@ -95,7 +120,7 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
                                    attn_plan *out)
 {
     attn_cuda_plan plan;
-    TRY(attn_cuda_plan_make(&plan, cuda, problem));
+    TRY(attn_cuda_plan_make(&plan, cuda, problem, NULL));
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan.kernel];
     out->kernel = kernel->name;
     (void)snprintf(out->why, sizeof out->why, "%s", plan.why);
@@ -107,9 +132,7 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
     out->sum_bits = problem->q.dtype == ATTN_F64 ? 64 : 32;
-    out->tile_products = kernel->family == ATTN_CUDA_GENERIC ? 0
-                         : problem->q.dtype == ATTN_F32      ? 6
-                                                             : 1;
-    out->weight_loss = kernel->family == ATTN_CUDA_GENERIC ? 0 : weight_loss(problem->q.dtype);
+    out->tile_products = attn_cuda_is_generic(kernel) ? 0 : problem->q.dtype == ATTN_F32 ? 6 : 1;
+    out->weight_loss = attn_cuda_is_generic(kernel) ? 0 : weight_loss(problem->q.dtype);
     return ATTN_OK;
 }

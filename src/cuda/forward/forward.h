@@ -4,6 +4,7 @@
 #ifndef ATTN_CUDA_FORWARD_H
 #define ATTN_CUDA_FORWARD_H
 
+#include "core/append.h"
 #include "cuda/gpu.h"
 
 typedef struct attn_cuda_plan {
@@ -11,15 +12,18 @@ typedef struct attn_cuda_plan {
     char why[256];
     uint32_t grid[3], merge_grid; /* grid[0] == 0: there is nothing to do */
     bool counted;                 /* items are handed out by a counter, if there is a workspace */
-    uint64_t workspace_bytes;     /* that would help; 0 = none */
+    attn_rotated rotated;         /* at the workspace's start; its bytes must be there */
+    uint64_t own_offset;          /* of attention's part of the workspace */
+    uint64_t workspace_bytes;     /* all bytes that the call takes; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;
 
-/* Pure. Errors: unsupported. */
+/* Pure. workspace: at a multiple of 64; NULL: none, or not yet. Errors: unsupported, overflow. */
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
-                                const attn_problem *problem);
+                                const attn_problem *problem, void *workspace);
 
-/* How many heads of a group share a tile of forward_sm90, and into how many splits keys are cut. */
+/* Sets the number of heads of a group that share a tile of forward_sm90, and of splits of the
+ * keys. */
 void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                              const attn_problem *problem);
 
@@ -27,19 +31,22 @@ void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kerne
 attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                                     const attn_problem *problem);
 
-/* The plan for a call with that workspace, NULL: none. */
+/* The plan for a call whose attention has that workspace, NULL: none. */
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace);
 
-/* Whether there is more between Q K^T and softmax than a positive scale and intervals of keys. */
+/* True if more than a positive scale and intervals of keys lies between Q K^T and softmax. */
 bool attn_cuda_has_steps(const attn_problem *problem);
 
-/* By which kernels of forward_sm90, if it can: ATTN_CUDA_SCALED .. ATTN_CUDA_SLOPED. */
+/* True if forward_sm90 leaves the scale to the exponents beside a mask tensor, as without one. */
+bool attn_cuda_folds_scale(const attn_problem *problem);
+
+/* The kind of forward_sm90's kernels for the problem: ATTN_CUDA_SCALED .. ATTN_CUDA_SLOPED. */
 int32_t attn_cuda_scores_of(const attn_problem *problem);
 
 /* The steps as forward_sm90 takes them. */
 attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem);
 
-/* Why forward_sm90 cannot do these steps, or NULL. */
+/* The reason for which forward_sm90 cannot do these steps, or NULL. */
 const char *attn_cuda_steps_lack(const attn_problem *problem);
 
 /* Tiles, operations and bytes of the plan; 0 if they depend on lengths or origins in the GPU's

@@ -2,6 +2,7 @@
  * plan.c: problem x GPU -> plan of the forward pass: kernel, schedule, grid. Pure. The mirror of
  * cpu/forward/plan.c.
  */
+#include "core/code_types.h"
 #include "core/error.h"
 #include "core/mask.h"
 #include "cuda/forward/forward.h"
@@ -11,8 +12,8 @@
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
 
-enum { GRID_YZ = 65535 };   /* a grid's extent in its second and third direction */
-enum { COUNTED = 1 << 30 }; /* what kernels count in 32 bits */
+enum { GRID_YZ = 65535 };   /* most CTAs of a grid in its second and third direction */
+enum { COUNTED = 1 << 30 }; /* most elements that kernels count in 32 bits */
 
 /* True for problems of the kernels for one block of keys (kernel/forward/single_sm90.cuh). */
 static bool is_single(const attn_problem *problem, int32_t keys)
@@ -40,7 +41,7 @@ static int find_kernel(const attn_cuda *cuda, attn_cuda_family family, const att
     return -1;
 }
 
-/* The kernel, or an error. */
+/* Sets the kernel of the plan. Errors: unsupported. */
 static attn_status take_kernel(attn_cuda_plan *plan, const attn_cuda *cuda, attn_cuda_family family,
                                int32_t loads)
 {
@@ -69,14 +70,14 @@ static const char *tma_lacks(const attn_problem *problem)
                : "strides or alignment are not for the TMA";
 }
 
-/* Head dims of which tiles do not hold all columns of O at once. */
+/* True for head dims whose columns of O do not fit in a tile. */
 static bool is_wide(const attn_problem *problem)
 {
     const int64_t most = problem->q.dtype == ATTN_F32 ? 128 : 256;
     return problem->d > most || problem->dv > most;
 }
 
-/* V is the first columns of K. */
+/* True if V is the first columns of K. */
 static bool is_view(const attn_problem *problem)
 {
     bool same = problem->v.data == problem->k.data && problem->dv <= problem->d;
@@ -105,11 +106,19 @@ static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda
                                         : tma_lacks(problem);
 }
 
-/* NULL, or the reason why the tensor cores cannot do it. */
+static bool is_quantised(const attn_problem *problem)
+{
+    return attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
+}
+
+/* The reason for which the tensor cores cannot do the problem, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
     if (problem->q.dtype == ATTN_F64) {
         return "f64";
+    }
+    if (is_quantised(problem)) {
+        return "keys are quantised";
     }
     if (problem->dropout.on) {
         return "dropout";
@@ -131,7 +140,7 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
                : "its tiles exceed this GPU's shared memory";
 }
 
-/* NULL, or the reason why forward_sm90 cannot do a problem that the tensor cores can do. */
+/* The reason for which forward_sm90 cannot do a problem of the tensor cores, or NULL. */
 static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda)
 {
     if (cuda->capability != 90) {
@@ -151,7 +160,7 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
                               : families[scores];
 }
 
-/* forward_sm90 by TMA, whose inputs are laid out for it. */
+/* True if forward_sm90 can load by TMA: inputs are laid out for it. */
 static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                                 const attn_problem *problem)
 {
@@ -193,7 +202,8 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
     const char *none = tensor_cores_lack(problem, cuda), *no_sm90 = sm90_lacks(problem, cuda),
                *no_tma = tma_lacks(problem);
     if (none) {
-        TRY(take_kernel(plan, cuda, ATTN_CUDA_GENERIC, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, is_quantised(problem) ? ATTN_CUDA_CODES : ATTN_CUDA_GENERIC,
+                        ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
     } else if (no_sm90) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
@@ -211,15 +221,14 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
 
 static attn_cuda_place place(const attn_tensor *tensor)
 {
-    int64_t size = (int64_t)attn_dtype_size(tensor->dtype);
-    return (attn_cuda_place){tensor->data, tensor->stride[0] * size, tensor->stride[1] * size,
-                             tensor->stride[2] * size};
+    return (attn_cuda_place){tensor->data, attn_axis_step(tensor, 0), attn_axis_step(tensor, 1),
+                             attn_axis_step(tensor, 2)};
 }
 
 static attn_cuda_index index_of(const attn_tensor *tensor)
 {
     const bool wide = tensor->dtype == ATTN_I64;
-    return (attn_cuda_index){tensor->data, tensor->stride[0] * (wide ? 8 : 4), wide};
+    return (attn_cuda_index){tensor->data, attn_axis_step(tensor, 0), wide};
 }
 
 /* A box of rows begins where a page or tile can: behind left padding anywhere. */
@@ -236,7 +245,7 @@ static attn_cuda_pages pages(const attn_problem *problem, const attn_cuda_kernel
                              .box = (int32_t)box};
 }
 
-/* The numbers of a problem of is_single, which fit. */
+/* Fills the arguments of a problem of is_single, whose numbers fit. */
 static attn_cuda_single single(const attn_problem *problem, int32_t block)
 {
     attn_sequence whole = attn_problem_whole_sequence(problem, 0);
@@ -250,8 +259,8 @@ static attn_cuda_single single(const attn_problem *problem, int32_t block)
     return s;
 }
 
-attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
-                                const attn_problem *problem)
+/* Plans attention alone. */
+static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
     if (problem->d > COUNTED || problem->dv > COUNTED ||
         (problem->varlen && problem->batch > COUNTED)) {
@@ -263,8 +272,10 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     TRY(choose_kernel(plan, cuda, problem));
     plan->params.steps = attn_cuda_has_steps(problem);
     plan->params.steps_sm90 = attn_cuda_steps_of(problem);
-    plan->params.scale_log2 =
-        (float)((plan->params.steps ? 1 : problem->scale) * 1.4426950408889634);
+    const bool scaled =
+        !plan->params.steps || (attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_SM90_STEPS &&
+                                attn_cuda_folds_scale(problem));
+    plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
                            problem->o.dtype == problem->q.dtype && attn_cuda_is_boxed(&problem->o);
     plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL;
@@ -285,4 +296,24 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
         plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
     }
     return attn_cuda_schedule_make(plan, cuda, problem);
+}
+
+attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
+                                const attn_problem *problem, void *workspace)
+{
+    enum { ALIGNED = 64 }; /* parts of the workspace; its beginning may be that far off */
+    attn_problem turned = *problem;
+    attn_rotated rotated;
+    TRY(attn_rotated_place(problem, workspace, &rotated));
+    if (rotated.bytes > 0) {
+        turned.q = rotated.q;
+        attn_stand_in(&turned.q);
+        attn_normalise_tensor(&turned.q, true);
+    }
+    TRY(make(plan, cuda, &turned));
+    plan->rotated = rotated;
+    plan->own_offset = (rotated.bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    plan->workspace_bytes += plan->own_offset;
+    plan->workspace_bytes += plan->workspace_bytes > 0 ? ALIGNED : 0;
+    return ATTN_OK;
 }

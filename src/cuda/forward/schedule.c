@@ -19,7 +19,7 @@ static double tiles_of_group(const attn_problem *problem, int32_t rows, int64_t 
     return (double)ceil_div(nq, rows / 64 * (64 / fold)) * (double)(problem->group / fold);
 }
 
-/* How many heads of a group share tiles, where their rows alone leave them empty. */
+/* The number of heads of a group that share tiles, where rows of one leave them empty. */
 static int32_t choose_fold(const attn_problem *problem, int32_t rows)
 {
     int32_t best = 1;
@@ -92,7 +92,7 @@ static void plan_grid(attn_cuda_plan *plan, const attn_cuda *cuda, int64_t grid)
     plan->grid[1] = plan->grid[2] = 1;
 }
 
-/* Whether items are so uneven that a counter is worth the node that clears it. Fixed shares are
+/* True if items are so uneven that a counter is worth the node that clears it. Fixed shares are
  * even where items are, and where each CTA has a heavy and a light one (following_item). */
 static bool is_counted(const attn_cuda *cuda, const attn_problem *problem, int64_t items)
 {
@@ -101,9 +101,9 @@ static bool is_counted(const attn_cuda *cuda, const attn_problem *problem, int64
                : problem->window_right != ATTN_UNBOUNDED && items > 2 * cuda->multiprocessors;
 }
 
-enum { COUNTER_BYTES = 128, STATE_BYTES = 4 * sizeof(float) };
+enum { COUNTER_BYTES = 64, STATE_BYTES = 4 * sizeof(float) };
 
-/* The splits' places in the workspace. Sizes are bounded: a sequence has FILLED items at most. */
+/* Places the splits in the workspace. Sizes are bounded: a sequence has FILLED items at most. */
 static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
@@ -154,7 +154,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     } else if (__builtin_mul_overflow(problem->batch, heads, &columns)) {
         columns = INT64_MAX;
     }
-    int64_t pieces = kernel->family != ATTN_CUDA_GENERIC ? 1 : ceil_div(problem->dv, 64), grid = 0;
+    int64_t pieces = !attn_cuda_is_generic(kernel) ? 1 : ceil_div(problem->dv, 64), grid = 0;
     pieces = pieces < 1 ? 1 : pieces;
     if (__builtin_mul_overflow(columns, blocks, &schedule->items) ||
         __builtin_mul_overflow(schedule->items, schedule->splits, &schedule->items) ||

@@ -14,21 +14,13 @@ bool attn_cuda_has_steps(const attn_problem *problem)
            problem->softcap > 0 || !(problem->scale * LOG2_E >= (double)FLT_MIN);
 }
 
-/* Whether the kernels can copy rows of scores 16 bytes at a time. */
+/* True if kernels can copy rows of scores 16 bytes at a time. */
 static bool is_copied(const attn_tensor *tensor)
 {
     return attn_cuda_is_aligned(tensor) && tensor->shape[3] > 1;
 }
 
-/* Bytes from one element to the next along an axis; 0 where it is broadcast. */
-static int64_t step_bytes(const attn_tensor *tensor, int axis)
-{
-    return tensor->shape[axis] == 1
-               ? 0
-               : tensor->stride[axis] * (int64_t)attn_dtype_size(tensor->dtype);
-}
-
-/* Scales that leave all coefficients of scores_sm90.cuh within f32. */
+/* True for scales that leave all coefficients of scores_sm90.cuh within f32. */
 static bool is_usual(double scale)
 {
     return scale >= 1e-4 && scale <= 1e4;
@@ -46,6 +38,12 @@ int32_t attn_cuda_scores_of(const attn_problem *problem)
     return alone && slopes                                        ? ATTN_CUDA_SLOPED
            : alone && is_usual(problem->softcap / problem->scale) ? ATTN_CUDA_CAPPED
                                                                   : ATTN_CUDA_STEPPED;
+}
+
+bool attn_cuda_folds_scale(const attn_problem *problem)
+{
+    return problem->mask.data && !problem->bias.data && !problem->alibi.data &&
+           problem->softcap <= 0 && is_usual(problem->scale);
 }
 
 static void set_softcap(attn_cuda_steps *steps, const attn_problem *problem)
@@ -75,7 +73,7 @@ attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem)
     steps.mask = mask->data != NULL;
     steps.bias_factor = steps.softcap ? 1 : steps.scale;
     steps.alibi_factor = bias->data ? 1 : steps.bias_factor;
-    steps.scaled = !steps.softcap && !bias->data && !steps.alibi;
+    steps.scaled = !steps.softcap && !bias->data && !steps.alibi && !attn_cuda_folds_scale(problem);
     steps.masks = steps.mask || bias->data;
     if (steps.softcap) {
         set_softcap(&steps, problem);
@@ -84,11 +82,11 @@ attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem)
         steps.bias = !is_copied(bias) || bias->dtype == ATTN_F64 ? ATTN_CUDA_GATHERED
                      : bias->dtype == ATTN_F32                   ? ATTN_CUDA_COPIED_4
                                                                  : ATTN_CUDA_COPIED_2;
-        steps.bias_row = step_bytes(bias, 2), steps.bias_step = step_bytes(bias, 3);
+        steps.bias_row = attn_axis_step(bias, 2), steps.bias_step = attn_axis_step(bias, 3);
     }
     if (steps.mask) {
         steps.mask_copied = is_copied(mask);
-        steps.mask_row = step_bytes(mask, 2), steps.mask_step = step_bytes(mask, 3);
+        steps.mask_row = attn_axis_step(mask, 2), steps.mask_step = attn_axis_step(mask, 3);
     }
     return steps;
 }

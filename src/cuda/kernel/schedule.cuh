@@ -18,20 +18,20 @@
 
 struct Item {
     attn_sequence sequence;
-    attn_band band; /* which keys its rows see */
+    attn_band band; /* keys that the rows see */
     int head;
     int64_t first_row;
-    bool empty; /* nothing to write */
+    bool empty; /* no row is written */
 };
 
-/* Start of the v-th segment of the packed rows: before the first sequence, the sequences, after the
- * last. */
+/* The first of the packed rows of segment v. Segment 0 lies before the first sequence, the last one
+ * behind all of them. */
 __device__ __forceinline__ int64_t segment_start(const attn_problem &p, int64_t v)
 {
     return v == 0 ? 0 : v > p.batch + 1 ? p.q.shape[1] : attn_first_row(&p.cu_q, &p.q, v - 1);
 }
 
-/* The sequence that is segment v. */
+/* The sequence of segment v. */
 __device__ __forceinline__ int64_t segment_sequence(const attn_problem &p, int64_t v)
 {
     return v == 0 ? p.batch : v <= p.batch ? v - 1 : p.batch + 1;
@@ -55,11 +55,11 @@ __device__ __forceinline__ void varlen_item(const attn_problem &p, const attn_cu
     item.empty = item.first_row >= item.sequence.nq;
 }
 
-/* Dense: item -> column, block of rows. */
+/* Finds column and block of rows of an item. Dense problems. */
 __device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_t index,
                                             uint32_t &column, uint32_t &block)
 {
-    if (s.blocks == 1) { /* the same, without divisions */
+    if (s.blocks == 1) { /* the same without divisions */
         column = index, block = 0;
         return;
     }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_
     column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
 }
 
-/* Dense, every row and key in use, no origins. */
+/* An item of a dense problem with every row and key in use and no origins. */
 __device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cuda_schedule &s,
                                            uint32_t index, Item &item)
 {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void whole_item(const attn_problem &p, const attn_cud
     item.empty = false;
 }
 
-/* Lengths of any kind. */
+/* An item of a problem with lengths of any kind. */
 __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_cuda_schedule &s,
                                               uint32_t index, Item &item)
 {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void schedule_item(const attn_problem &p, const attn_
     item.sequence = attn_problem_sequence(&p, item.sequence.index);
 }
 
-/* Element i, cut to 0 .. most. */
+/* Reads element i, cut to 0 .. most. */
 __device__ __forceinline__ int index_at(const attn_cuda_index &t, int i, int most)
 {
     const char *at = t.data + (int64_t)i * t.step;
@@ -109,7 +109,7 @@ __device__ __forceinline__ int segment_at(const attn_cuda_index &cu, int v, int 
     return v == 0 ? 0 : v > batch + 1 ? total : index_at(cu, v - 1, total);
 }
 
-/* attn_problem_sequence of segment v, in 32 bits and in place: registers are few there. */
+/* Computes attn_problem_sequence of segment v in 32 bits and in place, since registers are few. */
 __device__ __forceinline__ void fill_segment(const attn_cuda_forward_params &a, int v,
                                              attn_sequence &s)
 {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void fill_segment(const attn_cuda_forward_params &a, 
     s.diagonal = attn_sequence_diagonal(&p, &s);
 }
 
-/* schedule_item in 32 bits and in place. One thread. */
+/* Computes schedule_item in 32 bits and in place. One thread calls it. */
 __device__ __forceinline__ void fill_item(const attn_cuda_forward_params &a, uint32_t index,
                                           Item &item)
 {
@@ -174,8 +174,8 @@ __device__ __forceinline__ void fill_item(const attn_cuda_forward_params &a, uin
     item.empty = row >= item.sequence.nq;
 }
 
-/* For a kernel that does all kinds of problems, whose threads wait for this: fewer steps for whole
- * problems. */
+/* Finds the item for kernels of all kinds of problems, whose threads wait for it: whole problems
+ * take fewer steps. */
 __device__ __forceinline__ void any_item(const attn_cuda_forward_params &a, uint32_t index,
                                          Item &item)
 {
@@ -191,11 +191,11 @@ __device__ __forceinline__ int clamp_key(const attn_band &band, int key)
     return min(max(key, 0), band.keys);
 }
 
-/* The key blocks of an item: block i is last - i; all rows see blocks full_first .. full_last - 1
+/* The key blocks of an item, from `last` downwards. All rows see blocks full_first .. full_last - 1
  * in full. */
 struct Blocks {
     int last, count, full_first, full_last;
-    int end; /* of the keys that some row sees */
+    int end; /* behind the last key that some row sees */
 
     __device__ __forceinline__ bool masked(int block) const
     {
@@ -210,14 +210,14 @@ struct Blocks {
     {
         full_first = full_last = 0;
     }
-    /* Those of them that are among others. */
+    /* The blocks that are among `others` too. */
     __device__ __forceinline__ Blocks among(const Blocks &others) const
     {
         const int before = max(last - count, others.last - others.count);
         Blocks b = *this;
         b.last = min(last, others.last);
         b.count = max(b.last - before, 0);
-        b.end = b.last < last ? 1 << 30 : end; /* the rightmost one counts in full */
+        b.end = b.last < last ? 1 << 30 : end; /* the rightmost block counts in full */
         return b;
     }
     __device__ __forceinline__ bool any_masked() const
@@ -226,7 +226,7 @@ struct Blocks {
     }
 };
 
-/* Of rows first .. first + rows - 1 of the sequence. */
+/* The key blocks of rows first .. first + rows - 1 of the sequence. */
 __device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, int rows, int keys)
 {
     const int end = min(first + rows, band.rows);

@@ -12,5 +12,8 @@
 
 #include "cpu/ukernel/pairs/element_bf16.h"
 #include "cpu/ukernel/pairs/exp2.h"
-#define PRODUCTS_HEADER "cpu/ukernel/avx512bf16/products.h"
+#define DOTS_HEADER "cpu/ukernel/avx512bf16/instructions.h"
+enum { SUMS = 16, WIDE = 2, FEW_LANES = 8 };
+#define DOT_BITS ATTN_BITS_PAIRS
+#define PRODUCTS_HEADER "cpu/ukernel/pairs/dots.h"
 #include "cpu/ukernel/pairs/body.h"

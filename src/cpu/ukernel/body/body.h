@@ -152,18 +152,23 @@ ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d,
 #include "cpu/ukernel/body/body_few.h"
 #include "cpu/ukernel/body/body_few_codes.h"
 
-static void FN(qk)(void *s, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n,
-                   int lanes)
+static void FN(qk_fetching)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
+                            int lanes, attn_soon *soon)
 {
-    const real *k = (const real *)k_ + at * d;
-    const int64_t done = lanes <= FN(FEW) ? FN(qk_few)(s, k, qt, d, n, lanes) : 0;
+    const int64_t done = lanes <= FN(FEW) ? FN(few_qk)(s, k, qt, d, n, lanes, soon) : 0;
     if (lanes <= VL) {
-        FN(qk_width)((real *)s + done * STRIP, k + done * d, qt, d, n - done, 1);
+        FN(qk_width)(s + done * STRIP, k + done * d, qt, d, n - done, 1);
     } else if (NV > 2 && lanes <= 2 * VL) {
         FN(qk_width)(s, k, qt, d, n, 2);
     } else {
         FN(qk_width)(s, k, qt, d, n, NV);
     }
+}
+
+static void FN(qk)(void *s, const void *k, int64_t at, const void *qt, int64_t d, int64_t n,
+                   int lanes)
+{
+    FN(qk_fetching)(s, (const real *)k + at * d, qt, d, n, lanes, NULL);
 }
 
 /* Columns from `first` on. */
@@ -181,11 +186,11 @@ ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv
     }
 }
 
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                   const void *alpha, int lanes)
+static void FN(pv_fetching)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
+                            const real *alpha, int lanes, attn_soon *soon)
 {
-    const real *x = (const real *)v + at * dv_pad;
-    const int64_t done = lanes <= FN(FEW) ? FN(pv_few)(ot, x, p, dv_pad, n, alpha, lanes) : 0;
+    const bool few = lanes <= FN(FEW);
+    const int64_t done = few ? FN(few_pv)(ot, x, p, dv_pad, n, alpha, lanes, soon) : 0;
     if (lanes <= VL) {
         FN(pv_width)(ot, x, p, dv_pad, done, n, alpha, 1);
     } else if (NV > 2 && lanes <= 2 * VL) {
@@ -193,6 +198,19 @@ static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t d
     } else {
         FN(pv_width)(ot, x, p, dv_pad, 0, n, alpha, NV);
     }
+}
+
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes)
+{
+    FN(pv_fetching)(ot, (const real *)v + at * dv_pad, p, dv_pad, n, alpha, lanes, NULL);
+}
+
+static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
+                       int lanes)
+{
+    const real *x = (const real *)v->v + v->at * v->dv_pad;
+    FN(pv_fetching)(ot, x, p, v->dv_pad, n, alpha, lanes, v->soon);
 }
 
 static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad,
@@ -247,46 +265,12 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_,
 static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,
                            const attn_running *state, int lanes)
 {
-    FN(qk)(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
+    const real *k = (const real *)keys->k + keys->at * keys->d;
+    FN(qk_fetching)(s, k, keys->qt, keys->d, keys->n, lanes, state->ahead.soon);
     FN(softmax)(p, done, s, keys->n, c, state, lanes);
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
-
-static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows,
-                          int64_t cols)
-{
-    const int64_t step = src->row_stride * attn_element_size(src->dtype);
-    const bool codes = attn_is_code(src->dtype);
-    /* contiguous rows: one long row */
-    if (!codes && src->col_stride == 1 && src->row_stride == cols && cols_pad == cols) {
-        cols *= rows, cols_pad = cols, rows = 1;
-    }
-    for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
-        if (src->soon) {
-            attn_fetch_soon(src->soon, 1);
-        }
-        if (codes) {
-            FN(decode)(dst, src, row, cols);
-        } else {
-            FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
-        }
-        for (int64_t c = cols; c < cols_pad; c++) {
-            dst[c] = 0;
-        }
-    }
-}
-
-static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
-{
-    FN(pack_rows)((real *)k + at * d, d, src, n, d);
-}
-
-static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
-                       int64_t dv_pad)
-{
-    FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
-}
 
 /* No state beyond the ordinary registers: begin and end. */
 static void FN(no_state)(void)
@@ -382,6 +366,8 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .vector_bits = 8 * VL * (int)sizeof(real),
     .strip = STRIP,
     .granule = MR,
+    .few_lanes = FN(FEW),
+    .pv_few = FN(pv_few),
     .v_bytes = FN(v_bytes),
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),

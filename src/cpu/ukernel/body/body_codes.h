@@ -1,9 +1,10 @@
 /*
- * body_codes.h: the part of body.h that reads quantised rows (core/codes.h).
+ * body_codes.h: the part of body.h that packs rows of K and V, quantised ones (core/codes.h) among
+ * them.
  */
 
 #if defined v_load_i8 && REAL_BITS == 32
-/* VL codes as numbers, from column c on. */
+/* Reads VL codes from column c on as numbers. */
 ATTN_INLINE vec FN(load_codes)(const char *data, int64_t c, const int32_t dtype)
 {
     return dtype == ATTN_I8     ? v_load_i8(data + c)
@@ -12,14 +13,14 @@ ATTN_INLINE vec FN(load_codes)(const char *data, int64_t c, const int32_t dtype)
                                 : v_load_e4m3(data + c);
 }
 
-/* One element of type f32, f16 or bf16 in all lanes. */
+/* Reads an element of type f32, f16 or bf16 into all lanes. */
 ATTN_INLINE vec FN(factor)(const void *data, int64_t at, int32_t dtype)
 {
     return v_set1(dtype == ATTN_F16 ? v_load1_f16((const uint16_t *)data + at)
                                     : attn_code_factor(data, at, dtype));
 }
 
-/* Values of columns first .. end-1, one group, as far as whole vectors go; returns the next
+/* Computes the values of columns first .. end-1 of one group in whole vectors. Returns the next
  * column. */
 ATTN_INLINE int64_t FN(decode_group)(real *dst, const char *data, int64_t first, int64_t end,
                                      vec scale, const vec *shift, const int32_t dtype)
@@ -32,7 +33,7 @@ ATTN_INLINE int64_t FN(decode_group)(real *dst, const char *data, int64_t first,
     return c;
 }
 
-/* Values of a row of codes side by side, group by group. */
+/* Computes the values of a row of codes side by side, group by group. */
 ATTN_INLINE void FN(decode_row)(real *dst, const char *data, const attn_row_codes *codes,
                                 int64_t row, int64_t n, const int32_t dtype)
 {
@@ -56,7 +57,7 @@ ATTN_INLINE void FN(decode_row)(real *dst, const char *data, const attn_row_code
 }
 #endif
 
-/* dst[0 .. n-1] = row `row` of codes. */
+/* Writes row `row` of codes to dst[0 .. n-1] as values. */
 static void FN(decode)(real *dst, const attn_rows *src, int64_t row, int64_t n)
 {
     const char *data = (const char *)src->data + row * src->row_stride;
@@ -79,4 +80,38 @@ static void FN(decode)(real *dst, const attn_rows *src, int64_t row, int64_t n)
     for (int64_t c = 0; c < n; c++) {
         dst[c] = (real)attn_row_value(data, src->col_stride, src->dtype, &src->codes, row, c);
     }
+}
+
+static void FN(pack_rows)(real *dst, int64_t cols_pad, const attn_rows *src, int64_t rows,
+                          int64_t cols)
+{
+    const int64_t step = src->row_stride * attn_element_size(src->dtype);
+    const bool codes = attn_is_code(src->dtype);
+    /* contiguous rows: one long row */
+    const bool long_row = src->col_stride == 1 && src->row_stride == cols && cols_pad == cols;
+    if (!codes && !src->soon && long_row) {
+        cols *= rows, cols_pad = cols, rows = 1;
+    }
+    for (int64_t row = 0; row < rows; row++, dst += cols_pad) {
+        attn_fetch_soon(src->soon, cols);
+        if (codes) {
+            FN(decode)(dst, src, row, cols);
+        } else {
+            FN(widen)(dst, (const char *)src->data + row * step, src->col_stride, src->dtype, cols);
+        }
+        for (int64_t c = cols; c < cols_pad; c++) {
+            dst[c] = 0;
+        }
+    }
+}
+
+static void FN(pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
+{
+    FN(pack_rows)((real *)k + at * d, d, src, n, d);
+}
+
+static void FN(pack_v)(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
+                       int64_t dv_pad)
+{
+    FN(pack_rows)((real *)v + at * dv_pad, dv_pad, src, n, dv);
 }

@@ -4,9 +4,9 @@
  * a column of all keys is a vector. The values and the order of each sum are those of a panel.
  */
 #if defined v_column_i8 && REAL_BITS == 32
-enum { CODE_GROUPS = 16 }; /* the most groups of a row */
+enum { CODE_GROUPS = 16 }; /* most groups of a row */
 
-/* The scales of keys key .. key+VL-1, of which those beyond n - 1 are that one's. */
+/* Loads the scales of keys key .. key+VL-1. Lanes beyond n - 1 get the scale of that key. */
 static void FN(code_scales)(real (*scale)[VL], const attn_rows *k, int64_t key, int64_t n,
                             int64_t groups)
 {
@@ -39,7 +39,7 @@ ATTN_INLINE void FN(code_chunk)(vec *sum, const vec *x, vec scale, const real *q
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = more ? v_add(sum[r], chunk[r]) : chunk[r];
 }
 
-/* Scores of keys key .. key+VL-1, as far as below n. Dwords hold `each` columns. */
+/* Computes scores of keys key .. key+VL-1 below n. Dwords hold `each` columns. */
 ATTN_INLINE void FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t n, const real *qt,
                                int64_t d, const int each, const int rows)
 {
@@ -55,18 +55,16 @@ ATTN_INLINE void FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t
             const char *at = (const char *)k->data + row * k->row_stride + c / each * 4;
             x[i] = v_load((const real *)(const void *)at);
         }
-        if (k->soon) {
-            attn_fetch_soon(k->soon, each * VL * VL / d);
-        }
         FN(transpose)(x);
         ATTN_UNROLL for (int i = 0; i < VL * each; i += ATTN_DOT_CHUNK) {
+            attn_fetch_soon(k->soon, VL * ATTN_DOT_CHUNK);
             FN(code_chunk)(sum, x + i / each, v_load(scale[(c + i) / group]), qt + (c + i) * STRIP,
                            c + i > 0, each, rows);
         }
     }
     ATTN_UNROLL for (int r = 0; r < rows; r++) v_store(scores[r], sum[r]);
     for (int i = 0; i < VL && key + i < n; i++, s += STRIP) {
-        v_store(s, v_set1(0)); /* lanes that nobody reads, but the softmax takes */
+        v_store(s, v_set1(0)); /* lanes beyond `rows`, which the softmax takes too */
         ATTN_UNROLL for (int r = 0; r < rows; r++) s[r] = scores[r][i];
     }
 }

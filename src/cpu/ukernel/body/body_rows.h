@@ -252,7 +252,7 @@ ATTN_INLINE void FN(transpose)(vec *x)
 static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
 {
     const unsigned char *mask = rows->mask[lane];
-    const bool bytes = rows->mask_dtype != ATTN_I32 && rows->mask_dtype != ATTN_I64;
+    const bool bytes = ATTN_BYTE_MASK_TYPES >> rows->mask_dtype & 1;
     memset(to, 0, (size_t)n * sizeof(real));
     if (rows->bias[lane]) {
         FN(widen)(to, rows->bias[lane], rows->bias_stride, rows->dtype, n);
@@ -260,9 +260,10 @@ static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t
     if (mask && bytes && rows->mask_stride == 1) { /* in vectors */
         for (int64_t i = 0; i < n; i++) to[i] = mask[i] ? to[i] : (real)-INFINITY;
     } else if (mask) {
-        const int64_t step = rows->mask_stride * (int64_t)attn_dtype_size(rows->mask_dtype);
         for (int64_t i = 0; i < n; i++)
-            to[i] = attn_mask_element(mask + i * step, rows->mask_dtype) ? to[i] : (real)-INFINITY;
+            to[i] = attn_mask_shows(mask, rows->mask_stride, rows->mask_dtype, rows->mask_first + i)
+                        ? to[i]
+                        : (real)-INFINITY;
     }
 }
 
@@ -329,7 +330,7 @@ static void FN(bias)(void *tile_, int64_t n, const attn_bias_rows *rows)
         FN(bias_row)(row, rows, 0, n);
         for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_set1(row[i / STRIP]));
     /* one value of each lane for all keys */
-    } else if (rows->bias_stride == 0 && rows->mask_stride == 0) {
+    } else if (rows->bias_stride == 0 && rows->mask_stride == 0 && rows->mask_dtype != ATTN_B1X8) {
         for (lane = 0; lane < STRIP; lane++) FN(bias_row)(row + lane, rows, lane, 1);
         for (int64_t i = 0; i < n * STRIP; i += VL) v_store(tile + i, v_load(row + i % STRIP));
     } else {

@@ -10,32 +10,30 @@ ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
     const attn_ahead next = {
         .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d,
         .soon = state->ahead.soon};
+    if (keys->rows) {
+        return no_lines(keys->k, state->ahead.soon, PARTS == 1 ? 2 * keys->d : keys->d);
+    }
     return fetch_of(n > 0 ? &next : &state->ahead);
 }
 
-/* The factors of scores from key `at` on, from the panel or from rows of K where they are. */
-ATTN_INLINE factors tile_factors(const attn_keys *keys, int64_t at)
-{
-    factors f = score_factors(keys->k, at, keys->qt, keys->d);
-    if (keys->stride > 0) {
-        f.a = (const uint16_t *)keys->k + at * keys->stride;
-        f.a_stride = keys->stride * 2, f.a_rows = GROUP * keys->stride;
-    }
-    return f;
-}
-
 ATTN_INLINE void tiles_in_turn(uint16_t *p, int64_t done, float *s, const attn_keys *keys, vec c,
-                               const attn_running *state, const int lanes,
-                               const int groups)
+                               const attn_running *state, const int lanes, const int groups)
 {
+    const int64_t rows = PARTS > 1 ? GROUP : KEY_TILE; /* K at a time, where it is */
     references r;
     start_block(&r, done, state, c, groups);
     for (int64_t key = 0; key < keys->n; key += KEY_TILE) {
         const int64_t left = keys->n - key, at = keys->at + key;
         const score_tile tile = {p, done + key, s, left < KEY_TILE ? left : KEY_TILE};
-        factors f = tile_factors(keys, at);
-        f.soon = groups == 1 ? state->ahead.soon : NULL;
-        store_product(s, &f, tile.n, true, lanes);
+        for (int64_t i = 0; keys->rows && i < tile.n; i += rows) {
+            const int64_t n = tile.n - i < rows ? tile.n - i : rows;
+            const factors f = row_factors(keys, keys->rows + key + i, n, state->ahead.soon);
+            store_product(s + i * STRIP, &f, n, true, lanes);
+        }
+        if (!keys->rows) {
+            const factors f = score_factors(keys->k, at, keys->qt, keys->d);
+            store_product(s, &f, tile.n, true, lanes);
+        }
         softmax_tile(&tile, c, state, &r, fetch_after(keys, at, left, state), groups);
     }
 }

@@ -2,7 +2,7 @@
  * body.h: the microkernels on pairs of bf16 numbers, for elements that are the sum of PARTS bf16
  * parts. Included at the end of a table's file, which defines before it
  *
- *   ISA, NAME, PARTS   amx: bf16, 1; f16, bf16x3, 2; f32, 3. avx512bf16: bf16, 1
+ *   ISA, NAME, PARTS   amx: bf16, 1; f16, bf16x3, 2; f32, 3. avx512bf16, neonbf16: bf16, 1
  *   INPUT_LOSS, WEIGHT_LOSS   attn_ukernel.losses
  *   element            the type of Q, K, V in memory
  *   split_columns()    32 columns of a row -> PARTS vectors of bf16: dword i of columns
@@ -64,7 +64,7 @@ const attn_ukernel TABLE = {
     .grad = &grad,
     .bits = BITS,
     .losses = {INPUT_LOSS, WEIGHT_LOSS},
-    .vector_bits = 8 * VL * (int)sizeof(real),
+    .vector_bits = VECTOR_BITS,
     .tile_products = TILE_PRODUCTS,
     .pair_products = PAIR_PRODUCTS,
     .strip = STRIP,
@@ -74,7 +74,7 @@ const attn_ukernel TABLE = {
     .key_tile = KEY_TILE,
     .key_step = KEY_STEP,
     .real_size = 4,
-    .k_rows = PARTS == 1 ? ATTN_BF16 : 0,
+    .row_type = ROW_TYPE,
     .lags = true,
     .flushes = FLUSHES,
     .begin = begin,
@@ -94,7 +94,6 @@ const attn_ukernel TABLE = {
     .softmax = softmax,
     .pv = pv,
     .few_lanes = FEW_LANES,
-    .pack_v_few = pack_v_few,
     .pv_few = pv_few,
     .pv_careful = pv_careful,
     .careful_bytes = careful_bytes,

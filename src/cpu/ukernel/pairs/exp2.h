@@ -3,7 +3,7 @@
  * sum.
  */
 
-enum { FUSED_EXPONENT = 1, FLUSHES = PARTS == 1 };
+enum { FUSED_EXPONENT = 1, FLUSHES = PARTS == 1 && CAN_FLUSH };
 
 /* 2^(d c), exact at 0, 0 below 2^-126, NaN for NaN. If `flushes`, the processor flushes small
  * results to 0: a comparison would be an operation more, and a subnormal result takes 40 times as
@@ -13,12 +13,9 @@ ATTN_INLINE vec probability(vec d, vec c, vec least, const bool flushes)
 {
     (void)least;
     vec z = v_mul(d, c);
-    vec f = _mm512_reduce_ps(z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* z - floor(z) */
+    vec f = v_fraction(z);
     vec y = v_fma(v_set1(0.001867130212f), f, v_set1(0.009017029963f));
     y = v_fma(v_fma(y, f, v_set1(0.05579991343f)), f, v_set1(0.24016445f));
     y = v_fma(v_fma(y, f, v_set1(0.6931513118f)), f, v_set1(1));
-    if (flushes) {
-        return _mm512_scalef_ps(y, z);
-    }
-    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(z, v_set1(-126), _CMP_NLT_UQ), y, z);
+    return flushes ? v_power_flushed(y, z) : v_power(y, z);
 }

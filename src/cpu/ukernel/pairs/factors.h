@@ -10,7 +10,8 @@ typedef struct factors {
     int64_t a_stride, a_part, a_step, a_rows;
     int64_t b_stride, b_part, b_step;
     int64_t steps;   /* of 32 products each */
-    attn_soon *soon; /* rows to fetch meanwhile, or NULL */
+    attn_soon *soon;   /* rows to fetch meanwhile, or NULL */
+    int64_t elements;  /* of K or V that a step counts for them */
     bool swapped;    /* A holds the second factor of each product of parts */
 } factors;
 

@@ -1,73 +1,61 @@
 /*
- * few.h: V for strips of few rows, which take V^T P as O = P V: pairs of keys lie side by side
- * without a transposition. Panel, once per part:
+ * few.h: rows of K and V where they are, for strips of few rows, which read each of them once. K
+ * becomes the panel of a tile, unless it can stay. V becomes squares of 32 keys and 32 columns,
+ * whose pairs of keys lie side by side without a transposition, as O = P V takes them:
  *
- *     V  [key / 2][dv_pad][2]   up to the next multiple of 32 keys zero
+ *     [part][key / 2][32][2]
+ *
+ * Dword i of the first half of a row is column PAIR_LOW(i), of the second half that PAIR_HIGH
+ * beyond. Squares and panels stay in the L1 cache: lines that are fetched from memory hold most of
+ * the buffers between it and L2.
  */
 
-ATTN_INLINE uint16_t *pair_row(void *v, int part, int64_t key, int64_t dv_pad)
+enum { SQUARE = GROUP * 2 * STRIP }; /* elements of a part */
+
+/* The distance of 16 rows in bytes; 0 if they are not equally far apart. */
+ATTN_INLINE int64_t even_stride(const char *const *row)
 {
-    return (uint16_t *)v + part * KEY_BLOCK * dv_pad + key / 2 * 2 * dv_pad;
+    const int64_t step = row[1] - row[0];
+    return d_even(row, step) ? step : 0;
 }
 
-/* Packs two keys of the panel whose rows are whole. Dwords of 16 columns hold the pair. */
-ATTN_INLINE void pack_whole_pair(void *v, int64_t key, const element *first, const element *second,
-                                 int64_t dv_pad)
+/* The factors of scores of n rows of K, at most a tile, of which `row` is the first. */
+ATTN_INLINE factors row_factors(const attn_keys *keys, const char *const *row, int64_t n,
+                                attn_soon *soon)
 {
-    for (int64_t c = 0; c < dv_pad; c += 32) {
-        __m512i low[PARTS], high[PARTS];
-        split_columns(low, first, 1, c, dv_pad, 1);
-        split_columns(high, second, 1, c, dv_pad, 1);
-        for (int part = 0; part < PARTS; part++) {
-            store_columns(pair_row(v, part, key, dv_pad) + 2 * c, low[part], high[part]);
+    factors f = score_factors(keys->k, 0, keys->qt, keys->d);
+    f.soon = soon, f.elements = PARTS == 1 ? GROUP * 32 : GROUP * 32 / 2;
+    if (PARTS == 1 && n == 2 * GROUP && keys->d % 32 == 0) {
+        const int64_t stride = even_stride(row);
+        if (stride != 0 && stride == even_stride(row + GROUP)) {
+            f.a = (const uint16_t *)(const void *)row[0], f.a_stride = stride;
+            f.a_rows = (row[GROUP] - row[0]) / 2;
+            return f;
         }
     }
+    for (int64_t key = 0; key < n; key++) {
+        if (key % 8 == 0) {
+            STAY_AWAKE();
+        }
+        pack_k_row((void *)(uintptr_t)keys->k, key, row[key], 1, keys->d, soon);
+    }
+    return f;
 }
 
-/* Keys `key` and key + 1 of the panel. The second is NULL beyond the last key. An odd key is the
- * second of a pair whose first one is there. */
-ATTN_INLINE void pack_pair(void *v, int64_t key, const element *first, const element *second,
-                           int64_t stride, int64_t dv, int64_t dv_pad)
+/* The 32 keys from row[0] on, `count` of which there are, and 32 columns from c on, as a square. */
+ATTN_INLINE void pack_square(uint16_t *to, const char *const *row, int64_t count, int64_t c,
+                             int64_t dv, attn_soon *soon)
 {
-    for (int64_t c = 0; c < dv_pad; c += 32) {
-        __m512i low[PARTS], high[PARTS];
-        split_row(low, key % 2 ? NULL : first, stride, c, dv, 1);
-        split_row(high, key % 2 ? first : second, stride, c, dv, 1);
+    for (int64_t key = 0; key < 2 * GROUP; key += 2, to += 2 * STRIP) {
+        dwords x[PARTS], y[PARTS];
+        attn_fetch_soon(soon, 4 * STRIP);
+        split_row(x, key < count ? row[key] : NULL, 1, c, dv, 1);
+        split_row(y, key + 1 < count ? row[key + 1] : NULL, 1, c, dv, 1);
         for (int part = 0; part < PARTS; part++) {
-            uint16_t *to = pair_row(v, part, key, dv_pad) + 2 * c;
-            __m512i before[2] = {_mm512_loadu_si512(to), _mm512_loadu_si512(to + 32)};
-            store_columns(to, low[part], high[part]);
-            for (int i = 0; key % 2 && i < 2; i++) {
-                const __m512i both = _mm512_or_si512(before[i], _mm512_loadu_si512(to + 32 * i));
-                _mm512_storeu_si512(to + 32 * i, both);
-            }
-        }
-    }
-}
-
-static void pack_v_few(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv,
-                       int64_t dv_pad)
-{
-    const int64_t all = (at + n + KEY_STEP - 1) / KEY_STEP * KEY_STEP - at;
-    for (int64_t key = 0, next; key < n; key = next) {
-        const element *row = (const element *)src->data + key * src->row_stride;
-        next = key + 2 - (at + key) % 2;
-        if (src->soon) {
-            attn_fetch_soon(src->soon, 2);
-            if (key % 8 < 2) {
-                STAY_AWAKE();
-            }
-        }
-        const element *second = next - key > 1 && key + 1 < n ? row + src->row_stride : NULL;
-        if (second && src->col_stride == 1 && dv == dv_pad) {
-            pack_whole_pair(v, at + key, row, second, dv_pad);
-        } else {
-            pack_pair(v, at + key, row, second, src->col_stride, dv, dv_pad);
-        }
-    }
-    for (int64_t key = n + (at + n) % 2; key < all; key += 2) {
-        for (int part = 0; part < PARTS; part++) {
-            memset(pair_row(v, part, at + key, dv_pad), 0, (size_t)dv_pad * 4);
+            dwords low, high;
+            pair_columns(&low, &high, x[part], y[part]);
+            d_store(to + part * SQUARE, low);
+            d_store(to + part * SQUARE + STRIP, high);
         }
     }
 }

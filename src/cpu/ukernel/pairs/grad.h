@@ -20,21 +20,21 @@ ATTN_INLINE pair softmax_pair(const float *s, const float *dp_, const float *kee
                               const lane_values *t, int group)
 {
     /* NaN stays */
-    const vec zero = v_set1(0), d = _mm512_min_ps(zero, v_sub(v_load(s), t->lse[group]));
-    const __mmask16 some = _mm512_cmp_ps_mask(d, t->least, _CMP_NLT_UQ);
+    const vec zero = v_set1(0), d = v_at_most_0(v_sub(v_load(s), t->lse[group]));
     const vec z = keep ? v_load(keep) : zero, dp = keep ? v_mul(v_load(dp_), z) : v_load(dp_);
     const vec p = probability(d, t->c, t->least, false), grad = v_fms(dp, t->factor, t->by[group]);
     if (plain) {
-        v_store(plain, _mm512_maskz_mul_ps(some, p, v_sub(dp, t->delta[group])));
+        v_store(plain, v_mul_unless_lt(d, t->least, p, v_sub(dp, t->delta[group])));
     }
     /* with the mask: keys beyond the tile's last have no Z */
-    return (pair){keep ? _mm512_maskz_mul_ps(some, p, z) : p, _mm512_maskz_mul_ps(some, p, grad)};
+    return (pair){keep ? v_mul_unless_lt(d, t->least, p, z) : p,
+                  v_mul_unless_lt(d, t->least, p, grad)};
 }
 
 /* Two keys' rows of P and dS, 32 queries each, into their forms. [key][group] */
 ATTN_INLINE void store_forms(uint16_t *p, uint16_t *ds, uint16_t *right, pair x[2][2])
 {
-    __m512i part[2][2][PARTS];
+    dwords part[2][2][PARTS];
     for (int i = 0; i < 4; i++) {
         split(part[i / 2][i % 2], x[i / 2][i % 2].p);
     }

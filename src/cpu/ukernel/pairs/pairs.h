@@ -1,7 +1,7 @@
 /*
  * pairs.h: shapes of the tables on pairs of bf16 numbers: every 32-bit lane holds two of them, that
- * of two keys or two columns side by side, as the dot products of AMX and of AVX512_BF16 take them.
- * Elements are the sum of PARTS bf16 parts. Included by a table's file after NAME and PARTS;
+ * of two keys or two columns side by side, as the dot products of AMX, AVX512_BF16 and Arm take
+ * them. Elements are the sum of PARTS bf16 parts. Included by a table's file after NAME and PARTS;
  * everything is static. The other headers of this folder follow it, in the order of body.h of
  * amx/. Panels, once per part:
  *
@@ -24,9 +24,13 @@
 #define STAY_AWAKE() ((void)0) /* of a table whose unit of products falls asleep */
 #endif
 
+#ifndef VEC_HEADER /* vectors of 16 lanes */
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
+#define DWORDS_HEADER "cpu/ukernel/pairs/dwords_avx512.h"
+#endif
 #define REAL_BITS 32
 #include "cpu/ukernel/body/body_rows.h"
+#include DWORDS_HEADER
 
 enum {
     /* K, V, S and P of one block and its sums should stay in L1 and L2 */
@@ -53,37 +57,4 @@ static float whole(const uint16_t *x, int64_t part)
         sum += attn_bf16_to_f32(x[i * part]);
     }
     return sum;
-}
-
-/* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
-static void transpose16(uint32_t *to, int64_t stride, const __m512i *from)
-{
-    __m512i a[16], b[16];
-    ATTN_UNROLL for (int i = 0; i < 16; i += 2)
-    {
-        a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
-        a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
-    }
-    ATTN_UNROLL for (int i = 0; i < 16; i += 4)
-    {
-        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-    ATTN_UNROLL for (int i = 0; i < 4; i++)
-    {
-        a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
-        a[i + 8] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
-        a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
-    }
-    ATTN_UNROLL for (int i = 0; i < 4; i++)
-    {
-        _mm512_storeu_si512(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
-        _mm512_storeu_si512(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
-        _mm512_storeu_si512(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
-        _mm512_storeu_si512(to + (i + 12) * stride,
-                            _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
-    }
 }

@@ -28,7 +28,7 @@ static uint64_t x_bytes(int64_t cols)
 }
 
 /* split_columns() of a row, or zero for NULL. */
-ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64_t c, int64_t n,
+ATTN_INLINE void split_row(dwords *part, const void *row, int64_t stride, int64_t c, int64_t n,
                            float factor)
 {
     if (row) {
@@ -36,41 +36,43 @@ ATTN_INLINE void split_row(__m512i *part, const void *row, int64_t stride, int64
         return;
     }
     for (int i = 0; i < PARTS; i++) {
-        part[i] = _mm512_setzero_si512();
+        part[i] = d_zero();
+    }
+}
+
+/* Packs a row of K as key `at` of the panel. */
+ATTN_INLINE void pack_k_row(void *k, int64_t at, const void *row, int64_t stride, int64_t d,
+                            attn_soon *soon)
+{
+    const int64_t d_pad = pad32(d);
+    uint16_t *to = (uint16_t *)k + at * d_pad;
+    for (int64_t c = 0; c < d_pad; c += 32) {
+        dwords part[PARTS];
+        attn_fetch_soon(soon, 32);
+        split_columns(part, row, stride, c, d, 1);
+        for (int i = 0; i < PARTS; i++) {
+            d_store(to + i * PANEL_KEYS * d_pad + c, part[i]);
+        }
     }
 }
 
 static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
 {
-    int64_t d_pad = pad32(d);
     for (int64_t key = 0; key < n; key++) {
         const element *row = (const element *)src->data + key * src->row_stride;
-        uint16_t *to = (uint16_t *)k + (at + key) * d_pad;
-        if (src->soon) {
-            attn_fetch_soon(src->soon, key % 2);
-            if (key % 8 == 0) {
-                STAY_AWAKE();
-            }
-        }
-        for (int64_t c = 0; c < d_pad; c += 32) {
-            __m512i part[PARTS];
-            split_columns(part, row, src->col_stride, c, d, 1);
-            for (int i = 0; i < PARTS; i++) {
-                _mm512_storeu_si512(to + i * PANEL_KEYS * d_pad + c, part[i]);
-            }
-        }
+        pack_k_row(k, at + key, row, src->col_stride, d, src->soon);
     }
 }
 
 /* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and
  * of upper halves apart, transposed. */
-static void transpose_values(uint16_t *to, __m512i (*row)[PARTS], int part)
+static void transpose_values(uint16_t *to, dwords (*row)[PARTS], int part)
 {
-    __m512i low[16], high[16];
+    dwords low[16], high[16];
     for (int pair = 0; pair < 16; pair++) {
-        __m512i a = row[2 * pair][part], b = row[2 * pair + 1][part];
-        low[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16));
-        high[pair] = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
+        dwords a = row[2 * pair][part], b = row[2 * pair + 1][part];
+        low[pair] = d_low_halves(a, b);
+        high[pair] = d_high_halves(a, b);
     }
     transpose16((uint32_t *)(to + LOW_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, low);
     transpose16((uint32_t *)(to + HIGH_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, high);
@@ -82,12 +84,10 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
     const int64_t end = (at + n + KEY_STEP - 1) / KEY_STEP * KEY_STEP - at;
     for (int64_t key = 0; key < end; key += KEY_STEP) {
         for (int64_t c = 0; c < dv_pad; c += 32) {
-            __m512i row[KEY_STEP][PARTS];
+            dwords row[KEY_STEP][PARTS];
             for (int64_t i = 0; i < KEY_STEP; i++) {
                 const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                if (src->soon && c == 0) {
-                    attn_fetch_soon(src->soon, 1);
-                }
+                attn_fetch_soon(src->soon, 32);
                 split_row(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
             }
             for (int part = 0; part < PARTS; part++) {
@@ -105,7 +105,7 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
     const int width = lanes > GROUP ? STRIP : GROUP; /* as much as qk reads */
     for (int64_t c = 0; c < d; c += 32) {
         for (int lane = 0; lane < width; lane += GROUP) {
-            __m512i split[GROUP][PARTS], x[GROUP];
+            dwords split[GROUP][PARTS], x[GROUP];
             for (int i = 0; i < GROUP; i++) {
                 split_row(split[i], row[lane + i], stride, c, d, (float)factor);
             }
@@ -124,7 +124,7 @@ static void pack_both(void *qt, void *x, const void *const *row, int64_t stride,
                       int64_t n, int64_t cols, double factor)
 {
     for (int64_t c = 0; c < cols; c += 32) {
-        __m512i low[GROUP][PARTS], high[GROUP][PARTS], of_part[2][GROUP];
+        dwords low[GROUP][PARTS], high[GROUP][PARTS], of_part[2][GROUP];
         for (int i = 0; i < GROUP; i++) {
             split_row(low[i], row[i], stride, c, n, 1);
             split_row(high[i], row[GROUP + i], stride, c, n, 1);

@@ -27,9 +27,9 @@ ATTN_INLINE reference reference_of(vec m, vec c)
                        FUSED_EXPONENT ? c : v_div(v_set1(EXP2_MIN), c)};
 }
 
-ATTN_INLINE __mmask16 far_lanes(const reference *r)
+ATTN_INLINE lane_mask far_lanes(const reference *r)
 {
-    return FUSED_EXPONENT ? _mm512_cmp_ps_mask(v_abs(r->mc), v_set1(1024), _CMP_NLT_UQ) : 0;
+    return FUSED_EXPONENT ? v_not_lt(v_abs(r->mc), v_set1(1024)) : 0;
 }
 
 /* The probability of a score; `far` is false if no lane is. */
@@ -40,7 +40,7 @@ ATTN_INLINE vec relative(vec x, const reference *r, const bool far)
     }
     vec z = v_fms(x, r->c, r->mc);
     if (far) {
-        z = _mm512_mask_mul_ps(z, far_lanes(r), v_sub(x, r->m), r->c);
+        z = v_pick(far_lanes(r), v_mul(v_sub(x, r->m), r->c), z);
     }
     return probability(z, v_set1(1), r->least, FLUSHES);
 }
@@ -52,7 +52,7 @@ ATTN_INLINE vec rescale(vec old, const reference *r)
         return probability(v_sub(old, r->m), r->c, r->least, false);
     }
     const vec z = v_sub(v_mul(old, r->c), r->mc);
-    return probability(_mm512_mask_mul_ps(z, far_lanes(r), v_sub(old, r->m), r->c), v_set1(1),
+    return probability(v_pick(far_lanes(r), v_mul(v_sub(old, r->m), r->c), z), v_set1(1),
                        r->least, false);
 }
 
@@ -60,18 +60,16 @@ ATTN_INLINE vec rescale(vec old, const reference *r)
 
 /* Dwords of 16 lanes, each a in the lower half and b in the upper one; a and b as split() gives
  * them. */
-ATTN_INLINE void store_parts(uint16_t *p, const __m512i *a, const __m512i *b)
+ATTN_INLINE void store_parts(uint16_t *p, const dwords *a, const dwords *b)
 {
-    const __m512i upper = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
     for (int i = 0; i < PARTS; i++) {
-        _mm512_storeu_si512(p + i * P_PART,
-                            _mm512_mask_shuffle_epi8(b[i], 0x3333333333333333u, a[i], upper));
+        d_store(p + i * P_PART, d_upper_halves(a[i], b[i]));
     }
 }
 
 ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
 {
-    __m512i a_part[PARTS], b_part[PARTS];
+    dwords a_part[PARTS], b_part[PARTS];
     split_probability(a_part, a);
     split_probability(b_part, b);
     store_parts(p, a_part, b_part);
@@ -79,19 +77,18 @@ ATTN_INLINE void store_pair(uint16_t *p, vec a, vec b)
 
 /* Multiplies P of two keys by a and b in `lanes`. Other lanes keep their parts: a number that is
  * split again may get other parts, and products that leave parts out would have other bits. */
-ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, __mmask16 lanes)
+ATTN_INLINE void scale_pair(uint16_t *p, vec a, vec b, lane_mask lanes)
 {
-    __m512i before[PARTS];
+    dwords before[PARTS];
     vec first = v_set1(0), second = v_set1(0);
     for (int part = PARTS - 1; part >= 0; part--) { /* exact: these are the parts of a float */
-        __m512i x = before[part] = _mm512_loadu_si512(p + part * P_PART);
-        first = v_add(first, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
-        second = v_add(
-            second, _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000))));
+        const dwords x = before[part] = d_load(p + part * P_PART);
+        first = v_add(first, d_floats(x));
+        second = v_add(second, d_odd_floats(x));
     }
     store_pair(p, v_mul(first, a), v_mul(second, b));
     for (int part = 0; part < PARTS; part++) {
-        _mm512_mask_storeu_epi32(p + part * P_PART, (__mmask16)~lanes, before[part]);
+        d_keep_lanes(p + part * P_PART, before[part], lanes);
     }
 }
 
@@ -106,14 +103,14 @@ ATTN_INLINE vec maximum(vec top, const float *s, int64_t n)
 
 /* Lanes of `raised`, a mask per group of 16, get the maximum for m. */
 ATTN_INLINE void raise_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c,
-                                 const attn_running *state, const __mmask16 *raised,
+                                 const attn_running *state, const lane_mask *raised,
                                  const int groups)
 {
     for (int g = 0; g < groups; g++) {
         float *m = (float *)state->m + g * VL, *l = (float *)state->l + g * VL,
               *alpha = (float *)state->alpha + g * VL;
         const vec old = v_load(m),
-                  new = _mm512_mask_mov_ps(old, raised[g], maximum(old, s + g * VL, n));
+                  new = v_pick(raised[g], maximum(old, s + g * VL, n), old);
         const reference r = reference_of(new, c);
         const vec a = rescale(old, &r);
         v_store(m, new);
@@ -131,12 +128,13 @@ typedef struct fetch {
     const char *from, *end;
     int64_t step; /* for two keys of a tile */
     attn_soon *soon;
+    int64_t elements; /* likewise */
 } fetch;
 
 /* No lines of panels, at any address. */
-ATTN_INLINE fetch no_lines(const void *at, attn_soon *soon)
+ATTN_INLINE fetch no_lines(const void *at, attn_soon *soon, int64_t elements)
 {
-    return (fetch){at, at, 0, soon};
+    return (fetch){at, at, 0, soon, elements};
 }
 
 /* The next rows of K, or the first of V. Not in tables of several parts: theirs wait for
@@ -144,30 +142,29 @@ ATTN_INLINE fetch no_lines(const void *at, attn_soon *soon)
 ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
 {
     if (PARTS > 1 || ahead->n == 0) {
-        return no_lines(ahead, ahead->soon);
+        return no_lines(ahead, ahead->soon, ahead->cols);
     }
     const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
                   rows = ahead->k ? ahead->n : GROUP;
     const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row
                                 : (const char *)ahead->v + ahead->at * 2;
-    return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE, ahead->soon};
+    return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE, ahead->soon,
+                   ahead->cols};
 }
 
 ATTN_INLINE void fetch_some(fetch *f)
 {
-    if (f->soon) {
-        attn_fetch_soon(f->soon, 1);
-    }
+    attn_fetch_soon(f->soon, f->elements);
     const char *next = f->from + f->step, *end = next < f->end ? next : f->end;
     for (; f->from < end; f->from += 64) {
-        _mm_prefetch(f->from, _MM_HINT_T0);
+        __builtin_prefetch(f->from);
     }
 }
 
 /* The references of a strip's lanes, in registers from tile to tile. */
 typedef struct references {
     reference of[2];
-    __mmask16 unseen, far; /* 0 if no lane is */
+    lane_mask unseen, far; /* 0 if no lane is */
 } references;
 
 ATTN_INLINE void load_references(references *r, const attn_running *state, vec c, const int groups)
@@ -175,7 +172,7 @@ ATTN_INLINE void load_references(references *r, const attn_running *state, vec c
     r->unseen = r->far = 0;
     for (int g = 0; g < groups; g++) {
         const vec m = v_load((const float *)state->m + g * VL);
-        r->unseen |= _mm512_cmp_ps_mask(m, v_set1(-INFINITY), _CMP_EQ_OQ);
+        r->unseen |= v_eq(m, v_set1(-INFINITY));
         r->of[g] = reference_of(m, c);
         r->far |= far_lanes(&r->of[g]);
     }
@@ -227,7 +224,7 @@ ATTN_INLINE void next_pair(exponentials *e, const int groups, const bool far)
 }
 
 /* Does all remaining pairs. True if the reference of a lane is too low, `raised`. */
-ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, __mmask16 *raised)
+ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, lane_mask *raised)
 {
     if (far) {
         while (e->pairs > 0) {
@@ -239,8 +236,8 @@ ATTN_INLINE bool last_pairs(exponentials *e, const int groups, bool far, __mmask
         }
     }
     const vec most = v_set1(1 << SLACK);
-    raised[0] = _mm512_cmp_ps_mask(e->sum[0], most, _CMP_GT_OQ);
-    raised[1] = _mm512_cmp_ps_mask(e->sum[1], most, _CMP_GT_OQ);
+    raised[0] = v_gt(e->sum[0], most);
+    raised[1] = v_gt(e->sum[1], most);
     return raised[0] | raised[1];
 }
 

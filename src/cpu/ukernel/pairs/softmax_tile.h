@@ -7,10 +7,9 @@
 ATTN_INLINE void first_reference(uint16_t *p, int64_t done, const float *s, int64_t n, vec c,
                                  const attn_running *state, const int groups)
 {
-    __mmask16 unseen[2];
+    lane_mask unseen[2];
     for (int g = 0; g < groups; g++) {
-        unseen[g] = _mm512_cmp_ps_mask(v_load((const float *)state->m + g * VL), v_set1(-INFINITY),
-                                       _CMP_EQ_OQ);
+        unseen[g] = v_eq(v_load((const float *)state->m + g * VL), v_set1(-INFINITY));
     }
     raise_reference(p, done, s, n, c, state, unseen, groups);
 }
@@ -54,11 +53,11 @@ ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const att
 {
     float *l = state->l;
     uint16_t *to = t->p + t->done * STRIP;
-    __mmask16 raised[2];
+    lane_mask raised[2];
     if (last_pairs(e, groups, r->far, raised)) {
         raise_reference(t->p, t->done, t->s, t->n, c, state, raised, groups);
         load_references(r, state, c, groups);
-        *e = exponentials_of(to, t->s, even_keys(t), r, no_lines(t->s, NULL));
+        *e = exponentials_of(to, t->s, even_keys(t), r, no_lines(t->s, NULL, 0));
         last_pairs(e, groups, r->far, raised);
     }
     const vec sum[2] = {e->sum[0], e->sum[1]};

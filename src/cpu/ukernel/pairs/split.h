@@ -50,11 +50,24 @@ ATTN_INLINE void split_columns(__m512i *part, const void *row, int64_t stride, i
     }
 }
 
-/* Dwords of 32 columns of two rows as split_columns() gives them: [column][2]. */
+/* Dwords of 32 columns of two rows as split_columns() gives them: dword i of *low is column
+ * PAIR_LOW(i), of *high that PAIR_HIGH beyond. */
+#define PAIR_LOW(i) (i)
+enum { PAIR_HIGH = 16 };
+
+ATTN_INLINE void pair_columns(__m512i *low, __m512i *high, __m512i x, __m512i y)
+{
+    *low = _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(y, 16));
+    *high = _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y);
+}
+
+/* The same in memory: [column][2]. */
 ATTN_INLINE void store_columns(uint16_t *to, __m512i x, __m512i y)
 {
-    _mm512_storeu_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(y, 16)));
-    _mm512_storeu_si512(to + 32, _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(x, 16), y));
+    __m512i low, high;
+    pair_columns(&low, &high, x, y);
+    _mm512_storeu_si512(to, low);
+    _mm512_storeu_si512(to + 32, high);
 }
 
 /* The parts of x, a P or dS, in upper halves. All but the last are cut off: the other factor's

@@ -122,12 +122,12 @@ static real FN(tanh)(real x)
 
 static void FN(bias)(void *tile, int64_t n, const attn_bias_rows *rows)
 {
-    const int64_t step = rows->bias_stride * (int64_t)attn_dtype_size(rows->dtype),
-                  mask_step = rows->mask_stride * (int64_t)attn_dtype_size(rows->mask_dtype);
+    const int64_t step = rows->bias_stride * (int64_t)attn_dtype_size(rows->dtype);
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
         int64_t key = i / FN(STRIP), lane = i % FN(STRIP);
         const char *bias = rows->bias[lane], *mask = rows->mask[lane];
-        bool hidden = mask && !attn_mask_element(mask + key * mask_step, rows->mask_dtype);
+        bool hidden = mask && !attn_mask_shows(mask, rows->mask_stride, rows->mask_dtype,
+                                               rows->mask_first + key);
         real b = bias ? (real)attn_element_to_f64(bias + key * step, rows->dtype) : 0;
         ((real *)tile)[i] = hidden ? (real)-INFINITY : b;
     }

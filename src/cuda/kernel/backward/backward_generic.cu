@@ -40,7 +40,7 @@ template <class Real> __device__ __forceinline__ void delta_rows(const attn_cuda
         if (a.grads.d_lse.data != NULL) {
             sum -= load_real<Real>(attn_at(&a.grads.d_lse, b, i, h, 0), a.grads.d_lse.dtype);
         }
-        /* no visible key: whatever S, P = e^(S - inf) = 0 */
+        /* no visible key: P = e^(S - inf) = 0 whatever S is */
         ((Real *)a.lse)[at] = lse == (Real)-INFINITY ? (Real)INFINITY : lse;
         ((Real *)a.delta)[at] = sum;
     }
@@ -48,7 +48,7 @@ template <class Real> __device__ __forceinline__ void delta_rows(const attn_cuda
 
 /* ---- results of 64 x 64 ---------------------------------------------------------------------- */
 
-/* 64 rows or keys times 64 columns of a gradient; this thread's part of it. */
+/* This thread's part of 64 rows or keys times 64 columns of a gradient. */
 template <class Real> struct GradSum {
     Real sum[EACH][EACH];
 
@@ -209,19 +209,30 @@ __device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, in
              column);
 }
 
-/* The items of this CTA, one after the other: its own, or, with notes of backward_sm90, those that
- * are noted among its share of them. */
+/* The items of this CTA in turn: its own one, or, with notes of backward_sm90, the noted ones of
+ * its share. */
 struct ItemWalk {
     const attn_cuda_backward_params &a;
-    int64_t note; /* the next one to look at */
-    int piece;    /* of it, the next to do; all: look */
+    int64_t note; /* the next item of the share */
+    int piece;    /* the next part of a noted item; all: the notes are read */
 
     __device__ __forceinline__ ItemWalk(const attn_cuda_backward_params &a_)
         : a(a_), note(blockIdx.x), piece(a.pieces)
     {
     }
 
-    /* False: there is none. */
+    /* All threads look, each at another note, as long as none finds one. */
+    __device__ __forceinline__ void skip_clear()
+    {
+        for (; note < a.notes; note += (int64_t)THREADS * gridDim.x) {
+            const int64_t mine = note + (int64_t)threadIdx.x * gridDim.x;
+            if (__syncthreads_or(mine < a.notes && a.bad[mine])) {
+                return;
+            }
+        }
+    }
+
+    /* Returns false if there is none. */
     __device__ __forceinline__ bool next(int64_t *index)
     {
         if (a.bad == NULL) {
@@ -229,6 +240,7 @@ struct ItemWalk {
             return piece++ == a.pieces;
         }
         if (piece == a.pieces) {
+            skip_clear();
             while (note < a.notes && !a.bad[note]) {
                 note += gridDim.x;
             }

@@ -20,7 +20,8 @@ template <bool BF16> __device__ __forceinline__ float dot_8(const uint4 &x, cons
     return sum;
 }
 
-/* 16 bytes of a row; columns beyond the last, which a row of a tensor may hold, count as 0. */
+/* Reads 16 bytes of a row. Columns beyond the last, which a row of a tensor may hold, count as
+ * 0. */
 __device__ __forceinline__ uint4 load_8(const attn_tensor &t, int64_t b, int i, int h, int column)
 {
     const uint4 none = {0, 0, 0, 0};

@@ -21,7 +21,8 @@ __device__ __forceinline__ GradBlocks row_blocks(const attn_problem &p, const Gr
     return {first, rows.lo < rows.hi ? last - first : 0, (int)p.group};
 }
 
-/* LSE, in exponents of 2, and delta of STEP rows; a row that is not there has P = 0. One warp. */
+/* Loads LSE, in exponents of 2, and delta of STEP rows; a row that is not there has P = 0. One
+ * warp. */
 template <class S>
 __device__ __forceinline__ void load_statistics(const attn_cuda_backward_params &a,
                                                 const GradMemory<S> &memory, const GradItem &item,
@@ -72,41 +73,53 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
     }
 }
 
-/* e = P^T of 64 keys and N / 2 x 4 rows of a quad. key, row: this thread's first ones. */
-template <int N>
-__device__ __forceinline__ void probabilities(const float (&s)[N], float (&e)[N], float c,
-                                              uint32_t lse, const attn_band &band, bool masked,
-                                              int key, int row)
+/* Makes P^T of S^T: 64 keys, and rows FROM .. FROM + ROWS - 1 of a tile. key, row: the thread's
+ * first ones in the tile. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t lse,
+                                              const attn_band &band, bool masked, int key, int row)
 {
+    constexpr int LO = FROM / 2, HI = (FROM + ROWS) / 2;
 #pragma unroll
-    for (int j = 0; j < N / 4; j++) {
+    for (int j = LO / 4; j < HI / 4; j++) {
         const float2 x = ptx::load_shared_8(lse + 32 * j);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            e[4 * j + i] = fmaf(s[4 * j + i], c, -(i % 2 ? x.y : x.x));
+            s[4 * j + i] = fmaf(s[4 * j + i], c, -(i % 2 ? x.y : x.x));
         }
     }
     if (masked) {
 #pragma unroll
-        for (int i = 0; i < N; i++) {
+        for (int i = LO; i < HI; i++) {
             const int k = key + i / 2 % 2 * 8, r = row + i / 4 * 8 + i % 2;
             const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
-            e[i] = seen ? e[i] : -INFINITY;
+            s[i] = seen ? s[i] : -INFINITY;
         }
     }
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        e[i] = ptx::exp2(e[i]);
+    for (int i = LO; i < HI; i++) {
+        s[i] = ptx::exp2(s[i]);
     }
 }
 
-/* dS^T = P^T (dP^T - delta), packed. */
-template <bool BF16, int N>
+/* Packs P^T of those rows. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void pack_probabilities(const float (&p)[N],
+                                                   uint32_t (&packed)[ROWS / 4])
+{
+#pragma unroll
+    for (int i = 0; i < ROWS / 4; i++) {
+        packed[i] = ptx::pack_half<BF16>(p[FROM / 2 + 2 * i], p[FROM / 2 + 2 * i + 1]);
+    }
+}
+
+/* Computes and packs dS^T = P^T (dP^T - delta) of those rows. */
+template <bool BF16, int FROM, int ROWS, int N>
 __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&dp)[N],
                                             uint32_t delta, uint32_t (&ds)[N / 2])
 {
 #pragma unroll
-    for (int j = 0; j < N / 4; j++) {
+    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
         const float2 x = ptx::load_shared_8(delta + 32 * j);
         ds[2 * j] = ptx::pack_half<BF16>(p[4 * j] * (dp[4 * j] - x.x),
                                          p[4 * j + 1] * (dp[4 * j + 1] - x.y));
@@ -115,7 +128,7 @@ __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&d
     }
 }
 
-/* The sums of 64 keys, and what products still read: P^T and dS^T of the block before. */
+/* The sums of 64 keys, and operands that products still read: P^T and dS^T of the block before. */
 template <class S> struct KeySums {
     static constexpr int N = S::STEP;
     float dk[S::DK ? S::D / 2 : 1], dv[S::DV ? S::D / 2 : 1];
@@ -131,12 +144,12 @@ template <class S> struct KeySums {
         for (int i = 0; i < N / 4; i++) {
             p[S::DV ? i : 0] = 0, ds[S::DK ? i : 0] = 0;
         }
-        /* before any product: ptxas would serialise all for zeros that come between them */
+        /* before any product: ptxas serialises all of them if zeros come between */
         wgmma::hold(dk);
         wgmma::hold(dv);
     }
 
-    /* The products of a block are done. */
+    /* Waits for the products of a block. */
     __device__ __forceinline__ void hold_values(uint32_t n)
     {
         if constexpr (S::DV) {
@@ -164,7 +177,7 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
                    lse = memory.statistics(n) + lane % 4 * 8;
     const bool masked =
         row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
-    float s[N / 2], dp[S::DK ? N / 2 : 1], e[N / 2];
+    float s[N / 2], dp[S::DK ? N / 2 : 1];
     wgmma::fence();
     issue_scores<S, N>(s, memory.fixed(0) + 64 * 128 * group, q);
     if constexpr (S::DK) {
@@ -177,22 +190,19 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
     if (n > 0 && threadIdx.x % 32 == 0) {
         ptx::mbarrier_arrive(memory.empty(n - 1));
     }
-    probabilities(s, e, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+    probabilities<0, N>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
     if constexpr (S::DV) {
-#pragma unroll
-        for (int i = 0; i < N / 4; i++) {
-            sums.p[i] = ptx::pack_half<S::BF16>(e[2 * i], e[2 * i + 1]);
-        }
+        pack_probabilities<S::BF16, 0, N>(s, sums.p);
         wgmma::fence();
         issue_sum<S, N>(sums.dv, sums.p, d_o);
     }
     if constexpr (S::DK) {
         wgmma::wait<S::DV ? 1 : 0>();
         wgmma::hold(dp);
-        pack_scores<S::BF16>(e, dp, lse + N * 4, sums.ds);
+        pack_scores<S::BF16, 0, N>(s, dp, lse + N * 4, sums.ds);
         wgmma::fence();
         issue_sum<S, N>(sums.dk, sums.ds, q);
-        if constexpr (S::DV) { /* one sum runs on beside the next block: two are serialised */
+        if constexpr (S::DV) { /* one sum runs on beside the next block: ptxas serialises two */
             wgmma::wait<1>();
             sums.hold_values(n);
         }
@@ -224,10 +234,11 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
     const attn_gradients &grads = a.grads;
     bool bad = false;
     if constexpr (S::DK) {
-        bad |= store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head, left);
+        bad |=
+            store_pairs<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head, left);
     }
     if constexpr (S::DV) {
-        bad |= store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left);
+        bad |= store_pairs<S>(grads.dv, sums.dv, 1, batch, key, head, left);
     }
     bad = any_of_group(group, bad);
     if (threadIdx.x % 128 == 0 && left > 0) {

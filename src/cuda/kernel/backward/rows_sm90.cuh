@@ -81,7 +81,7 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
         wgmma::fence();
         issue_scores<S, N>(s, q, k);
         issue_scores<S, N>(dp, d_o, v);
-        wgmma::wait<1>(); /* S, and the block before */
+        wgmma::wait<1>(); /* S, and products of the block before */
         wgmma::hold(s);
         wgmma::hold(dq);
         wgmma::keep(ds, n);
@@ -119,8 +119,8 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     const int left = (int)item.sequence.nq - first;
     const attn_gradients &grads = a.grads;
     const bool bad = any_of_group(
-        group, store_sums<S>(grads.dq, dq, (float)grads.problem.scale, (int)item.sequence.tensor,
-                             item.sequence.q_first + first, (int)item.head, left));
+        group, store_pairs<S>(grads.dq, dq, (float)grads.problem.scale, (int)item.sequence.tensor,
+                              item.sequence.q_first + first, (int)item.head, left));
     if (threadIdx.x % 128 == 0 && left > 0) {
         note_block(a, grad_note(grads.problem, a.items, item, first), bad);
     }

@@ -1,10 +1,12 @@
 /*
  * shape_sm90.cuh: the compile-time shape of a backward_sm90 kernel and its map of shared memory:
  *
- *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | barriers | STAGES of statistics [2][STEP]
+ *     fixed 2 [128][D] | STAGES of streamed 2 [STEP][D] | dS [128][STEP] | dQ [STEP][D] in f32 |
+ *     barriers | STAGES of statistics [2][STEP]
  *
  * keys: fixed are K and V of 128 keys (dV alone: K), streamed Q and dO with LSE and delta. rows:
- * fixed are Q and dO of 128 rows, streamed K and V. Tiles lie in chunks of 64 columns (wgmma.cuh).
+ * fixed are Q and dO of 128 rows, streamed K and V. dS and dQ: of ordered kernels. Tiles lie in
+ * chunks of 64 columns (wgmma.cuh).
  */
 #pragma once
 #include "cuda/backward/params.h"
@@ -13,26 +15,29 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
 
-/* DK, DV: what a kernel that owns keys computes. */
-template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true>
+/* DK, DV: what a kernel that owns keys computes. ROOM: bytes of dS and sums of dQ in shared
+ * memory. */
+template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0>
 struct GradShape {
     static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_;
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = ATTN_GRAD_BOX,
                          FIXED_TILES = DK ? 2 : 1;
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;
-    static constexpr int BARRIERS_AT = FIXED_TILES * FIXED_BYTES + STAGES * 2 * STEP_BYTES;
+    static constexpr int SCORES_AT = FIXED_TILES * FIXED_BYTES + STAGES * 2 * STEP_BYTES,
+                         SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
+                         BARRIERS_AT = SCORES_AT + ROOM;
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
-    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES, STEP, STAGES);
+    static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES, STEP, STAGES, ROOM);
     static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
                   "shape.h");
 };
 
-/* Each gives a stage back for itself: it may be behind the others of its group. */
+/* Each warp gives a stage back for itself: it may be behind the others of its group. */
 enum { CONSUMER_WARPS = 8 };
 
 /* Addresses in shared memory. n counts the uses of a stage. */
 template <class S> struct GradMemory {
-    uint32_t base; /* aligned to 1024 */
+    uint32_t base; /* address, aligned to 1024 bytes */
 
     __device__ __forceinline__ uint32_t fixed(int which) const
     {
@@ -64,6 +69,42 @@ template <class S> struct GradMemory {
         return n / S::STAGES & 1;
     }
 
+    /* dS of a tile, and its sums of dQ */
+    __device__ __forceinline__ uint32_t scores() const
+    {
+        return base + S::SCORES_AT;
+    }
+    __device__ __forceinline__ uint32_t sums() const
+    {
+        return base + S::SUMS_AT;
+    }
+    /* whether the sums of a tile are there; whether it is their turn; whether they have left, so
+     * that there is room for the next tile's and for the turn after that */
+    __device__ __forceinline__ uint32_t done(uint32_t n) const
+    {
+        return base + S::BARRIERS_AT + 8 + S::STAGES * 16 + n % S::STAGES * 8;
+    }
+    __device__ __forceinline__ uint32_t turn(uint32_t n) const
+    {
+        return base + S::BARRIERS_AT + 8 + S::STAGES * 24 + n % 2 * 16;
+    }
+    __device__ __forceinline__ uint32_t room(uint32_t n) const
+    {
+        return turn(n) + 8;
+    }
+
+    /* One thread. */
+    __device__ __forceinline__ void init_turns() const
+    {
+        for (int n = 0; n < S::STAGES; n++) {
+            ptx::mbarrier_init(done(n), CONSUMER_WARPS);
+        }
+        for (int n = 0; n < 2; n++) {
+            ptx::mbarrier_init(turn(n), 1);
+            ptx::mbarrier_init(room(n), 1);
+        }
+        ptx::fence_mbarrier_init();
+    }
     /* One thread. loaders: arrivals beside the bytes that the TMA counts. */
     __device__ __forceinline__ void init_barriers(int loaders) const
     {
@@ -84,7 +125,7 @@ template <class S> __device__ __forceinline__ GradMemory<S> grad_memory()
     return {start + (-start & 1023)};
 }
 
-/* The blocks of the other side that an item meets: rows of each head of a group, or keys. */
+/* The blocks that an item meets: of rows of each head of a group, or of keys. */
 struct GradBlocks {
     int first, count; /* of one head */
     int heads;
@@ -95,7 +136,7 @@ struct GradBlocks {
     }
 };
 
-/* One thread: a tile of `rows` rows from `row` on, all its chunks. */
+/* Loads a tile of `rows` rows from `row` on, all its chunks. One thread. */
 template <class S>
 __device__ __forceinline__ void load_tile(uint32_t to, const attn_tensor_map *map, uint32_t barrier,
                                           int rows, int row, int head, int batch, uint64_t hint)
@@ -108,9 +149,8 @@ __device__ __forceinline__ void load_tile(uint32_t to, const attn_tensor_map *ma
     }
 }
 
-/* s = A B^T of 64 rows of a tile of ROWS_A rows (a: the first of them), and of N rows of one of
- * as many. */
-template <class S, int N>
+/* Computes s = A B^T: 64 rows, from `a` on, of a tile of ROWS_A rows, and N rows of a tile of N. */
+template <class S, int N, int ADD = 0>
 __device__ __forceinline__ void issue_scores(float (&s)[N / 2], uint32_t a, uint32_t b)
 {
     const uint64_t left = wgmma::descriptor(ptx::uniform(a), 0),
@@ -119,44 +159,72 @@ __device__ __forceinline__ void issue_scores(float (&s)[N / 2], uint32_t a, uint
     for (int step = 0; step < S::D / 16; step++) {
         const int chunk = step / 4, within = step % 4 * 2;
         wgmma::Product<S::BF16, N>::ss(s, left + chunk * S::FIXED * 8 + within,
-                                       right + chunk * N * 8 + within, step > 0);
+                                       right + chunk * N * 8 + within, ADD || step > 0);
     }
     wgmma::commit();
 }
 
-/* sum += P X: P of 64 x K in registers, X of K rows. */
-template <class S, int K>
-__device__ __forceinline__ void issue_sum(float (&sum)[S::D / 2], const uint32_t (&p)[K / 4],
+/* Adds P X to sum: P of 64 x ROWS in registers, X the rows from FROM on of a tile of K. */
+template <class S, int K, int FROM = 0, int ROWS = K>
+__device__ __forceinline__ void issue_sum(float (&sum)[S::D / 2], const uint32_t (&p)[ROWS / 4],
                                           uint32_t x)
 {
     const uint64_t right = wgmma::descriptor(ptx::uniform(x), K * 128);
 #pragma unroll
-    for (int step = 0; step < K / 16; step++) {
-        wgmma::Product<S::BF16, S::D>::template rs<1>(sum, p + 4 * step, right + step * 128, 1);
+    for (int step = FROM / 16; step < (FROM + ROWS) / 16; step++) {
+        wgmma::Product<S::BF16, S::D>::template rs<1>(sum, p + 4 * step - FROM / 4,
+                                                      right + step * 128, 1);
     }
     wgmma::commit();
 }
 
-/* Whether any of the warpgroup's 128 threads says so. */
+/* True if any of the warpgroup's 128 threads says so. */
 __device__ __forceinline__ bool any_of_group(int group, bool mine)
 {
-    uint32_t any;
-    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbar.red.or.pred q, %2, 128, p;\n"
-                 "selp.u32 %0, 1, 0, q;\n}"
-                 : "=r"(any)
-                 : "r"((uint32_t)mine), "r"(1 + group)
-                 : "memory");
-    return any != 0;
+    return ptx::group_any(1 + group, mine);
 }
 
-/* Notes whether a result of the block is not finite, or adds that to what dV has noted. */
+/* Notes if a result of the block is not finite, or adds that to the note of dV. */
 __device__ __forceinline__ void note_block(const attn_cuda_backward_params &a, int64_t block,
                                            bool bad)
 {
     a.bad[block] = bad || (a.noted && a.bad[block]);
 }
 
-/* Two neighbouring columns of a row of a gradient. */
+/* Lane l of each four gets word l of all of them, in their order. */
+__device__ __forceinline__ void transpose_words(uint32_t (&x)[4])
+{
+    const bool odd = ptx::thread() % 2, high = ptx::thread() / 2 % 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t got = __shfl_xor_sync(~0u, odd ? x[i] : x[i + 1], 1);
+        x[i] = odd ? got : x[i], x[i + 1] = odd ? x[i + 1] : got;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t got = __shfl_xor_sync(~0u, high ? x[i] : x[i + 2], 2);
+        x[i] = high ? got : x[i], x[i + 2] = high ? x[i + 2] : got;
+    }
+}
+
+/* Eight columns of a row of 16-bit elements, which is aligned (backward/plan.c). */
+__device__ __forceinline__ void store_eight(char *row, int column, int columns,
+                                            const uint32_t (&x)[4])
+{
+    uint32_t *const to = (uint32_t *)(row + (int64_t)column * 2);
+    if (column + 8 <= columns) {
+        *(uint4 *)to = make_uint4(x[0], x[1], x[2], x[3]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (column + 2 * i < columns) {
+            to[i] = x[i];
+        }
+    }
+}
+
+/* Stores two neighbouring columns of a row of a gradient. */
 __device__ __forceinline__ void store_pair(const attn_tensor &t, char *row, int column, int columns,
                                            float x, float y)
 {
@@ -171,12 +239,65 @@ __device__ __forceinline__ void store_pair(const attn_tensor &t, char *row, int 
     }
 }
 
-/* 64 rows of sums times a factor to a gradient, of which `left` rows are there; and whether an
- * element of them is not finite. */
+__device__ __forceinline__ bool is_bad(float x, float y)
+{
+    return !(fabsf(x) < INFINITY) || !(fabsf(y) < INFINITY);
+}
+
+/* 32 columns of a row of a gradient, of whose eights this lane has two each, as accumulators lie.
+ * All lanes of the warp; inside: the row is there. Returns whether an element is not finite. */
+__device__ __forceinline__ bool store_row(const attn_tensor &t, char *row, int column,
+                                          const float (&x)[4][2], bool inside)
+{
+    const int lane = ptx::thread() % 4, columns = (int)t.shape[3];
+    bool bad = false;
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        bad |= inside && is_bad(x[i][0], x[i][1]);
+        words[i] = t.dtype == ATTN_BF16 ? ptx::pack_half<true>(x[i][0], x[i][1])
+                                        : ptx::pack_half<false>(x[i][0], x[i][1]);
+        if (inside && t.dtype == ATTN_F32) {
+            store_pair(t, row, column + 8 * i + 2 * lane, columns, x[i][0], x[i][1]);
+        }
+    }
+    transpose_words(words);
+    if (inside && t.dtype != ATTN_F32) {
+        store_eight(row, column + 8 * lane, columns, words);
+    }
+    return bad;
+}
+
+/* Stores 64 rows of sums times a factor in a gradient, of which `left` rows are there. Returns true
+ * if an element is not finite. */
 template <class S>
 __device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&sum)[S::D / 2],
                                            float factor, int batch, int64_t first, int head,
                                            int left)
+{
+    bool bad = false;
+#pragma unroll
+    for (int half = 0; half < 2 && t.data != NULL; half++) {
+        const int r = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4 + 8 * half;
+        char *const row = attn_at(&t, batch, first + r, head, 0);
+#pragma unroll
+        for (int j = 0; j < S::D / 8; j += 4) {
+            float x[4][2];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                x[i / 2][i % 2] = sum[4 * (j + i / 2) + 2 * half + i % 2] * factor;
+            }
+            bad |= store_row(t, row, 8 * j, x, r < left);
+        }
+    }
+    return bad;
+}
+
+/* The same, a pair at a time: four times as long, but ptxas spills the other at d = 256. */
+template <class S>
+__device__ __forceinline__ bool store_pairs(const attn_tensor &t, const float (&sum)[S::D / 2],
+                                            float factor, int batch, int64_t first, int head,
+                                            int left)
 {
     const int lane = threadIdx.x % 32, columns = (int)t.shape[3];
     bool bad = false;
@@ -189,7 +310,7 @@ __device__ __forceinline__ bool store_sums(const attn_tensor &t, const float (&s
             for (int j = 0; j < S::D / 8; j++) {
                 const float x = sum[4 * j + 2 * half] * factor,
                             y = sum[4 * j + 2 * half + 1] * factor;
-                bad |= !(fabsf(x) < INFINITY) || !(fabsf(y) < INFINITY);
+                bad |= is_bad(x, y);
                 store_pair(t, row, 8 * j + lane % 4 * 2, columns, x, y);
             }
         }

@@ -15,7 +15,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-/* A double to an element, rounded once. */
+/* Stores a double in an element, rounded once. */
 __device__ __forceinline__ void store_double(const attn_tensor &t, int64_t i0, int64_t i1,
                                              int64_t i2, int64_t i3, double x)
 {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_double(const attn_tensor &t, int64_t i0, i
     }
 }
 
-/* Members of an axis of extent `all` that share element i of a tensor's axis. */
+/* The members of an axis of extent `all` that share element i of a tensor's axis. */
 __device__ __forceinline__ attn_interval sharing(int64_t extent, int64_t all, int64_t i)
 {
     attn_interval v = {extent == 1 ? 0 : i, extent == 1 ? all : i + 1};
@@ -113,7 +113,7 @@ __device__ __forceinline__ void store_row_sums(double *room, const double (&sum)
     }
 }
 
-/* The same of keys tx + 16 j, shares by ty. */
+/* The same with sums of keys tx + 16 j, shares by ty. */
 __device__ __forceinline__ void store_key_sums(double *room, const double (&sum)[EACH], double *to,
                                                int64_t left)
 {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void scores_generic(const attn_cuda_backward_params &
 
 /* ---- sums of sums ---------------------------------------------------------------------------- */
 
-/* -exp(sink - LSE) delta of a row. Rows not in use have O = 0, whatever dO holds. */
+/* Computes -exp(sink - LSE) delta of a row. Rows not in use have O = 0, whatever dO holds. */
 template <class Real>
 __device__ __forceinline__ double sink_term(const attn_cuda_backward_params &a,
                                             const attn_sequence &s, int64_t h, int64_t i,
@@ -220,7 +220,7 @@ __device__ __forceinline__ double sink_term(const attn_cuda_backward_params &a,
     return -exp(sink - lse) * delta;
 }
 
-/* This thread's share of the terms of one sequence and head that element (i, j) has. */
+/* Adds this thread's share of the terms that element (i, j) has of one sequence and head. */
 template <class Real>
 __device__ __forceinline__ double add_terms(const attn_cuda_backward_params &a,
                                             const attn_sequence &s, int64_t h, int64_t i, int64_t j)
@@ -248,7 +248,7 @@ __device__ __forceinline__ double add_terms(const attn_cuda_backward_params &a,
     return sum;
 }
 
-/* A CTA an element: sequences, heads, then shares of threads in a tree. */
+/* Sums an element with a CTA: sequences, heads, then shares of threads in a tree. */
 template <class Real>
 __device__ __forceinline__ void finish_generic(const attn_cuda_backward_params &a)
 {

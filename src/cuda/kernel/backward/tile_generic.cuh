@@ -23,7 +23,7 @@ enum { TILE = 64 };
 template <class Real> struct GradShared {
     union {
         struct {
-            Real left[CHUNK][PAD], right[CHUNK][PAD]; /* operands of S and dP, transposed */
+            Real left[CHUNK][PAD], right[CHUNK][PAD]; /* transposed operands of S and dP */
         };
         Real x[TILE][TILE]; /* rows that P or g multiply */
     };
@@ -46,7 +46,7 @@ template <class Real> struct GradTile {
     const attn_cuda_backward_params &a;
     const attn_problem &p;
     GradShared<Real> &t;
-    const attn_sequence &sequence; /* in shared memory */
+    const attn_sequence &sequence; /* place in shared memory */
     int64_t head;
     bool careful;
     int tx, ty;
@@ -68,7 +68,8 @@ template <class Real> struct GradTile {
         return {tensor, sequence.tensor, sequence.k_first + key, head / p.group, sequence.nk - key};
     }
 
-    /* 64 rows of `width` columns from column c on, transposed or not; elements outside are 0. */
+    /* Loads 64 rows of `width` columns from column c on, transposed or not; elements outside are
+     * 0. */
     template <int WIDTH, bool TRANSPOSED, int LINE>
     __device__ __forceinline__ void load(Real (*to)[LINE], const GradRows &from, int64_t column)
     {
@@ -85,7 +86,7 @@ template <class Real> struct GradTile {
         }
     }
 
-    /* s = left right^T over all columns. */
+    /* Computes s = left right^T over all columns. */
     __device__ __forceinline__ void multiply(Real (&s)[EACH][EACH], const GradRows &left,
                                              const GradRows &right)
     {
@@ -108,7 +109,7 @@ template <class Real> struct GradTile {
         __syncthreads();
     }
 
-    /* LSE and delta of 64 rows; those of rows outside are not used. */
+    /* Loads LSE and delta of 64 rows; those of rows outside are not used. */
     __device__ __forceinline__ void load_statistics(int64_t row)
     {
         __syncthreads();
@@ -119,7 +120,8 @@ template <class Real> struct GradTile {
         }
     }
 
-    /* d score / d product: the scale, and with e = exp(-2 |x|) 1 - tanh^2(x) = 4 e / (1 + e)^2. */
+    /* The derivative of the score by the product: the scale, and with e = exp(-2 |x|) 1 - tanh^2(x)
+     * = 4 e / (1 + e)^2. */
     __device__ __forceinline__ Real derivative(Real product) const
     {
         const Real scale = (Real)p.scale;
@@ -130,7 +132,7 @@ template <class Real> struct GradTile {
         return scale * (4 * e / ((1 + e) * (1 + e)));
     }
 
-    /* One position: P and g in place of the products S and dP. PLAIN: dS in place of g. */
+    /* Computes P and g of one position from the products S and dP. PLAIN: dS in place of g. */
     template <bool PLAIN>
     __device__ __forceinline__ void finish(const ScoreRow<Real> &score, const DropoutRow &drop,
                                            const attn_interval &see, int r, int c, int64_t key)
@@ -150,8 +152,8 @@ template <class Real> struct GradTile {
         t.g[r][c] = PLAIN || ds == 0 ? ds : ds * derivative(product);
     }
 
-    /* P and g (or dS) of rows `row` .. and keys `key` .. in shared memory: this thread's positions;
-     * others' after a barrier. */
+    /* Puts P and g (or dS) of rows `row` .. and keys `key` .. in shared memory: this thread's
+     * positions; those of others are there after a barrier. */
     template <bool PLAIN> __device__ __forceinline__ void run(int64_t row, int64_t key)
     {
         Real product[EACH][EACH];
@@ -172,7 +174,7 @@ template <class Real> struct GradTile {
         }
     }
 
-    /* dS of this thread's row i and key j after run<true>. */
+    /* The dS of this thread's row i and key j after run<true>. */
     __device__ __forceinline__ Real mine(int i, int j) const
     {
         return t.g[EACH * ty + i][tx + SIDE * j];

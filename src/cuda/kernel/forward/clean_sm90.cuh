@@ -2,13 +2,19 @@
  * clean_sm90.cuh: which tiles of V forward_sm90 cleans (clean.cuh), and the warps of the producer
  * that do so where they come by TMA: between their arrival and their announcement. Rows of V
  * beyond a sequence's last key, which belong to others, become 0 too.
+ *
+ * Values that are not finite are rare, and a look at each tile costs causal problems up to 5 %. By
+ * TMA an item is therefore done with tiles as they are, but for rows of others. Where a row comes
+ * out non-finite beside keys that it does not see, a consumer says so in the post (Post::again),
+ * and the producer posts the item once more, with clean tiles. All other rows have the bits that
+ * they get once more then.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
 #include "cuda/kernel/load/clean.cuh"
 #include "cuda/kernel/load/load.cuh"
 
-/* Blocks of keys first .. last - 1, which all rows of an item see in full. */
+/* Blocks of keys, first .. last - 1, that all rows of an item see in full. */
 struct Even {
     int first, last;
 
@@ -18,22 +24,28 @@ struct Even {
     }
 };
 
-/* With a mask tensor, or a bias, there is none; nor in a tile with rows of others behind `tail`. */
+/* True if rows of an item may differ in the keys that they see. */
+template <class S> __device__ __forceinline__ bool rows_differ(const attn_cuda_forward_params &a)
+{
+    return (S::STEPS && a.steps_sm90.masks) || attn_mask_differs(&a.problem);
+}
+
+/* Blocks whose tiles of V stay as they are: none in a clean item with a mask tensor or a bias, nor
+ * a tile with rows of others behind `tail`. */
 template <class S>
 __device__ __forceinline__ Even even_blocks(const attn_cuda_forward_params &a, const Post &post)
 {
     const Blocks &b = post.blocks;
-    if (S::STEPS && a.steps_sm90.masks) {
-        return {0, 0};
+    if ((S::TMA && !post.clean) || !rows_differ<S>(a)) {
+        return {0, b.last + (post.tail == 0)};
     }
-    return attn_mask_differs(&a.problem) ? Even{b.full_first, b.full_last}
-                                         : Even{0, b.last + (post.tail == 0)};
+    return S::STEPS && a.steps_sm90.masks ? Even{0, 0} : Even{b.full_first, b.full_last};
 }
 
 /* The warps of the producer that clean: the third and the fourth. */
-enum { CLEANERS = 2, FIRST_CLEANER = 2, CLEANERS_MEET = 8 /* named barrier */ };
+enum { CLEANERS = 2, FIRST_CLEANER = 2, CLEANERS_MEET = 8 /* number of their named barrier */ };
 
-/* Rows of V from `tail` on, of others, become 0. */
+/* Sets rows of V from `tail` on, which belong to others, to 0. */
 template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int tail)
 {
 #pragma unroll 1
@@ -48,8 +60,8 @@ template <class S> __device__ __forceinline__ void clear_rows(uint32_t v, int ta
     ptx::barrier_sync(CLEANERS_MEET, CLEANERS * 32);
 }
 
-/* A thread's part of a tile of V at `v`. True if a value was not finite. Several loads at a time,
- * since each takes a while. */
+/* Cleans a thread's part of a tile of V at `v`. Returns true if a value was not finite. Several
+ * loads run at a time, since each takes a while. */
 template <class S> __device__ __forceinline__ bool clean_tile(uint32_t v)
 {
     constexpr int ALL = S::V_WIDE / 64 * S::BN * 128, STEP = CLEANERS * 32 * 16;
@@ -82,17 +94,16 @@ template <class S> __device__ __forceinline__ bool clean_tile(uint32_t v)
     return true;
 }
 
-/* CLEANERS warps, for all of the CTA's items. */
+/* The work of CLEANERS warps on all of the CTA's items. */
 template <class S>
 __device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
                                             const Memory<S> &memory)
 {
     const bool first = threadIdx.x % 32 == 0;
-    uint32_t number = 0, parities = 0; /* bit: of the raw barrier of that stage */
+    uint32_t number = 0, parities = 0; /* bit n: the phase of stage n's raw barrier */
 #pragma unroll 1
     for (uint32_t posts = 0;; posts++) {
-        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
-        Post &post = memory.post(posts);
+        Post &post = memory.await_post(posts);
         if (post.end) {
             break;
         }

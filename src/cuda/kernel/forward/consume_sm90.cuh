@@ -8,7 +8,7 @@
 #include "cuda/kernel/forward/wide_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
 
-/* The end of P V of block n. */
+/* Ends P V of block n. */
 template <class S>
 __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, Sum<S> &sum,
                                           Rows<S::DV> &rows, uint32_t (&p)[S::PARTS][S::BN / 4])
@@ -25,7 +25,7 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
     sum.add(rows);
 }
 
-/* Runs blocks from .. from + b.count - 1 of an item, all that the group's rows see: b. */
+/* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
 template <class S>
 __device__ __forceinline__ void
 run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
@@ -49,7 +49,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
-        steps.fetch_bias(a, (b.last - i) * S::BN);
+        steps.fetch_copies(a, (b.last - i) * S::BN, i + 1 < b.count);
         ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
         begin_turn<S>();
         wgmma::hold(p);
@@ -77,7 +77,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
         if constexpr (S::STEPS) {
-            if (S::PARTS > 1) { /* f32 has the registers for it only now */
+            if (S::PARTS > 1) { /* f32 has registers for P only now */
                 steps.fetch_mask(a, block * S::BN);
             }
             steps.apply(a, warp, block * S::BN, masked, s);
@@ -126,7 +126,7 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
     }
 }
 
-/* f32: loads the group's own rows of Q, in parts. */
+/* Loads the group's own rows of Q in parts. f32. */
 template <class S>
 __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const Memory<S> &memory,
                                        const Item &item)
@@ -137,13 +137,13 @@ __device__ __forceinline__ void load_q(const attn_cuda_forward_params &a, const 
     Fetched<64, S::D, 128> q;
     q.fetch(a.problem.q, attn_at(&a.problem.q, item.sequence.tensor, row, item.head, 0), rows,
             a.aligned & ATTN_CUDA_ALIGNED_Q);
-    meet<S>(); /* the products of the last item have read its rows */
+    meet<S>(); /* products of the item before have read its rows */
     q.template put<S::BM>(memory.q() + first * 128);
     ptx::fence_proxy_async();
     meet<S>();
 }
 
-/* The warp's rows: WarpRows or FoldedRows. */
+/* The type of the warp's rows: WarpRows or FoldedRows. */
 template <class S>
 __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int2 *bounds)
 {
@@ -158,7 +158,7 @@ __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int
     }
 }
 
-/* Query rows of the item that a warpgroup has, and all of them. */
+/* Query rows of an item: those of a warpgroup, and all. */
 template <class S> __device__ __forceinline__ int group_rows(const attn_cuda_forward_params &a)
 {
     return S::RAGGED ? a.schedule.piece : 64;
@@ -171,21 +171,24 @@ template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forw
 
 template <class S, class Warp>
 __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory,
-                                       const Post &post, bool masked, const Warp &warp,
-                                       Rows<S::DV> &rows)
+                                       Post &post, bool masked, const Warp &warp, Rows<S::DV> &rows)
 {
+    constexpr bool STEPPED = S::SCORES != ATTN_CUDA_SCALED;
+    const bool again = S::TMA && masked && !post.clean && rows_differ<S>(a);
+    bool left;
     if (S::RAGGED && a.schedule.splits > 1) {
-        finish_split<S>(a, post, masked, warp, rows);
-        return;
-    }
-    if constexpr (S::STAGED) {
+        left = finish_split<S>(a, post, masked, warp, rows) && again;
+    } else if constexpr (S::STAGED) {
         const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        finish_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED, false>(
-            a, post.item, masked, post.nonfinite, warp, rows, store);
+        left = finish_rows<S::DTYPE, S::WIDEST, STEPPED, false>(
+            a, post.item, masked, post.nonfinite, warp, rows, store, again);
     } else {
         const DirectStore<S::DTYPE> store = {a.problem};
-        finish_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED, (S::PARTS > 1)>(
-            a, post.item, masked, post.nonfinite, warp, rows, store);
+        left = finish_rows<S::DTYPE, S::WIDEST, STEPPED, (S::PARTS > 1)>(
+            a, post.item, masked, post.nonfinite, warp, rows, store, again);
+    }
+    if (__builtin_expect(left, false) && threadIdx.x % 32 == 0) {
+        atomicOr(&post.again, 1);
     }
 }
 
@@ -195,12 +198,11 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
     const auto warp = warp_rows<S>(a, memory.bounds());
     uint32_t number = 0;
     if (S::TURNS && threadIdx.x / 128 == S::GROUPS) {
-        ptx::barrier_arrive(1, 256); /* the first turn is the first group's */
+        ptx::barrier_arrive(1, 256); /* the first group has the first turn */
     }
 #pragma unroll 1
     for (uint32_t posts = 0;; posts++) {
-        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
-        const Post &post = memory.post(posts);
+        Post &post = memory.await_post(posts);
         if (post.end) {
             break;
         }
@@ -225,13 +227,13 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                 note_bounds(post.item, warp);
             }
             if (maxima) {
-                mine.mask_all(); /* or else they would not be looked for */
+                mine.mask_all(); /* maxima are taken in masked blocks alone */
             }
             const int from = mine.count > 0 ? b.last - mine.last : b.count;
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
-            /* opaque: otherwise what it follows from is kept over the tile loop, and spilled */
+            /* opaque: else its sources are kept over the tile loop, and spilled */
             const int capped = S::SCORES == ATTN_CUDA_CAPPED ? ptx::opaque(mine.any_masked()) : 0;
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
@@ -248,7 +250,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
-            /* opaque: otherwise the place is kept over the tile loop, and spilled */
+            /* opaque: else the place is kept over the tile loop, and spilled */
             finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
                       S::SCORES == ATTN_CUDA_CAPPED
                           ? capped != 0
@@ -261,12 +263,12 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             finish_empty<S::DTYPE>(a.problem, post.item, warp);
         }
         __syncwarp();
-        /* opaque: otherwise the barrier's address is kept over the tile loop, and spilled */
+        /* opaque: else the barrier's address is kept over the tile loop, and spilled */
         if (threadIdx.x % 32 == 0) {
             ptx::mbarrier_arrive(memory.post_empty(ptx::opaque(posts)));
         }
     }
     if (S::STAGED) {
-        tma::wait_stores_read(); /* shared memory ends with the CTA */
+        tma::wait_stores_read(); /* the TMA has read O: shared memory ends with the CTA */
     }
 }

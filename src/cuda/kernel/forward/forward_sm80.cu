@@ -27,14 +27,14 @@ template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
     static constexpr int BOUNDS_AT = PARTS * Q_PART + 2 * STAGES * KV_BYTES + 2 * RAW_BYTES;
     static_assert(BOUNDS_AT + BM * (int)sizeof(int2) == ATTN_SM80_BYTES(DTYPE, D, WARPS_, BN),
                   "shape.h");
-    static constexpr int TILES = 4; /* columns of 8 that are under way together */
+    static constexpr int TILES = 4; /* groups of 8 columns under way at once */
 };
 
 /* The item's operands and their places in shared memory. */
 template <class S> struct Tiles {
     const attn_cuda_forward_params &a;
     const Item &item;
-    bool &nonfinite; /* a tile of V was not clean */
+    bool &nonfinite; /* a tile of V held a value that is not finite */
     uint32_t q, k, v, raw;
 
     __device__ __forceinline__ Tiles(const attn_cuda_forward_params &a_, const Item &item_,
@@ -66,7 +66,7 @@ template <class S> struct Tiles {
         ptx::copy_async_commit();
     }
 
-    /* Returns when the item's n-th block is there for all threads, and all are done with the block
+    /* Waits until the item's n-th block is there for all threads, and all are done with the block
      * before it. even: all rows see all of its keys. */
     __device__ __forceinline__ void finish(int n, bool even)
     {
@@ -82,7 +82,7 @@ template <class S> struct Tiles {
         }
     }
 
-    /* The thread's part of V (clean.cuh). */
+    /* Cleans the thread's part of V (clean.cuh). */
     __device__ __forceinline__ bool clean(int n)
     {
         if constexpr (S::PARTS == 1) {
@@ -103,7 +103,7 @@ template <class S> struct Tiles {
             load_rows<S::BM, S::D, S::THREADS>(q, t, first, rows, aligned);
         } else {
             constexpr int EACH =
-                2 * S::BN < S::BM ? 2 * S::BN : S::BM; /* as much as there is room for */
+                2 * S::BN < S::BM ? 2 * S::BN : S::BM; /* only as much as registers hold */
 #pragma unroll 1
             for (int r = 0; r < S::BM; r += EACH) {
                 load_raw<EACH, S::D, S::THREADS>(raw, t, first + r * t.stride[1] * 4, rows - r,
@@ -116,7 +116,7 @@ template <class S> struct Tiles {
     }
 };
 
-/* Fragments of PARTS operands, `part` bytes apart. */
+/* Loads fragments of PARTS operands, `part` bytes apart. */
 template <bool TRANSPOSED, int PARTS, int N>
 __device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, uint32_t address,
                                                int part)
@@ -132,7 +132,7 @@ __device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, 
     }
 }
 
-/* S = Q K^T of the warp's rows from `row` on. */
+/* Computes S = Q K^T of the warp's rows from `row` on. */
 template <class S>
 __device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q, int row,
                                               uint32_t k)
@@ -163,7 +163,7 @@ __device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q,
     }
 }
 
-/* acc += P V for TILES columns of 8 from column 8 first on. */
+/* Adds P V to acc for TILES groups of 8 columns, from column 8 first on. */
 template <class S>
 __device__ __forceinline__ void
 value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v, int first)
@@ -225,7 +225,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         } else if (b.masked(block)) {
             mask_block(warp, block * S::BN, s, few);
         }
-        few[0] = few[1] = true; /* maxima are taken in every block anyway, so bases are exact */
+        few[0] = few[1] = true; /* bases are exact: maxima are taken in every block */
         const Linear e = {a.scale_log2};
         update_bases(e, s, few, rows);
         probabilities<S::BF16>(s, e, rows.state, p);
@@ -236,7 +236,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
 template <class S> __device__ __forceinline__ void forward(const attn_cuda_forward_params &a)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ Item item; /* here rather than in registers */
+    __shared__ Item item; /* in shared memory, since registers are few */
     __shared__ Blocks b;
     __shared__ bool nonfinite;
     if (threadIdx.x == 0) {

@@ -8,7 +8,7 @@
 #include "cuda/kernel/forward/ragged_sm90.cuh"
 
 template <class S> struct PagedLoader : RaggedLoader<S> {
-    int keys; /* of the sequence */
+    int keys; /* keys of the sequence */
     int64_t sequence;
 
     __device__ __forceinline__ void begin(const Post &post)

@@ -3,31 +3,18 @@
  * the consumers, and loads their Q, K and V, by TMA (one thread) or by all its threads (load.cuh).
  */
 #pragma once
+#include "cuda/kernel/forward/post_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
-#include "cuda/kernel/forward/clean_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 
-/* The item after item `index` of this CTA. With a counter in the GPU's memory a CTA takes the next
- * free item. Without one each CTA has its share: every second round of the grid runs backwards, and
- * each two rounds start one further, so heavy and light items even out. */
-__device__ __forceinline__ uint32_t following_item(uint32_t *counter, uint32_t index)
-{
-    if (counter != NULL) {
-        return gridDim.x + ptx::atomic_add(counter, 1);
-    }
-    const uint32_t ctas = gridDim.x, round = index / ctas, place = index - round * ctas,
-                   mirrored = ctas - 1 - place;
-    return (round + 1) * ctas + (round & 1 ? (mirrored + 1 < ctas ? mirrored + 1 : 0) : mirrored);
-}
-
-/* By TMA: one thread. */
+/* Loads by TMA from whole sequences. One thread. */
 template <class S> struct TmaLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     int kv_head, batch;
     Even even;
 
-    /* ROWS of a tile of TILE_ROWS. */
+    /* Loads ROWS rows of a tile of TILE_ROWS. */
     template <int ROWS, int TILE_ROWS, int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
                                          int row, int h, uint64_t hint)
@@ -64,7 +51,8 @@ template <class S> struct TmaLoader {
     }
 };
 
-/* By TMA, from sequences that begin and end anywhere; Q's rows are of `fold` heads in turn. */
+/* Loads by TMA from sequences that begin and end anywhere. Rows of Q are of `fold` heads in
+ * turn. */
 template <class S> struct RaggedLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
@@ -143,14 +131,15 @@ template <class S> struct ThreadLoader {
     Keys<S> keys;
     Even even;
     Post *post;
-    uint32_t unclean; /* the tile that is under way, if it is to be cleaned; else 0 */
+    uint32_t unclean;   /* the tile under way, if it is cleaned; else 0 */
+    Post *unclean_post; /* whose tile that is: the next item may have begun */
 
     template <int LEFT> __device__ __forceinline__ void announce()
     {
         if (pending != 0) {
             ptx::copy_async_wait<LEFT>();
             if (unclean != 0 && clean_rows<S::BF16, S::BN, S::V_COLUMNS, 128>(unclean)) {
-                post->nonfinite = true;
+                unclean_post->nonfinite = true;
             }
             ptx::fence_proxy_async();
             ptx::mbarrier_arrive(pending);
@@ -187,7 +176,7 @@ template <class S> struct ThreadLoader {
     {
         tile<S::BN, S::V_COLUMNS>(memory.v(n), a.problem.v, keys.v_first, block * S::BN, keys.count,
                                   ATTN_CUDA_ALIGNED_V, memory.v_full(n));
-        unclean = even.has(block) ? 0 : memory.v(n);
+        unclean = even.has(block) ? 0 : memory.v(n), unclean_post = post;
     }
     __device__ __forceinline__ void finish()
     {
@@ -196,17 +185,18 @@ template <class S> struct ThreadLoader {
     }
 };
 
-/* f32, by all threads of the warpgroup: a tile comes as it is, and is split into parts when the
- * next one is under way; only then room for it is needed. Consumers load Q themselves. */
+/* Loads f32 by all threads of the warpgroup. A tile comes as it is and is split into parts, for
+ * which room is needed then, when the next tile is under way. Consumers load Q themselves. */
 template <class S> struct SplitLoader {
     const attn_cuda_forward_params &a;
     const Memory<S> &memory;
     Keys<S> keys;
     Even even;
     Post *post;
-    bool unclean;                           /* the tile that is under way is to be cleaned */
-    uint32_t tiles;                         /* so far */
-    uint32_t to, full, empty, empty_parity; /* of the tile that is under way; full = 0: none */
+    bool unclean;   /* the tile under way is cleaned */
+    uint32_t tiles; /* so far */
+    /* barriers and place of the tile under way; full = 0: none */
+    uint32_t to, full, empty, empty_parity;
 
     template <int LEFT> __device__ __forceinline__ void split()
     {
@@ -260,41 +250,6 @@ template <class S> struct SplitLoader {
     }
 };
 
-/* Posts the CTA's n-th item, or the end. One thread. */
-template <class S>
-__device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
-                                          const Memory<S> &memory, uint32_t n)
-{
-    Post &post = memory.post(n); /* filled in place, because registers are few here */
-    const Post &before = memory.post(n - 1);
-    uint32_t index = n == 0 ? blockIdx.x : before.index;
-    ptx::mbarrier_wait(memory.post_empty(n), parity(n) ^ 1);
-    post.tiles = n == 0 ? 0 : before.tiles + (before.blocks.count > 0);
-    post.nonfinite = false, post.tail = 0;
-    for (;; index = following_item(a.counter, index)) {
-        post.end = index >= (uint32_t)a.schedule.items;
-        if (post.end) {
-            break;
-        }
-        if constexpr (S::TMA) {
-            whole_item(a.problem, a.schedule, index, post.item);
-        } else {
-            if (__builtin_expect(a.whole, true)) {
-                whole_item(a.problem, a.schedule, index, post.item);
-            } else {
-                fill_item(a, index, post.item);
-            }
-        }
-        if (S::TMA || !post.item.empty) {
-            post.item.band = attn_mask_band(&a.problem, &post.item.sequence);
-            post.blocks = key_blocks(post.item.band, (int)post.item.first_row, S::BM, S::BN);
-            break;
-        }
-    }
-    post.index = index;
-    ptx::mbarrier_arrive(memory.post_full(n));
-}
-
 /* The n-th tile of K, as soon as there is room. Where there is one place alone, the next tile of V
  * comes after products with this one: threads that load say at once that they are done. */
 template <class S, class Loader>
@@ -313,17 +268,16 @@ template <class S, class Loader>
 __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const Memory<S> &memory,
                                         Loader load)
 {
-    uint32_t number = 0; /* of key blocks */
+    uint32_t number = 0; /* number of key blocks */
 #pragma unroll 1
     for (uint32_t posts = 0;; posts++) {
         if (!S::RAGGED && threadIdx.x == 0) {
             post_item(a, memory, posts);
         }
         if (!S::TMA) {
-            __syncwarp(); /* otherwise the first thread would load by itself, before the others */
+            __syncwarp(); /* else the first thread loads by itself, before the others */
         }
-        ptx::mbarrier_wait(memory.post_full(posts), parity(posts));
-        Post &post = memory.post(posts);
+        Post &post = memory.await_post(posts);
         if (post.end) {
             break;
         }
@@ -342,13 +296,14 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
                               post */
         }
         if (S::PAGED) {
-            __syncwarp(); /* all lanes have read it */
+            __syncwarp(); /* all lanes have read the post */
         }
         if (S::RAGGED) {
             if (!S::PAGED || threadIdx.x == 0) {
                 ptx::mbarrier_arrive(memory.post_empty(posts));
             }
-        } else if (threadIdx.x == 0) { /* here the answer's delay does no harm */
+        } else if (threadIdx.x == 0 && !(S::TMA && post.clean)) {
+            /* the delay of the answer does no harm here */
             memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
         }
         if (!S::TMA) {
@@ -369,12 +324,12 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
                 }
                 load.v(n - 1, last - i + 1);
             }
-            if (S::SHARED && i < count) { /* there P V goes first */
+            if (S::SHARED && i < count) { /* P V goes first in wide kernels */
                 load_k<S>(memory, load, n, last - i);
             }
         }
         number += count;
-        if (S::PARTS > 1) { /* the next post takes a while */
+        if (S::PARTS > 1) { /* issued early: the next post takes a while */
             load.finish();
         }
     }

@@ -8,7 +8,7 @@
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 
-/* f32: the warp's registers of Q: of some parts the A operand of each k-step. q: the group's
+/* Registers of Q of an f32 warp: the A operands of some parts, for each k-step. q: the group's
  * rows. */
 template <class S> struct HeldQ {
     uint32_t a[S::Q_HELD > 0 ? S::Q_HELD : 1][S::D / 16][4];
@@ -28,7 +28,7 @@ template <class S> struct HeldQ {
     }
 };
 
-/* The first N keys of a block. */
+/* Products with the first N keys of a block. */
 template <class S, int N>
 __device__ __forceinline__ void issue_qk(float (&s)[N / 2], uint32_t q, const HeldQ<S> &held,
                                          uint32_t k)
@@ -73,7 +73,8 @@ __device__ __forceinline__ void issue_pv(float (&o)[S::DV / 2],
     wgmma::commit();
 }
 
-/* Destination of P V of a block: O itself, or for f32 a sum of its own that is then added. */
+/* The destination of P V of a block: O itself, or for f32 a sum of its own, which is added to O
+ * then. */
 template <class S, int PARTS = S::PARTS> struct Sum {
     float o[S::DV / 2];
 
@@ -104,7 +105,7 @@ template <class S> struct Sum<S, 1> {
     }
 };
 
-/* Which 64 rows of the item the group has. */
+/* The number of the group's 64 rows in the item. */
 template <class S> __device__ __forceinline__ int row_group()
 {
     return S::SHARED ? 0 : threadIdx.x / 128 - 1;
@@ -116,7 +117,7 @@ template <class S> __device__ __forceinline__ int q_piece()
     return S::Q_PIECES > 1 ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
 }
 
-/* Runs the rightmost block, beyond whose first N keys the group's rows see nothing. */
+/* Runs the rightmost block, of which the group's rows see the first N keys at most. */
 template <class S, int N>
 __device__ __forceinline__ void
 first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
@@ -125,7 +126,8 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
 {
     const int key = b.last * S::BN;
     float s[N / 2], alpha[2];
-    steps.fetch_bias(a, key);
+    steps.begin_copies(a, key);
+    steps.fetch_copies(a, key, b.count > 1);
     ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
     if (turn) {
         begin_turn<S>();

@@ -13,7 +13,8 @@
 #include "cuda/kernel/forward/produce_sm90.cuh"
 #include "cuda/kernel/forward/split_sm90.cuh"
 
-/* The last of the segments 0 .. batch + 1 whose slots begin at `slot` or before. The whole warp. */
+/* Finds the last of the segments 0 .. batch + 1 whose slots begin at `slot` or before. Called by
+ * the whole warp. */
 __device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, int slot)
 {
     const int batch = (int)a.problem.batch, total = (int)a.problem.q.shape[1],
@@ -24,7 +25,7 @@ __device__ __forceinline__ int find_segment(const attn_cuda_forward_params &a, i
         const int step = (count + 31) / 32, v = lo + (int)(threadIdx.x % 32) * step;
         const bool before = v < lo + count &&
                             segment_at(a.index[ATTN_CUDA_CU_Q], v, batch, total) / rows + v <= slot;
-        const int last = __popc(__ballot_sync(~0u, before)) - 1; /* the first is: lo is */
+        const int last = __popc(__ballot_sync(~0u, before)) - 1; /* segment lo begins there */
         lo += last * step;
         count = min(step, count - last * step);
     }
@@ -67,8 +68,8 @@ __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a,
     }
 }
 
-/* The whole warp; its first lane fills the item in. With a bounded right side the last rows of all,
- * which see most keys, come first. */
+/* Finds an item. Called by the whole warp, whose first lane fills the item in. With a bounded right
+ * side the last rows of all heads, which see most keys, come first. */
 template <class S>
 __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, uint32_t index,
                                             Post &post)
@@ -99,7 +100,7 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
     }
 }
 
-/* Values that follow from an item. One thread. */
+/* Computes values that follow from an item. One thread. */
 template <class S>
 __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a, Post &post)
 {
@@ -113,12 +114,12 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     }
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
     const bool others =
-        S::PAGED || attn_kv_row(&s, s.nk) < a.problem.keys; /* beyond the tensor all is 0 */
+        S::PAGED || attn_kv_row(&s, s.nk) < a.problem.keys; /* rows beyond the tensor are 0 */
     post.tail = post.blocks.count > 0 && rest < S::BN && others ? rest : 0;
 }
 
-/* The second warp: posts all of the CTA's items, and the end. The number of the item after this one
- * is on its way while this one is looked up. */
+/* The work of the second warp: posts all of the CTA's items, some again (clean_sm90.cuh), and the
+ * end. The number of the next item is on its way while this one is looked up. */
 template <class S>
 __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
                                             const Memory<S> &memory)
@@ -126,29 +127,33 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
     const bool first = threadIdx.x % 32 == 0;
     uint32_t index = blockIdx.x, posts = 0, tiles = 0;
 #pragma unroll 1
-    while (index < (uint32_t)a.schedule.items) {
+    for (;;) {
         Post &post = memory.post(posts);
-        uint32_t next = 0;
+        const bool left = index < (uint32_t)a.schedule.items;
         bool empty = true;
-        if (first) {
-            next = following_item(a.counter, index);
-        }
         ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
-        ragged_item<S>(a, index / (uint32_t)a.schedule.splits, post);
+        const uint32_t again = take_again(memory, posts, left);
+        if (!left && again == NO_ITEM) {
+            break;
+        }
+        const uint32_t item = again != NO_ITEM ? again : index;
+        if (first && again == NO_ITEM) {
+            index = following_item(a.counter, index);
+        }
+        ragged_item<S>(a, item / (uint32_t)a.schedule.splits, post);
         if (first) {
             empty = post.item.empty;
         }
         if (first && !empty) {
-            post.end = post.nonfinite = false, post.tiles = tiles;
-            post.split = (int)(index % (uint32_t)a.schedule.splits);
+            post.end = post.nonfinite = false, post.clean = again != NO_ITEM, post.tiles = tiles;
+            post.item_index = item, post.split = (int)(item % (uint32_t)a.schedule.splits);
             complete_post<S>(a, post);
             tiles += post.blocks.count > 0;
             ptx::mbarrier_arrive(memory.post_full(posts));
         }
         posts += !__shfl_sync(~0u, empty, 0);
-        index = __shfl_sync(~0u, next, 0);
+        index = __shfl_sync(~0u, index, 0);
     }
-    ptx::mbarrier_wait(memory.post_empty(posts), parity(posts) ^ 1);
     if (first) {
         memory.post(posts).end = true;
         ptx::mbarrier_arrive(memory.post_full(posts));

@@ -16,14 +16,12 @@
 #include "cuda/kernel/forward/steps_sm90.cuh"
 #include <float.h>
 
-constexpr float LOG2_E = 1.44269504f;
-
 /* ---- softcap --------------------------------------------------------------------------------- */
 
 struct CappedExponents {
     const attn_cuda_steps &x;
     uint32_t widest = 0; /* the largest square of a score, as bits */
-    bool far = false;    /* some score of the warp's is beyond the polynomial's range */
+    bool far = false;    /* some score of the warp is beyond the polynomial's range */
 
     __device__ __forceinline__ explicit CappedExponents(const attn_cuda_steps &x_) : x(x_)
     {
@@ -44,8 +42,7 @@ struct CappedExponents {
     /* Beyond the polynomial's range. */
     __device__ __forceinline__ float outside(float s) const
     {
-        float r;
-        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(ptx::exp2(fabsf(s) * x.far_scale) + 1));
+        const float r = ptx::reciprocal_rough(ptx::exp2(fabsf(s) * x.far_scale) + 1);
         return copysignf(fmaf(r, -2 * x.cap_far, x.cap_far), s);
     }
     template <bool QUICK> __device__ __forceinline__ float exponent(float s, int, float from)
@@ -129,7 +126,7 @@ template <class S> struct Steps<S, ATTN_CUDA_CAPPED> : NoSteps {
 struct SlopedExponents {
     float c, slope[2], start[2]; /* exponents of 2 */
 
-    /* Of accumulator i, from the thread's first one. */
+    /* The column of accumulator i, from the thread's first column on. */
     static __device__ __forceinline__ constexpr float column(int i)
     {
         return (float)(i / 4 * 8 + i % 2);
@@ -172,9 +169,11 @@ struct SlopedExponents {
 };
 
 template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
-    float slope[2];   /* of the thread's rows, in exponents of 2 */
-    int64_t position; /* i + off of C3 of the first one */
-    int apart;        /* from there to the second one's */
+    float slope[2];   /* slopes of the thread's rows, in exponents of 2 */
+    int64_t position; /* i + off in C3 of the first row */
+    int apart;        /* from there to the second row's */
+    bool steep;       /* right of it each block's scores are so much higher than those of the block
+                         before that the base moves */
 
     __device__ __forceinline__ Steps(const Memory<S> &)
     {
@@ -193,6 +192,7 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
         const int row = ptx::opaque(threadIdx.x % 32) / 4;
         position = warp.row(item, row) + item.sequence.diagonal;
         apart = warp.row(item, row + 8) - warp.row(item, row);
+        steep = slope[0] * S::BN > SLACK;
     }
     __device__ __forceinline__ SlopedExponents exponents(const attn_cuda_forward_params &a,
                                                          int key) const
@@ -206,7 +206,8 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
         }
         return e;
     }
-    /* From the block's first key to the row's own position; from the thread's first column. */
+    /* The distance from the block's first key to the row's own position, counted from the thread's
+     * first column. */
     __device__ __forceinline__ int64_t ahead(int key, int r) const
     {
         return position + r * apart - key;
@@ -215,14 +216,14 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
     {
         return (float)(ahead(key, r) - 2 * (int)(ptx::opaque(threadIdx.x) % 4));
     }
-    /* Whether keys on both sides of the row's own position are in the block. */
+    /* True if keys on both sides of the row's own position are in the block. */
     __device__ __forceinline__ bool crosses(int key, int r) const
     {
         return ahead(key, r) >= 0 && ahead(key, r) < S::BN - 1;
     }
     __device__ __forceinline__ bool look(int key) const
     {
-        return __any_sync(~0u, crosses(key, 0) || crosses(key, 1));
+        return __any_sync(~0u, crosses(key, 0) || crosses(key, 1) || (steep && ahead(key, 0) < 0));
     }
     template <int N>
     __device__ __forceinline__ void prepare(const SlopedExponents &e, int key, float (&s)[N]) const

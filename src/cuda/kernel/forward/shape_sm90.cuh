@@ -18,10 +18,10 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
           int SCORES_ = ATTN_CUDA_SCALED, int DV_ = D_>
 struct Shape {
     static constexpr int DTYPE = DTYPE_;
-    static constexpr bool BF16 = DTYPE != ATTN_F16; /* of the products */
-    static constexpr int D = D_, DV = DV_;          /* head dimensions of Q and K, of V and O */
+    static constexpr bool BF16 = DTYPE != ATTN_F16; /* type of the products' operands */
+    static constexpr int D = D_, DV = DV_;          /* head dimensions: of Q and K, of V and O */
     static constexpr int WIDE = (D + 63) / 64 * 64,
-                         V_WIDE = (DV + 63) / 64 * 64; /* of their chunks */
+                         V_WIDE = (DV + 63) / 64 * 64; /* columns, rounded up to chunks of 64 */
     static constexpr int WIDEST = D > DV ? D : DV, V_COLUMNS = DV;
     static constexpr int GROUPS = GROUPS_, BN = BN_, BM = 64 * GROUPS, REGISTERS = REGISTERS_;
     /* A CTA shares out the registers that it was launched with; a request for more waits for
@@ -30,18 +30,18 @@ struct Shape {
     static constexpr int LEFT = LAUNCHED * (GROUPS + 1) - GROUPS * REGISTERS;
     static constexpr int PRODUCER_REGISTERS = LEFT < 152 ? LEFT : 152;
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
-    static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* or the producer's threads load */
+    static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* else the producer's threads load */
     /* Sequences may end inside the tensors, heads may be folded into rows (ragged_sm90.cuh). */
     static constexpr bool VIEW = LOADS == ATTN_CUDA_VIEW;   /* V is the first columns of K */
     static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
-    static constexpr int STAGES = 2;       /* tiles of K and of V at a time */
-    static constexpr int SCORES = SCORES_; /* how they follow from products: params.h */
-    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED; /* steps_sm90.cuh */
+    static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
+    static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
+    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED; /* score steps (steps_sm90.cuh) */
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES =
-        TMA ? GROUPS : 1; /* by TMA each group's rows of Q come and go by themselves */
+        TMA ? GROUPS : 1; /* by TMA the rows of Q of each group come and go by themselves */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, ELEMENT = DTYPE == ATTN_F32 ? 4 : 2;
     static constexpr int Q_PART = BM * WIDE * 2, K_PART = BN * WIDE * 2,
                          V_PART = BN * V_WIDE * 2; /* 16-bit elements */
@@ -51,11 +51,13 @@ struct Shape {
      * registers for P, which three groups have not, nor d_v beyond 128. */
     static constexpr bool AHEAD =
         TMA && GROUPS == 2 && DV <= 128 && !STEPS && SCORES != ATTN_CUDA_SLOPED;
-    static constexpr bool HALVES = BN == 128; /* the first block may be done by half */
+    /* half of the first block is left out where no row sees it */
+    static constexpr bool HALVES = BN == 128;
     static constexpr bool STAGED =
         TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128;
-    static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0; /* there is room for it */
+    /* shared memory has room for a tile of the bias */
+    static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0;
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
     static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, STEPS);
     static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
@@ -84,28 +86,39 @@ enum { MOST_STAGES = 2, POSTS = 2 };
 struct Post {
     Item item;
     Blocks blocks;
-    bool end;       /* no item: there are no more */
+    bool end;       /* the end: there are no more items */
     bool nonfinite; /* values that are not finite were cleared from a tile of V (clean.cuh) */
-    uint32_t index; /* for the producer: of the item; then of the one after it */
-    uint32_t tiles; /* items with key blocks before this one: uses of Q's place */
-    int tail;     /* ragged: keys of the rightmost block, if rows of others follow in it; else 0 */
-    int split;    /* ragged: of the item's keys */
+    bool clean;     /* by TMA: the item is done once more, with tiles of V cleaned */
+    uint32_t again; /* by TMA: 1 if a row came out non-finite beside keys that it does not see */
+    uint32_t item_index; /* by TMA: the item's number */
+    uint32_t index;      /* for the producer: number of the item, then of the next one */
+    uint32_t tiles;      /* items before this one with key blocks: uses of Q's place */
+    /* ragged: keys of the rightmost block, where rows of others follow in it; else 0 */
+    int tail;
+    int split;    /* ragged: number of the item's split of the keys */
     int64_t part; /* ragged: the number of the split's first row in a.parts */
 };
 
-/* What a warp notes of its item's score steps (steps_sm90.cuh): registers are few. */
+/* A warp's notes on its item's score steps (steps_sm90.cuh), kept here since registers are few. */
 struct StepsNote {
-    const char *bias, *mask;  /* of the warp's first row and key 0 */
-    int bias_rows, mask_rows; /* rows from there on to the last one of the tensor */
-    int64_t position;         /* i + off of C3 of the warp's first row */
+    const char *bias, *mask;  /* address of the element of the warp's first row and key 0 */
+    int bias_rows, mask_rows; /* rows from there to the last one of the tensor */
+    int64_t position;         /* i + off in C3 of the warp's first row */
     float slope;
 };
 static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES, "shape.h");
 
+/* The parity of the n-th use of a ring of posts. */
+__device__ __forceinline__ uint32_t parity(uint32_t n)
+{
+    static_assert(POSTS == 2, "a ring of two");
+    return n / 2 & 1;
+}
+
 /* Addresses in shared memory. n counts the uses of a ring. */
 template <class S> struct Memory {
     unsigned char *start; /* aligned to 1024 */
-    uint32_t base;        /* its address */
+    uint32_t base;        /* its address in shared memory */
 
     __device__ __forceinline__ uint32_t q() const
     {
@@ -121,13 +134,13 @@ template <class S> struct Memory {
                        : base + S::Q_BYTES + S::STAGES * S::K_BYTES + n % S::STAGES * S::V_BYTES;
     }
 
-    /* of warp w of the consumers: room for its 16 rows of O, or of a block's bias */
+    /* Room of warp w of the consumers for its 16 rows of O, or of a block's bias. */
     __device__ __forceinline__ uint32_t o(int w) const
     {
         return base + O_AT + w * S::WARP_BYTES;
     }
 
-    /* f32: the n-th tile of K or V before it is split */
+    /* The n-th tile of K or V in f32, before it is split. */
     __device__ __forceinline__ uint32_t raw(uint32_t n) const
     {
         return base + RAW_AT + n % 2 * S::RAW_BYTES;
@@ -191,18 +204,23 @@ template <class S> struct Memory {
     {
         return ((Post *)(start + POSTS_AT))[n % POSTS];
     }
+    __device__ __forceinline__ Post &await_post(uint32_t n) const
+    {
+        ptx::mbarrier_wait(post_full(n), parity(n));
+        return post(n);
+    }
     __device__ __forceinline__ int2 *bounds() const
     {
         return (int2 *)(start + BOUNDS_AT);
     }
-    /* of warp w of the consumers */
+    /* The notes of warp w of the consumers. */
     __device__ __forceinline__ StepsNote &note(int w) const
     {
         return ((StepsNote *)(start + NOTES_AT))[w];
     }
 
     /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the
-     * consumer groups. */
+     * consumer groups. No post waits to be done again. */
     __device__ __forceinline__ void init_barriers() const
     {
         for (int piece = 0; piece < S::Q_PIECES; piece++) {
@@ -219,21 +237,16 @@ template <class S> struct Memory {
             }
         }
         for (int n = 0; n < POSTS; n++) {
+            post(n).again = 0;
             ptx::mbarrier_init(post_full(n), 1);
-            /* warps that read it, but for the one that wrote it */
+            /* warps that read a post, without its writer */
             ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::RAGGED ? 3 : S::TMA ? 2 : 4));
         }
         ptx::fence_mbarrier_init();
     }
 };
 
-/* The parity of the n-th use of a ring: of posts, of tiles of K or V. */
-__device__ __forceinline__ uint32_t parity(uint32_t n)
-{
-    static_assert(POSTS == 2, "a ring of two");
-    return n / 2 & 1;
-}
-
+/* The parity of the n-th use of a ring of tiles of K or V. */
 template <class S> __device__ __forceinline__ uint32_t tile_parity(uint32_t n)
 {
     return n / S::STAGES & 1;

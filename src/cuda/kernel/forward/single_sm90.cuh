@@ -9,7 +9,7 @@
 #pragma once
 #include "cuda/kernel/forward/consume_sm90.cuh"
 
-/* Element `column` of row `row` of a sequence's head. Its place is computed once, not for each
+/* The address of element `column` of row `row` of a sequence's head, computed once and not for each
  * access. */
 __device__ __forceinline__ char *single_at(const attn_cuda_place &t, const Item &item, int head,
                                            int row, int column)
@@ -18,7 +18,7 @@ __device__ __forceinline__ char *single_at(const attn_cuda_place &t, const Item 
                                      column * 4);
 }
 
-/* Some row sees less than another. */
+/* True if some row sees fewer keys than another. */
 __device__ __forceinline__ bool uneven_band(const attn_band &band)
 {
     return band.to < band.keys || band.from + band.rows > 1;
@@ -29,7 +29,7 @@ __device__ __forceinline__ Item single_item(const attn_cuda_forward_params &a)
 {
     Item item = {};
     item.sequence = attn_problem_whole_sequence(&a.problem, blockIdx.y);
-    item.sequence.nq = item.sequence.nq_used = a.single.band.rows; /* the same, at hand */
+    item.sequence.nq = item.sequence.nq_used = a.single.band.rows; /* the same at hand */
     item.band = a.single.band;
     item.head = (int)blockIdx.x;
     item.first_row = blockIdx.z * 64;
@@ -39,7 +39,7 @@ __device__ __forceinline__ Item single_item(const attn_cuda_forward_params &a)
 /* A thread's rows of Q, row and row + 8, on their way to the registers of its products. Beyond the
  * last row that one comes once more, whose O is not written. */
 template <class S> struct FetchedQ {
-    float2 x[S::D / 4]; /* two columns of one of the rows: i % 2 */
+    float2 x[S::D / 4]; /* two columns of row i % 2 */
 
     __device__ __forceinline__ void fetch(const attn_cuda_single &s, const Item &item, int row)
     {
@@ -66,9 +66,9 @@ template <class S> struct FetchedQ {
     }
 };
 
-/* The second warpgroup's part: K, then V, to shared memory. V is not waited for yet when K is
- * there: with both on their way, ptxas would split V before it announces K. *nonfinite: whether V
- * had to be cleaned. */
+/* The second warpgroup's part: brings K, then V, to shared memory. The loads of V begin after K is
+ * there: with both on their way ptxas splits V before it announces K. *nonfinite: V had to be
+ * cleaned. */
 template <class S>
 __device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Item &item, uint32_t k,
                                             uint32_t v, bool *nonfinite)
@@ -91,7 +91,7 @@ __device__ __forceinline__ void single_keys(const attn_cuda_single &x, const Ite
     ptx::barrier_arrive(2, 256);
 }
 
-/* The first one's: S = Q K^T, softmax, O = P V. */
+/* The first warpgroup's part: S = Q K^T, softmax, O = P V. */
 template <class S>
 __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, const Item &item,
                                              int row, uint32_t k, uint32_t v, Rows<S::D> &rows)
@@ -110,7 +110,7 @@ __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, 
     }
     fetched.split(q);
 #pragma unroll
-    for (int i = 0; i < S::PARTS * S::D / 16; i++) { /* now, not after the wait */
+    for (int i = 0; i < S::PARTS * S::D / 16; i++) { /* before the wait */
         wgmma::keep(q.a[i / (S::D / 16)][i % (S::D / 16)], row);
     }
     ptx::barrier_sync(1, 256); /* K is there */
@@ -134,11 +134,11 @@ __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, 
     sum.add(rows);
 }
 
-/* Rows of O, in pairs of elements. to: the thread's first. */
+/* Stores rows of O in pairs of elements. to: the thread's first one. */
 struct SingleStore {
     char *to;
     int64_t row_bytes;
-    int columns; /* from the thread's first one on */
+    int columns; /* columns from the thread's first one on */
 
     template <int N>
     __device__ __forceinline__ void rows(const Item &, const WarpRows &, const float (&o)[N],

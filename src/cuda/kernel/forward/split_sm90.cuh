@@ -22,7 +22,7 @@ __device__ __forceinline__ int64_t first_part(const attn_cuda_forward_params &a,
     return ((int64_t)column * s.blocks + block) * s.splits * a.parts.rows;
 }
 
-/* The blocks of one split, of an item's blocks. */
+/* The blocks of one split among an item's blocks. */
 template <int BN>
 __device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, const attn_band &band,
                                                const Blocks &b, int split)
@@ -37,7 +37,7 @@ __device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, cons
     return mine;
 }
 
-/* One of the warp's rows: its place in a.parts, or -1 if nobody asks for it. */
+/* The place of one of the warp's rows in a.parts, or -1 where it is not wanted. */
 template <class Warp>
 __device__ __forceinline__ int64_t part_row(const attn_cuda_forward_params &a, const Post &post,
                                             const Warp &warp, int i)
@@ -46,7 +46,7 @@ __device__ __forceinline__ int64_t part_row(const attn_cuda_forward_params &a, c
     return used ? post.part + warp.first + i : -1;
 }
 
-/* SHARED: the last word is the other group's. */
+/* SHARED: the other group writes the last word. */
 template <bool SHARED>
 __device__ __forceinline__ void store_state(const attn_cuda_forward_params &a, int64_t row,
                                             float base, float l, float m)
@@ -59,9 +59,9 @@ __device__ __forceinline__ void store_state(const attn_cuda_forward_params &a, i
     }
 }
 
-/* How a split's rows end. */
+/* Ends a split's rows. Returns true if some row is done again. */
 template <class S, class Warp>
-__device__ __forceinline__ void finish_split(const attn_cuda_forward_params &a, const Post &post,
+__device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, const Post &post,
                                              bool masked, const Warp &warp, const Rows<S::DV> &rows)
 {
     const int lane = threadIdx.x % 32;
@@ -96,9 +96,10 @@ __device__ __forceinline__ void finish_split(const attn_cuda_forward_params &a, 
             }
         }
     }
+    return careful != 0;
 }
 
-/* No row of the split sees a key. */
+/* Ends a split whose rows see no key. */
 template <class Warp>
 __device__ __forceinline__ void finish_empty_split(const attn_cuda_forward_params &a,
                                                    const Post &post, const Warp &warp)
@@ -112,8 +113,9 @@ __device__ __forceinline__ void finish_empty_split(const attn_cuda_forward_param
 
 /* ---- The merge ------------------------------------------------------------------------------- */
 
-/* Row `w` of O by one warp. For the states lane i has split i; for the sums lane t has columns 2 t,
- * 2 t + 1, 2 t + 64, .. of every split. WIDEST: head dims up to; COLUMNS: those of O. */
+/* Merges row `w` of O with one warp. Lane i reads the state of split i, and lane t columns 2 t, 2 t
+ * + 1, 2 t + 64, .. of the sums of every split. WIDEST: the largest head dim; COLUMNS: columns of
+ * O. */
 template <int DTYPE, int WIDEST, int COLUMNS>
 __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, OutputRow &w,
                                           int64_t part)
@@ -145,7 +147,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         for (int j = 0; j < COLUMNS / 64; j++) {
             if (64 * j + 2 * lane < a.parts.columns) {
                 const float2 x = *(const float2 *)(sums + 64 * j);
-                o[2 * j] += times != 0 ? x.x * times : 0; /* else nobody wrote it */
+                o[2 * j] += times != 0 ? x.x * times : 0; /* else it was not written */
                 o[2 * j + 1] += times != 0 ? x.y * times : 0;
             }
         }
@@ -164,7 +166,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
     }
 }
 
-/* A warp for each row of O, those of a query's heads side by side. */
+/* Merges all rows of O: a warp each, the heads of a query side by side. */
 template <int DTYPE, int WIDEST, int COLUMNS>
 __device__ __forceinline__ void merge(const attn_cuda_forward_params &a)
 {

@@ -5,21 +5,25 @@
  *
  *     bias    copied to shared memory (cp.async) while the products before it are under way: room
  *             of the warp's own, 16 rows of BN elements; f32 or the bias' own 16-bit type
- *     mask    read meanwhile, to a bit for each of the thread's scores
+ *     mask    read meanwhile, or copied to that room a block ahead where there is no bias
+ *             (mask_sm90.cuh)
  *
  * Elements lie in the accumulators as wgmma.cuh says: a thread's columns are 8 j + 2 (lane % 4) and
  * the one after it, its rows lane / 4 and the one 8 further. Kernels without steps, and those with
  * one that is part of the exponents (scores_sm90.cuh), have other Steps.
  */
 #pragma once
-#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/mask_sm90.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
-/* What is fetched for a block: nothing. */
+/* Operands fetched for a block: none. */
 struct NoSteps {
-    __device__ __forceinline__ void fetch_bias(const attn_cuda_forward_params &, int)
+    __device__ __forceinline__ void begin_copies(const attn_cuda_forward_params &, int)
+    {
+    }
+    __device__ __forceinline__ void fetch_copies(const attn_cuda_forward_params &, int, bool)
     {
     }
     __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int)
@@ -27,23 +31,23 @@ struct NoSteps {
     }
 };
 
-/* Exponents that are the same in every block. */
+/* Exponents of a block; they are the same in every block. */
 struct LinearSteps {
     __device__ __forceinline__ Linear exponents(const attn_cuda_forward_params &a, int) const
     {
         return {a.scale_log2};
     }
-    /* Whether the block that begins at `key` needs maxima, for all that its scores may tell. */
+    /* True if the block that begins at `key` needs maxima, whatever its scores are. */
     __device__ __forceinline__ bool look(int) const
     {
         return false;
     }
-    /* Products of a block that needs them, before masks. */
+    /* Computes scores from the products of a block that needs steps, before masks. */
     template <int N>
     __device__ __forceinline__ void prepare(const Linear &, int, float (&)[N]) const
     {
     }
-    /* From a block that is done. */
+    /* Notes results of a block that is done. */
     __device__ __forceinline__ void learn(const Linear &)
     {
     }
@@ -60,49 +64,16 @@ template <class S, int SCORES = S::SCORES> struct Steps : NoSteps, LinearSteps {
     }
 };
 
-/* KEYS elements (8, 16) of a mask from `row` on as bits; those from `there` on are 0. */
-template <int KEYS>
-__device__ __forceinline__ uint32_t mask_bits(const attn_cuda_steps &x, const char *row, int there)
-{
-    uint32_t bits = 0;
-    if (x.mask_copied && there >= KEYS) {
-        const uint2 low = *(const uint2 *)row,
-                    high = KEYS > 8 ? *(const uint2 *)(row + KEYS / 2) : low;
-        const uint32_t words[4] = {low.x, low.y, high.x, high.y};
-#pragma unroll
-        for (int w = 0; w < KEYS / 4; w++) { /* bit 7 of bytes that are not 0, then side by side */
-            const uint32_t flags = (((words[w] & 0x7f7f7f7f) + 0x7f7f7f7f) | words[w]) & 0x80808080;
-            bits |= flags * 0x204081 >> 28 << 4 * w;
-        }
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < min(there, KEYS); i++) {
-            bits |= (uint32_t)(row[i * x.mask_step] != 0) << i;
-        }
-    }
-    return bits;
-}
-
-template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
+template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps, MaskSteps<S> {
     static constexpr int PITCH = 4 * S::BN; /* bytes of a row of f32 */
-    const Memory<S> &memory;
-    uint32_t visible[2]; /* of its keys in the block: by the mask tensor, then by all */
+    using Mask = MaskSteps<S>;
+    using Mask::copies_mask, Mask::copy_mask, Mask::memory, Mask::note, Mask::tile, Mask::visible;
 
-    __device__ __forceinline__ Steps(const Memory<S> &memory_) : memory(memory_)
+    __device__ __forceinline__ Steps(const Memory<S> &memory_) : Mask(memory_)
     {
     }
-    __device__ __forceinline__ const StepsNote &note() const
-    {
-        return memory.note(threadIdx.x / 32 - 4);
-    }
-    /* The warp's room for a block's bias. */
-    __device__ __forceinline__ uint32_t tile() const
-    {
-        return memory.o(threadIdx.x / 32 - 4);
-    }
-
-    /* Row 0 of the warp in a tensor of scores; *rows: see above. Extents are not checked against
-     * lengths on a GPU, hence the clamp. */
+    /* The address of the warp's row 0 in a tensor of scores; *rows: rows from there on. Clamped,
+     * since extents are not checked against lengths on a GPU. */
     static __device__ __forceinline__ const char *first(const attn_tensor &t, const Item &item,
                                                         int row, int *rows)
     {
@@ -122,12 +93,13 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
             x.position = first_row + item.sequence.diagonal;
             if (S::BIAS && a.steps_sm90.bias != ATTN_CUDA_NONE) {
                 x.bias = first(p.bias, item, first_row, &x.bias_rows);
-                if (S::STAGED) { /* O of the last item is still read from there */
-                    tma::wait_stores_read();
-                }
             }
             if (a.steps_sm90.mask) {
                 x.mask = first(p.mask, item, first_row, &x.mask_rows);
+            }
+            /* O of the last item is still read from that room */
+            if (S::STAGED && a.steps_sm90.masks) {
+                tma::wait_stores_read();
             }
             if (a.steps_sm90.alibi) {
                 const char *at = attn_at_broadcast(&p.alibi, item.sequence.index, item.head, 0, 0);
@@ -137,24 +109,36 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
         __syncwarp();
     }
 
-    /* Starts copying the bias of the block that begins at `key`. The block before it is done. */
-    __device__ __forceinline__ void fetch_bias(const attn_cuda_forward_params &a, int key)
+    /* Called before the first block, which begins at `key`. */
+    __device__ __forceinline__ void begin_copies(const attn_cuda_forward_params &a, int key)
     {
-        if (!S::BIAS || a.steps_sm90.bias == ATTN_CUDA_NONE) {
+        if (copies_mask(a.steps_sm90)) {
+            copy_mask(a, key);
+            ptx::copy_async_commit();
+        }
+    }
+    /* Starts copying the bias of the block that begins at `key`, or the mask of the block after it,
+     * if there is one. The block before it is done. */
+    __device__ __forceinline__ void fetch_copies(const attn_cuda_forward_params &a, int key,
+                                                 bool more)
+    {
+        if (!S::BIAS || !a.steps_sm90.masks) {
             return;
         }
-        __syncwarp(); /* all have read theirs */
+        __syncwarp(); /* all lanes have read their elements */
         if (a.steps_sm90.bias == ATTN_CUDA_GATHERED) {
             gather_bias(a, key);
         } else if (a.steps_sm90.bias == ATTN_CUDA_COPIED_4) {
             copy_bias<4>(a, key);
-        } else {
+        } else if (a.steps_sm90.bias == ATTN_CUDA_COPIED_2) {
             copy_bias<2>(a, key);
+        } else if (more && copies_mask(a.steps_sm90)) {
+            copy_mask(a, key - S::BN);
         }
         ptx::copy_async_commit();
     }
 
-    /* Where 16 bytes of a row lie: no two of the threads that read together share a bank. */
+    /* The place of 16 bytes of a row: threads that read together share no bank. */
     template <int SIZE> static __device__ __forceinline__ uint32_t place(int row, int piece)
     {
         return row * (S::BN * SIZE) + (piece ^ (SIZE == 4 ? 2 * (row & 3) : row & 7)) * 16;
@@ -169,7 +153,7 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
         const int inside = (int)min(a.problem.bias.shape[3] - column, (int64_t)16 / SIZE) * SIZE;
         const StepsNote &x = note();
         const char *from = x.bias + column * SIZE;
-        const int rows = row_bytes == 0 ? 1 : 16; /* one for all */
+        const int rows = row_bytes == 0 ? 1 : 16; /* one element for all lanes */
 #pragma unroll 4
         for (int row = lane / PIECES; row < rows; row += STEP) {
             const char *at = from + min(row, x.bias_rows) * row_bytes;
@@ -178,7 +162,7 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
         }
     }
 
-    /* Any type and strides, element by element, as f32. */
+    /* Copies a bias of any type and strides, element by element, as f32. */
     __device__ __forceinline__ void gather_bias(const attn_cuda_forward_params &a, int key)
     {
         const attn_tensor &t = a.problem.bias;
@@ -194,41 +178,8 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
         }
     }
 
-    /* The mask tensor's bits of the block that begins at `key`: each lane of a quad reads its
-     * quarter of the keys for the quad's two rows, and gets its own columns' bits of all
-     * quarters. */
-    __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &a, int key)
-    {
-        constexpr int KEYS = S::BN / 4;
-        static_assert(KEYS == 16 || KEYS == 8, "bits of two rows in a word");
-        if (!a.steps_sm90.mask) {
-            return;
-        }
-        const int lane = ptx::opaque(threadIdx.x % 32), column = key + KEYS * (lane % 4);
-        const int there =
-            (int)min(max(a.problem.mask.shape[3] - column, (int64_t)0), (int64_t)KEYS);
-        const StepsNote &x = note();
-        uint32_t quarter = 0;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const char *row = x.mask + min(lane / 4 + 8 * r, x.mask_rows) * a.steps_sm90.mask_row;
-            const bool whole = a.problem.mask.shape[3] == 1;
-            const uint32_t bits =
-                whole ? (*row != 0 ? (1u << KEYS) - 1 : 0)
-                      : mask_bits<KEYS>(a.steps_sm90, row + column * a.steps_sm90.mask_step, there);
-            quarter |= bits << 16 * r;
-        }
-        visible[0] = visible[1] = 0;
-#pragma unroll
-        for (int q = 0; q < 4; q++) { /* 8 keys to a byte: two of them are this lane's */
-            const uint32_t word = __shfl_sync(~0u, quarter, (lane & 28) + q) >> 2 * (lane % 4);
-            const uint32_t pairs = (word & 0x03030303) * 0x01041040 >> 24; /* side by side */
-            visible[0] |= (pairs & 15) << KEYS / 4 * q;
-            visible[1] |= (pairs >> 4) << KEYS / 4 * q;
-        }
-    }
-
-    /* Products of the block that begins at `key` -> scores. masked: by geometry. */
+    /* Computes scores from products of the block that begins at `key`. masked: intervals of keys
+     * end in it. */
     template <int N>
     __device__ __forceinline__ void apply(const attn_cuda_forward_params &a, const WarpRows &warp,
                                           int key, bool masked, float (&s)[N])
@@ -259,7 +210,7 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
             }
         }
         if (x.mask || masked) {
-            apply_mask(x.mask, warp, key, masked, s);
+            Mask::apply_mask(x.mask, warp, key, masked, s);
         } else {
             visible[0] = visible[1] = ~0u;
         }
@@ -297,8 +248,8 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
         }
     }
 
-    /* A bias of -inf masks whatever the product was: where it was NaN, so is the score until here.
-     * Asked only where scores are looked at. */
+    /* A bias of -inf masks any product, also NaN, whose score is NaN until here. Checked only where
+     * scores are looked at. */
     template <int N>
     __device__ __forceinline__ void hide(const attn_cuda_forward_params &a, float (&s)[N]) const
     {
@@ -347,37 +298,5 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps {
                 s[i] = fmaf(s[i], factor, fabsf(x) * sign);
             }
         }
-    }
-
-    template <int N>
-    __device__ __forceinline__ void apply_mask(bool tensor, const WarpRows &warp, int key,
-                                               bool masked, float (&s)[N])
-    {
-        constexpr uint32_t ALL = (uint32_t)((1ull << N / 2) - 1);
-        const int at = ptx::opaque(threadIdx.x % 32) / 4;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            visible[r] = tensor ? visible[r] : ALL;
-            if (masked) {
-                const int2 see = warp.bounds[at + 8 * r];
-                visible[r] &= keys_before(see.y - key) & ~keys_before(see.x - key);
-            }
-        }
-        if (__all_sync(~0u, (visible[0] & visible[1] & ALL) == ALL)) {
-            return;
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            s[i] = visible[i / 2 % 2] >> (i / 4 * 2 + i % 2) & 1 ? s[i] : -INFINITY;
-        }
-    }
-
-    /* Whether row r sees less than half of a block of 2 N keys. */
-    template <int N> __device__ __forceinline__ bool few(int r) const
-    {
-        int count = __popc(visible[r] & (uint32_t)((1ull << N / 2) - 1));
-        count += __shfl_xor_sync(~0u, count, 1);
-        count += __shfl_xor_sync(~0u, count, 2);
-        return count < N;
     }
 };

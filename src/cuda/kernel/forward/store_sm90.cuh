@@ -26,7 +26,7 @@ template <class S> struct StagedStore {
         const int lane = threadIdx.x % 32;
         const bool leader = lane == 0;
         if (S::RAGGED || leader) {
-            tma::wait_stores_read(); /* of the last item's rows */
+            tma::wait_stores_read(); /* place of the last item's rows */
         }
         __syncwarp();
         put(o, factor);
@@ -44,7 +44,7 @@ template <class S> struct StagedStore {
         }
         __syncwarp();
     }
-    /* The box of rows that begins `at` bytes into each chunk. */
+    /* Stores the box of rows that begins `at` bytes into each chunk. */
     __device__ __forceinline__ void store_box(const attn_tensor_map &map, const Item &item, int at,
                                               int row, int head, bool careful) const
     {
@@ -54,11 +54,11 @@ template <class S> struct StagedStore {
                        (int)item.sequence.tensor);
         }
         tma::commit_stores();
-        if (careful) { /* which writes by ordinary stores */
+        if (careful) { /* careful rows follow by ordinary stores */
             tma::wait_stores();
         }
     }
-    /* To shared memory. */
+    /* Puts rows in shared memory. */
     template <int N>
     __device__ __forceinline__ void put(const float (&o)[N], const float (&factor)[2]) const
     {

@@ -20,16 +20,16 @@ template <class S> __device__ __forceinline__ void end_turn()
     }
 }
 
-/* All warps of the group have come this far. Products bring that about by themselves. */
+/* Waits for all warps of the group. Products do that by themselves. */
 template <class S> __device__ __forceinline__ void meet()
 {
     ptx::barrier_sync(S::GROUPS + threadIdx.x / 128, 128);
 }
 
-/* Blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an item's
- * first is a turn. The warps meet before one thread gives a slot back: else it may be filled again
- * while a slow warp still waits for the fill before, and that warp, which sees parities only, waits
- * for ever. */
+/* Passes over blocks from .. to - 1 of the item, of which the group's rows see nothing. Each but an
+ * item's first is a turn. The warps meet before one thread gives a slot back: else it may be filled
+ * again while a slow warp still waits for the fill before, and that warp, which sees parities
+ * alone, waits for ever. */
 template <class S>
 __device__ __forceinline__ void pass_blocks(const Memory<S> &memory, uint32_t number, int from,
                                             int to)

@@ -7,7 +7,7 @@
 #pragma once
 #include "cuda/kernel/forward/products_sm90.cuh"
 
-/* The blocks of an item. */
+/* Runs the blocks of an item. */
 template <class S>
 __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,

@@ -26,7 +26,7 @@ template <bool BF16> __device__ __forceinline__ uint32_t nonfinite_halves(const 
            nonfinite_halves<BF16>(x.w);
 }
 
-/* Cleans 16 bytes in shared memory. True if there was something to do. */
+/* Cleans 16 bytes in shared memory. Returns true if they held a value that is not finite. */
 template <bool BF16> __device__ __forceinline__ bool clean_16(uint32_t at)
 {
     const uint4 x = ptx::load_shared_16(at);
@@ -39,7 +39,7 @@ template <bool BF16> __device__ __forceinline__ bool clean_16(uint32_t at)
     return found;
 }
 
-/* f32 that parts of bf16 cannot hold (mma.cuh): not finite, or beyond bf16. */
+/* True for an f32 value that parts of bf16 cannot hold (mma.cuh): not finite, or beyond bf16. */
 __device__ __forceinline__ bool is_beyond_parts(float x)
 {
     return !(fabsf(x) < __uint_as_float(0x7f7f8000));

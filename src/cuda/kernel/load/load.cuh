@@ -12,7 +12,7 @@
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/ptx/ptx.cuh"
 
-/* Up to 16 bytes of elements gathered one by one; the missing ones are 0. */
+/* Gathers up to 16 bytes of elements one by one; missing ones are 0. */
 template <int SIZE>
 __device__ __forceinline__ uint4 gather_16(const char *from, int64_t step, int count)
 {
@@ -28,7 +28,7 @@ __device__ __forceinline__ uint4 gather_16(const char *from, int64_t step, int c
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* ROWS x D 16-bit elements of one head, the first at `base`; rows from `valid` on and missing
+/* Loads ROWS x D 16-bit elements of one head, the first at `base`. Rows from `valid` on and missing
  * columns are 0. */
 template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, const char *base,
@@ -50,8 +50,8 @@ __device__ __forceinline__ void load_rows(uint32_t to, const attn_tensor &t, con
     }
 }
 
-/* Cleans (clean.cuh) what the same threads have loaded by load_rows. True if a thread's own part
- * was not clean. */
+/* Cleans (clean.cuh) elements that the same threads loaded by load_rows. Returns true if the
+ * thread's own part was not clean. */
 template <bool BF16, int ROWS, int D, int THREADS>
 __device__ __forceinline__ bool clean_rows(uint32_t tile)
 {
@@ -63,7 +63,8 @@ __device__ __forceinline__ bool clean_rows(uint32_t tile)
     return found;
 }
 
-/* Four f32 elements -> 8 bytes of each of the three tiles of their parts, `part` bytes apart. */
+/* Stores four f32 elements as 8 bytes in each of the three tiles of their parts, `part` bytes
+ * apart. */
 __device__ __forceinline__ void store_parts(uint32_t place, int part, const uint4 &x)
 {
     uint32_t low[3], high[3];
@@ -75,27 +76,27 @@ __device__ __forceinline__ void store_parts(uint32_t place, int part, const uint
     }
 }
 
-/* Where f32 elements go that a thread reads four at a time: a row's fours are the threads' one
- * after the other. */
+/* Places of f32 elements that a thread reads four at a time: threads have the fours of a row in
+ * turn. */
 template <int D, int THREADS> struct Fours {
     static constexpr int PER_ROW = D / 4,
-                         STEP = THREADS / PER_ROW; /* rows from one of the thread's to its next */
-    int row, column;                               /* of the thread's first */
+                         STEP = THREADS / PER_ROW; /* rows between two fours of the thread */
+    int row, column;                               /* place of the thread's first four */
 
     __device__ __forceinline__ Fours(int thread)
         : row(thread / PER_ROW), column(thread % PER_ROW * 4)
     {
     }
-    /* The n-th, in a tile of TILE_ROWS of parts. */
+    /* The place of the n-th four in a tile of TILE_ROWS of parts. */
     template <int TILE_ROWS> __device__ __forceinline__ uint32_t place(uint32_t tile, int n) const
     {
         return mma::piece_address<TILE_ROWS>(tile, row + n * STEP, column / 8) + column % 8 * 2;
     }
 };
 
-/* ROWS x D f32 elements of one head on their way to shared memory, in registers: what a thread has
- * of them. As load_rows, but fetch does not wait, and put splits them into parts, into a tile of
- * TILE_ROWS. */
+/* A thread's part, in registers, of ROWS x D f32 elements of one head on their way to shared
+ * memory. fetch loads as load_rows does, without waiting; put splits elements into parts, in a tile
+ * of TILE_ROWS. */
 template <int ROWS, int D, int THREADS> struct Fetched {
     static constexpr int FOURS = ROWS * D / 4 / THREADS;
     uint4 x[FOURS];
@@ -108,7 +109,7 @@ template <int ROWS, int D, int THREADS> struct Fetched {
         const int64_t row_bytes = t.stride[1] * 4, step = t.stride[3] * 4;
         const char *from = base + fours.row * row_bytes + fours.column * step;
         if (__builtin_expect(aligned && count % 4 == 0,
-                             true)) { /* in one piece: cold code is slow to fetch */
+                             true)) { /* one stretch of code, since cold code is slow to fetch */
             fetch_fours(fours, from, row_bytes, valid, count == 4);
         } else {
 #pragma unroll
@@ -117,8 +118,7 @@ template <int ROWS, int D, int THREADS> struct Fetched {
             }
         }
     }
-    /* Where rows are aligned and columns come in fours: from the thread's first place, if it is
-     * inside. */
+    /* Loads from rows that are aligned and whose columns come in fours, if the place is inside. */
     __device__ __forceinline__ void fetch_fours(const Fours<D, THREADS> &fours, const char *from,
                                                 int64_t row_bytes, int valid, bool inside)
     {
@@ -150,7 +150,8 @@ template <int ROWS, int D, int THREADS> struct Fetched {
     }
 };
 
-/* f32 elements as they are, without waiting: row by row; each thread finds its own again. */
+/* Copies f32 elements as they are, row by row, without waiting. Each thread reads its own again
+ * later. */
 template <int ROWS, int D, int THREADS>
 __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, const char *base,
                                          int valid, bool aligned)
@@ -177,7 +178,7 @@ __device__ __forceinline__ void load_raw(uint32_t to, const attn_tensor &t, cons
     }
 }
 
-/* Cleans what the same threads have loaded by load_raw. */
+/* Cleans elements that the same threads loaded by load_raw. */
 template <int ROWS, int D, int THREADS> __device__ __forceinline__ bool clean_raw(uint32_t raw)
 {
     bool found = false;
@@ -193,7 +194,8 @@ template <int ROWS, int D, int THREADS> __device__ __forceinline__ bool clean_ra
     return found;
 }
 
-/* What the same threads have loaded, in parts: rows first .. of tiles of TILE_ROWS. */
+/* Splits elements that the same threads loaded into parts, from row `first` on of tiles of
+ * TILE_ROWS. */
 template <int ROWS, int D, int THREADS, int TILE_ROWS>
 __device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
 {

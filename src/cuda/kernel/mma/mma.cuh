@@ -8,51 +8,16 @@
  * at a time by ldmatrix.
  */
 #pragma once
-#include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/kernel/ptx/tensor.cuh"
 
 namespace mma
 {
 
-/* Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
-template <bool TRANSPOSED>
-__device__ __forceinline__ void load_4(uint32_t (&r)[4], uint32_t address)
-{
-    if (TRANSPOSED) {
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(address)
-                     : "memory");
-    } else {
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                     : "r"(address)
-                     : "memory");
-    }
-}
-
-/* Address of row `row`, 16-byte piece `piece` of a tile of ROWS rows. */
+/* The address of 16-byte piece `piece` of row `row` in a tile of ROWS rows. */
 template <int ROWS>
 __device__ __forceinline__ uint32_t piece_address(uint32_t tile, int row, int piece)
 {
     return tile + piece / 8 * (ROWS * 128) + row * 128 + ((piece % 8 ^ row % 8) << 4);
-}
-
-template <bool BF16>
-__device__ __forceinline__ void product(float (&d)[4], const uint32_t *a, const uint32_t *b)
-{
-    if (BF16) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, "
-                     "%5, %6, %7}, "
-                     "{%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-        asm volatile(
-            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-            "{%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
 }
 
 /*
@@ -72,7 +37,7 @@ __device__ __forceinline__ void split(float x, float y, uint32_t (&parts)[3])
     }
 }
 
-/* The i-th product of parts, small ones first; operands in one part have the last one only. */
+/* The i-th product of parts, small ones first. Operands of one part have the last product alone. */
 enum { PRODUCTS = 6 };
 template <int PARTS> constexpr int FIRST_PRODUCT = PARTS == 1 ? PRODUCTS - 1 : 0;
 
@@ -86,8 +51,8 @@ __device__ __forceinline__ constexpr int right_part(int i)
     return i < 3 ? 2 - i : i < 5 ? 4 - i : 0;
 }
 
-/* acc[tile] += A B[tile] for TILES column tiles at once, so that their chains overlap. A begins at
- * a[..][at]. */
+/* Adds A B[tile] to acc[tile] for TILES column tiles at once, so that their chains overlap. A
+ * begins at a[..][at]. */
 template <bool BF16, int TILES, int PARTS, int N>
 __device__ __forceinline__ void add_products(float (*acc)[4], const uint32_t (&a)[PARTS][N], int at,
                                              const uint32_t (&b)[PARTS][2 * TILES])

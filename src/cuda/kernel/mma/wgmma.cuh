@@ -37,7 +37,7 @@ __device__ __forceinline__ void commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* At most LEFT committed groups stay in flight. */
+/* Waits until at most LEFT committed groups are in flight. */
 template <int LEFT> __device__ __forceinline__ void wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
@@ -75,7 +75,8 @@ template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], ui
     }
 }
 
-/* Product<BF16, N>::ss: A and B in shared memory, both with columns along k (Q K^T).
+/* Product<BF16, N>::ss<ROWS_ALONG_K>: A and B in shared memory, both with columns along k (Q K^T),
+ * or both with rows (dS K of dS^T).
  * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns.
  * accumulate = 0: D starts at 0. */
 template <bool BF16, int N> struct Product;
@@ -109,18 +110,20 @@ template <bool BF16, int N> struct Product;
 #define ATTN_D_96 ATTN_D_64, ATTN_D8(64), ATTN_D8(72), ATTN_D8(80), ATTN_D8(88)
 #define ATTN_D_128 ATTN_D_96, ATTN_D8(96), ATTN_D8(104), ATTN_D8(112), ATTN_D8(120)
 
-/* R = N / 2 accumulators; R1 .. R6 = R + 1 .. R + 6. */
+/* R = N / 2: the number of accumulators. R1 .. R6 = R + 1 .. R + 6. */
 #define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                     \
     template <>                                                                                    \
     struct Product<BF16, N> {                                                                      \
+        template <int ROWS_ALONG_K = 0>                                                            \
         static __device__ __forceinline__ void ss(float (&d)[R], uint64_t a, uint64_t b,           \
                                                   int accumulate)                                  \
         {                                                                                          \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                         \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME           \
-                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, 0, 0;\n}\n"           \
+                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, %" #R3 ", %" #R3      \
+                         ";\n}\n"                                                                \
                          : ATTN_D_##R                                                              \
-                         : "l"(a), "l"(b), "r"(accumulate)                                         \
+                         : "l"(a), "l"(b), "r"(accumulate), "n"(ROWS_ALONG_K)                      \
                          : "memory");                                                              \
         }                                                                                          \
         template <int ROWS_ALONG_K>                                                                \

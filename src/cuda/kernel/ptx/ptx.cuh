@@ -64,7 +64,7 @@ __device__ __forceinline__ void barrier_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* All of them, once they have come, know whether one says yes. */
+/* Waits for all threads of the barrier and returns true if one of them says yes. */
 __device__ __forceinline__ bool barrier_any(int id, int threads, bool yes)
 {
     int any;
@@ -72,6 +72,18 @@ __device__ __forceinline__ bool barrier_any(int id, int threads, bool yes)
                  "barrier.cta.red.or.pred q, %2, %3, p;\nselp.s32 %0, 1, 0, q;\n}"
                  : "=r"(any)
                  : "r"((int)yes), "r"(id), "r"(threads)
+                 : "memory");
+    return any != 0;
+}
+
+/* The same of a warpgroup's 128 threads. */
+__device__ __forceinline__ bool group_any(int id, bool yes)
+{
+    uint32_t any;
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbar.red.or.pred q, %2, 128, p;\n"
+                 "selp.u32 %0, 1, 0, q;\n}"
+                 : "=r"(any)
+                 : "r"((uint32_t)yes), "r"(id)
                  : "memory");
     return any != 0;
 }
@@ -90,7 +102,7 @@ template <int N> __device__ __forceinline__ void registers_lower()
 
 /* ---- asynchronous copies by ordinary threads ------------------------------------------------- */
 
-/* 16 bytes to shared memory: the first `bytes` of them copied, the rest zero. */
+/* Copies the first `bytes` of 16 bytes to shared memory; the rest becomes zero. */
 __device__ __forceinline__ void copy_async_16(uint32_t to, const void *from, uint32_t bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
@@ -148,8 +160,8 @@ __device__ __forceinline__ uint4 load_shared_16(uint32_t from)
     return x;
 }
 
-/* Four 8 x 8 matrices of 16-bit elements, held as products hold them (wgmma.cuh), to shared memory:
- * lane l gives the place of row l % 8 of matrix l / 8. */
+/* Stores four 8 x 8 matrices of 16-bit elements, held as products hold them (wgmma.cuh), in shared
+ * memory. Lane l gives the place of row l % 8 of matrix l / 8. */
 __device__ __forceinline__ void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c,
                                                uint32_t d)
 {
@@ -164,6 +176,12 @@ __device__ __forceinline__ void fence_proxy_async()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* Orders this thread's accesses to any memory and those of the TMA. */
+__device__ __forceinline__ void fence_proxies()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
 /* Adds to a word in global memory and returns its old value. */
 __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
 {
@@ -172,16 +190,37 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
-/* x of the first lane, for values that are equal in all lanes, which the compiler cannot know. In a
- * uniform register, and so are values that follow from it: addresses and descriptors of products
- * then cost the warp hardly an instruction. */
+/* A word by which CTAs order their accesses to global memory. */
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t *word)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ void store_release(uint32_t *word, uint32_t x)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(x) : "memory");
+}
+
+/* Returns the first lane's x, for values that are equal in all lanes, which the compiler cannot
+ * know. It lies in a uniform register, and so do values that follow from it: addresses and
+ * descriptors of products then cost the warp hardly an instruction. */
 __device__ __forceinline__ int uniform(int x)
 {
     return __shfl_sync(~0u, x, 0);
 }
 
-/* x, hidden from the compiler: keeps addresses from being computed ahead, in registers that the
- * tile loop needs. */
+/* Reads threadIdx.x anew: values that follow from it are not kept in registers. */
+__device__ __forceinline__ int thread()
+{
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
+/* Hides x from the compiler, which else computes addresses ahead, in registers that the tile loop
+ * needs. */
 __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
@@ -204,7 +243,7 @@ __device__ __forceinline__ float exp2(float x)
     return y;
 }
 
-/* x or y, without a branch around either. */
+/* Selects x or y without a branch. */
 __device__ __forceinline__ float select(bool first, float x, float y)
 {
     float z;
@@ -214,12 +253,19 @@ __device__ __forceinline__ float select(bool first, float x, float y)
     return z;
 }
 
+/* 1 / x to 1 ulp; 0 for a subnormal result. */
+__device__ __forceinline__ float reciprocal_rough(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 1 / x for x far from the ends of the range: the compiler's own sequence, without its branch for
  * other x. */
 __device__ __forceinline__ float reciprocal(float x)
 {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    const float y = reciprocal_rough(x);
     return fmaf(y, -fmaf(x, y, -1), y);
 }
 
@@ -237,7 +283,7 @@ template <bool BF16> __device__ __forceinline__ float2 unpack_half(uint32_t x)
     return y;
 }
 
-/* 0 for x without, NaN for x with a value that is not finite; once NaN, halves of `before` stay. */
+/* Adds the halves of 0 x to those of `before`: NaN where x is not finite. A NaN stays. */
 template <bool BF16> __device__ __forceinline__ uint32_t times_zero(uint32_t x, uint32_t before)
 {
     uint32_t y;
@@ -249,7 +295,7 @@ template <bool BF16> __device__ __forceinline__ uint32_t times_zero(uint32_t x, 
     return y;
 }
 
-/* Two floats rounded to nearest even; lo in the low half. */
+/* Rounds two floats to nearest even; lo goes to the low half. */
 template <bool BF16> __device__ __forceinline__ uint32_t pack_half(float lo, float hi)
 {
     uint32_t y;

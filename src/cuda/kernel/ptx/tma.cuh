@@ -17,7 +17,7 @@ __device__ __forceinline__ void prefetch_map(const attn_tensor_map *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Completion is counted in bytes on the barrier. */
+/* Loads a box; the barrier counts the bytes that have come. */
 __device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier,
                                      int column, int row, int head, int batch, uint64_t hint)
 {
@@ -28,7 +28,7 @@ __device__ __forceinline__ void load(uint32_t to, const attn_tensor_map *map, ui
                  : "memory");
 }
 
-/* Of a tensor of rank 5, (column, folded head, row, head, batch). */
+/* The same of a tensor of rank 5, (column, folded head, row, head, batch). */
 __device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *map,
                                             uint32_t barrier, int column, int row, int head,
                                             int batch, uint64_t hint)
@@ -40,7 +40,7 @@ __device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *
                  : "memory");
 }
 
-/* A box from shared memory; part of the thread's next group of stores. */
+/* Stores a box from shared memory, in the thread's next group of stores. */
 __device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column,
                                       int row, int head, int batch)
 {
@@ -48,6 +48,23 @@ __device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from,
         "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
             map),
         "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/* Stores bytes from shared memory, or adds them as floats to those there, in the thread's next
+ * group of stores. A multiple of 16 bytes. */
+__device__ __forceinline__ void store_words(float *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void add_floats(float *to, uint32_t from, uint32_t bytes)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(from), "r"(bytes)
         : "memory");
 }
 

@@ -7,7 +7,8 @@
 struct DropoutRow {
     const attn_dropout &dropout;
     uint64_t stream;
-    uint64_t query, first_key; /* positions of the row and of key 0 in the whole sequence */
+    /* positions of the row and of key 0 in the whole sequence */
+    uint64_t query, first_key;
 
     __device__ __forceinline__ DropoutRow(const attn_problem &p, const attn_sequence &s,
                                           int64_t head, int64_t row)

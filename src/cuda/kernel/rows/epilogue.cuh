@@ -11,7 +11,7 @@
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softmax.cuh"
 
-constexpr float LN2 = 0.693147181f;
+constexpr float LN2 = 0.693147181f, LOG2_E = 1.44269504f;
 
 __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row,
                                            int64_t head, float x)
@@ -120,7 +120,7 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
     const int kv_head = w.head / (int)p.group;
     const attn_interval keys = attn_mask_row(&p, &w.s, w.row);
     const ScoreRow<float> score(p, w.s, w.head, w.row);
-    const float scale = a.scale_log2;
+    const float scale = STEPS && a.steps ? LOG2_E : a.scale_log2; /* of scores, or of products */
     constexpr int HELD = D > 256 ? 1 : D / 32; /* of q, in registers; else it is read again */
     float q[HELD], o[DV / 32], m = -INFINITY, l = 0;
     const auto load_q = [&](int c) {
@@ -166,8 +166,10 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
             o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
         }
     }
+    OutputRow end = w;
+    end.seen = l != 0; /* no key at all: every score was -inf */
     const bool write = lane == 0 && w.column == 0;
-    const float2 factors = finish_row(p, w, m * scale * LN2, l, m * scale * LN2, write);
+    const float2 factors = finish_row(p, end, m * scale * LN2, l, m * scale * LN2, write);
 #pragma unroll
     for (int i = 0; i < DV / 32; i++) {
         int c = first + 32 * i;

@@ -202,7 +202,9 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
     uint32_t careful = 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        bool far = fabsf(rows.state[r].base) > 4194304, finite = true; /* 2^22 */
+        /* beyond 2^22 a base may be so far off that all of the row's probabilities are 0 */
+        bool far = fabsf(rows.state[r].base) > 4194304 && rows.state[r].base != NO_BASE,
+             finite = true;
         if (look) {
             float x = l[r] * 0,
                   y = 0; /* 0, or NaN; comparisons would wait for each other's predicates */
@@ -212,7 +214,7 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
             }
             finite = x + y == 0;
         }
-        uint32_t vote = __ballot_sync(~0u, seen[r] && (far || !finite));
+        uint32_t vote = __ballot_sync(~0u, far || (seen[r] && !finite));
         vote |= vote >> 1;
         careful |= ((vote | vote >> 2) & 0x11111111) << r;
     }
@@ -279,11 +281,12 @@ __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &ite
 /* How a kernel's rows end. DTYPE: of the inputs. WIDEST: head dimensions up to. STEPS: there may be
  * score steps (a.steps). ANY: a row that is not finite may owe that to the kernel's arithmetic, not
  * only to masked keys. nonfinite: values that are not finite were cleared from V. store: where rows
- * go. */
+ * go. again: rows that are not finite are left, to be done once more with the whole item; else they
+ * are done here, alone. True if some were left. */
 template <int DTYPE, int WIDEST, bool STEPS, bool ANY, int D, class Warp, class Store>
-__device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, const Item &item,
+__device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, const Item &item,
                                             bool masked, bool nonfinite, const Warp &warp,
-                                            Rows<D> &rows, const Store &store)
+                                            Rows<D> &rows, const Store &store, bool again = false)
 {
     const int lane = threadIdx.x % 32;
     const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
@@ -322,12 +325,16 @@ __device__ __forceinline__ void finish_rows(const attn_cuda_forward_params &a, c
     if (a.lse_alone) {
         store_lse(a.problem, item, warp, rows.state, l, write, seen);
     }
+    if (again) {
+        return careful != 0;
+    }
 #pragma unroll 1
     for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1, i = bit / 4 + bit % 4 * 8;
         OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true, warp.column()};
         careful_row<DTYPE, WIDEST, STEPS, Warp::PAGED>(a, w);
     }
+    return false;
 }
 
 /* No row of the item sees a key. */

@@ -22,7 +22,7 @@ template <class Real> __device__ __forceinline__ Real load_real(const char *at, 
     }
 }
 
-/* To a 16-bit type by way of float, as the CPU does. Nothing happens if the tensor is absent. */
+/* Stores x, to a 16-bit type by way of float, as the CPU does. An absent tensor is left alone. */
 template <class Real>
 __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, int64_t row,
                                            int64_t head, int64_t c, Real x)
@@ -47,13 +47,13 @@ __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, 
     }
 }
 
-/* One query row of a head, with the data of its scores. On a GPU nobody has checked extents against
- * lengths, so it clamps. */
+/* One query row of a head, with the data of its scores. Indices are clamped, since extents are not
+ * checked against lengths in the GPU's memory. */
 template <class Real> struct ScoreRow {
     const attn_problem &p;
-    const char *mask, *bias; /* of key 0; NULL = none */
+    const char *mask, *bias; /* elements of key 0, or NULL */
     Real slope;
-    int64_t position; /* i + off of C3 */
+    int64_t position; /* i + off in C3 */
 
     __device__ __forceinline__ ScoreRow(const attn_problem &p_, const attn_sequence &s, int head,
                                         int64_t i)
@@ -76,13 +76,13 @@ template <class Real> struct ScoreRow {
         return min(j, t.shape[3] - 1) * t.stride[3];
     }
 
-    /* By the mask tensor; intervals are core/mask.h's. */
+    /* True if the mask tensor shows the key. Intervals of keys are in core/mask.h. */
     __device__ __forceinline__ bool visible(int64_t j) const
     {
         return mask == NULL || mask[key(p.mask, j)] != 0;
     }
 
-    /* Product of q and k -> score. */
+    /* Computes the score from the product of q and k. */
     __device__ __forceinline__ Real step(Real x, int64_t j) const
     {
         x *= (Real)p.scale;

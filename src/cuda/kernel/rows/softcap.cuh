@@ -26,13 +26,12 @@ __device__ __forceinline__ float softcap_near(const attn_cuda_steps &x, float s)
 
 __device__ __forceinline__ float softcap_far(const attn_cuda_steps &x, float s)
 {
-    float r;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(ptx::exp2(fabsf(s) * x.far_scale) + 1));
+    const float r = ptx::reciprocal_rough(ptx::exp2(fabsf(s) * x.far_scale) + 1);
     const float y = fmaf(r, -2 * x.far_cap, x.far_cap);
     return __uint_as_float(__float_as_uint(y) ^ (__float_as_uint(s) & 0x80000000));
 }
 
-/* In place. */
+/* Caps s[0 .. N-1] in place. */
 template <int N>
 __device__ __forceinline__ void softcap_scores(const attn_cuda_steps &x, float (&s)[N])
 {

@@ -17,7 +17,8 @@ constexpr float SLACK =
 constexpr float SUSPECT =
     250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
 
-/* With it a visible score's exponential is infinite, and an invisible one's 0. */
+/* The base of a row without a visible score: exponentials of visible scores become infinite, those
+ * of masked ones 0. */
 constexpr float NO_BASE = -3.4e38f;
 
 struct RowState {
@@ -26,7 +27,7 @@ struct RowState {
     float l; /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is
                 a flag: negative until the row has seen half a block, which is too few keys to allow
                 slack beside them */
-    float m; /* largest score so far, if every block was looked at */
+    float m; /* largest score so far, where every block is looked at */
 };
 
 __device__ __forceinline__ float quad_max(float x)
@@ -46,7 +47,7 @@ __device__ __forceinline__ float quad_sum(float x)
 struct Linear {
     float c;
 
-    /* What is added to row r's. */
+    /* The summand of row r's exponents. */
     __device__ __forceinline__ float from(const RowState &state, int) const
     {
         return -state.base;
@@ -55,7 +56,7 @@ struct Linear {
     {
         return fmaf(s, c, from);
     }
-    /* Whether all quick exponents were right; whether it is known that they would not be. */
+    /* good: all quick exponents were right. beyond: quick exponents are known to be wrong. */
     __device__ __forceinline__ bool good() const
     {
         return true;
@@ -66,7 +67,8 @@ struct Linear {
     }
     template <int N> __device__ __forceinline__ float top(const float (&s)[N], int r) const;
 
-    /* Of a row's top: the base of its exponents, and its largest score in units of scale_log2. */
+    /* From a row's largest accumulator m: the base of its exponents, and its largest score in units
+     * of scale_log2. */
     __device__ __forceinline__ float base(float m) const
     {
         return __fmul_rn(m, c);
@@ -77,7 +79,7 @@ struct Linear {
     }
 };
 
-/* The largest of row r's scores in this thread. Four chains, so that latencies overlap. */
+/* The largest of row r's scores in this thread. Four chains let latencies overlap. */
 template <int N> __device__ __forceinline__ float largest(const float (&s)[N], int r)
 {
     float top[4] = {s[2 * r], s[2 * r + 1], s[2 * r + 4], s[2 * r + 5]};
@@ -94,8 +96,8 @@ template <int N> __device__ __forceinline__ float Linear::top(const float (&s)[N
     return largest(s, r);
 }
 
-/* Bases for these scores, and the factor of earlier sums and outputs: exactly 1 where the base
- * stays. few: whether a row sees only few of them. */
+/* Moves bases for these scores. Returns the factors of earlier sums and outputs: exactly 1 where a
+ * base stays. few: a row sees few of the keys. */
 template <int N, class Exponents>
 __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents &e,
                                            const bool (&few)[2], RowState (&state)[2],
@@ -117,9 +119,9 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents 
     }
 }
 
-/* Scores -> probabilities relative to base, packed as the A operand of P V: for a k-step of 16 keys
- * four words of each part. There may be more of P than of s: it is 0. sum: over this thread's
- * columns. BF16: type of the parts. */
+/* Computes probabilities relative to base, packed as the A operand of P V: four words of each part
+ * for a k-step of 16 keys. Words of P beyond the scores are 0. sum: over this thread's columns.
+ * BF16: type of the parts. */
 template <bool BF16, bool QUICK, int PARTS, int N, int WORDS, class Exponents>
 __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
                                              const RowState (&state)[2],
@@ -157,15 +159,15 @@ __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
     return __any_sync(~0u, signbit(state[0].l) || signbit(state[1].l));
 }
 
-/* Probabilities with bases that stay, if no row begins. False if some base of the warp's rows may
- * have to move: p is then useless. */
+/* Computes probabilities with bases that stay, if no row begins. Returns false if some base of the
+ * warp's rows may have to move; p is useless then. */
 template <bool BF16, int PARTS, int N, class Exponents>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2])
 {
     float sum[2];
     exponentials<BF16, true>(s, e, state, p, sum);
-    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT && e.good(); /* not if NaN */
+    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT && e.good(); /* false for NaN */
     if (__any_sync(~0u, !good)) {
         return false;
     }
@@ -174,7 +176,7 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, Ro
     return true;
 }
 
-/* Probabilities with bases that were moved. */
+/* Computes probabilities after bases have moved. */
 template <bool BF16, int PARTS, int N, int WORDS, class Exponents>
 __device__ __forceinline__ void probabilities(const float (&s)[N], Exponents &e,
                                               RowState (&state)[2], uint32_t (&p)[PARTS][WORDS])

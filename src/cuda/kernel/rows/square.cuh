@@ -8,7 +8,7 @@
 
 enum { CHUNK = 32, PAD = 65, SIDE = 16, EACH = 4, THREADS = SIDE * SIDE };
 
-/* part += left^T right. */
+/* Adds left^T right to part. */
 template <int UNROLL, class Real>
 __device__ __forceinline__ void add_products(Real (&part)[EACH][EACH],
                                              const Real (&left)[CHUNK][PAD],

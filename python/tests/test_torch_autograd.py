@@ -1,0 +1,97 @@
+"""Calls that autograd records, with the operator and around it; derivatives that are refused."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import libattn.torch  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+
+class Seen(TorchDispatchMode):
+    """A mode, which sees operators alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.names.add(operator.name())
+        return operator(*args, **(kwargs or {}))
+
+
+def inputs(dtype=torch.float32):
+    torch.manual_seed(19)
+    shapes = (2, 4, 33, 16), (2, 2, 41, 16), (2, 2, 41, 24)
+    rows = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+    return [*rows, torch.randn(1, 4, 33, 41).to(dtype).requires_grad_()]
+
+
+OPTIONS = {"layout": "bhsd", "causal": True, "dropout_p": 0.2, "return_lse": True}
+
+
+def results(leaves, run=lambda function, *rows: function(*rows)):
+    """Output, LSE and the gradients of a loss of both."""
+
+    def attend(q, k, v, bias):
+        sinks = torch.ones(4, dtype=torch.float32)
+        seed = torch.Generator().manual_seed(3)
+        return libattn.torch.attention(q, k, v, bias=bias, sinks=sinks, generator=seed, **OPTIONS)
+
+    out, lse = run(attend, *leaves)
+    loss = (out.float() * out.detach().float().cos()).sum() + lse.sin().sum()
+    return [out, lse, *torch.autograd.grad(loss, leaves)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_operator_and_the_way_around_it_have_equal_bits(dtype):
+    leaves = inputs(dtype)
+    around = results(leaves)
+    with Seen() as seen:
+        operator = results(leaves)
+    assert {"libattn::forward", "libattn::backward"} <= seen.names
+    for one, other in zip(around, operator, strict=True):
+        assert one.equal(other) and one.stride() == other.stride()
+
+
+def test_checkpoint():
+    leaves = inputs()
+    again = results(leaves, lambda *call: checkpoint(*call, use_reentrant=False))
+    assert all(one.equal(other) for one, other in zip(again, results(leaves), strict=True))
+
+
+def attend(leaves):
+    q, k, v, bias = leaves
+    return libattn.torch.attention(q, k, v, bias=bias, layout="bhsd")
+
+
+def test_some_gradients():
+    q, k, v, bias = inputs()
+    out = attend((q.detach(), k, v.detach(), bias))
+    whole = torch.autograd.grad(attend((q, k, v, bias)).sum(), (k, bias))
+    some = torch.autograd.grad(out.sum(), (k, bias))
+    assert some[0].equal(whole[0]) and some[1].equal(whole[1])
+
+
+def test_second_derivatives_are_refused():
+    leaves = inputs(torch.float64)
+    first = torch.autograd.grad(attend(leaves).square().sum(), leaves[0], create_graph=True)
+    with pytest.raises(NotImplementedError, match="double backward"):
+        first[0].sum().backward()
+
+
+def test_tangents_are_refused():
+    """Forward-mode derivatives were lost without a word."""
+    q, k, v, _ = (x.detach() for x in inputs())
+    sdpa = libattn.torch.scaled_dot_product_attention
+    k = v = torch.cat([k, k], 1)
+    with forward_ad.dual_level():
+        assert sdpa(q, k, v).shape == q.shape  # without tangents
+        dual = forward_ad.make_dual(q, torch.ones_like(q))
+        for rows in ((dual, k, v), (dual, k.clone().requires_grad_(), v)):
+            with pytest.raises(NotImplementedError, match="forward-mode"):
+                sdpa(*rows)
+    with pytest.raises(NotImplementedError):
+        torch.func.jvp(lambda x: sdpa(x, k, v), (q,), (torch.ones_like(q),))

@@ -1,0 +1,246 @@
+/*
+ * items.c: the items of the forward pass on threads: whole ones; in pieces of their keys, where
+ * there are few; and behind keys that sequences share (shared.h). Not here: the computation of an
+ * item (forward.c), the cut into items (core/schedule.h), threads (executor).
+ */
+#include "cpu/forward/forward.h"
+#include "cpu/forward/nodes.h"
+#include "cpu/forward/shared.h"
+#include "cpu/machine/tasks.h"
+
+static void leave_all(attn_forward_item *item)
+{
+    for (int i = 0; i < item->strips; i++) {
+        attn_strip_leave(item, i);
+    }
+}
+
+/* ---- an item in pieces ----------------------------------------------------------------------- */
+
+static int64_t piece_keys(const attn_forward_item *item)
+{
+    return item->plan->pieces.segments * item->table->segment;
+}
+
+/* Sums keys of the item into a piece. */
+static void run_piece(attn_forward_item *item, attn_interval keys, attn_piece *piece)
+{
+    item->keys = (attn_interval){min64(keys.lo, item->seq.nk), min64(keys.hi, item->seq.nk)};
+    attn_item_start(item);
+    attn_item_sum(item);
+    attn_strip_save(item, 0, piece);
+}
+
+static void join_pieces(attn_forward_item *item, char *first_piece)
+{
+    const attn_pieces *pieces = &item->plan->pieces;
+    attn_item_start(item);
+    for (int64_t i = 0; i < pieces->count; i++) {
+        attn_piece *piece = (attn_piece *)(void *)(first_piece + (uint64_t)i * pieces->bytes);
+        attn_strip_add(item, 0, piece,
+                       i < pieces->count - 1 ? (i + 1) * pieces->segments : INT64_MAX);
+    }
+    attn_item_finish(item);
+}
+
+/* ---- the parallel loop ----------------------------------------------------------------------- */
+
+typedef struct forward_job {
+    const attn_cpu_plan *plan;
+    const attn_problem *problem;
+    attn_schedule schedule;
+    attn_cells cells;
+    attn_shared shared;
+    char *scratch, *pieces;
+} forward_job;
+
+/* A task: an item, or rows of several sequences that share keys. */
+typedef struct forward_task {
+    int64_t index, place; /* number of the task, and of its scratch */
+    attn_item item;
+    attn_sequence seq;
+    const int64_t *members; /* the sequences of a family; NULL: rows of one sequence */
+} forward_task;
+
+typedef void run_function(const forward_job *job, attn_forward_item *item, int64_t index);
+
+static void run_whole(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    (void)job, (void)index;
+    attn_item_start(item);
+    attn_item_sum(item);
+    leave_all(item);
+    attn_item_finish(item);
+}
+
+static void run_part(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const attn_pieces *pieces = &job->plan->pieces;
+    const int64_t first = index % pieces->count * piece_keys(item);
+    run_piece(item, (attn_interval){first, first + piece_keys(item)},
+              (attn_piece *)(void *)(job->pieces + (uint64_t)index * pieces->bytes));
+}
+
+static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const attn_pieces *pieces = &job->plan->pieces;
+    join_pieces(item, job->pieces + (uint64_t)(index * pieces->count) * pieces->bytes);
+}
+
+/* Sums one segment of shared keys for rows of all sequences that share it. */
+static void run_shared(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const int64_t size = item->table->segment,
+                  first = attn_shared_segment(&job->shared, index) * size;
+    run_piece(item, (attn_interval){first, first + size}, attn_shared_piece(&job->shared, index));
+}
+
+/* Joins what its sequence shares with others, and sums the keys behind it. */
+static void run_behind(const forward_job *job, attn_forward_item *item, int64_t index)
+{
+    const int64_t segments = attn_shared_segments(&job->shared, item->seq.index);
+    if (segments == 0) {
+        run_whole(job, item, index);
+        return;
+    }
+    const attn_interval all = item->keys;
+    attn_item_start(item);
+    for (int64_t i = 0; i < segments; i++) {
+        attn_piece *piece = attn_shared_take(&job->shared, item, i);
+        attn_strip_add(item, 0, piece, i + 1);
+    }
+    item->keys.lo = segments * item->table->segment;
+    attn_item_sum(item);
+    leave_all(item);
+    item->keys = all;
+    attn_item_finish(item);
+}
+
+static void run_task(const forward_job *job, const forward_task *task, run_function *run)
+{
+    const attn_scratch_map *map = &job->plan->scratch;
+    const attn_ukernel *table = job->plan->table;
+    attn_key_list list[2];
+    char *base = job->scratch + (uint64_t)task->place * map->total;
+    attn_tile_rows rows[ATTN_MAX_STRIPS];
+    attn_sums sums[ATTN_MAX_STRIPS];
+    attn_forward_item work = {
+        .plan = job->plan,
+        .problem = job->problem,
+        .table = table,
+        .kv_head = task->item.kv_head,
+        .first_row = task->item.first_row,
+        .seq = task->seq,
+        .members = task->members,
+        .place = task->place,
+        .k_space = base + map->k,
+        .v_space = base + map->v,
+        .s = base + map->s,
+        .prob = base + map->p,
+        .visible = (unsigned char *)base + map->visible,
+        .room = base + map->room,
+        .strip = base + map->strips,
+        .node = base + map->nodes,
+        .sum = base + map->sums,
+        .rows = rows,
+        .sums = sums,
+        .list = list,
+    };
+    work.keys = (attn_interval){0, work.seq.nk};
+    work.scores = (attn_score_rows){.problem = job->problem,
+                                    .table = table,
+                                    .plan = &job->plan->scores,
+                                    .seq = &work.seq,
+                                    .fold = job->problem->group};
+    work.scores.first_head = task->item.kv_head * job->problem->group;
+    work.scores.bias = base + map->bias;
+    work.scores.cells = job->cells.kind ? &job->cells : NULL;
+    attn_score_lanes(&work.scores, base + map->lanes);
+    work.last_row = min64(task->item.last_row, work.seq.nq * job->problem->group);
+    work.strips = (int)((work.last_row - work.first_row + table->strip - 1) / table->strip);
+    work.by_tile = work.strips == 1;
+    run(job, &work, task->index);
+}
+
+/* An executor may give few tasks to any of its thread numbers. */
+static int64_t place_of(const forward_job *job, int64_t index, int64_t tasks, int32_t thread)
+{
+    return tasks <= job->plan->threads ? index : thread;
+}
+
+/* Runs task `index` of a loop over `tasks`, on one of the schedule's items. */
+static void run_item(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
+                     run_function *run)
+{
+    forward_task task = {.index = index, .place = place_of(job, index, tasks, thread)};
+    task.item =
+        attn_schedule_item(&job->schedule, job->problem, index / (tasks / job->schedule.items));
+    task.seq = attn_problem_sequence(job->problem, task.item.sequence);
+    run_task(job, &task, run);
+}
+
+static void whole_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_item(job, index, job->schedule.items, thread, run_whole);
+}
+
+static void part_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_item(job, index, job->schedule.items * job->plan->pieces.count, thread, run_part);
+}
+
+static void joining_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_item(job, index, job->schedule.items, thread, run_joining);
+}
+
+static void shared_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    forward_task task = {.index = index, .place = place_of(job, index, job->shared.tasks, thread)};
+    task.members = attn_shared_rows(&job->shared, index, &task.item, &task.seq);
+    run_task(job, &task, run_shared);
+}
+
+static void behind_task(const void *arg, int64_t index, int32_t thread)
+{
+    const forward_job *job = arg;
+    run_item(job, index, job->schedule.items, thread, run_behind);
+}
+
+void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
+                      const attn_executor *executor, void *workspace)
+{
+    forward_job job = {.plan = plan,
+                       .problem = problem,
+                       .schedule = plan->schedule,
+                       .cells = plan->cells,
+                       .scratch = (char *)workspace + plan->table_bytes,
+                       .pieces = (char *)workspace + plan->pieces.offset};
+    attn_cells_fill(&job.cells, problem, executor, (char *)workspace + plan->cells_offset);
+    attn_shared_find(&job.shared, plan, problem, workspace);
+    if (problem->varlen) {
+        int64_t *first_item = workspace, items = 0;
+        for (int64_t b = 0; b < plan->schedule.sequences; b++) {
+            attn_sequence sequence = attn_problem_sequence(problem, b);
+            first_item[b] = items;
+            items += attn_schedule_blocks(problem, &sequence, plan->schedule.block_rows) *
+                     problem->kv_heads;
+        }
+        first_item[plan->schedule.sequences] = items;
+        job.schedule.first_item = first_item;
+    }
+    const int64_t items = plan->schedule.items, pieces = plan->pieces.count;
+    if (job.shared.tasks > 0) {
+        attn_tasks_run(executor, job.shared.tasks, shared_task, &job, plan->table);
+        attn_tasks_run(executor, items, behind_task, &job, plan->table);
+    } else if (pieces == 1) {
+        attn_tasks_run(executor, items, whole_task, &job, plan->table);
+    } else {
+        attn_tasks_run(executor, items * pieces, part_task, &job, plan->table);
+        attn_tasks_run(executor, items, joining_task, &job, plan->table);
+    }
+}

@@ -1,0 +1,128 @@
+/*
+ * dwords_avx512.h: operations on 16 dwords, pairs of bf16 numbers or the bits of floats, and masks
+ * of lanes, by AVX-512: those that pairs/ has beside the vectors of body/vec_avx512.h.
+ *
+ *   dwords, lane_mask                 16 dwords; a bit for each of 16 lanes
+ *   d_load d_store d_zero d_or        as their names say
+ *   d_load_some(p,n)                  the first n of 32 numbers, the others 0
+ *   d_pair(p)                         the pair at p in each dword
+ *   d_keep_lanes(p,x,mask)            stores x in lanes outside of mask
+ *   d_floats d_odd_floats d_pairs     the floats of lower halves, of upper halves; back from both
+ *   d_low_halves d_high_halves(a,b)   the halves of a, each below that of b
+ *   d_store_zip(p,a,b)                stores the 32 numbers of a, each before that of b
+ *   d_zip_low d_zip_high(a,b)         halves of d_store_zip, in each quarter of a vector by itself
+ *   d_even(row,step)                  16 pointers are `step` bytes apart
+ *   d_upper_halves(a,b)               the upper halves of a below those of b
+ *   d_rounded(x) d_rounded_number(x)  a float rounded to bf16 in the upper half, the lower one left
+ *                                     over; the second for a NaN, too
+ *   v_eq v_gt v_not_lt                masks; the last is true for a NaN
+ *   v_pick(mask,a,b)                  a in lanes of mask, else b
+ *   v_mul_unless_lt(d,least,a,b)      d < least ? 0 : a b
+ *   v_at_most_0(x)                    the minimum of 0 and x, or a NaN
+ *   v_fraction(z) v_power(y,z)        z - floor(z); y 2^floor(z), 0 below 2^-126
+ *   v_power_flushed(y,z)              the same where the processor flushes small results to 0
+ */
+#define dwords __m512i
+#define lane_mask __mmask16
+
+#define d_load(p) _mm512_loadu_si512(p)
+#define d_store(p, x) _mm512_storeu_si512(p, x)
+#define d_zero _mm512_setzero_si512
+#define d_or _mm512_or_si512
+#define d_keep_lanes(p, x, mask) _mm512_mask_storeu_epi32(p, (__mmask16) ~(mask), x)
+#define d_floats(x) _mm512_castsi512_ps(_mm512_slli_epi32(x, 16))
+#define d_odd_floats(x) \
+    _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)))
+#define d_pairs(even, odd)                                                               \
+    _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(_mm512_castps_si512(even), 16), \
+                            _mm512_castps_si512(odd))
+#define d_low_halves(a, b) _mm512_mask_blend_epi16(0xaaaaaaaau, a, _mm512_slli_epi32(b, 16))
+#define d_high_halves(a, b) _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b)
+#define d_rounded(x) _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000))
+#define d_rounded_number(x)                                                              \
+    _mm512_mask_add_epi32(_mm512_castps_si512(x), _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), \
+                          _mm512_castps_si512(x), _mm512_set1_epi32(0x8000))
+
+#define d_zip_low _mm512_unpacklo_epi16
+#define d_zip_high _mm512_unpackhi_epi16
+
+#define v_eq(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
+#define v_gt(a, b) _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ)
+#define v_not_lt(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ)
+#define v_pick(mask, a, b) _mm512_mask_mov_ps(b, mask, a)
+#define v_mul_unless_lt(d, least, a, b) _mm512_maskz_mul_ps(v_not_lt(d, least), a, b)
+#define v_at_most_0(x) _mm512_min_ps(v_set1(0), x)
+#define v_fraction(z) _mm512_reduce_ps(z, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
+#define v_power(y, z) _mm512_maskz_scalef_ps(v_not_lt(z, v_set1(-126)), y, z)
+#define v_power_flushed _mm512_scalef_ps
+
+enum { VECTOR_BITS = 512, CAN_FLUSH = 1 }; /* cpu/machine/host.h sets flush-to-zero for the table */
+
+ATTN_INLINE bool d_even(const char *const *row, int64_t step)
+{
+    const __m512i first = _mm512_sub_epi64(_mm512_loadu_si512(row + 1), _mm512_loadu_si512(row)),
+                  last =
+                      _mm512_sub_epi64(_mm512_loadu_si512(row + 8), _mm512_loadu_si512(row + 7)),
+                  all = _mm512_set1_epi64(step);
+    return (_mm512_cmpeq_epi64_mask(first, all) & _mm512_cmpeq_epi64_mask(last, all)) == 0xFF;
+}
+
+ATTN_INLINE dwords d_pair(const uint16_t *p)
+{
+    uint32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32((int)pair);
+}
+
+ATTN_INLINE dwords d_load_some(const uint16_t *p, int64_t n)
+{
+    return _mm512_maskz_loadu_epi16(n >= 32 ? 0xffffffffu : n > 0 ? (1u << n) - 1 : 0, p);
+}
+
+ATTN_INLINE void d_store_zip(uint16_t *p, dwords a, dwords b)
+{
+    const dwords low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
+    const dwords first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const dwords second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    d_store(p, _mm512_permutex2var_epi64(low, first, high));
+    d_store(p + 32, _mm512_permutex2var_epi64(low, second, high));
+}
+
+ATTN_INLINE dwords d_upper_halves(dwords a, dwords b)
+{
+    const dwords upper = _mm512_set4_epi32(0x0f0e0f0e, 0x0b0a0b0a, 0x07060706, 0x03020302);
+    return _mm512_mask_shuffle_epi8(b, 0x3333333333333333u, a, upper);
+}
+
+/* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
+static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
+{
+    dwords a[16], b[16];
+    ATTN_UNROLL for (int i = 0; i < 16; i += 2)
+    {
+        a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 16; i += 4)
+    {
+        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
+        a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
+        a[i + 8] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
+        a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
+        d_store(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
+        d_store(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
+        d_store(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
+        d_store(to + (i + 12) * stride,
+                            _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
+    }
+}

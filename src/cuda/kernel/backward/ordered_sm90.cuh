@@ -1,0 +1,321 @@
+/*
+ * ordered_sm90.cuh: dK and dV of 128 keys of a KV head on sm_90a, and what the keys add to dQ: five
+ * products. A warp loads, two warpgroups have 64 keys each:
+ *
+ *     for each head of the group, each tile of rows that see the keys:
+ *         issue dP^T = V dO^T | P^T = 2^(c S^T - LSE) | issue dV += P^T dO
+ *         dS^T = P^T (dP^T - delta), to shared memory | issue S^T of the next tile
+ *         issue dQ = dS K, dK += dS^T Q | add dQ to the tile's sums in global memory
+ *
+ * The order of each sum of dQ is that of the keys, the last ones first: each tile of rows has a
+ * turn: the number of the block of keys that has added, plus 1. A block waits until the one behind
+ * it has added (await_turns), and says that it has (hand_turns_on). CTAs draw items by ticket, and
+ * an item waits for those with lower tickets alone, so a call ends however many CTAs run at once.
+ * Under a causal mask a block begins with rows that the blocks behind it do not see, so blocks that
+ * start together do not wait; without a mask they lag by a tile each, once.
+ */
+#pragma once
+#include "cuda/kernel/backward/turns_sm90.cuh"
+
+/* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
+ * fragments of dQ: float4 number i of lane l of warp w of the two groups is (8 w + i) 32 + l. */
+template <class S> struct QuerySums {
+    static_assert(S::STEP * S::D == 2 * 64 * 64, "64 x 64 sums for each warpgroup");
+    float dq[32];
+
+    /* dS: chunks of 64 rows, keys along k. K: chunks of 64 columns. */
+    __device__ __forceinline__ void issue(uint32_t ds, uint32_t k, int group)
+    {
+        const int at = group * 128 * 128;
+        const uint64_t left = wgmma::descriptor(ptx::uniform(ds + (S::STEP == 128 ? at : 0)), 0),
+                       right = wgmma::descriptor(ptx::uniform(k + (S::STEP == 64 ? at : 0)), 0);
+#pragma unroll
+        for (int step = 0; step < 128 / 16; step++) {
+            wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
+                                                        step > 0);
+        }
+        wgmma::commit();
+    }
+
+    __device__ __forceinline__ void stage(uint32_t sums) const
+    {
+        const uint32_t to = sums + (ptx::thread() - 128) / 32 * 8 * 512 + ptx::thread() % 32 * 16;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            ptx::store_shared_16(to + i * 512,
+                                 {__float_as_uint(dq[4 * i]), __float_as_uint(dq[4 * i + 1]),
+                                  __float_as_uint(dq[4 * i + 2]), __float_as_uint(dq[4 * i + 3])});
+        }
+    }
+};
+
+/* Loads Q and dO of a tile, and the keys with the first one. Lane 0. */
+template <class S>
+__device__ __forceinline__ void load_ordered(const attn_cuda_backward_params &a,
+                                             const GradMemory<S> &memory, const OrderedItem &o,
+                                             uint32_t n, int row, int head)
+{
+    const int batch = (int)o.item.sequence.tensor;
+    ptx::mbarrier_arrive_expect(memory.full(n), 2 * S::STEP_BYTES);
+    load_tile<S>(memory.streamed(n, 0), &a.q_map, memory.full(n), S::STEP, row, head, batch,
+                 tma::EVICT_LAST);
+    if (n == 0) {
+        const int key = (int)(o.item.sequence.k_first + o.item.first), kv = (int)o.item.head;
+        ptx::mbarrier_arrive_expect(memory.fixed_full(), 2 * S::FIXED_BYTES);
+        load_tile<S>(memory.fixed(0), &a.k_map, memory.fixed_full(), S::FIXED, key, kv, batch,
+                     tma::EVICT_FIRST);
+        load_tile<S>(memory.fixed(1), &a.v_map, memory.fixed_full(), S::FIXED, key, kv, batch,
+                     tma::EVICT_FIRST);
+    }
+    load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, row, head, batch,
+                 tma::EVICT_LAST);
+}
+
+/* One warp. */
+template <class S>
+__device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params &a,
+                                                const GradMemory<S> &memory, const OrderedItem &o,
+                                                int *row_of)
+{
+    TileWalk at(o.blocks);
+    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+        const int head = (int)o.item.head * o.blocks.heads + at.head, row = at.tile * S::STEP;
+        ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
+        if (ptx::thread() == 0) {
+            row_of[n % S::STAGES] = row;
+            load_ordered<S>(a, memory, o, n, (int)o.item.sequence.q_first + row, head);
+        }
+        __syncwarp();
+        load_statistics<S>(a, memory, o.item, head, row, n);
+        ptx::mbarrier_arrive(memory.full(n));
+    }
+}
+
+/* Stores dS^T of 64 keys, packed, in shared memory as dQ = dS K takes it: keys along the rows. */
+template <class S>
+__device__ __forceinline__ void stage_scores(uint32_t to, const uint32_t (&ds)[S::STEP / 4])
+{
+    const int thread = ptx::thread(), lane = thread % 32,
+              key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+    for (int j = 0; j < S::STEP / 8; j += 2) {
+        const int piece = j % 8 + lane / 16;
+        ptx::store_matrices(to + j / 8 * 128 * 128 + key * 128 + ((piece ^ lane % 8) * 16),
+                            ds[2 * j], ds[2 * j + 1], ds[2 * j + 2], ds[2 * j + 3]);
+    }
+}
+
+/* Registers of a warpgroup beside its sums. */
+template <class S> struct OrderedGroup {
+    static constexpr bool EARLY =
+        S::STEP == 64; /* registers hold dP beside dS of the tile before */
+    static constexpr int PART = EARLY ? 16 : 32;
+    const attn_cuda_backward_params &a;
+    const GradMemory<S> &memory;
+    const OrderedItem &o;
+    const int *row_of;
+    KeySums<S> sums;
+    uint32_t p[2][PART / 4]; /* parts of P^T */
+    float s[S::STEP / 2];    /* S^T of the tile to come */
+
+    __device__ __forceinline__ int group() const
+    {
+        const int both = ptx::thread() / 128; /* this order spills nothing */
+        return (EARLY ? both : ptx::uniform(both)) - 1;
+    }
+
+    __device__ __forceinline__ void issue_next(uint32_t n)
+    {
+        ptx::mbarrier_wait(memory.full(n), memory.parity(n));
+        wgmma::fence();
+        issue_scores<S, S::STEP>(s, memory.fixed(0) + 64 * 128 * group(), memory.streamed(n, 0));
+    }
+
+    /* Gives the sums of dQ of tile n to the TMA, some time after they were written, as the fence
+     * waits for all stores. */
+    __device__ __forceinline__ void give_sums(uint32_t n)
+    {
+        ptx::fence_proxy_async();
+        __syncwarp(); /* all lanes have written dS and read the statistics */
+        if (ptx::thread() % 32 == 0) {
+            ptx::mbarrier_arrive(memory.done(n));
+        }
+    }
+
+    /* Waits for dK of the tile before. LEFT: groups of products behind it. */
+    template <int LEFT> __device__ __forceinline__ void retire_keys(uint32_t n)
+    {
+        wgmma::wait<LEFT>();
+        sums.hold_keys(n);
+        if (n > 0 && ptx::thread() % 32 == 0) {
+            ptx::mbarrier_arrive(memory.empty(n - 1));
+        }
+    }
+
+    /* Issues dV and computes dS^T, PART rows at a time: registers of those before are free again.
+     * On return the last part of dV still runs. */
+    template <int FROM>
+    __device__ __forceinline__ void differentiate(float (&dp)[S::STEP / 2], uint32_t delta,
+                                                  uint32_t d_o, uint32_t n)
+    {
+        constexpr int AT = FROM / PART % 2;
+        pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
+        wgmma::fence();
+        issue_sum<S, S::STEP, FROM, PART>(sums.dv, p[AT], d_o);
+        wgmma::wait<1>(); /* dP, or the part before */
+        if constexpr (FROM == 0) {
+            wgmma::hold(dp);
+        } else {
+            wgmma::keep(p[1 - AT], n);
+        }
+        pack_scores<S::BF16, FROM, PART>(s, dp, delta, sums.ds);
+        if constexpr (FROM + PART < S::STEP) {
+            differentiate<FROM + PART>(dp, delta, d_o, n);
+        }
+    }
+
+    /* n: the tile's number in the item. more: it is not the last. */
+    template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
+    {
+        constexpr int N = S::STEP;
+        const uint32_t q = memory.streamed(n, 0), d_o = memory.streamed(n, 1),
+                       values = memory.fixed(1) + 64 * 128 * group();
+        float dp[N / 2];
+        QuerySums<S> query;
+        wgmma::fence();
+        if constexpr (EARLY) {
+            issue_scores<S, N>(dp, values, d_o);
+        }
+        const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES],
+                  first = (int)o.item.first + 64 * group(),
+                  key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+        const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
+        const attn_band band = o.band;
+        const bool masked =
+            row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
+        probabilities<0, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        if (n > 0) {
+            give_sums(n - 1);
+        }
+        if constexpr (!EARLY) {
+            retire_keys<0>(n);
+            wgmma::fence();
+            issue_scores<S, N>(dp, values, d_o);
+        }
+        probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        if constexpr (EARLY) {
+            retire_keys<1>(n);
+        }
+        differentiate<0>(dp, memory.statistics(n) + ptx::thread() % 4 * 8 + N * 4, d_o, n);
+        if constexpr (MORE && EARLY) {
+            issue_next(n + 1);
+        }
+        ptx::barrier_sync(3 + group(), 256); /* the other's dQ of the tile before is done */
+        stage_scores<S>(memory.scores(), sums.ds);
+        ptx::fence_proxy_async();
+        if constexpr (MORE && !EARLY) {
+            issue_next(n + 1);
+        }
+        ptx::barrier_sync(5, 256);   /* dS of both is there */
+        wgmma::wait<MORE ? 1 : 0>(); /* dV */
+        wgmma::hold(sums.dv);
+        wgmma::keep(p[(N / PART - 1) % 2], n);
+        wgmma::fence();
+        query.issue(memory.scores(), memory.fixed(0), group());
+        issue_sum<S, N>(sums.dk, sums.ds, q);
+        wgmma::wait<1>(); /* dQ, and S^T of the next tile */
+        wgmma::hold(query.dq);
+        if constexpr (MORE) {
+            ptx::barrier_arrive(4 - group(), 256);
+        }
+        wgmma::hold(s);
+        ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
+        query.stage(memory.sums());
+    }
+
+    __device__ __forceinline__ void run()
+    {
+        sums.clear();
+        if (o.all == 0) {
+            return;
+        }
+        ptx::mbarrier_wait(memory.fixed_full(), 0);
+        ptx::barrier_arrive(4 - group(), 256);
+        issue_next(0);
+        wgmma::wait<0>();
+        wgmma::hold(s);
+        uint32_t n = 0;
+        for (; n + 1 < o.all; n++) {
+            tile<true>(n);
+        }
+        tile<false>(n);
+        give_sums(n);
+        wgmma::wait<0>();
+        sums.hold_keys(n);
+    }
+
+    __device__ __forceinline__ void store()
+    {
+        const attn_sequence &sequence = o.item.sequence;
+        const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
+                  batch = (int)sequence.tensor, head = (int)o.item.head;
+        const int64_t key = sequence.k_first + first;
+        const attn_gradients &grads = a.grads;
+        const bool bad_keys = store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
+                                            key, head, left),
+                   bad_values = store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left),
+                   bad = any_of_group(group(), bad_keys || bad_values);
+        if (threadIdx.x % 128 == 0 && left > 0) {
+            note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
+        }
+    }
+};
+
+template <class S>
+__device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_params &a,
+                                                    int64_t ticket)
+{
+    const attn_problem &p = a.grads.problem;
+    OrderedItem o = {grad_item(p, a.items, ticket)};
+    o.band = attn_mask_band(&p, &o.item.sequence);
+    GradItem before = o.item;
+    before.first += S::FIXED;
+    o.blocks = row_blocks<S>(p, o.item);
+    o.before = row_blocks<S>(p, before);
+    o.place = grad_tile_place(p, o.item, o.item.head * p.group, S::STEP, a.slots);
+    o.all = (uint32_t)o.blocks.all();
+    return o;
+}
+
+template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_backward_params &a)
+{
+    extern __shared__ unsigned char shared[];
+    __shared__ OrderedItem o;
+    __shared__ int row_of[S::STAGES];
+    const uint32_t start = ptx::shared_address(shared);
+    const GradMemory<S> memory = {start + (-start & 1023)};
+    if (threadIdx.x == 0) {
+        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
+        memory.init_barriers(1 + 32);
+        memory.init_turns();
+    }
+    __syncthreads();
+    if (o.item.empty) {
+        return;
+    }
+    if (ptx::uniform(threadIdx.x / 128) == 0) {
+        ptx::registers_lower<24>();
+        if (threadIdx.x < 32) {
+            produce_ordered<S>(a, memory, o, row_of);
+        } else if (threadIdx.x == 32) {
+            await_turns<S>(a, memory, o);
+        } else if (threadIdx.x % 32 == 0) {
+            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
+        }
+    } else {
+        ptx::registers_raise<240>();
+        OrderedGroup<S> mine = {a, memory, o, row_of};
+        mine.run();
+        mine.store();
+    }
+}

@@ -1,0 +1,105 @@
+/*
+ * turns_sm90.cuh: the order in which blocks of keys add to dQ (ordered_sm90.cuh), by three threads
+ * beside those that compute.
+ *
+ * Barriers of tile n, who completes them, and who waits:
+ *
+ *     full    the loader: Q, dO, LSE, delta are there     the warps
+ *     empty   8 warps: they have read them                the loader, before tile n + STAGES
+ *     done    8 warps: sums of dQ are in shared memory    hand_turns_on
+ *     turn    await_turns: the block behind has added     hand_turns_on
+ *     room    hand_turns_on: the sums have left           the warps, before the sums of n + 1;
+ *                                                         await_turns, before turn of n + 2
+ *
+ * No phase ends twice before all that wait for it have seen it. done of n + 3 takes sums of n + 3
+ * in room of n + 2, which hand_turns_on gives after it took done of n. turn of n + 2 follows room
+ * of n, which follows turn of n. room of n + 2 follows done and turn of n + 2: by then the warps
+ * and await_turns have seen room of n. Each wait is for an earlier tile, or an earlier step of its
+ * tile, or for a lower ticket, whose CTA runs: so none lasts.
+ */
+#pragma once
+#include "cuda/kernel/backward/keys_sm90.cuh"
+
+template <int DTYPE, int D, int STEP, int STAGES>
+using OrderShape = GradShape<DTYPE, D, STEP, STAGES, true, true, 128 * STEP * 2 + STEP * D * 4>;
+
+/* An item, and what the block of keys before it does. */
+struct OrderedItem {
+    GradItem item;
+    GradBlocks blocks, before;
+    int64_t place; /* of tile 0 of the group's first head among turns */
+    attn_band band;
+    uint32_t all; /* tiles of all heads */
+};
+
+/* The n-th tile of an item: head of the group, and number of the tile. */
+struct TileWalk {
+    int head, tile;
+
+    __device__ __forceinline__ TileWalk(const GradBlocks &blocks) : head(0), tile(blocks.first)
+    {
+    }
+
+    __device__ __forceinline__ void next(const GradBlocks &blocks)
+    {
+        if (++tile == blocks.first + blocks.count) {
+            tile = blocks.first, head++;
+        }
+    }
+};
+
+/* Whether no block of keys adds to the tile before this one. */
+__device__ __forceinline__ bool adds_first(const GradBlocks &before, int tile)
+{
+    return tile < before.first || tile >= before.first + before.count;
+}
+
+/* One thread: says of each tile when it is this block's turn. */
+template <class S>
+__device__ __forceinline__ void await_turns(const attn_cuda_backward_params &a,
+                                            const GradMemory<S> &memory, const OrderedItem &o)
+{
+    const uint32_t block = (uint32_t)(o.item.first / S::FIXED);
+    TileWalk at(o.blocks);
+    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+        const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
+        const bool first = adds_first(o.before, at.tile);
+        ptx::mbarrier_wait(memory.room(n), (n / 2 & 1) ^ 1);
+        while (!first && ptx::load_acquire(a.turns + place) != block + 2) {
+        }
+        ptx::fence_proxies();
+        ptx::mbarrier_arrive(memory.turn(n));
+    }
+}
+
+/* Two threads, for tiles with even and with odd numbers: while sums of a tile arrive in global
+ * memory those of the next one leave. Adds the sums of each tile in its turn, and gives the turn to
+ * the next block. */
+template <class S>
+__device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a,
+                                              const GradMemory<S> &memory, const OrderedItem &o,
+                                              uint32_t odd)
+{
+    const uint32_t block = (uint32_t)(o.item.first / S::FIXED);
+    TileWalk at(o.blocks);
+    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+        if (n % 2 != odd) {
+            continue;
+        }
+        const int64_t place = o.place + (int64_t)at.head * a.slots + at.tile;
+        float *const to = a.sums + place * (S::STEP * S::D);
+        ptx::mbarrier_wait(memory.done(n), memory.parity(n));
+        ptx::mbarrier_wait(memory.turn(n), n / 2 & 1);
+        if (adds_first(o.before, at.tile)) {
+            tma::store_words(to, memory.sums(), S::SUMS_BYTES);
+        } else {
+            tma::add_floats(to, memory.sums(), S::SUMS_BYTES);
+        }
+        tma::commit_stores();
+        tma::wait_stores_read();
+        ptx::mbarrier_arrive(memory.room(n));
+        tma::wait_stores();
+        ptx::fence_proxies();
+        ptx::store_release(a.turns + place, block + 1);
+    }
+}

@@ -1,0 +1,65 @@
+/*
+ * tma.cuh: in place of src/cuda/kernel/ptx/tma.cuh, on the emulated GPU. The tensor maps are those
+ * of driver.cpp.
+ */
+#pragma once
+#include "cuda/params.h"
+#include "cuda/kernel/ptx/ptx.cuh"
+#include "tensor_map.h"
+
+namespace tma
+{
+
+constexpr uint64_t EVICT_FIRST = 0, EVICT_LAST = 0;
+
+inline void prefetch_map(const attn_tensor_map *)
+{
+}
+
+inline void load(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column, int row,
+                 int head, int batch, uint64_t)
+{
+    emulated::later([=] {
+        emulated::mbarrier_bytes(barrier,
+                                 emulated::load_box(to, map, {column, row, head, batch, 0}));
+    });
+}
+
+inline void load_folded(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int column,
+                        int row, int head, int batch, uint64_t)
+{
+    emulated::later([=] {
+        emulated::mbarrier_bytes(barrier,
+                                 emulated::load_box(to, map, {column, 0, row, head, batch}));
+    });
+}
+
+inline void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
+                  int batch)
+{
+    emulated::store_box(map, from, {column, row, head, batch, 0});
+}
+
+inline void store_words(float *to, uint32_t from, uint32_t bytes)
+{
+    memcpy(to, emulated::shared_at(from), bytes);
+}
+
+inline void add_floats(float *to, uint32_t from, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes / 4; i++) {
+        to[i] += ptx::load_shared<float>(from + 4 * i);
+    }
+}
+
+inline void commit_stores()
+{
+}
+inline void wait_stores_read()
+{
+}
+inline void wait_stores()
+{
+}
+
+} // namespace tma

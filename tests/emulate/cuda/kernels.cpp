@@ -1,0 +1,53 @@
+/*
+ * kernels.cpp: the kernels of one source of src/cuda/kernel for the emulated GPU. The build says
+ * which: EMULATED_SOURCE is its path, EMULATED_<name> its name.
+ */
+// clang-format off: words come first
+#include "words.h"
+#include EMULATED_SOURCE
+#include "entry.h"
+// clang-format on
+
+#if defined(EMULATED_forward_generic)
+#define ATTN_FORWARD_GENERIC(name, ...) ENTRY(attn_forward_##name)
+#elif defined(EMULATED_forward_codes)
+#define ATTN_FORWARD_CODES(name, ...) ENTRY(attn_forward_##name)
+#elif defined(EMULATED_forward_sm80)
+#define ATTN_FORWARD_SM80(name, ...) ENTRY(attn_forward_sm80_##name)
+#elif defined(EMULATED_forward_sm90)
+#define ATTN_FORWARD_SM90(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_SINGLE(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_MERGE(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_steps)
+#define ATTN_FORWARD_SM90_STEPS(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_wide)
+#define ATTN_FORWARD_SM90_WIDE(name, ...) ENTRY(attn_forward_sm90_##name)
+#define ATTN_FORWARD_WIDE_MERGE(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_paged)
+#define ATTN_FORWARD_SM90_PAGED(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_softcap)
+#define ATTN_FORWARD_SM90_SOFTCAP(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_alibi)
+#define ATTN_FORWARD_SM90_ALIBI(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_backward_generic)
+#define ATTN_BACKWARD_GENERIC(name, ...) \
+    ENTRY(attn_backward_##name##_delta)  \
+    ENTRY(attn_backward_##name##_keys)   \
+    ENTRY(attn_backward_##name##_rows)   \
+    ENTRY(attn_backward_##name##_scores) \
+    ENTRY(attn_backward_##name##_finish)
+#elif defined(EMULATED_backward_sm90)
+#define ATTN_BACKWARD_SM90_DELTA(name, ...) ENTRY(attn_backward_sm90_##name)
+#define ATTN_BACKWARD_SM90_KEYS(name, ...) ENTRY(attn_backward_sm90_##name)
+#define ATTN_BACKWARD_SM90_ROWS(name, ...) ENTRY(attn_backward_sm90_##name)
+#define ATTN_BACKWARD_SM90_ORDERED(name, ...)  \
+    ENTRY(attn_backward_sm90_##name##_ordered) \
+    ENTRY(attn_backward_sm90_##name##_round)
+#elif defined(EMULATED_append_generic)
+#define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
+#elif defined(EMULATED_merge_generic)
+#define ATTN_MERGE(name, ...) ENTRY(attn_merge_##name) ENTRY(attn_merge_##name##_gradients)
+#else
+#error "a source without entries"
+#endif
+#include "cuda/kernels.inc"

@@ -1,0 +1,330 @@
+/*
+ * machine.cpp: see machine.h.
+ */
+#undef _FORTIFY_SOURCE /* its longjmp takes a change of stacks for an error */
+#include "machine.h"
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <thread>
+#include <ucontext.h>
+#include <vector>
+
+alignas(1024) thread_local unsigned char shared[EMULATED_SHARED_BYTES];
+
+namespace emulated
+{
+
+enum { STACK_BYTES = 256 << 10, WARP = 32, BARRIERS = 20, SLOT_BYTES = 32, BLOCKS_AT_ONCE = 4 };
+
+struct warp_state {
+    /* Two exchanges may be under way: a lane is in the second only when all have begun it, so all
+     * have read the first before a third overwrites it. */
+    unsigned char slot[2][WARP][SLOT_BYTES];
+    uint32_t begun[2];
+    uint32_t completed;
+};
+
+struct barrier_state {
+    int arrived;
+    uint32_t phase;
+    bool yes, result;
+};
+
+struct thread_state : fibre {
+    jmp_buf at;
+    void *stack;
+    bool started, done;
+    ucontext_t context;
+};
+
+/* A block and the operating system thread's state. */
+struct runner {
+    block_state state;
+    std::vector<thread_state> threads;
+    std::vector<warp_state> warps;
+    size_t count; /* threads of the grid's blocks */
+    barrier_state barriers[BARRIERS];
+    jmp_buf home;
+    thread_state *current;
+    std::deque<std::function<void()>> copies; /* under way */
+    uint64_t progress;                        /* changes that may free a waiting thread */
+    bool spinning;                            /* a thread waits for another block */
+    void (*call)(const void *);
+    const void *params;
+    const char *name;
+};
+
+static thread_local runner *run;
+
+fibre &now()
+{
+    return *run->current;
+}
+
+block_state &block()
+{
+    return run->state;
+}
+
+size_t shared_offset(const void *p)
+{
+    return (uint32_t)((const unsigned char *)p - shared);
+}
+
+void yield(bool progress)
+{
+    run->spinning = run->spinning || progress;
+    if (_setjmp(run->current->at) == 0) {
+        _longjmp(run->home, 1);
+    }
+}
+
+void later(std::function<void()> copy)
+{
+    run->copies.push_back(std::move(copy));
+}
+
+static void changed()
+{
+    run->progress++;
+}
+
+/* ---- warps ----------------------------------------------------------------------------------- */
+
+void exchange_bytes(const void *mine, size_t bytes, void *all)
+{
+    fibre &self = now();
+    warp_state &warp = run->warps[self.place.x / WARP];
+    const uint32_t number = self.exchanges++;
+    const int buffer = number & 1;
+    if (bytes > SLOT_BYTES) {
+        abort();
+    }
+    memcpy(warp.slot[buffer][self.place.x % WARP], mine, bytes);
+    if (++warp.begun[buffer] == WARP) {
+        warp.begun[buffer] = 0;
+        warp.completed = number + 1;
+        changed();
+    }
+    while (warp.completed != number + 1 && warp.completed != number + 2) {
+        yield(false);
+    }
+    for (int lane = 0; lane < WARP; lane++) {
+        memcpy((unsigned char *)all + lane * bytes, warp.slot[buffer][lane], bytes);
+    }
+}
+
+void warp_wait()
+{
+    (void)exchange(0);
+}
+
+/* ---- barriers -------------------------------------------------------------------------------- */
+
+bool barrier(int id, int threads, bool yes, bool wait)
+{
+    barrier_state &at = run->barriers[id];
+    const int all = threads ? threads : (int)run->state.threads.x;
+    const uint32_t phase = at.phase;
+    at.yes = at.yes || yes;
+    if (++at.arrived == all) {
+        at.arrived = 0, at.phase++;
+        at.result = at.yes, at.yes = false;
+        changed();
+    }
+    while (wait && at.phase == phase) {
+        yield(false);
+    }
+    return at.result;
+}
+
+struct mbarrier {
+    uint16_t expected, pending : 15, phase : 1;
+    int32_t bytes; /* still to come */
+};
+static_assert(sizeof(mbarrier) == 8, "a barrier's place");
+
+static mbarrier &mbarrier_at(uint32_t at)
+{
+    return *(mbarrier *)shared_at(at);
+}
+
+static void complete(mbarrier &b)
+{
+    if (b.pending == 0 && b.bytes == 0) {
+        b.pending = b.expected & 0x7fff;
+        b.phase = !b.phase;
+        changed();
+    }
+}
+
+void mbarrier_init(uint32_t at, uint32_t arrivals)
+{
+    mbarrier_at(at) = {(uint16_t)arrivals, (uint16_t)(arrivals & 0x7fff), 0, 0};
+}
+
+void mbarrier_arrive(uint32_t at, uint32_t more_bytes)
+{
+    mbarrier &b = mbarrier_at(at);
+    b.bytes += (int32_t)more_bytes;
+    b.pending = (b.pending - 1) & 0x7fff;
+    complete(b);
+}
+
+void mbarrier_bytes(uint32_t at, uint32_t bytes)
+{
+    mbarrier &b = mbarrier_at(at);
+    b.bytes -= (int32_t)bytes;
+    complete(b);
+}
+
+bool mbarrier_done(uint32_t at, uint32_t parity)
+{
+    return mbarrier_at(at).phase != parity;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static void fibre_main()
+{
+    run->call(run->params);
+    run->current->done = true;
+    changed();
+    _longjmp(run->home, 1);
+}
+
+static void enter(runner &r, thread_state &thread)
+{
+    r.current = &thread;
+    if (_setjmp(r.home) != 0) {
+        return;
+    }
+    if (thread.started) {
+        _longjmp(thread.at, 1);
+    }
+    thread.started = true;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack;
+    thread.context.uc_stack.ss_size = STACK_BYTES;
+    thread.context.uc_link = NULL;
+    makecontext(&thread.context, fibre_main, 0);
+    setcontext(&thread.context);
+}
+
+/* Runs the threads in turn until all are done. */
+static void run_block(runner &r)
+{
+    size_t left = r.count;
+    while (left > 0) {
+        const uint64_t before = r.progress;
+        r.spinning = false;
+        left = 0;
+        for (size_t n = 0; n < r.count; n++) {
+            if (!r.threads[n].done) {
+                enter(r, r.threads[n]);
+                left += !r.threads[n].done;
+            }
+        }
+        if (left > 0 && r.progress == before) {
+            if (!r.copies.empty()) {
+                r.copies.front()();
+                r.copies.pop_front();
+                continue;
+            }
+            if (!r.spinning) {
+                fprintf(stderr, "emulated GPU: deadlock of %zu threads in %s, block %u\n", left,
+                        r.name, r.state.place.x);
+                abort();
+            }
+            std::this_thread::yield();
+        }
+    }
+}
+
+static void start_block(runner &r, const place &at)
+{
+    r.state.place = at;
+    r.progress = 0, r.copies.clear();
+    memset(r.barriers, 0, sizeof r.barriers);
+    for (warp_state &warp : r.warps) {
+        warp = {};
+    }
+    for (size_t n = 0; n < r.count; n++) {
+        thread_state &thread = r.threads[n];
+        thread.place = {(unsigned)n, 0, 0};
+        thread.exchanges = 0, thread.started = thread.done = false;
+    }
+    memset(shared, 0xFF, sizeof shared); /* nothing is left of blocks before */
+}
+
+/* Runners are kept for later grids: their stacks are large. */
+static std::mutex kept_mutex;
+static std::vector<std::unique_ptr<runner>> kept;
+
+static std::unique_ptr<runner> take_runner()
+{
+    const std::lock_guard<std::mutex> lock(kept_mutex);
+    if (kept.empty()) {
+        return std::make_unique<runner>();
+    }
+    std::unique_ptr<runner> last = std::move(kept.back());
+    kept.pop_back();
+    return last;
+}
+
+static void give_back(std::unique_ptr<runner> r)
+{
+    const std::lock_guard<std::mutex> lock(kept_mutex);
+    kept.push_back(std::move(r));
+}
+
+static void prepare(runner &r, size_t threads)
+{
+    for (size_t n = r.threads.size(); n < threads; n++) {
+        thread_state made{};
+        made.stack =
+            mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (made.stack == MAP_FAILED) {
+            abort();
+        }
+        r.threads.push_back(made);
+    }
+    r.warps.resize((threads + WARP - 1) / WARP);
+    r.count = threads;
+}
+
+void run_grid(const place &grid, const place &threads, const char *name, void (*call)(const void *),
+              const void *params)
+{
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    std::atomic<uint64_t> next{0};
+    const auto work = [&] {
+        std::unique_ptr<runner> taken = take_runner();
+        runner &mine = *taken;
+        mine.state.grid = grid, mine.state.threads = threads;
+        mine.call = call, mine.params = params, mine.name = name;
+        prepare(mine, threads.x);
+        run = &mine;
+        for (uint64_t n; (n = next.fetch_add(1)) < blocks;) {
+            start_block(mine, {(unsigned)(n % grid.x), (unsigned)(n / grid.x % grid.y),
+                               (unsigned)(n / grid.x / grid.y)});
+            run_block(mine);
+        }
+        give_back(std::move(taken));
+    };
+    std::vector<std::thread> runners;
+    for (uint64_t n = 0; n < blocks && n < BLOCKS_AT_ONCE; n++) {
+        runners.emplace_back(work);
+    }
+    for (std::thread &each : runners) {
+        each.join();
+    }
+}
+
+} // namespace emulated

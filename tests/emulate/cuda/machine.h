@@ -1,0 +1,87 @@
+/*
+ * machine.h: blocks of threads on a CPU. A block runs on one operating system thread, its threads
+ * as fibres that change places where they wait: at barriers, at operations of a whole warp, and
+ * where a kernel reads a word that another block writes. A block in which all wait is a deadlock,
+ * which ends the process with a sentence.
+ */
+#pragma once
+#include <stddef.h>
+#include <functional>
+#include <stdint.h>
+#include <string.h>
+
+/* The dynamic shared memory of the running block. Kernels name it. */
+enum { EMULATED_SHARED_BYTES = 232448 };
+extern thread_local unsigned char shared[];
+
+namespace emulated
+{
+
+struct place {
+    unsigned x, y, z;
+};
+
+struct fibre {
+    struct place place;
+    uint32_t exchanges; /* operations of its warp that it has begun */
+};
+
+enum { GROUP_BARRIER = 16 };
+
+/* The running thread, and its block. */
+struct fibre &now();
+struct block_state {
+    struct place place, grid, threads;
+};
+struct block_state &block();
+
+size_t shared_offset(const void *p);
+inline unsigned char *shared_at(uint32_t offset)
+{
+    return shared + (int32_t)offset;
+}
+
+/* Lets the block's other threads run. progress: the thread may go on whatever they do. */
+void yield(bool progress);
+
+/* Waits for the whole warp. */
+void warp_wait();
+
+/* Gives the warp's 32 values of up to 32 bytes; a copy. */
+void exchange_bytes(const void *mine, size_t bytes, void *all);
+
+template <class T> struct lanes {
+    T of[32];
+    const T &operator[](int lane) const
+    {
+        return of[lane];
+    }
+};
+
+template <class T> inline lanes<T> exchange(const T &mine)
+{
+    lanes<T> all;
+    exchange_bytes(&mine, sizeof mine, all.of);
+    return all;
+}
+
+/* Barrier `id` of `threads` threads, 0 for all of the block. GROUP_BARRIER and the three after it
+ * belong to the products of warpgroups. wait: until all have come; else the
+ * thread only says that it has. Returns true if one of the threads said yes. */
+bool barrier(int id, int threads, bool yes, bool wait);
+
+/* mbarriers: 8 bytes of shared memory. */
+void mbarrier_init(uint32_t at, uint32_t arrivals);
+void mbarrier_arrive(uint32_t at, uint32_t more_bytes);
+void mbarrier_bytes(uint32_t at, uint32_t bytes);
+bool mbarrier_done(uint32_t at, uint32_t parity);
+
+/* Does an asynchronous copy as late as it can be: when the block's threads wait for something. A
+ * block's last copies may never be done. */
+void later(std::function<void()> copy);
+
+/* Runs all blocks of a grid. call(function, parameters) is one thread's work. */
+void run_grid(const struct place &grid, const struct place &threads, const char *name,
+              void (*call)(const void *params), const void *params);
+
+} // namespace emulated
