@@ -1,14 +1,14 @@
 /*
  * test_gradients.c: whole backward passes over files of problem lines, against the oracle:
- * test_gradients FILE...
+ * test_gradients [--every=N] FILE...
  *
  * Each problem runs with its tensors ending right before an inaccessible page and starting right
  * after one, in every way of grad_runs.h; all bits must be equal, nothing but the gradients'
  * elements written, and the error within the bound of grad_runs_judge. No cmocka: this runs under
  * emulators of other processors as well.
  */
-#include "faults.h"
 #include "grad_runs.h"
+#include "lines.h"
 #include "outputs.h"
 #include "problem.h"
 #include "tables.h"
@@ -16,12 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct tally {
-    int problems, failures;
-    double worst;
-    char worst_line[1024];
-};
 
 /* o and lse by the library's own forward pass, then all backward passes, or one with each table. */
 static bool run_passes(problem_tensors *tensors, bool all, char *sentence, size_t size)
@@ -93,44 +87,12 @@ static bool run_own_bits(const problem_spec *problem, char *sentence, size_t siz
     return ok;
 }
 
-static bool visit(void *user, const problem_spec *given)
+static bool attempt(const problem_spec *problem, double *error, char *sentence, size_t size)
 {
-    struct tally *tally = user;
-    problem_spec problem = *given;
-    char sentence[512] = "";
-    double error = 0;
-    problem.pass = PASS_BACKWARD;
-    problem.lse = true;
-    problem_print(&problem, faults_line, sizeof faults_line);
-    tally->problems++;
-    if (!run_problem(&problem, &error, sentence, sizeof sentence) ||
-        !run_own_bits(&problem, sentence, sizeof sentence)) {
-        printf("FAIL %s\n     %s\n", faults_line, sentence);
-        tally->failures++;
-    } else if (error > tally->worst) {
-        tally->worst = error;
-        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", faults_line);
-    }
-    return true;
+    return run_problem(problem, error, sentence, size) && run_own_bits(problem, sentence, size);
 }
 
 int main(int argc, char **argv)
 {
-    int tables, failures = argc < 2;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    faults_watch();
-    (void)tables_names(&tables);
-    for (int i = 1; i < argc; i++) {
-        struct tally tally = {0};
-        char error[512];
-        if (!problem_suite(argv[i], visit, &tally, error, sizeof error)) {
-            printf("FAIL %s\n", error);
-            tally.failures++;
-        }
-        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n",
-               argv[i], tally.problems, tables, tally.failures, tally.worst,
-               tally.worst_line[0] ? " in " : "", tally.worst_line);
-        failures += tally.failures + (tally.problems == 0);
-    }
-    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return lines_main(argc, argv, PASS_BACKWARD, attempt);
 }

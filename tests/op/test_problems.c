@@ -1,6 +1,6 @@
 /*
  * test_problems.c: whole forward passes over files of problem lines, against the oracle:
- * test_problems FILE...
+ * test_problems [--every=N] FILE...
  *
  * Each problem runs with its tensors ending right before an inaccessible page and starting right
  * after one, in every way of runs.h; all bits must be equal, nothing but the outputs' elements
@@ -8,7 +8,7 @@
  * under emulators of other processors as well.
  */
 #include "errors.h"
-#include "faults.h"
+#include "lines.h"
 #include "outputs.h"
 #include "problem.h"
 #include "runs.h"
@@ -17,12 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct tally {
-    int problems, failures;
-    double worst;
-    char worst_line[1024];
-};
 
 /* Both placements; the second must give the bits of the first. Judged once. */
 static bool run_problem(const problem_spec *problem, double *error, char *sentence, size_t size)
@@ -87,41 +81,12 @@ static bool run_own_bits(const problem_spec *problem, char *sentence, size_t siz
     return ok;
 }
 
-static bool visit(void *user, const problem_spec *problem)
+static bool attempt(const problem_spec *problem, double *error, char *sentence, size_t size)
 {
-    struct tally *tally = user;
-    char sentence[512] = "";
-    double error = 0;
-    problem_print(problem, faults_line, sizeof faults_line);
-    tally->problems++;
-    if (!run_problem(problem, &error, sentence, sizeof sentence) ||
-        !run_own_bits(problem, sentence, sizeof sentence)) {
-        printf("FAIL %s\n     %s\n", faults_line, sentence);
-        tally->failures++;
-    } else if (error > tally->worst) {
-        tally->worst = error;
-        snprintf(tally->worst_line, sizeof tally->worst_line, "%.1000s", faults_line);
-    }
-    return true;
+    return run_problem(problem, error, sentence, size) && run_own_bits(problem, sentence, size);
 }
 
 int main(int argc, char **argv)
 {
-    int tables, failures = argc < 2;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    faults_watch();
-    (void)tables_names(&tables);
-    for (int i = 1; i < argc; i++) {
-        struct tally tally = {0};
-        char error[512];
-        if (!problem_suite(argv[i], visit, &tally, error, sizeof error)) {
-            printf("FAIL %s\n", error);
-            tally.failures++;
-        }
-        printf("%s: %d problems on %d tables, %d failed; worst error %.3f of the bound%s%s\n",
-               argv[i], tally.problems, tables, tally.failures, tally.worst,
-               tally.worst_line[0] ? " in " : "", tally.worst_line);
-        failures += tally.failures + (tally.problems == 0);
-    }
-    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return lines_main(argc, argv, PASS_FORWARD, attempt);
 }
