@@ -14,6 +14,7 @@
 #include "inputs.h"
 #include "oracle.h"
 #include "steps.h"
+#include "trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +98,7 @@ static void close_call(gpu_call *call)
 }
 
 /* The elements of `got` are those of `want`, or neighbours of them. */
-static void assert_near(const attn_tensor *got, const attn_tensor *want)
+static void assert_tensors_near(const attn_tensor *got, const attn_tensor *want)
 {
     const double unit = got->dtype == ATTN_F64   ? 0x1p-48
                         : got->dtype == ATTN_F32 ? 0x1p-23
@@ -137,7 +138,7 @@ static void run_both(steps *s, gpu_call *call, bool graph)
         gpu_copy_back(copy);
         want.data = (char *)wanted[i] + ((char *)want.data - copy->first);
         if (a->rope_base > 0 && caches[i] == ARGS_K) {
-            assert_near(&copy->here, &want);
+            assert_tensors_near(&copy->here, &want);
         } else {
             assert_memory_equal(copy->first, wanted[i], copy->bytes);
         }
@@ -320,13 +321,8 @@ int main(void)
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_out_of_range),
     };
-    const char *failure = gpu_open();
-    attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
-    if (failure || attn_context_create(&config, &gpu) != ATTN_OK) {
-        printf("SKIP no GPU: %s\n", failure ? failure : attn_last_error());
-        return 77;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    gpu = trial_gpu();
+    const int failed = gpu ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
     attn_context_destroy(gpu);
     return failed;
 }

@@ -10,6 +10,7 @@
 #include "inputs.h"
 #include "oracle.h"
 #include "problem.h"
+#include "trial.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static double least(attn_dtype dtype)
 
 /* got is want +- roundings of `size` in the arithmetic, and one step of the type in which both are
  * stored; NaN and infinities are the same. */
-static void assert_near(double got, double want, double size, double arithmetic, attn_dtype stored)
+static void expect_near(double got, double want, double size, double arithmetic, attn_dtype stored)
 {
     const double error = arithmetic * size + 2 * unit(stored) * fabs(want) + least(stored);
     if (got != want && !(isnan(got) && isnan(want)) && !(fabs(got - want) <= error)) {
@@ -185,17 +186,17 @@ static void compare_row(const merge_data *got, const merge_data *want, const mer
                  sums = test->dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     const double product = 16 * (1 + size * (double)test->dv); /* of dO and dLSE up to 8, twice */
     for (int64_t c = 0; c < test->dv; c++) {
-        assert_near(at(&got->o, b, i, h, c), at(&want->o, b, i, h, c), size, 5 * sums * joins,
+        expect_near(at(&got->o, b, i, h, c), at(&want->o, b, i, h, c), size, 5 * sums * joins,
                     test->dtype);
     }
-    assert_near(at(&got->lse, b, i, h, 0), at(&want->lse, b, i, h, 0), 16, 4 * 0x1p-53 * joins,
+    expect_near(at(&got->lse, b, i, h, 0), at(&want->lse, b, i, h, 0), 16, 4 * 0x1p-53 * joins,
                 test->lse_dtype);
     for (int64_t p = 0; p < test->parts; p++) {
         for (int64_t c = 0; c < test->dv; c++) {
-            assert_near(at(&got->part_d_o[p], b, i, h, c), at(&want->part_d_o[p], b, i, h, c), 8,
+            expect_near(at(&got->part_d_o[p], b, i, h, c), at(&want->part_d_o[p], b, i, h, c), 8,
                         0x1p-45 * joins, test->dtype);
         }
-        assert_near(at(&got->part_d_lse[p], b, i, h, 0), at(&want->part_d_lse[p], b, i, h, 0),
+        expect_near(at(&got->part_d_lse[p], b, i, h, 0), at(&want->part_d_lse[p], b, i, h, 0),
                     product, 0x1p-45 * joins, test->lse_dtype);
     }
 }
@@ -223,13 +224,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_beside_cpu),
     };
-    const char *failure = gpu_open();
-    attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
-    if (failure || attn_context_create(&config, &gpu) != ATTN_OK) {
-        printf("SKIP no GPU: %s\n", failure ? failure : attn_last_error());
-        return 77;
-    }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    gpu = trial_gpu();
+    const int failed = gpu ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
     attn_context_destroy(gpu);
     return failed;
 }

@@ -248,23 +248,12 @@ static void test_halves(void **state)
     }
 }
 
-static int open_gpu(void)
-{
-    const attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
-    const char *failure = gpu_open();
-    if (failure || attn_context_create(&config, &context) != ATTN_OK) {
-        printf("SKIP no GPU: %s\n", failure ? failure : attn_last_error());
-        return 77;
-    }
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves)};
     on_gpu = argc > 1 && strcmp(argv[1], "gpu") == 0;
-    const int skipped = on_gpu ? open_gpu() : 0;
-    const int failed = skipped ? skipped : cmocka_run_group_tests(tests, NULL, NULL);
+    context = on_gpu ? trial_gpu() : NULL;
+    const int failed = on_gpu && !context ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
     attn_context_destroy(context);
     return failed;
 }

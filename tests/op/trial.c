@@ -3,6 +3,7 @@
  */
 #include "trial.h"
 #include "errors.h"
+#include "gpu.h"
 #include "oracle.h"
 #include "outputs.h"
 #include "runs.h"
@@ -175,4 +176,15 @@ void assert_near(double got, double want, double error)
 double lse_bound(double largest_score)
 {
     return 8 * 0x1p-24 * (1 + largest_score);
+}
+
+attn_context *trial_gpu(void)
+{
+    const attn_context_config config = {.struct_size = sizeof config, .device = ATTN_DEVICE_CUDA};
+    attn_context *context = NULL;
+    const char *failure = gpu_open();
+    if (failure || attn_context_create(&config, &context) != ATTN_OK) {
+        printf("SKIP no GPU: %s\n", failure ? failure : attn_last_error());
+    }
+    return context;
 }
