@@ -1,7 +1,8 @@
 /*
  * test_halves.c: two halves of the keys as calls of their own, merged, are the whole: contract, D4.
  * Causality, window, ALiBi and dropout follow from the origins. `test_halves` runs on the CPU,
- * `test_halves gpu` on this machine's GPU; it is skipped where there is none.
+ * `test_halves gpu` on this machine's GPU; it is skipped where there is none. With `--every=N` it
+ * tries one problem in N.
  *
  * Both judged against the oracle of the whole. Each half is within A1 of its own part and the merge
  * weights the two by their LSEs, so O may be off by the errors of two calls and of the merge.
@@ -21,6 +22,7 @@ enum { PLACES = 64, PARTS = 2, CALLS = 3 };
 /* NULL: the CPU. */
 static attn_context *context;
 static bool on_gpu;
+static int every = 1;
 
 /* A call whose tensors lie where the context reads them. */
 typedef struct placed {
@@ -237,7 +239,10 @@ static void test_halves(void **state)
     static const char *const types[] = {"f32", "f16", "bf16"}, *const dims[] = {"32", "64", "128",
                                                                                 "128 dv=64"};
     (void)state;
-    for (int n = 0; n < 16 * 3; n++) {
+    if (every > 1) {
+        printf("SKIPPED problems of halves: one in %d is tried here\n", every);
+    }
+    for (int n = 0; n < 16 * 3; n += every) {
         const int turn = n % 16;
         char line[256];
         snprintf(line, sizeof line,
@@ -252,6 +257,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves)};
     on_gpu = argc > 1 && strcmp(argv[1], "gpu") == 0;
+    every = argc > 1 && strncmp(argv[1], "--every=", 8) == 0 ? atoi(argv[1] + 8) : 1;
+    if (every < 1) {
+        printf("FAIL usage: %s [gpu | --every=N]\n", argv[0]);
+        return EXIT_FAILURE;
+    }
     context = on_gpu ? trial_gpu() : NULL;
     const int failed = on_gpu && !context ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
     attn_context_destroy(context);
