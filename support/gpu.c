@@ -21,34 +21,47 @@ enum {
 typedef unsigned long long device_pointer;
 
 /* One line per entry point: name, exported symbol, arguments. */
-#define ENTRIES(X)                                                                        \
-    X(init, "cuInit", (unsigned flags))                                                   \
-    X(driver_version, "cuDriverGetVersion", (int *version))                               \
-    X(error_string, "cuGetErrorString", (int error, const char **sentence))               \
-    X(device_count, "cuDeviceGetCount", (int *count))                                     \
-    X(device_get, "cuDeviceGet", (int *device, int ordinal))                              \
-    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                 \
-    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                 \
-    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))       \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))           \
-    X(set_current, "cuCtxSetCurrent", (void *context))                                    \
-    X(synchronize, "cuCtxSynchronize", (void))                                            \
-    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                         \
-    X(free, "cuMemFree_v2", (device_pointer p))                                           \
-    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))        \
-    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))              \
-    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                   \
-    X(event_create, "cuEventCreate", (void **event, unsigned flags))                      \
-    X(event_record, "cuEventRecord", (void *event, void *stream))                         \
-    X(event_wait, "cuEventSynchronize", (void *event))                                    \
-    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end)) \
-    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                 \
-    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                    \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                   \
-      (void **exec, void *graph, unsigned long long flags))                               \
-    X(graph_free, "cuGraphDestroy", (void *graph))                                        \
-    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                          \
-    X(exec_free, "cuGraphExecDestroy", (void *exec))
+#define ENTRIES(X)                                                                                 \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(driver_version, "cuDriverGetVersion", (int *version))                                        \
+    X(error_string, "cuGetErrorString", (int error, const char **sentence))                        \
+    X(device_count, "cuDeviceGetCount", (int *count))                                              \
+    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                       \
+    X(device_name, "cuDeviceGetName", (char *name, int size, int device))                          \
+    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                          \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value, int what, int device))                \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", (void **context, int device))                    \
+    X(set_current, "cuCtxSetCurrent", (void *context))                                             \
+    X(synchronize, "cuCtxSynchronize", (void))                                                     \
+    X(alloc, "cuMemAlloc_v2", (device_pointer * p, size_t bytes))                                  \
+    X(free, "cuMemFree_v2", (device_pointer p))                                                    \
+    X(put, "cuMemcpyHtoD_v2", (device_pointer to, const void *from, size_t bytes))                 \
+    X(get, "cuMemcpyDtoH_v2", (void *to, device_pointer from, size_t bytes))                       \
+    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                            \
+    X(event_create, "cuEventCreate", (void **event, unsigned flags))                               \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                                  \
+    X(event_wait, "cuEventSynchronize", (void *event))                                             \
+    X(event_elapsed, "cuEventElapsedTime", (float *milliseconds, void *start, void *end))          \
+    X(capture_start, "cuStreamBeginCapture_v2", (void *stream, int mode))                          \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                             \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags",                                            \
+      (void **exec, void *graph, unsigned long long flags))                                        \
+    X(graph_free, "cuGraphDestroy", (void *graph))                                                 \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                   \
+    X(exec_free, "cuGraphExecDestroy", (void *exec))                                               \
+    X(memory_info, "cuMemGetInfo_v2", (size_t * free, size_t * total))                             \
+    X(copy, "cuMemcpyDtoDAsync_v2",                                                                \
+      (device_pointer to, device_pointer from, size_t bytes, void *stream))                        \
+    X(set_words, "cuMemsetD32Async",                                                               \
+      (device_pointer p, unsigned value, size_t count, void *stream))                              \
+    X(library_load, "cuLibraryLoadData",                                                           \
+      (void **library, const void *image, void *jit_names, void **jit_values, unsigned jit_count,  \
+       void *names, void **values, unsigned count))                                                \
+    X(library_kernel, "cuLibraryGetKernel", (void **kernel, void *library, const char *name))      \
+    X(kernel_function, "cuKernelGetFunction", (void **function, void *kernel))                     \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (void *function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, \
+       unsigned threads_z, unsigned shared_bytes, void *stream, void **params, void **extra))
 
 static struct {
 #define MEMBER(name, symbol, args) int(*name) args;
@@ -67,7 +80,7 @@ static void check(int result, const char *what)
     if (result != 0) {
         const char *sentence = "unknown error";
         (void)cu.error_string(result, &sentence);
-        fprintf(stderr, "attn: the GPU: %s: %s (CUDA error %d)%s%s\n", what, sentence, result,
+        fprintf(stderr, "the GPU: %s: %s (CUDA error %d)%s%s\n", what, sentence, result,
                 task[0] != '\0' ? ", at " : "", task);
         exit(FAILED);
     }
@@ -176,6 +189,13 @@ void gpu_get(void *to, const void *from, size_t bytes)
     check(cu.get(to, (device_pointer)(uintptr_t)from, bytes), "copying from it");
 }
 
+size_t gpu_free_bytes(void)
+{
+    size_t left, total;
+    check(cu.memory_info(&left, &total), "asking for free memory");
+    return left;
+}
+
 void *gpu_stream(void)
 {
     void *stream;
@@ -232,4 +252,39 @@ void gpu_launch(void *graph, void *stream)
 void gpu_graph_free(void *graph)
 {
     check(cu.exec_free(graph), "freeing a graph");
+}
+
+/* ---- Work on the default stream -------------------------------------------------------------- */
+
+void gpu_move(void *to, const void *from, size_t bytes)
+{
+    check(cu.copy((device_pointer)(uintptr_t)to, (device_pointer)(uintptr_t)from, bytes, NULL),
+          "copying within it");
+}
+
+void gpu_clear(void *p, size_t bytes)
+{
+    check(cu.set_words((device_pointer)(uintptr_t)p, 0, bytes / 4, NULL), "clearing memory");
+}
+
+void *gpu_image(const void *fatbin)
+{
+    void *library;
+    check(cu.library_load(&library, fatbin, NULL, NULL, 0, NULL, NULL, 0), "loading kernels");
+    return library;
+}
+
+void *gpu_kernel(void *image, const char *name)
+{
+    void *kernel, *function;
+    check(cu.library_kernel(&kernel, image, name), name);
+    check(cu.kernel_function(&function, kernel), name);
+    return function;
+}
+
+void gpu_run(void *kernel, gpu_grid grid, const void *params)
+{
+    void *arguments[] = {(void *)params};
+    check(cu.launch(kernel, grid.x, grid.y, grid.z, grid.threads, 1, 1, 0, NULL, arguments, NULL),
+          "launching a kernel");
 }

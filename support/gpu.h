@@ -1,9 +1,9 @@
 /*
- * gpu.h: NVIDIA GPUs for the program and the tests, through the driver found at run time: their
- * list, memory, streams, events and graphs. The library's own door to the driver,
- * src/cuda/driver.h, leaves the caller's state alone; this one does not. Once gpu_open has
- * succeeded, any failure ends the process with a sentence and exit status 3: a GPU that half works
- * says nothing.
+ * gpu.h: NVIDIA GPUs for the program, the tests and the example train_gpt, through the driver found
+ * at run time: their list, memory, streams, events, graphs and kernels. The library's own door to
+ * the driver, src/cuda/driver.h, leaves the caller's state alone; this one does not. Once gpu_open
+ * has succeeded, any failure ends the process with a sentence and exit status 3: a GPU that half
+ * works says nothing.
  */
 #ifndef SUPPORT_GPU_H
 #define SUPPORT_GPU_H
@@ -34,6 +34,7 @@ void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_put(void *to, const void *from, size_t bytes);
 void gpu_get(void *to, const void *from, size_t bytes);
+size_t gpu_free_bytes(void);
 
 /* Streams do not wait for the default one. gpu_wait waits for all of them. */
 void *gpu_stream(void);
@@ -50,5 +51,19 @@ void gpu_capture(void *stream);
 void *gpu_captured(void *stream);
 void gpu_launch(void *graph, void *stream);
 void gpu_graph_free(void *graph);
+
+/* Work on the default stream, enqueued: a copy within the GPU's memory, zeros (bytes: a multiple of
+ * 4), and a kernel. gpu_image makes kernels of a fatbin ready for gpu_kernel. */
+void gpu_move(void *to, const void *from, size_t bytes);
+void gpu_clear(void *p, size_t bytes);
+void *gpu_image(const void *fatbin);
+void *gpu_kernel(void *image, const char *name);
+
+typedef struct gpu_grid {
+    unsigned x, y, z, threads;
+} gpu_grid;
+
+/* params: the kernel's only argument, copied. */
+void gpu_run(void *kernel, gpu_grid grid, const void *params);
 
 #endif

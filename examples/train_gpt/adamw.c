@@ -3,74 +3,45 @@
  */
 #include "adamw.h"
 
-#include <stdlib.h>
 #include <tgmath.h>
 
-#include "fail.h"
+#include "model.h"
 
 static const double MEAN_DECAY = 0.9, SQUARE_DECAY = 0.99, EPSILON = 1e-8, WEIGHT_DECAY = 0.1,
                     CLIP = 1;
 
 enum { CHUNK = 4096 }; /* of the parameters, one thread's, with a fixed start: see layers.c */
 
-adamw adamw_new(int64_t count)
+adamw adamw_new(const device *on, int64_t count)
 {
-    return (adamw){count, allocate((size_t)count, sizeof(real)),
-                   allocate((size_t)count, sizeof(real))};
+    return (adamw){on, count, on->allocate((size_t)count, sizeof(real)),
+                   on->allocate((size_t)count, sizeof(real))};
 }
 
 void adamw_free(adamw *o)
 {
-    free(o->mean);
-    free(o->square);
-}
-
-static double norm_of(const real *x, int64_t count)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        sum += (double)x[i] * (double)x[i];
-    }
-    return sqrt(sum);
-}
-
-/* One step's numbers, shared by all parameters. */
-struct rule {
-    real clip, unbias1, unbias2, rate;
-};
-
-static void update(adamw *o, gpt_model *model, const struct rule *rule, real keep, int64_t first,
-                   int64_t end)
-{
-    const real b1 = (real)MEAN_DECAY, b2 = (real)SQUARE_DECAY;
-    for (int64_t i = first; i < end; i++) {
-        real g = model->gradients[i] * rule->clip;
-        o->mean[i] = b1 * o->mean[i] + (1 - b1) * g;
-        o->square[i] = b2 * o->square[i] + (1 - b2) * g * g;
-        real step =
-            o->mean[i] * rule->unbias1 / (sqrt(o->square[i] * rule->unbias2) + (real)EPSILON);
-        model->parameters[i] = keep * model->parameters[i] - rule->rate * step;
-    }
+    o->on->release(o->mean);
+    o->on->release(o->square);
 }
 
 double adamw_step(adamw *o, gpt_model *model, int64_t step, double rate)
 {
-    double norm = norm_of(model->gradients, model->count);
-    const struct rule rule = {
-        .clip = (real)(norm > CLIP ? CLIP / norm : 1),
+    double size = o->on->magnitude(model->count, model->gradients);
+    adamw_rule rule = {
+        .clip = (real)(size > CLIP ? CLIP / size : 1),
         .unbias1 = (real)(1 / (1 - pow(MEAN_DECAY, (double)step))),
         .unbias2 = (real)(1 / (1 - pow(SQUARE_DECAY, (double)step))),
         .rate = (real)rate,
+        .mean_decay = (real)MEAN_DECAY,
+        .square_decay = (real)SQUARE_DECAY,
+        .epsilon = (real)EPSILON,
     };
     for (const tensor *t = model->tensor; t < model->tensor + model->tensors; t++) {
-        const real keep = (real)(t->decays ? 1 - rate * WEIGHT_DECAY : 1);
-        const int64_t end = t->at + t->count;
-#pragma omp parallel for
-        for (int64_t first = t->at; first < end; first += CHUNK) {
-            update(o, model, &rule, keep, first, first + CHUNK < end ? first + CHUNK : end);
-        }
+        rule.keep = (real)(t->decays ? 1 - rate * WEIGHT_DECAY : 1);
+        o->on->adamw(t->count, &rule, model->gradients + t->at, o->mean + t->at, o->square + t->at,
+                     model->parameters + t->at);
     }
-    return norm;
+    return size;
 }
 
 double adamw_rate(double highest, int64_t step, int64_t steps)
@@ -81,4 +52,32 @@ double adamw_rate(double highest, int64_t step, int64_t steps)
     }
     double done = ((double)step - warm) / fmax(1, (double)steps - warm);
     return highest * (0.1 + 0.45 * (1 + cos(3.141592653589793 * done)));
+}
+
+/* ---- On the CPU ------------------------------------------------------------------------------ */
+
+double magnitude(int64_t count, const real *x)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    return sqrt(sum);
+}
+
+void adamw_update(int64_t count, const adamw_rule *rule, const real *gradient, real *mean,
+                  real *square, real *parameter)
+{
+    const adamw_rule r = *rule;
+#pragma omp parallel for
+    for (int64_t first = 0; first < count; first += CHUNK) {
+        const int64_t end = first + CHUNK < count ? first + CHUNK : count;
+        for (int64_t i = first; i < end; i++) {
+            real g = gradient[i] * r.clip;
+            mean[i] = r.mean_decay * mean[i] + (1 - r.mean_decay) * g;
+            square[i] = r.square_decay * square[i] + (1 - r.square_decay) * g * g;
+            real step = mean[i] * r.unbias1 / (sqrt(square[i] * r.unbias2) + r.epsilon);
+            parameter[i] = r.keep * parameter[i] - r.rate * step;
+        }
+    }
 }

@@ -8,8 +8,6 @@
 #include <time.h>
 
 #include "fail.h"
-#include "standard.h"
-#include "threads.h"
 
 const char *const attention_kind_name[2] = {"libattn", "standard"};
 
@@ -19,14 +17,15 @@ static uint64_t kept_bytes(enum attention_kind kind, attention_shape shape)
     return rows * sizeof(real) * (kind == ATTENTION_LIBATTN ? 1 : (uint64_t)shape.length);
 }
 
-gpt_attention *attention_new(enum attention_kind kind, int layers, attention_shape most)
+gpt_attention *attention_new(const device *on, enum attention_kind kind, int layers,
+                             attention_shape most)
 {
     gpt_attention *attention = allocate(1, sizeof *attention);
-    *attention =
-        (gpt_attention){.kind = kind, .most = most, .layers = layers, .context = threads_context()};
+    *attention = (gpt_attention){
+        .on = on, .kind = kind, .most = most, .layers = layers, .context = on->context()};
     attention->kept = allocate((size_t)layers, sizeof *attention->kept);
     for (int i = 0; i < layers; i++) {
-        attention->kept[i] = allocate(1, kept_bytes(kind, most));
+        attention->kept[i] = on->allocate(1, kept_bytes(kind, most));
     }
     return attention;
 }
@@ -34,10 +33,10 @@ gpt_attention *attention_new(enum attention_kind kind, int layers, attention_sha
 void attention_delete(gpt_attention *attention)
 {
     for (int i = 0; i < attention->layers; i++) {
-        free(attention->kept[i]);
+        attention->on->release(attention->kept[i]);
     }
     free(attention->kept);
-    free(attention->scratch);
+    attention->on->release(attention->scratch);
     attn_context_destroy(attention->context);
     free(attention);
 }
@@ -50,7 +49,11 @@ uint64_t attention_bytes(const gpt_attention *attention)
 
 static void reserve_scratch(gpt_attention *attention, uint64_t bytes)
 {
-    reserve(&attention->scratch, &attention->scratch_bytes, bytes);
+    if (bytes > attention->scratch_bytes) {
+        attention->on->release(attention->scratch);
+        attention->scratch = attention->on->allocate(1, bytes);
+        attention->scratch_bytes = bytes;
+    }
 }
 
 static double now(void)
@@ -135,62 +138,12 @@ static void libattn_backward(gpt_attention *attention, const real *lse, attentio
 
 /* ---- Standard -------------------------------------------------------------------------------- */
 
-/* Head n of batch * heads. */
-static standard_head head_of(const gpt_attention *attention, const real *probabilities,
-                             attention_shape shape, attention_dropout dropout, const real *qkv,
-                             int n)
+static standard_heads heads_of(gpt_attention *attention, real *probabilities, attention_shape shape,
+                               attention_dropout dropout, const real *qkv)
 {
-    int64_t width = (int64_t)shape.heads * shape.dim, square = (int64_t)shape.length * shape.length;
-    const real *q =
-        qkv + n / shape.heads * shape.length * 3 * width + (int64_t)(n % shape.heads) * shape.dim;
-    return (standard_head){
-        .context = attention->context,
-        .length = shape.length,
-        .dim = shape.dim,
-        .q = q,
-        .k = q + width,
-        .v = q + 2 * width,
-        .row = 3 * width,
-        .out_row = width,
-        .dropout = {dropout.p, dropout.seed, dropout.offset + (uint64_t)n},
-        .probabilities = (real *)probabilities + n * square,
-        .scratch = (char *)attention->scratch +
-                   (uint64_t)threads_self() * standard_scratch_bytes(shape.length, dropout.p),
-    };
-}
-
-/* The place of head n in rows of o. */
-static int64_t out_at(attention_shape shape, int n)
-{
-    return ((int64_t)(n / shape.heads) * shape.length * shape.heads + n % shape.heads) * shape.dim;
-}
-
-static void all_standard_forward(gpt_attention *attention, real *probabilities,
-                                 attention_shape shape, attention_dropout dropout, const real *qkv,
-                                 real *o)
-{
-    reserve_scratch(attention,
-                    (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
-#pragma omp parallel for schedule(dynamic)
-    for (int n = 0; n < shape.batch * shape.heads; n++) {
-        standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);
-        standard_forward(&head, o + out_at(shape, n));
-    }
-}
-
-static void all_standard_backward(gpt_attention *attention, const real *probabilities,
-                                  attention_shape shape, attention_dropout dropout, const real *qkv,
-                                  const real *d_o, real *d_qkv)
-{
-    reserve_scratch(attention,
-                    (uint64_t)threads_count() * standard_scratch_bytes(shape.length, dropout.p));
-#pragma omp parallel for schedule(dynamic)
-    for (int n = 0; n < shape.batch * shape.heads; n++) {
-        standard_head head = head_of(attention, probabilities, shape, dropout, qkv, n);
-        real *dq = d_qkv + (head.q - qkv);
-        standard_backward(&head, d_o + out_at(shape, n), dq, dq + head.out_row,
-                          dq + 2 * head.out_row);
-    }
+    reserve_scratch(attention, attention->on->standard_scratch_bytes(shape, dropout.p));
+    return (standard_heads){attention->context, shape, dropout, qkv, probabilities,
+                            attention->scratch};
 }
 
 /* ---- Either ---------------------------------------------------------------------------------- */
@@ -202,7 +155,9 @@ void attention_forward(gpt_attention *attention, int layer, attention_shape shap
     if (attention->kind == ATTENTION_LIBATTN) {
         libattn_forward(attention, attention->kept[layer], shape, dropout, qkv, o);
     } else {
-        all_standard_forward(attention, attention->kept[layer], shape, dropout, qkv, o);
+        const standard_heads heads =
+            heads_of(attention, attention->kept[layer], shape, dropout, qkv);
+        attention->on->standard_forward(&heads, o);
     }
     attention->seconds += now() - start;
 }
@@ -215,7 +170,9 @@ void attention_backward(gpt_attention *attention, int layer, attention_shape sha
     if (attention->kind == ATTENTION_LIBATTN) {
         libattn_backward(attention, attention->kept[layer], shape, dropout, qkv, o, d_o, d_qkv);
     } else {
-        all_standard_backward(attention, attention->kept[layer], shape, dropout, qkv, d_o, d_qkv);
+        const standard_heads heads =
+            heads_of(attention, attention->kept[layer], shape, dropout, qkv);
+        attention->on->standard_backward(&heads, d_o, d_qkv);
     }
     attention->seconds += now() - start;
 }

@@ -9,30 +9,27 @@
 
 #include <stdint.h>
 
-#include "standard.h"
+#include "device.h"
 
 enum attention_kind { ATTENTION_LIBATTN, ATTENTION_STANDARD };
 
 extern const char *const attention_kind_name[2];
 
-/* The shape of the rows of qkv: [batch][length][q, k, v][heads][dim]. */
-typedef struct attention_shape {
-    int batch, length, heads, dim;
-} attention_shape;
-
 typedef struct gpt_attention {
+    const device *on;
     enum attention_kind kind;
-    attention_shape most;  /* what the buffers are for */
-    attn_context *context; /* on the threads of this program */
+    attention_shape most; /* what the buffers are for */
+    attn_context *context;
     int layers;
     real **kept; /* [layers], from forward to backward: the log-sum-exp, or the probabilities */
     void *scratch;
     uint64_t scratch_bytes;
-    double seconds; /* seconds of both passes so far */
+    double seconds; /* of both passes so far, where operations end as they return */
 } gpt_attention;
 
 /* Ends the program without memory. */
-gpt_attention *attention_new(enum attention_kind kind, int layers, attention_shape most);
+gpt_attention *attention_new(const device *on, enum attention_kind kind, int layers,
+                             attention_shape most);
 void attention_delete(gpt_attention *attention);
 
 /* All bytes that attention has allocated. */

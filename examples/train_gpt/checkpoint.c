@@ -30,6 +30,7 @@ typedef struct header {
 enum { PIECES = 5 };
 
 typedef struct piece {
+    const device *on; /* whose memory it is */
     void *data;
     size_t bytes;
 } piece;
@@ -38,11 +39,12 @@ typedef struct piece {
 static void pieces_of(const gpt_trainer *trainer, int64_t step, piece pieces[PIECES])
 {
     size_t reals = (size_t)trainer->model->count * sizeof(real), steps = (size_t)step;
-    pieces[0] = (piece){trainer->model->parameters, reals};
-    pieces[1] = (piece){trainer->adamw.mean, reals};
-    pieces[2] = (piece){trainer->adamw.square, reals};
-    pieces[3] = (piece){trainer->losses, steps * sizeof *trainer->losses};
-    pieces[4] = (piece){trainer->valid, (steps + 1) * sizeof *trainer->valid};
+    const device *on = trainer->model->on;
+    pieces[0] = (piece){on, trainer->model->parameters, reals};
+    pieces[1] = (piece){on, trainer->adamw.mean, reals};
+    pieces[2] = (piece){on, trainer->adamw.square, reals};
+    pieces[3] = (piece){&device_cpu, trainer->losses, steps * sizeof *trainer->losses};
+    pieces[4] = (piece){&device_cpu, trainer->valid, (steps + 1) * sizeof *trainer->valid};
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -67,8 +69,11 @@ static void write_all(FILE *file, const gpt_trainer *trainer)
     fwrite(&h, sizeof h, 1, file);
     pieces_of(trainer, trainer->step, pieces);
     for (int i = 0; i < PIECES; i++) {
-        hash = hash_bytes(hash, pieces[i].data, pieces[i].bytes);
-        fwrite(pieces[i].data, 1, pieces[i].bytes, file);
+        void *data = allocate(1, pieces[i].bytes);
+        pieces[i].on->get(data, pieces[i].data, pieces[i].bytes);
+        hash = hash_bytes(hash, data, pieces[i].bytes);
+        fwrite(data, 1, pieces[i].bytes, file);
+        free(data);
     }
     fwrite(&hash, sizeof hash, 1, file);
 }
@@ -168,7 +173,7 @@ bool checkpoint_load(const char *path, gpt_trainer *trainer)
     piece pieces[PIECES];
     pieces_of(trainer, h.step, pieces);
     for (int i = 0; i < PIECES; i++) {
-        memcpy(pieces[i].data, all + at, pieces[i].bytes);
+        pieces[i].on->put(pieces[i].data, all + at, pieces[i].bytes);
         at += pieces[i].bytes;
     }
     trainer->step = h.step;

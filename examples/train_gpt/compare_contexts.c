@@ -5,11 +5,9 @@
 #include "compare.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "fail.h"
 #include "random.h"
-#include "threads.h"
 #include "train.h"
 
 enum { FIRST = 256, LAST = 16384, MOST_ROUNDS = 9 };
@@ -20,13 +18,15 @@ struct rows {
     real *qkv, *o, *d_o, *d_qkv;
 };
 
-static real *normal_numbers(size_t count, uint64_t seed)
+static real *normal_numbers(const device *on, size_t count, uint64_t seed)
 {
-    real *x = allocate(count, sizeof *x);
+    real *x = allocate(count, sizeof *x), *there = on->allocate(count, sizeof *x);
     for (size_t i = 0; i < count; i++) {
         x[i] = (real)random_normal(&seed);
     }
-    return x;
+    on->put(there, x, count * sizeof *x);
+    free(x);
+    return there;
 }
 
 static double time_both_passes(gpt_attention *attention, const struct rows *r)
@@ -35,22 +35,25 @@ static double time_both_passes(gpt_attention *attention, const struct rows *r)
     double start = seconds_now();
     attention_forward(attention, 0, attention->most, none, r->qkv, r->o);
     attention_backward(attention, 0, attention->most, none, r->qkv, r->o, r->d_o, r->d_qkv);
+    if (attention->on->wait != NULL) {
+        attention->on->wait();
+    }
     return seconds_now() - start;
 }
 
-/* Bytes that standard attention needs for all heads, and one scratch for each thread. */
-static bool has_memory_for(attention_shape shape)
+/* Whether there is memory for standard attention: the probabilities of all heads, and scratch. */
+static bool has_memory_for(const device *on, attention_shape shape)
 {
     double square = (double)shape.length * shape.length * sizeof(real);
-    double wanted = square * (shape.heads + 2 * threads_count());
-    return wanted < 0.7 * (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double wanted = square * shape.heads + (double)on->standard_scratch_bytes(shape, 0);
+    return wanted < 0.7 * on->free_bytes();
 }
 
-static void measure(attention_shape shape, const struct rows *r, context_row *row)
+static void measure(const device *on, attention_shape shape, const struct rows *r, context_row *row)
 {
-    gpt_attention *a[2] = {attention_new(ATTENTION_LIBATTN, 1, shape), NULL};
-    if (has_memory_for(shape)) {
-        a[1] = attention_new(ATTENTION_STANDARD, 1, shape);
+    gpt_attention *a[2] = {attention_new(on, ATTENTION_LIBATTN, 1, shape), NULL};
+    if (has_memory_for(on, shape)) {
+        a[1] = attention_new(on, ATTENTION_STANDARD, 1, shape);
     }
     double start = seconds_now();
     for (int n = 0; n < MOST_ROUNDS && (n == 0 || seconds_now() - start < ENOUGH_SECONDS); n++) {
@@ -84,27 +87,26 @@ static void print_row(const context_row *r, FILE *out)
 
 int compare_contexts(const options *o, context_row rows[MAX_CONTEXTS], FILE *out)
 {
+    const device *on = o->on;
     int count = 0;
-    fprintf(
-        out,
-        "\nattention forward and backward, one sequence, %lld heads of %lld, causal, %d threads\n"
-        "              time, ms               memory, MiB\n"
-        "context    libattn   standard  factor     libattn    standard  factor\n",
-        (long long)o->config.heads, (long long)(o->config.width / o->config.heads),
-        threads_count());
+    fprintf(out,
+            "\nattention forward and backward, one sequence, %lld heads of %lld, causal\n"
+            "              time, ms               memory, MiB\n"
+            "context    libattn   standard  factor     libattn    standard  factor\n",
+            (long long)o->config.heads, (long long)(o->config.width / o->config.heads));
     for (int length = FIRST; length <= LAST; length *= 2) {
         const attention_shape shape = {1, length, (int)o->config.heads,
                                        (int)(o->config.width / o->config.heads)};
         size_t numbers = (size_t)length * (size_t)o->config.width;
-        struct rows r = {normal_numbers(3 * numbers, 1), allocate(numbers, sizeof(real)),
-                         normal_numbers(numbers, 2), allocate(3 * numbers, sizeof(real))};
+        struct rows r = {normal_numbers(on, 3 * numbers, 1), on->allocate(numbers, sizeof(real)),
+                         normal_numbers(on, numbers, 2), on->allocate(3 * numbers, sizeof(real))};
         rows[count] = (context_row){.length = length};
-        measure(shape, &r, &rows[count]);
+        measure(on, shape, &r, &rows[count]);
         print_row(&rows[count++], out);
-        free(r.qkv);
-        free(r.o);
-        free(r.d_o);
-        free(r.d_qkv);
+        on->release(r.qkv);
+        on->release(r.o);
+        on->release(r.d_o);
+        on->release(r.d_qkv);
     }
     return count;
 }

@@ -33,12 +33,13 @@ void generate(gpt_model *model, uint8_t *text, int filled, int end, double tempe
               uint64_t seed)
 {
     uint64_t random = seed;
+    real logits[VOCABULARY];
     for (; filled < end; filled++) {
         int length = filled < model->context ? filled : model->context;
         model_forward(model, (tokens){1, length, text + filled - length, NULL},
                       (attention_dropout){0});
-        text[filled] = (uint8_t)sample(model->logits + (int64_t)(length - 1) * VOCABULARY,
-                                       temperature, &random);
+        model->on->get(logits, model->logits + (int64_t)(length - 1) * VOCABULARY, sizeof logits);
+        text[filled] = (uint8_t)sample(logits, temperature, &random);
     }
 }
 

@@ -6,8 +6,6 @@
 
 #include <tgmath.h>
 
-#include "matmul.h"
-
 enum {
     COLUMNS = 16, /* of a matrix, that one thread sums over all rows */
     /* elements of an array that one thread maps; a fixed start keeps bits independent of the
@@ -105,27 +103,6 @@ void norm_backward(int rows, int width, const real *x, const real *gain, const r
             }
         }
     }
-}
-
-/* ---- Linear ---------------------------------------------------------------------------------- */
-
-void linear_forward(int rows, int in, int out, const real *x, const real *w, real *y)
-{
-    matmul(rows, out, in, matrix_rows(x, in), matrix_rows(w, out), matrix_rows(y, out), false);
-}
-
-void linear_forward_add(int rows, int in, int out, const real *x, const real *w, real *y)
-{
-    matmul(rows, out, in, matrix_rows(x, in), matrix_rows(w, out), matrix_rows(y, out), true);
-}
-
-void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y,
-                     real *d_x, real *d_w)
-{
-    matmul(rows, in, out, matrix_rows(d_y, out), transposed(matrix_rows(w, out)),
-           matrix_rows(d_x, in), false);
-    matmul(in, out, rows, transposed(matrix_rows(x, in)), matrix_rows(d_y, out),
-           matrix_rows(d_w, out), true);
 }
 
 /* ---- GELU ------------------------------------------------------------------------------------ */

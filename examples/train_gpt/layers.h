@@ -1,8 +1,8 @@
 /*
- * layers.h: the layers of a transformer beside attention, each with its backward pass. Matrices are
- * row-major, a row per position; "d_x" is the gradient of the loss by x. Gradients of weights are
- * added to, those of inputs written, unless stated otherwise. Every element is one thread's, summed
- * in a fixed order: the same bits for any number of threads.
+ * layers.h: the layers of a transformer beside attention and products, on the CPU, each with its
+ * backward pass. Matrices are row-major, a row per position; "d_x" is the gradient of the loss by
+ * x. Gradients of weights are added to, those of inputs written, unless stated otherwise. Every
+ * element is one thread's, summed in a fixed order: the same bits for any number of threads.
  */
 #ifndef TRAIN_GPT_LAYERS_H
 #define TRAIN_GPT_LAYERS_H
@@ -25,12 +25,6 @@ void norm_forward(int rows, int width, const real *x, const real *gain, const re
                   real (*stats)[2]);
 void norm_backward(int rows, int width, const real *x, const real *gain, const real (*stats)[2],
                    const real *d_out, real *d_x, real *d_gain, real *d_bias);
-
-/* out = x w, w is in x out. No bias, as in most later GPTs. */
-void linear_forward(int rows, int in, int out, const real *x, const real *w, real *y);
-void linear_forward_add(int rows, int in, int out, const real *x, const real *w, real *y);
-void linear_backward(int rows, int in, int out, const real *x, const real *w, const real *d_y,
-                     real *d_x, real *d_w);
 
 /* GELU in its tanh form. The backward pass turns d, which holds d_out, into d_x. */
 void gelu_forward(int64_t count, const real *x, real *out);

@@ -1,6 +1,6 @@
 /*
- * main.c: train_gpt: a GPT trained on this CPU with libattn's attention, forward and backward, and
- * text from it. options.c has its options, docs/training.md its results.
+ * main.c: train_gpt: a GPT trained on this CPU or its GPU with libattn's attention, forward and
+ * backward, and text from it. options.c has its options, docs/training.md its results.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static gpt_trainer *trained(const options *o, const text *from, FILE *out)
     if (mkdir(o->out, 0777) != 0 && errno != EEXIST) {
         fail(EXIT_INPUT, "--out=%s: cannot make that folder: %s", o->out, strerror(errno));
     }
-    gpt_trainer *trainer = trainer_new(&o->config, from);
+    gpt_trainer *trainer = trainer_new(o->on, &o->config, from);
     report_start(trainer, out);
     if (!o->fresh && checkpoint_load(checkpoint, trainer)) {
         fprintf(out, "continuing %s after step %lld of %lld (--fresh starts anew)\n", checkpoint,

@@ -12,7 +12,6 @@
 #include "attention.h"
 #include "config.h"
 #include "kv_cache.h"
-#include "layers.h"
 
 /* One parameter tensor: its place in the arrays. */
 typedef struct tensor {
@@ -39,13 +38,15 @@ typedef struct block_state {
 } block_state;
 
 typedef struct gpt_model {
+    const device *on;
     int layers, width, heads, context, batch;
     int tensors;
     tensor *tensor;
     int64_t count; /* of parameters */
     real *parameters, *gradients;
     gpt_attention *attention;
-    kv_cache *cache; /* NULL, as in training: sequences begin with the call's tokens */
+    kv_cache *cache; /* NULL, as in training and on GPUs: sequences begin with the call's tokens */
+    uint8_t *input, *target; /* of the call */
     block_state *blocks;
     real *out, *normed; /* the residual stream after the last block, and its norm */
     real (*stats)[2];
@@ -56,11 +57,14 @@ typedef struct gpt_model {
     real *memory; /* the memory of all these */
 } gpt_model;
 
-/* Ends the program without memory. Weights are drawn from c->seed. */
-gpt_model *model_new(const config *c);
+/* Ends the program without memory. Weights are drawn from c->seed: on all devices the same. */
+gpt_model *model_new(const device *on, const config *c);
 void model_delete(gpt_model *model);
 
-/* Sequences of tokens: `batch` of `length`, next to each other. */
+/* Moves every parameter to the next larger number. */
+void model_nudge(gpt_model *model);
+
+/* Sequences of tokens, in the host's memory: `batch` of `length`, next to each other. */
 typedef struct tokens {
     int batch, length;
     const uint8_t *input;

@@ -14,6 +14,7 @@
 enum {
     KEY_CONFIG = 1000,
     KEY_ATTENTION = 2000,
+    KEY_DEVICE,
     KEY_OUT,
     KEY_PREFIX,
     KEY_PROMPT,
@@ -37,6 +38,7 @@ static const char *const default_prompts[DEFAULT_PROMPTS] = {"The ",    "You ", 
 static const struct argp_option own_options[] = {
     {"attention", KEY_ATTENTION, "KIND", 0,
      "libattn or standard, which materialises the matrix (default libattn)", 1},
+    {"device", KEY_DEVICE, "NAME", 0, "cpu or cuda, the first NVIDIA GPU (default cpu)", 1},
     {"compare", KEY_COMPARE, NULL, 0,
      "train both ways from the same seed (200 steps), then time both by context", 1},
     {"out", KEY_OUT, "DIR", 0, "folder for the checkpoint and loss.png (default train_gpt.out)", 1},
@@ -79,6 +81,14 @@ static void set_attention(options *o, const char *text)
     fail(EXIT_INPUT, "--attention=%s is neither libattn nor standard", text);
 }
 
+static void set_device(options *o, const char *text)
+{
+    if (strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
+        fail(EXIT_INPUT, "--device=%s is neither cpu nor cuda", text);
+    }
+    o->on = strcmp(text, "cuda") == 0 ? device_cuda() : &device_cpu;
+}
+
 static void add_prompt(options *o, const char *text)
 {
     if (text[0] == '\0') {
@@ -116,6 +126,9 @@ static error_t parse_one(int key, char *text, struct argp_state *state)
     switch (key) {
     case KEY_ATTENTION:
         set_attention(o, text);
+        return 0;
+    case KEY_DEVICE:
+        set_device(o, text);
         return 0;
     case KEY_OUT:
         o->out = text;
@@ -161,6 +174,7 @@ options options_parse(int argc, char **argv)
     static struct argp_option all[CONFIG_FIELDS + sizeof own_options / sizeof own_options[0]];
     static char help[CONFIG_FIELDS][96];
     options o = {.config = config_default,
+                 .on = &device_cpu,
                  .texts = default_texts,
                  .text_count = 1,
                  .out = "train_gpt.out",
@@ -179,7 +193,7 @@ options options_parse(int argc, char **argv)
         parse_one,
         "[TEXT ...]",
         "Trains a small GPT on the bytes of files and directories (default: the licences in "
-        "/usr/share/common-licenses) on this CPU, with libattn's attention, forward and backward.",
+        "/usr/share/common-licenses), with libattn's attention, forward and backward.",
         NULL,
         NULL,
         NULL};
@@ -187,5 +201,13 @@ options options_parse(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     set_defaults(&o);
     config_check(&o.config);
+    if (o.on != &device_cpu && o.generate) {
+        fail(EXIT_INPUT, "--generate computes on the CPU: leave out --device, it loads the same "
+                         "checkpoint");
+    }
+    if (o.on != &device_cpu && o.config.dropout > 0 &&
+        (o.compare || o.config.attention == ATTENTION_STANDARD)) {
+        fail(EXIT_INPUT, "standard attention has no --dropout with --device=cuda");
+    }
     return o;
 }

@@ -7,11 +7,13 @@
 #include <stdbool.h>
 
 #include "config.h"
+#include "device.h"
 
 enum { MAX_PROMPTS = 64 };
 
 typedef struct options {
     config config;
+    const device *on;
     char *const *texts; /* files and directories */
     int text_count;
     const char *out;    /* the folder for checkpoint and picture */

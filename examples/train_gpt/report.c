@@ -17,19 +17,25 @@ void report_start(const gpt_trainer *trainer, FILE *out)
     fprintf(out,
             "%d files: %lld bytes to learn, %lld to validate; entropy of bytes by themselves %.3f "
             "nats\n"
-            "%lld parameters, %s attention, %d threads\n",
+            "%lld parameters, %s attention, ",
             x->files, (long long)x->train_bytes, (long long)x->valid_bytes, x->entropy,
-            (long long)trainer->model->count, attention_kind_name[trainer->config.attention],
-            threads_count());
+            (long long)trainer->model->count, attention_kind_name[trainer->config.attention]);
+    if (trainer->model->on == &device_cpu) {
+        fprintf(out, "%d threads\n", threads_count());
+    } else {
+        fprintf(out, "%s\n", trainer->model->on->name);
+    }
 }
 
 void report_end(const gpt_trainer *trainer, const char *sample, FILE *out)
 {
     double loss = trainer->valid[trainer->step], entropy = trainer->text->entropy;
-    fprintf(out, "%.0f s, of which attention %.0f s\n", trainer->seconds,
-            trainer->model->attention->seconds);
+    fprintf(out, "%.0f s", trainer->seconds);
+    if (trainer->model->on->wait == NULL) {
+        fprintf(out, ", of which attention %.0f s", trainer->model->attention->seconds);
+    }
     fprintf(out,
-            "validation loss %.3f nats a byte (%.3f bits); entropy of bytes by themselves %.3f "
+            "\nvalidation loss %.3f nats a byte (%.3f bits); entropy of bytes by themselves %.3f "
             "nats (%.3f bits)\n",
             loss, loss / NATS_PER_BIT, entropy, entropy / NATS_PER_BIT);
     fprintf(out, "\n%s\n", sample);

@@ -7,11 +7,51 @@
 
 #include "fail.h"
 #include "matmul.h"
+#include "threads.h"
 
-/* One matrix, and one of bytes for dropout; a multiple of a cache line. */
-uint64_t standard_scratch_bytes(int length, double dropout_p)
+/* A head: its rows in qkv are `row` apart, those of o and its gradient `out_row`. */
+struct head {
+    attn_context *context;
+    int length, dim;
+    const real *q, *k, *v;
+    ptrdiff_t row, out_row, out; /* out: its place in o */
+    attention_dropout dropout;   /* offset: of this head */
+    real *probabilities;
+    void *scratch; /* of this thread */
+};
+
+/* One matrix of a thread, and one of bytes for dropout; a multiple of a cache line. */
+static uint64_t thread_bytes(int length, double dropout_p)
 {
     return ((uint64_t)length * (uint64_t)length * (sizeof(real) + (dropout_p > 0)) + 63) / 64 * 64;
+}
+
+uint64_t standard_scratch_bytes(attention_shape shape, double dropout_p)
+{
+    return (uint64_t)threads_count() * thread_bytes(shape.length, dropout_p);
+}
+
+/* Head n of batch * heads. */
+static struct head head_of(const standard_heads *all, int n)
+{
+    const attention_shape s = all->shape;
+    const int64_t width = (int64_t)s.heads * s.dim, sequence = n / s.heads * s.length;
+    const real *q = all->qkv + sequence * 3 * width + (int64_t)(n % s.heads) * s.dim;
+    return (struct head){
+        .context = all->context,
+        .length = s.length,
+        .dim = s.dim,
+        .q = q,
+        .k = q + width,
+        .v = q + 2 * width,
+        .row = 3 * width,
+        .out_row = width,
+        .out = sequence * width + (int64_t)(n % s.heads) * s.dim,
+        .dropout = {all->dropout.p, all->dropout.seed, all->dropout.offset + (uint64_t)n},
+        .probabilities = all->probabilities + (int64_t)n * s.length * s.length,
+        .scratch = (char *)all->scratch +
+                   (uint64_t)threads_self() * thread_bytes(s.length, all->dropout.p),
+    };
 }
 
 /* Row i sees the keys up to i: their scores become probabilities, the others 0. */
@@ -34,7 +74,7 @@ static void softmax_row(real *row, int visible, int length, real scale)
 }
 
 /* Asks libattn for the positions that its dropout keeps, so that both ways drop the same ones. */
-static const uint8_t *dropout_mask(const standard_head *head)
+static const uint8_t *dropout_mask(const struct head *head)
 {
     uint8_t *keep =
         (uint8_t *)head->scratch + (size_t)head->length * (size_t)head->length * sizeof(real);
@@ -52,7 +92,7 @@ static const uint8_t *dropout_mask(const standard_head *head)
 }
 
 /* to = from where kept, enlarged for the dropped ones; to may be from. */
-static void drop(const standard_head *head, const uint8_t *keep, const real *from, real *to)
+static void drop(const struct head *head, const uint8_t *keep, const real *from, real *to)
 {
     real scale = head->dropout.p < 1 ? (real)(1 / (1 - head->dropout.p)) : 0;
     for (int64_t i = 0; i < (int64_t)head->length * head->length; i++) {
@@ -60,7 +100,7 @@ static void drop(const standard_head *head, const uint8_t *keep, const real *fro
     }
 }
 
-void standard_forward(const standard_head *head, real *o)
+static void head_forward(const struct head *head, real *o)
 {
     int n = head->length, d = head->dim;
     real *p = head->probabilities, *weights = p, scale = 1 / sqrt((real)d);
@@ -91,7 +131,7 @@ static void softmax_backward(int n, const real *p, real *ds, real scale)
     }
 }
 
-void standard_backward(const standard_head *head, const real *d_o, real *dq, real *dk, real *dv)
+static void head_backward(const struct head *head, const real *d_o, real *dq, real *dk, real *dv)
 {
     int n = head->length, d = head->dim;
     const uint8_t *keep = NULL;
@@ -112,4 +152,23 @@ void standard_backward(const standard_head *head, const real *d_o, real *dq, rea
     matmul(n, d, n, square, matrix_rows(head->k, head->row), matrix_rows(dq, head->row), false);
     matmul(n, d, n, transposed(square), matrix_rows(head->q, head->row), matrix_rows(dk, head->row),
            false);
+}
+
+void standard_forward(const standard_heads *heads, real *o)
+{
+#pragma omp parallel for schedule(dynamic)
+    for (int n = 0; n < heads->shape.batch * heads->shape.heads; n++) {
+        struct head one = head_of(heads, n);
+        head_forward(&one, o + one.out);
+    }
+}
+
+void standard_backward(const standard_heads *heads, const real *d_o, real *d_qkv)
+{
+#pragma omp parallel for schedule(dynamic)
+    for (int n = 0; n < heads->shape.batch * heads->shape.heads; n++) {
+        struct head one = head_of(heads, n);
+        real *dq = d_qkv + (one.q - heads->qkv);
+        head_backward(&one, d_o + one.out, dq, dq + one.out_row, dq + 2 * one.out_row);
+    }
 }

@@ -15,13 +15,13 @@
 
 enum { VALIDATIONS = 20, VALID_WINDOWS = 32 };
 
-gpt_trainer *trainer_new(const config *c, const text *from)
+gpt_trainer *trainer_new(const device *on, const config *c, const text *from)
 {
     gpt_trainer *trainer = allocate(1, sizeof *trainer);
     size_t rows = (size_t)c->batch * (size_t)c->context;
     *trainer = (gpt_trainer){
-        .config = *c, .text = from, .model = model_new(c), .random = (uint64_t)c->seed};
-    trainer->adamw = adamw_new(trainer->model->count);
+        .config = *c, .text = from, .model = model_new(on, c), .random = (uint64_t)c->seed};
+    trainer->adamw = adamw_new(on, trainer->model->count);
     trainer->losses = allocate((size_t)c->steps, sizeof *trainer->losses);
     trainer->valid = allocate((size_t)c->steps + 1, sizeof *trainer->valid);
     for (int64_t i = 0; i <= c->steps; i++) {

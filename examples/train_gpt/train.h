@@ -8,7 +8,7 @@
 
 #include "trainer.h"
 
-gpt_trainer *trainer_new(const config *c, const text *t);
+gpt_trainer *trainer_new(const device *on, const config *c, const text *t);
 void trainer_delete(gpt_trainer *trainer);
 
 /* Takes one step and returns its loss. Ends the program if that is not finite. */

@@ -53,7 +53,7 @@ static void check_model(enum attention_kind kind, double p)
     const attention_dropout d = {p, 5, 1000};
     uint8_t input[ROWS], target[ROWS];
     uint64_t random = 3;
-    gpt_model *model = model_new(&c);
+    gpt_model *model = model_new(&device_cpu, &c);
     /* far from the small initial weights, so that every gradient counts */
     for (int64_t i = 0; i < model->count; i++) {
         model->parameters[i] += 0.4 * random_normal(&random);

@@ -45,14 +45,7 @@ static gpt_trainer *start(const text *from, enum attention_kind kind, double dro
                       .attention = kind,
                       .rate = 2e-3,
                       .dropout = dropout};
-    return trainer_new(&c, from);
-}
-
-static void nudge(gpt_model *model)
-{
-    for (int64_t i = 0; i < model->count; i++) {
-        model->parameters[i] = nextafterf(model->parameters[i], 8);
-    }
+    return trainer_new(&device_cpu, &c, from);
 }
 
 static void compare_ways(double dropout)
@@ -62,7 +55,7 @@ static void compare_ways(double dropout)
                 *standard = start(&from, ATTENTION_STANDARD, dropout);
     gpt_trainer *nudged = start(&from, ATTENTION_STANDARD, dropout);
     double apart = 0, by_rounding = 0;
-    nudge(nudged->model);
+    model_nudge(nudged->model);
     for (int i = 0; i < STEPS; i++) {
         double loss = trainer_step(standard);
         apart = fmax(apart, fabs(trainer_step(ours) - loss));

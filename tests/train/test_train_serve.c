@@ -38,7 +38,7 @@ static int train_alphabet(void **state)
                       .steps = STEPS,
                       .seed = 7,
                       .rate = 4e-3};
-    trainer = trainer_new(&c, &from);
+    trainer = trainer_new(&device_cpu, &c, &from);
     for (int i = 0; i < STEPS; i++) {
         trainer_step(trainer);
     }
