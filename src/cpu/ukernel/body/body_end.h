@@ -2,6 +2,8 @@
  * body_end.h: undefines what body_rows.h and a vec_<isa>.h define, so that the next type can define
  * it anew.
  */
+#include "cpu/ukernel/body/vec_end.h"
+
 #undef real
 #undef TYPE
 #undef REAL_MAX
@@ -19,25 +21,9 @@
 #undef STRIP
 #undef SIDE
 #undef EACH
-#undef vec
-#undef VL
 #undef MR
 #undef NV
 #undef AHEAD
-#undef v_load
-#undef v_store
-#undef v_set1
-#undef v_add
-#undef v_sub
-#undef v_mul
-#undef v_div
-#undef v_fma
-#undef v_fms
-#undef v_max
-#undef v_abs
-#undef v_select_lt
-#undef v_zero_lt
-#undef v_ldexp
 #undef v_quotient
 #undef v_corrected
 #undef v_can_quotient
@@ -50,11 +36,6 @@
 #undef v_column
 #undef v_column_i8
 #undef v_column_i4
-#undef v_load_f16
-#undef v_load_bf16
-#undef v_store_f16
-#undef v_zip_low
-#undef v_zip_high
 #undef v_low_halves
 #undef v_high_halves
 #undef v_upper

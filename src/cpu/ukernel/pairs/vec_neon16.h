@@ -78,27 +78,7 @@ ATTN_INLINE vec16 v16_zip_high(vec16 x, vec16 y)
 #undef LOADS
 #undef STORES
 
-#undef vec
-#undef VL
-#undef v_load
-#undef v_store
-#undef v_set1
-#undef v_add
-#undef v_sub
-#undef v_mul
-#undef v_div
-#undef v_fma
-#undef v_fms
-#undef v_max
-#undef v_abs
-#undef v_select_lt
-#undef v_zero_lt
-#undef v_ldexp
-#undef v_zip_low
-#undef v_zip_high
-#undef v_load_f16
-#undef v_load_bf16
-#undef v_store_f16
+#include "cpu/ukernel/body/vec_end.h"
 #define vec vec16
 #define VL 16
 #define v_load(p) v16_load((const float *)(p))
