@@ -48,6 +48,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_codes compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(forward_few compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(backward_sm90 compute_90a,sm_90a)
   attn_image(backward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(merge_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
@@ -68,9 +69,9 @@ function(attn_emulated_gpu)
   set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
   add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
     ${folder}/tensor_map.cpp)
-  foreach(name forward_generic forward_codes forward_sm80 forward_sm90 forward_sm90_steps
-      forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi backward_generic
-      backward_sm90 merge_generic append_generic)
+  foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm90
+      forward_sm90_steps forward_sm90_wide forward_sm90_paged forward_sm90_softcap
+      forward_sm90_alibi backward_generic backward_sm90 merge_generic append_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})
     add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
     target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}
@@ -124,7 +125,7 @@ function(attn_cuda_tests)
     attn_test(cuda.program quick tests/cuda/check-program $<TARGET_FILE:attn_cli>)
     attn_test(cuda.plans quick tests/cuda/check-plans $<TARGET_FILE:attn_cli> tests/plan/h200.txt)
     foreach(suite tests/cuda/fast tests/cuda/steps tests/cuda/paged tests/cuda/sown
-      tests/cuda/batches tests/op/smoke tests/op/regress tests/op/quantised)
+      tests/cuda/batches tests/cuda/few tests/op/smoke tests/op/regress tests/op/quantised)
       get_filename_component(noun ${suite} NAME)
       attn_test(cuda.${noun} full tests/cuda/check-suite $<TARGET_FILE:attn_cli> ${suite}.txt)
     endforeach()

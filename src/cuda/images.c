@@ -23,6 +23,7 @@ IMAGE(forward_sm90_alibi);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
 IMAGE(forward_codes);
+IMAGE(forward_few);
 IMAGE(backward_generic);
 IMAGE(backward_sm90);
 IMAGE(merge_generic);

@@ -6,9 +6,9 @@
 #include "cuda/params.h"
 #include "cuda/shape.h"
 
-#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                              \
-    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d, d, 64, bn, 256, \
-     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, true},
+#define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                \
+    {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d,   d, 64, bn, 256, \
+     ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, 0,     true},
 #define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, steps) \
     {"attn_forward_sm90_" #name,                                          \
      family,                                                              \
@@ -20,13 +20,14 @@
      128 * ((groups) + 1),                                                \
      ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, steps),             \
      loads,                                                               \
+     0,                                                                   \
      false},
 #define ATTN_FORWARD_SM90(name, dtype, d, dv, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, false)
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, true)
 #define MERGE_KERNEL(name, family, dtype, d, dv) \
-    {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, false},
+    {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, 0, false},
 #define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
 #define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
@@ -47,6 +48,7 @@
      384,                                                        \
      ATTN_SM90_WIDE_BYTES(dtype, d, loads),                      \
      loads,                                                      \
+     0,                                                          \
      false},
 #define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
     {"attn_forward_sm80_" #name,                           \
@@ -59,13 +61,30 @@
      32 * (warps),                                         \
      ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
      ATTN_CUDA_THREADS,                                    \
+     0,                                                    \
      false},
 #define GENERIC_KERNEL(name, family, storage, real)                                       \
     {"attn_forward_" #name, family, storage, 0, 0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
-     ATTN_CUDA_THREADS,     false},
+     ATTN_CUDA_THREADS,     0,      false},
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
 #define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
+#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, stages, ctas)                       \
+    {"attn_forward_few_" #name,       ATTN_CUDA_FEW,     dtype, d,    d, rows, 128, 256, \
+     ATTN_FEW_BYTES(code, d, stages), ATTN_CUDA_THREADS, code,  false},
+#define ATTN_FORWARD_FEW_MERGE(name, dtype, d) \
+    {"attn_forward_few_" #name,                \
+     ATTN_CUDA_FEW,                            \
+     dtype,                                    \
+     d,                                        \
+     d,                                        \
+     1,                                        \
+     0,                                        \
+     128,                                      \
+     0,                                        \
+     ATTN_CUDA_MERGE,                          \
+     0,                                        \
+     false},
 #define GRAD_KERNEL(name, dtype, bytes, part) \
     {"attn_backward_" #name,                  \
      ATTN_CUDA_BACKWARD_GENERIC,              \
@@ -77,6 +96,7 @@
      256,                                     \
      bytes,                                   \
      part,                                    \
+     0,                                       \
      false},
 #define ATTN_BACKWARD_GENERIC(name, dtype, real)                                    \
     GRAD_KERNEL(name##_delta, dtype, 0, ATTN_CUDA_GRAD_DELTA)                       \
@@ -95,6 +115,7 @@
      threads,                                                              \
      bytes,                                                                \
      part,                                                                 \
+     0,                                                                    \
      false},
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
@@ -110,9 +131,9 @@
                      ATTN_CUDA_GRAD_ORDERED)                                                    \
     GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_APPEND(name, kind) \
-    {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, false},
+    {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \
-    {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, false},
+    {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, 0, false},
 #define ATTN_MERGE(name, parts)                         \
     MERGES_KERNEL(name, parts, ATTN_CUDA_MERGE_RESULTS) \
     MERGES_KERNEL(name##_gradients, parts, ATTN_CUDA_MERGE_GRADIENTS)

@@ -18,6 +18,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_CODES,
+    ATTN_CUDA_FEW,
     ATTN_CUDA_BACKWARD_GENERIC,
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,
@@ -53,6 +54,7 @@ typedef struct attn_cuda_kernel {
     int32_t threads, shared_bytes;
     int32_t loads; /* ATTN_CUDA_THREADS but on forward_sm90; backward: ATTN_CUDA_GRAD_ ..;
                     * merges: ATTN_CUDA_MERGE_ ..; new rows: ATTN_CUDA_APPEND_ .. */
+    int32_t codes; /* ATTN_CUDA_FEW: type of K and V */
     bool single;   /* for problems of at most `keys` keys, and no odd ones (plan.c) */
 } attn_cuda_kernel;
 
@@ -70,6 +72,8 @@ enum {
 #define ATTN_FORWARD_SM80(...) +1
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_FORWARD_CODES(...) +1
+#define ATTN_FORWARD_FEW(...) +1
+#define ATTN_FORWARD_FEW_MERGE(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
 #define ATTN_BACKWARD_SM90_DELTA(...) +1
 #define ATTN_BACKWARD_SM90_KEYS(...) +1

@@ -56,6 +56,11 @@
 /* kernel/forward/forward_generic.cu: QT, KT, S, V; m, l, alpha. */
 #define ATTN_GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
+/* kernel/forward/few_shape.cuh: stages of K and V, 128 keys each, with four factors a key; two sets
+ * of places of their rows. */
+#define ATTN_FEW_BYTES(code, d, stages) \
+    ((stages) * (2 * 128 * (d) * ((code) == ATTN_I4X2 ? 4 : 8) / 8 + 4 * 128 * 4) + 2 * 2 * 128 * 8)
+
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 

@@ -21,8 +21,8 @@ const unsigned char attn_image_forward_sm90[1], attn_image_forward_sm90_steps[1]
     attn_image_forward_sm90_wide[1], attn_image_forward_sm90_paged[1],
     attn_image_forward_sm90_softcap[1], attn_image_forward_sm90_alibi[1],
     attn_image_forward_sm80[1], attn_image_forward_generic[1], attn_image_forward_codes[1],
-    attn_image_backward_generic[1], attn_image_backward_sm90[1], attn_image_merge_generic[1],
-    attn_image_append_generic[1];
+    attn_image_forward_few[1], attn_image_backward_generic[1], attn_image_backward_sm90[1],
+    attn_image_merge_generic[1], attn_image_append_generic[1];
 
 void fake_reset(void)
 {
@@ -257,7 +257,7 @@ static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned gri
         if (kernel && kernel->family == ATTN_CUDA_APPENDS) {
             fake.append = *(const attn_cuda_append_params *)params[0];
         }
-        if (kernel && kernel->family == ATTN_CUDA_CODES) {
+        if (kernel && (kernel->family == ATTN_CUDA_CODES || kernel->family == ATTN_CUDA_FEW)) {
             const attn_cuda_codes_params *codes = params[0];
             const attn_tensor all[] = {codes->k_scale, codes->k_shift, codes->v_scale,
                                        codes->v_shift};

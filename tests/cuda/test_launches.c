@@ -195,7 +195,7 @@ static void test_codes(void **state)
     args.v_scale = attn_tensor_bshd(fake_memory(4), ATTN_F16, 2, 300, 4, 4);
     args.v_shift = attn_tensor_bshd(fake_memory(5), ATTN_F16, 2, 300, 4, 4);
     assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
-    assert_string_equal(plan.why, "not on tensor cores: keys are quantised");
+    assert_string_equal(plan.why, "not on tensor cores: K and V are not of one type");
     assert_true(plan.weight_loss == 0 && plan.tile_products == 0);
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_string_equal(fake.last.kernel, "attn_forward_codes_bf16");

@@ -141,9 +141,39 @@ static void test_splits(void **state)
     attn_context_destroy(context);
 }
 
+/* Codes in K and V, a scale a key: all heads of a group share a tile, keys are split, and both
+ * launches get the scales. */
+static void test_few(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args args = fake_args(ATTN_BF16, 1, 3000, 128);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.k.dtype = args.v.dtype = ATTN_I8;
+    args.k_scale = args.v_scale = attn_tensor_bshd(fake_memory(4), ATTN_F16, 2, 3000, 4, 1);
+    args.workspace = fake_memory(5);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    args.workspace_bytes = plan.workspace_bytes;
+    assert_string_equal(plan.kernel, "attn_forward_few_bf16_i8_d128_r8");
+    assert_true(plan.weight_loss == 0x1p-16 && plan.tile_products == 1);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_int_equal(fake.launches, 2);
+    assert_string_equal(fake.kernels[0], plan.kernel);
+    assert_string_equal(fake.last.kernel, "attn_forward_few_bf16_merge");
+    assert_memory_equal(&fake.last.factors[0], &args.k_scale, sizeof(attn_tensor));
+    assert_int_equal(fake.last.params.schedule.items, 2 * 4 * 6); /* 3000 keys, 512 to a split */
+    args.k_scale.shape[3] = args.v_scale.shape[3] = 4;            /* of groups of columns */
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_string_equal(fake.last.kernel, "attn_forward_codes_bf16");
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_few),
         cmocka_unit_test(test_sections),
         cmocka_unit_test(test_sections_of_groups),
         cmocka_unit_test(test_folds),

@@ -27,8 +27,10 @@ void attn_cuda_plan_costs(const attn_cuda_plan *plan, const attn_cuda *cuda,
     if (schedule->items == 0 || !plan->params.whole) {
         return;
     }
-    const attn_tiling tiling = {(int64_t)schedule->rows * schedule->fold, schedule->fold,
-                                attn_cuda_kernels[plan->kernel].keys};
+    const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
+    const int64_t rows =
+        kernel->family == ATTN_CUDA_FEW ? kernel->rows : (int64_t)schedule->rows * schedule->fold;
+    const attn_tiling tiling = {rows, schedule->fold, kernel->keys};
     const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
     attn_tile_count count = {0};
     attn_count_tiles(&count, problem, &whole, &tiling,

@@ -43,12 +43,17 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     return ATTN_OK;
 }
 
-/* Launches a kernel for quantised K and V. */
-static attn_status launch_codes(const attn_cuda *cuda, const attn_cuda_plan *plan, void *stream)
+/* Launches a kernel of the plan, one for quantised K and V with their scales and shifts. */
+static attn_status launch(const attn_cuda *cuda, attn_cuda_plan *plan, int kernel,
+                          const uint32_t grid[3], void *stream)
 {
     const attn_codes *k = &plan->params.problem.k_codes, *v = &plan->params.problem.v_codes;
+    const attn_cuda_family family = attn_cuda_kernels[kernel].family;
+    if (family != ATTN_CUDA_CODES && family != ATTN_CUDA_FEW) {
+        return attn_cuda_launch(cuda, kernel, grid, &plan->params, stream);
+    }
     attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift, *v->scale, *v->shift};
-    return attn_cuda_launch(cuda, plan->kernel, plan->grid, &params, stream);
+    return attn_cuda_launch(cuda, kernel, grid, &params, stream);
 }
 
 /* Enqueues the launches. In the current context. */
@@ -64,12 +69,10 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const at
                               cu->set_words((uintptr_t)plan->params.counter, 0, 1, call->stream),
                               "setting a counter"));
     }
-    TRY(attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_CODES
-            ? launch_codes(cuda, plan, call->stream)
-            : attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, call->stream));
+    TRY(launch(cuda, plan, plan->kernel, plan->grid, call->stream));
     if (plan->merge >= 0) {
         const uint32_t grid[3] = {plan->merge_grid, 1, 1};
-        TRY(attn_cuda_launch(cuda, plan->merge, grid, &plan->params, call->stream));
+        TRY(launch(cuda, plan, plan->merge, grid, call->stream));
     }
     return ATTN_OK;
 }
@@ -133,6 +136,8 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
     out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
     out->sum_bits = problem->q.dtype == ATTN_F64 ? 64 : 32;
     out->tile_products = attn_cuda_is_generic(kernel) ? 0 : problem->q.dtype == ATTN_F32 ? 6 : 1;
-    out->weight_loss = attn_cuda_is_generic(kernel) ? 0 : weight_loss(problem->q.dtype);
+    out->weight_loss = attn_cuda_is_generic(kernel)      ? 0
+                       : kernel->family == ATTN_CUDA_FEW ? 0x1p-16 /* two parts */
+                                                         : weight_loss(problem->q.dtype);
     return ATTN_OK;
 }

@@ -27,6 +27,10 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
 void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                              const attn_problem *problem);
 
+/* The same of forward_few, where all heads of a group share a tile. */
+void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
+                            const attn_problem *problem);
+
 /* Items, grid and workspace of a plan that has its kernel. Errors: unsupported. */
 attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                                     const attn_problem *problem);

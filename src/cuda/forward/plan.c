@@ -111,6 +111,54 @@ static bool is_quantised(const attn_problem *problem)
     return attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
 }
 
+/* The kernel of forward_few for the problem, whose tile holds all rows of a KV head, or the largest
+ * one; or -1. */
+static int find_few(const attn_cuda *cuda, const attn_problem *problem)
+{
+    int found = -1;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        const bool fits = kernel->family == ATTN_CUDA_FEW && kernel->codes == problem->k.dtype &&
+                          kernel->dtype == problem->q.dtype && problem->d <= kernel->d &&
+                          problem->dv <= kernel->dv && kernel->shared_bytes <= cuda->shared_bytes;
+        const bool first = found < 0 || attn_cuda_kernels[found].d == kernel->d;
+        if (fits && first) {
+            found = i;
+            if (problem->q.shape[1] <= kernel->rows / problem->group) {
+                break;
+            }
+        }
+    }
+    return found;
+}
+
+/* The reason for which forward_few cannot do a problem with quantised K or V, or NULL. */
+static const char *few_lacks(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (problem->k.dtype != problem->v.dtype) {
+        return "K and V are not of one type";
+    }
+    if (find_few(cuda, problem) < 0) {
+        return "codes are for Q of bf16 and head dims up to 128";
+    }
+    if (problem->k_codes.scale->shape[3] > 1 || problem->v_codes.scale->shape[3] > 1) {
+        return "groups of columns have scales of their own";
+    }
+    if (problem->varlen || problem->dropout.on || problem->precise) {
+        return "there are codes, and cu_seqlens, dropout or ATTN_PRECISE";
+    }
+    const int64_t columns = 16 * attn_code_columns(problem->k.dtype); /* of 16 bytes */
+    if (!attn_cuda_is_aligned(&problem->k) || !attn_cuda_is_aligned(&problem->v) ||
+        !attn_cuda_is_aligned(&problem->q) || problem->d % columns != 0 ||
+        problem->dv % columns != 0) {
+        return "rows of Q or of codes are not whole pieces of 16 bytes";
+    }
+    return problem->q.shape[1] > COUNTED / problem->group || problem->keys > COUNTED ||
+                   problem->k.shape[0] > COUNTED
+               ? "lengths end at 2^30"
+               : NULL;
+}
+
 /* The reason for which the tensor cores cannot do the problem, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
@@ -118,7 +166,7 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
         return "f64";
     }
     if (is_quantised(problem)) {
-        return "keys are quantised";
+        return few_lacks(problem, cuda);
     }
     if (problem->dropout.on) {
         return "dropout";
@@ -160,6 +208,20 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
                               : families[scores];
 }
 
+/* Tells of shared tiles and splits. n: bytes of the reason so far. */
+static void tell_splits(attn_cuda_plan *plan, int n)
+{
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
+    if (schedule->fold > 1) {
+        n += snprintf(plan->why + n, sizeof plan->why - (size_t)n,
+                      "; rows of %d heads share a tile", schedule->fold);
+    }
+    if (schedule->splits > 1) {
+        (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
+                       "; keys are split into up to %d parts", schedule->splits);
+    }
+}
+
 /* True if forward_sm90 can load by TMA: inputs are laid out for it. */
 static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                                 const attn_problem *problem)
@@ -183,17 +245,23 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
         problem->paged ? ", keys in pages" : "", whole ? "" : "; sequences have lengths or origins",
         scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than softcap or ALiBi alone"
                                     : "");
-    if (schedule->fold > 1) {
-        n += snprintf(plan->why + n, sizeof plan->why - (size_t)n,
-                      "; rows of %d heads share a tile", schedule->fold);
-    }
     if (schedule->splits > 1) {
         plan->merge = find_kernel(cuda, is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90,
                                   problem, ATTN_CUDA_MERGE);
-        (void)snprintf(plan->why + n, sizeof plan->why - (size_t)n,
-                       "; keys are split into up to %d parts", schedule->splits);
     }
+    tell_splits(plan, n);
     return ATTN_OK;
+}
+
+static void choose_few(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
+{
+    plan->kernel = find_few(cuda, problem);
+    attn_cuda_schedule_few(&plan->params.schedule, &attn_cuda_kernels[plan->kernel], problem);
+    if (plan->params.schedule.splits > 1) {
+        plan->merge = find_kernel(cuda, ATTN_CUDA_FEW, problem, ATTN_CUDA_MERGE);
+    }
+    tell_splits(plan, snprintf(plan->why, sizeof plan->why, "codes become bf16 for tensor cores%s",
+                               problem->paged ? ", keys in pages" : ""));
 }
 
 static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
@@ -205,6 +273,8 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
         TRY(take_kernel(plan, cuda, is_quantised(problem) ? ATTN_CUDA_CODES : ATTN_CUDA_GENERIC,
                         ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
+    } else if (is_quantised(problem)) {
+        choose_few(plan, cuda, problem);
     } else if (no_sm90) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);

@@ -40,11 +40,11 @@ static int32_t choose_fold(const attn_problem *problem, int32_t rows)
  * it. */
 enum { FILLED = 128 /* items */, LEAST_BLOCKS = 4, KEYS_PER_ROW = 8, MOST_SPLITS = 32 };
 
+/* items: of a sequence. */
 static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
-                             const attn_problem *problem)
+                             const attn_problem *problem, int64_t items)
 {
-    const int64_t fold = schedule->fold, nq = problem->q.shape[1], nk = problem->keys;
-    const int64_t items = problem->heads / fold * ceil_div(nq, kernel->rows / 64 * (64 / fold));
+    const int64_t nq = problem->q.shape[1], nk = problem->keys;
     const double o_rows = (double)problem->batch * (double)nq * (double)problem->heads;
     if (problem->varlen || items == 0 || nk / KEYS_PER_ROW < nq || o_rows > INT32_MAX) {
         return 1;
@@ -58,8 +58,24 @@ static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kerne
 void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                              const attn_problem *problem)
 {
-    schedule->fold = choose_fold(problem, kernel->rows);
-    schedule->splits = choose_splits(schedule, kernel, problem);
+    const int64_t fold = choose_fold(problem, kernel->rows),
+                  blocks = ceil_div(problem->q.shape[1], kernel->rows / 64 * (64 / fold));
+    schedule->fold = (int32_t)fold;
+    schedule->splits = choose_splits(schedule, kernel, problem, problem->heads / fold * blocks);
+}
+
+/* Blocks of rows of a KV head. */
+static int64_t blocks_of_few(const attn_cuda_kernel *kernel, const attn_problem *problem)
+{
+    return ceil_div(problem->q.shape[1] * problem->group, kernel->rows);
+}
+
+void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
+                            const attn_problem *problem)
+{
+    const int64_t blocks = blocks_of_few(kernel, problem);
+    schedule->fold = (int32_t)problem->group;
+    schedule->splits = choose_splits(schedule, kernel, problem, problem->kv_heads * blocks);
 }
 
 /* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
@@ -108,9 +124,8 @@ static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
-    const int64_t rows = problem->q.shape[1] <= schedule->piece
-                             ? problem->q.shape[1] * schedule->fold
-                             : kernel->rows;
+    const bool few = kernel->family != ATTN_CUDA_FEW && problem->q.shape[1] <= schedule->piece;
+    const int64_t rows = few ? problem->q.shape[1] * schedule->fold : kernel->rows;
     plan->params.parts = (attn_cuda_parts){.rows = (int32_t)rows, .columns = kernel->dv};
     plan->workspace_bytes =
         COUNTER_BYTES + (uint64_t)schedule->items * (uint64_t)rows *
@@ -147,7 +162,8 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     schedule->inverse = ((1 << 16) + schedule->fold - 1) / schedule->fold;
     schedule->piece = 64 / schedule->fold, schedule->rows = kernel->rows / 64 * schedule->piece;
     int64_t rows = problem->q.shape[1], heads = problem->heads / schedule->fold, columns = heads;
-    int64_t blocks = ceil_div(rows, schedule->rows);
+    int64_t blocks = kernel->family == ATTN_CUDA_FEW ? blocks_of_few(kernel, problem)
+                                                     : ceil_div(rows, schedule->rows);
     if (problem->varlen) {
         blocks = rows > 0 ? rows / schedule->rows + problem->batch + 2
                           : 0; /* slots: kernel/schedule.cuh */

@@ -22,21 +22,6 @@ __device__ __forceinline__ int64_t first_part(const attn_cuda_forward_params &a,
     return ((int64_t)column * s.blocks + block) * s.splits * a.parts.rows;
 }
 
-/* The blocks of one split among an item's blocks. */
-template <int BN>
-__device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, const attn_band &band,
-                                               const Blocks &b, int split)
-{
-    const int splits =
-        band.keys < s.few ? 1 : max(min(s.splits, (b.count + s.least - 1) / s.least), 1);
-    const int each = (b.count + splits - 1) / splits, before = split * each;
-    Blocks mine = b;
-    mine.last -= before;
-    mine.count = max(min(b.count - before, each), 0);
-    mine.end = min(b.end, (mine.last + 1) * BN);
-    return mine;
-}
-
 /* The place of one of the warp's rows in a.parts, or -1 where it is not wanted. */
 template <class Warp>
 __device__ __forceinline__ int64_t part_row(const attn_cuda_forward_params &a, const Post &post,

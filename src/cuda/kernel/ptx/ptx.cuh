@@ -109,6 +109,12 @@ __device__ __forceinline__ void copy_async_16(uint32_t to, const void *from, uin
                  : "memory");
 }
 
+/* Copies 16 bytes. */
+__device__ __forceinline__ void copy_async_16(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 __device__ __forceinline__ void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -293,6 +299,27 @@ template <bool BF16> __device__ __forceinline__ uint32_t times_zero(uint32_t x, 
         asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0), "r"(before));
     }
     return y;
+}
+
+/* x y + z of both halves. */
+template <bool BF16>
+__device__ __forceinline__ uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z)
+{
+    uint32_t r;
+    if (BF16) {
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
+    } else {
+        asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
+    }
+    return r;
+}
+
+/* Four of the eight bytes of a and b, by the digits of `which`. */
+__device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t which)
+{
+    uint32_t r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(which));
+    return r;
 }
 
 /* Rounds two floats to nearest even; lo goes to the low half. */

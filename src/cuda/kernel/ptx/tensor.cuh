@@ -25,6 +25,14 @@ __device__ __forceinline__ void load_4(uint32_t (&r)[4], uint32_t address)
     }
 }
 
+/* The transposed 8 x 8 matrix of 16-bit elements, whose row l / 4 lane l has two elements of. */
+__device__ __forceinline__ uint32_t transposed(uint32_t x)
+{
+    uint32_t y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 template <bool BF16>
 __device__ __forceinline__ void product(float (&d)[4], const uint32_t *a, const uint32_t *b)
 {

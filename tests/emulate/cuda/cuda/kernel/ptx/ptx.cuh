@@ -66,6 +66,10 @@ inline void copy_async_16(uint32_t to, const void *from, uint32_t bytes)
     memset(emulated::shared_at(to), 0, 16);
     memcpy(emulated::shared_at(to), from, bytes);
 }
+inline void copy_async_16(uint32_t to, const void *from)
+{
+    memcpy(emulated::shared_at(to), from, 16);
+}
 inline void copy_async_commit()
 {
 }
@@ -189,6 +193,20 @@ template <bool BF16> inline uint32_t times_zero(uint32_t x, uint32_t before)
 {
     const float2 a = unpack_half<BF16>(x), b = unpack_half<BF16>(before);
     return pack_half<BF16>(0 * a.x + b.x, 0 * a.y + b.y);
+}
+template <bool BF16> inline uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z)
+{
+    const float2 a = unpack_half<BF16>(x), b = unpack_half<BF16>(y), c = unpack_half<BF16>(z);
+    return pack_half<BF16>(a.x * b.x + c.x, a.y * b.y + c.y);
+}
+inline uint32_t permute(uint32_t a, uint32_t b, uint32_t which)
+{
+    const uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) {
+        r |= (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    }
+    return r;
 }
 
 } // namespace ptx

@@ -22,6 +22,14 @@ template <bool TRANSPOSED> inline void load_4(uint32_t (&r)[4], uint32_t address
     }
 }
 
+inline uint32_t transposed(uint32_t x)
+{
+    const auto all = emulated::exchange(x);
+    const int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
+    const uint32_t low = all[4 * column + row / 2] >> 16 * (row % 2) & 0xffff;
+    return low | all[4 * (column + 1) + row / 2] >> 16 * (row % 2) << 16;
+}
+
 /* A lane's words of both operands. */
 struct operands {
     uint32_t a[4], b[2];

@@ -1,0 +1,176 @@
+/*
+ * few_end.cuh: the end of forward_few's rows. A row's keys are shared out twice: between the warps
+ * of a CTA, whose sums meet in shared memory, and between splits, whose sums meet in the GPU's
+ * memory and are merged by a kernel of its own (split_sm90.cuh says what they are). Both are parts,
+ * gathered by a warp a row, always in the same order.
+ */
+#pragma once
+#include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/load/keys.cuh"
+#include "cuda/kernel/rows/epilogue.cuh"
+
+/* Sums of a row relative to 2^base; lane t has columns 2 t, 2 t + 1, 2 t + 64, .. */
+template <int D> struct GatheredRow {
+    float o[D / 32], base, l, m;
+};
+
+/* Gathers `count` parts, 32 at most, whose states and sums are `step` rows apart. Sums have
+ * `columns` columns. */
+template <int D>
+__device__ __forceinline__ void gather(const float4 *states, const float *sums, int64_t step,
+                                       int columns, int count, GatheredRow<D> &row)
+{
+    const int lane = threadIdx.x % 32;
+    const float4 state = lane < count ? states[lane * step] : make_float4(0, 0, 0, 0);
+    const bool seen = state.y != 0;
+    row.base = warp_max(seen ? state.x : -INFINITY), row.m = warp_max(seen ? state.z : -INFINITY);
+    const float share = seen ? ptx::exp2(state.x - row.base) : 0;
+    row.l = warp_sum(state.y * share);
+#pragma unroll
+    for (int j = 0; j < D / 32; j++) {
+        row.o[j] = 0;
+    }
+    sums += 2 * lane;
+#pragma unroll(8)
+    for (int i = 0; i < count; i++, sums += step * columns) {
+        const float times = __shfl_sync(~0u, share, i);
+#pragma unroll
+        for (int j = 0; j < D / 64; j++) {
+            if (64 * j + 2 * lane < columns && times != 0) { /* else it was not written */
+                const float2 x = *(const float2 *)(sums + 64 * j);
+                row.o[2 * j] += x.x * times;
+                row.o[2 * j + 1] += x.y * times;
+            }
+        }
+    }
+}
+
+/* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32,
+ * .. Slow: it is for rows whose data or exponents are out of the ordinary. */
+template <int DTYPE, int D>
+__device__ __forceinline__ void careful_codes_row(const attn_cuda_codes_params &c,
+                                                  const OutputRow &w)
+{
+    const attn_problem &p = c.forward.problem;
+    const CodedKeys keys = {p, c.k_scale, c.k_shift, c.v_scale, c.v_shift};
+    const int lane = ptx::opaque(threadIdx.x % 32), kv_head = w.head / (int)p.group;
+    const attn_interval see = attn_mask_row(&p, &w.s, w.row);
+    const ScoreRow<float> score(p, w.s, w.head, w.row);
+    const float scale = c.forward.steps ? LOG2_E : c.forward.scale_log2;
+    float o[D / 32] = {}, m = -INFINITY, l = 0;
+#pragma unroll 1
+    for (int64_t j = see.lo; j < see.hi; j++) {
+        float dot = 0;
+#pragma unroll 1
+        for (int i = lane; i < p.d; i += 32) {
+            const char *q = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, i);
+            dot += load_real<float>(q, DTYPE) * keys.k(w.s, kv_head, j, i);
+        }
+        dot = warp_sum(dot);
+        if (c.forward.steps) {
+            dot = score.visible(j) ? score.step(dot, j) : -INFINITY;
+        }
+        if (dot == -INFINITY) {
+            continue;
+        }
+        const float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale),
+                    e = ptx::exp2((dot - top) * scale);
+        m = top, l = l * alpha + e;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            const int column = lane + 32 * i;
+            o[i] = o[i] * alpha + (column < p.dv ? e * keys.v(w.s, kv_head, j, column) : 0);
+        }
+    }
+    OutputRow end = w;
+    end.seen = l != 0; /* no key at all: every score was -inf */
+    const float2 factors = finish_row(p, end, m * scale * LN2, l, m * scale * LN2, lane == 0);
+#pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+        const int column = lane + 32 * i;
+        if (column < p.dv) {
+            store_element<DTYPE>(p.o,
+                                 attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, column),
+                                 o[i] * factors.x * factors.y);
+        }
+    }
+}
+
+/* Writes a row of O and its statistics from the sums over all of its keys. */
+template <int DTYPE, int D>
+__device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c, OutputRow &w,
+                                                const GatheredRow<D> &row)
+{
+    const attn_problem &p = c.forward.problem;
+    const int lane = threadIdx.x % 32;
+    if (isnan(row.l)) {
+        careful_codes_row<DTYPE, D>(c, w);
+        return;
+    }
+    w.seen = row.l != 0;
+    const float2 factors = finish_row(p, w, row.base * LN2, row.l,
+                                      __fmul_rn(row.m, c.forward.scale_log2) * LN2, lane == 0);
+#pragma unroll
+    for (int j = 0; j < D / 32; j++) {
+        const int column = 64 * (j / 2) + 2 * lane + j % 2;
+        if (column < p.dv) {
+            store_element<DTYPE>(p.o,
+                                 attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, column),
+                                 w.seen ? row.o[j] * factors.x * factors.y : 0);
+        }
+    }
+}
+
+/* Gathers what the warps of an item have left in shared memory: rows of O, or a split's. */
+template <class S>
+__device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, const FewItem &item,
+                                           const unsigned char *shared)
+{
+    const attn_cuda_forward_params &a = c.forward;
+    const int lane = threadIdx.x % 32;
+    const int warps = item.blocks.count > 0 ? S::WARPS : 0;
+#pragma unroll 1
+    for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
+        GatheredRow<S::D> row;
+        gather((const float4 *)(shared + S::STATES_AT) + r, (const float *)shared + r * S::D,
+               S::ROWS, S::D, warps, row);
+        if (a.schedule.splits > 1) {
+            float *to = a.parts.sums + (item.part + r) * S::D + 2 * lane;
+            if (lane == 0) {
+                ((float4 *)a.parts.states)[item.part + r] = make_float4(row.base, row.l, row.m, 0);
+            }
+#pragma unroll
+            for (int j = 0; j < S::D / 64; j++) {
+                *(float2 *)(to + 64 * j) = make_float2(row.o[2 * j], row.o[2 * j + 1]);
+            }
+        } else {
+            OutputRow w = {item.sequence, item.head(c, r), item.query(c, r), true};
+            finish_gathered<S::DTYPE>(c, w, row);
+        }
+    }
+}
+
+/* Merges the splits of all rows of O: a warp each, the heads of a query side by side. */
+template <int DTYPE, int D>
+__device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
+{
+    const attn_cuda_forward_params &a = c.forward;
+    const attn_problem &p = a.problem;
+    const uint32_t index = blockIdx.x * 4 + threadIdx.x / 32, heads = (uint32_t)p.heads,
+                   nq = (uint32_t)p.q.shape[1], group = (uint32_t)p.group;
+    if (index / heads >= (uint32_t)p.batch * nq) {
+        return;
+    }
+    const uint32_t head = index % heads, query = index / heads % nq;
+    const int64_t sequence = index / heads / nq;
+    const uint32_t row = query * group + head % group, rows = (uint32_t)a.parts.rows;
+    const int columns = a.parts.columns;
+    const int64_t block = (sequence * p.kv_heads + head / group) * a.schedule.blocks + row / rows,
+                  part = block * a.schedule.splits * rows + row % rows;
+    GatheredRow<D> sums;
+    gather((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
+           a.schedule.splits, sums);
+    const attn_sequence whole = attn_problem_sequence(&p, sequence);
+    OutputRow w = {whole, (int)head, (int)query, true};
+    finish_gathered<DTYPE>(c, w, sums);
+}

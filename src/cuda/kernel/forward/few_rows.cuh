@@ -1,0 +1,109 @@
+/*
+ * few_rows.cuh: a warp's share of an item's rows: operands of Q, sums over the keys that the warp
+ * has seen, and their end in shared memory. few_tile.cuh says which numbers a lane has.
+ */
+#pragma once
+#include "cuda/kernel/forward/few_shape.cuh"
+#include "cuda/kernel/rows/rows.cuh"
+
+/* Opaque, or addresses that follow from it would be kept in registers. */
+__device__ __forceinline__ int few_lane()
+{
+    return ptx::opaque(threadIdx.x % 32);
+}
+
+template <class S> struct FewRows {
+    uint32_t q[S::TILES][S::UNITS][4]; /* by Codes::pair_column */
+    float o[S::TILES][S::UNITS][2][4];
+    float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
+    float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
+    float q_sum[S::TILES][2];
+
+    __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
+    {
+        const int lane = few_lane();
+        const attn_problem &p = c.forward.problem;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+            const int r = 8 * t + lane / 4;
+            const char *from = attn_at(&p.q, item.sequence.tensor, item.query(c, r),
+                                       item.head(c, r), 8 * (lane % 4));
+            float sum = 0;
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++) {
+                uint4 x = make_uint4(0, 0, 0, 0);
+                if (r < item.rows && 32 * u + 8 * (lane % 4) < p.d) {
+                    x = *(const uint4 *)(from + 64 * u);
+                }
+                const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int a = S::Codes::pair_column(i, 0), b = S::Codes::pair_column(i, 1);
+                    q[t][u][i] = ptx::permute(words[a / 2], words[b / 2], a % 2 ? 0x7632 : 0x5410);
+                    const float2 pair = ptx::unpack_half<S::DTYPE == ATTN_BF16>(words[i]);
+                    sum += pair.x + pair.y;
+                }
+            }
+            sum = quad_sum(sum);
+            q_sum[t][0] = __shfl_sync(~0u, sum, lane % 4 * 8);
+            q_sum[t][1] = __shfl_sync(~0u, sum, lane % 4 * 8 + 4);
+        }
+    }
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int i = 0; i < 8 * S::UNITS; i++) {
+                o[t][i / 8][i / 4 % 2][i % 4] = 0;
+            }
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                base[t][r] = NO_BASE, m[t][r] = -INFINITY;
+                l[t][r] = shift[t][r] = 0;
+            }
+        }
+    }
+
+    /* Largest or sum over the lanes that share rows. */
+    static __device__ __forceinline__ float over_keys(float x, bool largest)
+    {
+#pragma unroll
+        for (int lanes = 4; lanes < 32; lanes *= 2) {
+            const float y = __shfl_xor_sync(~0u, x, lanes);
+            x = largest ? fmaxf(x, y) : x + y;
+        }
+        return x;
+    }
+
+    /* Leaves the warp's sums and states in shared memory. A row whose numbers are not finite, or
+     * whose exponents left the range of f32, gets l = NaN. */
+    __device__ __forceinline__ void leave(unsigned char *shared)
+    {
+        const int lane = few_lane(), warp = threadIdx.x / 32;
+        float *sums = (float *)shared + warp * S::ROWS * S::D;
+        float4 *states = (float4 *)(shared + S::STATES_AT) + warp * S::ROWS;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const int row = 8 * t + 2 * (lane % 4) + r;
+                const float of_all = over_keys(shift[t][r], false), from = base[t][r];
+                float sum = l[t][r];
+#pragma unroll
+                for (int i = 0; i < 4 * S::UNITS; i++) {
+                    const float x =
+                        fmaf(o[t][i / 4][i / 2 % 2][i % 2 * 2 + r], S::Codes::UNIT, of_all);
+                    sum = fmaf(x, 0, sum);
+                    sums[row * S::D + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;
+                }
+                sum = fabsf(from) > 4194304 && from != NO_BASE ? NAN : over_keys(sum, false);
+                const float most = over_keys(m[t][r], true);
+                if (lane < 4) {
+                    states[row] = make_float4(from, sum, most, 0);
+                }
+            }
+        }
+    }
+};

@@ -1,0 +1,135 @@
+/*
+ * few_shape.cuh: the compile-time shape of a forward_few kernel, its map of shared memory, and its
+ * item.
+ *
+ *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32;
+ *                    places of rows [2][2][16]
+ *     at the end, over all that: sums of warps [WARPS][ROWS][D] f32 | their states [WARPS][ROWS]
+ *
+ * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
+ * reads of 32 columns of K (8 keys, four lanes each), and of V (4 keys two apart, eight lanes
+ * each), meet no bank twice.
+ */
+#pragma once
+#include "cuda/forward/codes.h"
+#include "cuda/kernel/load/widen.cuh"
+#include "cuda/kernel/schedule.cuh"
+#include "cuda/shape.h"
+
+/* Factors of a key; tensors of an item, codes behind their factors. */
+enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
+
+template <int DTYPE_, int CODE_, int D_, int ROWS_, int STAGES_> struct FewShape {
+    static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
+    static constexpr int WARPS = 8, EACH = 16, KEYS = EACH * WARPS; /* keys of a warp, of all */
+    static constexpr int TILES = ROWS / 8, UNITS = D / 32;          /* of 8 rows, of 32 columns */
+    using Codes = ::Codes<CODE>;
+    static constexpr int ROW = D * Codes::BITS / 8, TILE = EACH * ROW;
+    static constexpr int FACTORS_AT = 2 * TILE, STAGE = FACTORS_AT + FACTORS * EACH * 4;
+    static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
+    static constexpr int BYTES = WARPS * WARP;
+    static constexpr int STATES_AT = WARPS * ROWS * D * 4;
+    static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, STAGES), "shape.h");
+    static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");
+
+    /* The place of byte `at` of a row in a tile. The place of (r ^ s, a ^ b) is that of (r, a) ^
+     * that of (s, b). */
+    static __device__ __forceinline__ constexpr int place(int row, int at)
+    {
+        constexpr int MANY = ROW >= 128 ? 1 : 128 / ROW; /* rows in a line of 128 bytes */
+        const int line = row / MANY;
+        const int turn = Codes::BITS == 4 ? line & 3
+                         : MANY > 1       ? (line & 3) << 1
+                                          : ((line & 3) ^ (line >> 2 & 1)) << 1;
+        return (row * ROW + at) ^ (turn << 4);
+    }
+    /* The address of place ^ other, a constant: the part of it that is moved about, and the
+     * rest. */
+    static __device__ __forceinline__ int beside(int place, int other)
+    {
+        return (place ^ (other & 0x70)) + (other & ~0x70);
+    }
+};
+
+/* Rows of a KV head in a tensor: steps in bytes, 0 along axes that rows share. */
+struct FewPlace {
+    const char *first; /* NULL: absent */
+    int64_t page, row;
+
+    __device__ __forceinline__ const char *at(uint32_t page_index, uint32_t row_index) const
+    {
+        return first + page_index * page + row_index * row;
+    }
+};
+
+/* Rows of all query heads of one KV head, `rows` of them from `first` on; those of a query lie side
+ * by side. */
+struct FewItem {
+    attn_sequence sequence;
+    attn_band band;
+    Blocks blocks; /* of this split */
+    int kv_head, first, rows;
+    int64_t part;     /* the place of row 0 in a.parts */
+    uint32_t inverse; /* 2^32 / the size of a page, rounded down */
+    FewPlace places[TENSORS];
+    uint32_t masks[2]; /* of Codes */
+
+    /* Query and head of row r. */
+    __device__ __forceinline__ int query(const attn_cuda_codes_params &c, int r) const
+    {
+        return (first + r) / (int)c.forward.problem.group;
+    }
+    __device__ __forceinline__ int head(const attn_cuda_codes_params &c, int r) const
+    {
+        const int group = (int)c.forward.problem.group;
+        return kv_head * group + (first + r) % group;
+    }
+};
+
+/* Finds the KV head's rows in tensor number `which`. */
+__device__ __forceinline__ FewPlace few_place(const attn_cuda_codes_params &c, int which,
+                                              int kv_head)
+{
+    const attn_problem &p = c.forward.problem;
+    const attn_tensor &t = which == K_CODES   ? p.k
+                           : which == V_CODES ? p.v
+                           : which == K_SCALE ? c.k_scale
+                           : which == K_SHIFT ? c.k_shift
+                           : which == V_SCALE ? c.v_scale
+                                              : c.v_shift;
+    const char *first = attn_at_broadcast(&t, 0, 0, kv_head, 0);
+    return {attn_tensor_present(&t) ? first : NULL,
+            t.shape[0] == 1 ? 0 : attn_at(&t, 1, 0, 0, 0) - attn_at(&t, 0, 0, 0, 0),
+            t.shape[1] == 1 ? 0 : attn_at(&t, 0, 1, 0, 0) - attn_at(&t, 0, 0, 0, 0)};
+}
+
+__device__ __forceinline__ int few_kv_head(const attn_cuda_forward_params &a, uint32_t index)
+{
+    const attn_cuda_schedule &s = a.schedule;
+    return (int)(index / (uint32_t)s.splits / (uint32_t)s.blocks % (uint32_t)a.problem.kv_heads);
+}
+
+/* Finds an item: a split of a block of rows of a KV head of a sequence. */
+template <class S>
+__device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint32_t index,
+                                         FewItem &item)
+{
+    const attn_problem &p = a.problem;
+    const attn_cuda_schedule &s = a.schedule;
+    const uint32_t splits = (uint32_t)s.splits, blocks = (uint32_t)s.blocks;
+    const uint32_t whole = index / splits, column = whole / blocks;
+    const int group = (int)p.group, rows = (int)p.q.shape[1] * group;
+    item.kv_head = few_kv_head(a, index);
+    item.first = (int)(whole % blocks) * S::ROWS;
+    item.rows = min(rows - item.first, S::ROWS);
+    const typename S::Codes::Masks masks = S::Codes::masks();
+    item.masks[0] = masks.low, item.masks[1] = masks.high;
+    item.part = (int64_t)index * S::ROWS;
+    item.inverse = p.paged ? ~0u / (uint32_t)a.pages.size : 0;
+    fill_segment(a, (int)(column / (uint32_t)p.kv_heads) + 1, item.sequence);
+    item.band = attn_mask_band(&p, &item.sequence);
+    const int query = item.first / group, last = (item.first + item.rows - 1) / group;
+    const Blocks all = key_blocks(item.band, query, last - query + 1, S::KEYS);
+    item.blocks =
+        splits == 1 ? all : split_blocks<S::KEYS>(s, item.band, all, (int)(index % splits));
+}

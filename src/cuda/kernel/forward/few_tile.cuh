@@ -1,0 +1,292 @@
+/*
+ * few_tile.cuh: what a warp does with its 16 keys of a tile: scores of all rows, softmax, P V. Keys
+ * are the 16 rows of mma.sync's left operand, rows of Q the 8 columns of its right one, so that few
+ * rows cost few products: S^T = K Q^T, O^T = V^T P^T. Codes are exact operands; a key's scale and
+ * shift come behind the product in S, and before it in P, which is split into two bf16 parts: the
+ * largest probability is 1, but a scale has more bits than one part.
+ *
+ * A lane's numbers: S of keys lane / 4 and lane / 4 + 8, O of columns 4 (lane / 4) + .. of each 32,
+ * both of rows 2 (lane % 4) and the one after it.
+ */
+#pragma once
+#include "cuda/kernel/forward/few_rows.cuh"
+
+template <class S> struct FewTile {
+    const attn_cuda_codes_params &c;
+    const FewItem &item;
+    FewRows<S> &rows;
+    const typename S::Codes codes;
+    const int k_place, v_place; /* of the lane's first codes in tiles */
+
+    __device__ __forceinline__ FewTile(const attn_cuda_codes_params &c_, const FewItem &item_,
+                                       FewRows<S> &rows_)
+        : c(c_), item(item_), rows(rows_), codes{{item_.masks[0], item_.masks[1]}},
+          k_place(S::place(threadIdx.x % 32 / 4, 8 * (threadIdx.x % 4) * S::Codes::BITS / 8)),
+          v_place(S::place(2 * (threadIdx.x % 4), threadIdx.x % 32 / 4 * 4 * S::Codes::BITS / 8))
+    {
+    }
+
+    /* Products of the warp's keys with all rows. Returns what `unsound` says of the codes. */
+    __device__ __forceinline__ uint32_t products(const unsigned char *k,
+                                                 float (&s)[S::TILES][4]) const
+    {
+        constexpr int WORDS = S::Codes::WORDS;
+        float half[S::TILES][2][4] = {};
+        uint32_t unsound = 0;
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            uint32_t pairs[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t w[WORDS];
+                load_words(w, k + S::beside(k_place, S::place(8 * i, 32 * u * S::Codes::BITS / 8)));
+#pragma unroll
+                for (int j = 0; j < WORDS; j++) {
+                    unsound |= S::Codes::unsound(w[j]);
+                }
+                codes.row(pairs[i], w);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t left[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
+                                          pairs[1][2 * i + 1]};
+#pragma unroll
+                for (int t = 0; t < S::TILES; t++) {
+                    mma::product<true>(half[t][i], left, rows.q[t][u] + 2 * i);
+                }
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                s[t][e] = half[t][0][e] + half[t][1][e];
+            }
+        }
+        return unsound;
+    }
+    static __device__ __forceinline__ void load_words(uint32_t (&w)[1], const unsigned char *from)
+    {
+        w[0] = *(const uint32_t *)from;
+    }
+    static __device__ __forceinline__ void load_words(uint32_t (&w)[2], const unsigned char *from)
+    {
+        const uint2 x = *(const uint2 *)from;
+        w[0] = x.x, w[1] = x.y;
+    }
+
+    /* Products -> scores: scales of the keys, score steps, masks. key: the warp's first. */
+    __device__ __forceinline__ void scores(const float *factors, int key, bool masked,
+                                           float (&s)[S::TILES][4]) const
+    {
+        const int lane = few_lane();
+        const attn_cuda_forward_params &a = c.forward;
+        const int at = lane / 4;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float scale = factors[K_SCALE * S::EACH + at + 8 * i],
+                        shift = factors[K_SHIFT * S::EACH + at + 8 * i];
+#pragma unroll
+            for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    s[t][2 * i + r] =
+                        fmaf(s[t][2 * i + r] * S::Codes::UNIT, scale, shift * rows.q_sum[t][r]);
+                }
+            }
+        }
+        if (__builtin_expect(masked || a.steps, false)) {
+            mask(key + at, s);
+        }
+    }
+
+    /* Score steps, and -inf for keys that a row does not see, one number after the other: few tiles
+     * need it, and their code should be short. key: the lane's first. */
+    __device__ __forceinline__ void mask(int key, float (&s)[S::TILES][4]) const
+    {
+        const int lane = few_lane();
+        const attn_cuda_forward_params &a = c.forward;
+#pragma unroll 1
+        for (int n = 0; n < 4 * S::TILES; n++) {
+            const int r = n / 4 * 8 + 2 * (lane % 4) + n % 2, i = item.query(c, r),
+                      j = key + n / 2 % 2 * 8;
+            const int2 see = seen_keys(item.band, r < item.rows ? i : 1 << 30);
+            float x = -INFINITY;
+            if (j >= see.x && j < see.y) {
+                x = one<false>(s, n, x);
+                if (a.steps) {
+                    const ScoreRow<float> score(a.problem, item.sequence, item.head(c, r), i);
+                    x = score.visible(j) ? score.step(x, j) : -INFINITY;
+                }
+            }
+            one<true>(s, n, x);
+        }
+    }
+    /* Reads or writes number n, without an address for it. */
+    template <bool WRITE>
+    static __device__ __forceinline__ float one(float (&s)[S::TILES][4], int n, float x)
+    {
+#pragma unroll
+        for (int i = 0; i < 4 * S::TILES; i++) {
+            float &at = s[i / 4][i % 4];
+            if (WRITE) {
+                at = i == n ? x : at;
+            } else {
+                x = i == n ? at : x;
+            }
+        }
+        return x;
+    }
+
+    /* True if a score of row r of the lane's is too far above its base. A row's first scores leave
+     * no slack. */
+    __device__ __forceinline__ bool above(int t, int r, float most) const
+    {
+        const float base = rows.base[t][r], slack = base == NO_BASE ? 0 : SLACK;
+        return __fmul_rn(most, c.forward.scale_log2) - base > slack;
+    }
+    __device__ __forceinline__ void move_bases() const
+    {
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+            float alpha[2];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float &base = rows.base[t][r];
+                const float most = rows.over_keys(rows.m[t][r], true);
+                alpha[r] = 1;
+                if (above(t, r, most)) {
+                    const float moved = __fmul_rn(most, c.forward.scale_log2);
+                    alpha[r] = ptx::exp2(base - moved);
+                    base = moved;
+                }
+                rows.l[t][r] *= alpha[r], rows.shift[t][r] *= alpha[r];
+            }
+#pragma unroll
+            for (int i = 0; i < 8 * S::UNITS; i++) {
+                rows.o[t][i / 8][i / 4 % 2][i % 4] *= alpha[i % 2];
+            }
+        }
+    }
+    /* Scores -> P^T times the scales of V as the right operand of P V: two parts. */
+    __device__ __forceinline__ void softmax(const float *factors, const float (&s)[S::TILES][4],
+                                            uint32_t (&p)[S::TILES][2][2]) const
+    {
+        const int lane = few_lane();
+        bool moves = false;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                rows.m[t][r] = fmaxf(rows.m[t][r], fmaxf(s[t][r], s[t][2 + r]));
+                moves |= above(t, r, rows.m[t][r]);
+            }
+        }
+        if (__builtin_expect(__any_sync(~0u, moves), false)) {
+            move_bases();
+        }
+        const int at = lane / 4;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float scale = factors[V_SCALE * S::EACH + at + 8 * i],
+                        shift = factors[V_SHIFT * S::EACH + at + 8 * i];
+#pragma unroll
+            for (int t = 0; t < S::TILES; t++) {
+                float x[2];
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const float score = s[t][2 * i + r];
+                    const float e = ptx::exp2(fmaf(score, c.forward.scale_log2, -rows.base[t][r]));
+                    const bool seen = score != -INFINITY; /* factors may not be finite */
+                    rows.l[t][r] += e;
+                    x[r] = seen ? e * scale : 0;
+                    rows.shift[t][r] += seen ? e * shift : 0;
+                }
+                const uint32_t first = ptx::pack_half<true>(x[0], x[1]);
+                const float2 taken = ptx::unpack_half<true>(first);
+                p[t][0][i] = mma::transposed(first);
+                p[t][1][i] = mma::transposed(ptx::pack_half<true>(x[0] - taken.x, x[1] - taken.y));
+            }
+        }
+    }
+
+    /* O += P V. Returns what `unsound` says of the codes. */
+    __device__ __forceinline__ uint32_t accumulate(const unsigned char *v,
+                                                   const uint32_t (&p)[S::TILES][2][2]) const
+    {
+        uint32_t unsound = 0;
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            uint32_t pairs[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) { /* keys 2 (lane % 4) + {0, 1} + 8 i */
+                uint32_t w[2];
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const unsigned char *from =
+                        v + S::beside(v_place, S::place(8 * i + j, 32 * u * S::Codes::BITS / 8));
+                    w[j] = S::Codes::BITS == 4 ? *(const uint16_t *)from : *(const uint32_t *)from;
+                    unsound |= S::Codes::unsound(w[j]);
+                }
+                codes.columns(pairs[i], w[0], w[1]);
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const uint32_t left[4] = {pairs[0][2 * j], pairs[0][2 * j + 1], pairs[1][2 * j],
+                                          pairs[1][2 * j + 1]};
+#pragma unroll
+                for (int t = 0; t < S::TILES; t++) {
+                    mma::product<true>(rows.o[t][u][j], left, p[t][1]);
+                    mma::product<true>(rows.o[t][u][j], left, p[t][0]);
+                }
+            }
+        }
+        return unsound;
+    }
+
+    /* Makes rows NaN that see a key with a code that is no finite number. Slow; such codes are
+     * rare. */
+    __device__ __forceinline__ void note_unsound(const unsigned char *k,
+                                                 const float (&s)[S::TILES][4]) const
+    {
+        const int lane = few_lane();
+        const attn_problem &problem = c.forward.problem;
+        uint32_t unsound = 0;
+#pragma unroll 1
+        for (int at = lane / 16 * 4; at < S::ROW; at += 8) { /* a key by two lanes */
+            const int place = S::place(lane % 16, at);
+            if (at < problem.d) {
+                unsound |= S::Codes::unsound(*(const uint32_t *)(k + place));
+            }
+            if (at < problem.dv) {
+                unsound |= S::Codes::unsound(*(const uint32_t *)(k + S::TILE + place));
+            }
+        }
+        uint32_t keys = __ballot_sync(~0u, (unsound & 0x80808080) != 0);
+        keys |= keys >> 16;
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const bool met = keys >> (lane / 4 + e / 2 * 8) & 1 && s[t][e] != -INFINITY;
+                rows.l[t][e % 2] += met ? NAN : 0;
+            }
+        }
+    }
+
+    /* Adds the warp's keys of the tile of block `block`. */
+    __device__ __forceinline__ void add(const unsigned char *stage, int block) const
+    {
+        const float *factors = (const float *)(stage + S::FACTORS_AT);
+        float s[S::TILES][4];
+        uint32_t p[S::TILES][2][2];
+        uint32_t unsound = products(stage, s);
+        scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH,
+               item.blocks.masked(block), s);
+        softmax(factors, s, p);
+        unsound |= accumulate(stage + S::TILE, p);
+        if (__builtin_expect(__any_sync(~0u, (unsound & 0x80808080) != 0), false)) {
+            note_unsound(stage, s);
+        }
+    }
+};

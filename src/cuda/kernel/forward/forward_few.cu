@@ -1,0 +1,76 @@
+/*
+ * forward_few.cu: the forward pass over quantised K and V on the tensor cores of any GPU from sm_80
+ * on, for Q of bf16, a scale for each key at most, and rows of whole pieces of 16 bytes. Made for
+ * decoding: few rows, read at the speed of memory, whose keys may lie in pages of any size.
+ *
+ * A CTA of 8 warps does one item: a split of the keys of up to 16 rows, the heads of a group
+ * folded in. A warp has 16 keys of each tile of 128, which it fetches for itself:
+ *
+ *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
+ *
+ * Warps meet at the end (few_end.cuh).
+ */
+#include "cuda/kernel/forward/few_end.cuh"
+#include "cuda/kernel/forward/few_load.cuh"
+#include "cuda/kernel/forward/few_tile.cuh"
+
+/* Adds the warp's keys of all tiles of the item to its rows. */
+template <class S>
+__device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile)
+{
+    typename FewLoader<S>::Row row = loader.look(1);
+    typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
+    tile.rows.load_q(loader.c, loader.item);
+    tile.rows.clear();
+#pragma unroll 1
+    for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
+        const int next = n + S::STAGES - 1;
+        ptx::copy_async_wait<S::STAGES - 2>();
+        __syncwarp();
+        loader.copy(next);
+        const typename FewLoader<S>::Factors following = loader.find(next + 1, row);
+        row = loader.look(next + 2);
+        loader.put(next, factors);
+        factors = following;
+        if (n >= 0) {
+            tile.add(loader.stage(n), loader.item.blocks.last - n);
+        }
+    }
+}
+
+template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ FewItem item; /* in shared memory, since registers are few */
+    if (threadIdx.x == 0) {
+        few_item<S>(c.forward, blockIdx.x, item);
+    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS) {
+        const int which = (int)threadIdx.x / 32 - 1;
+        item.places[which] = few_place(c, which, few_kv_head(c.forward, blockIdx.x));
+    }
+    __syncthreads();
+    if (item.blocks.count > 0) {
+        FewRows<S> rows;
+        const FewTile<S> tile(c, item, rows);
+        run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile);
+        ptx::copy_async_wait<0>();
+        __syncthreads();
+        rows.leave(shared);
+        __syncthreads();
+    }
+    finish_few<S>(c, item, shared);
+}
+
+#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, stages, ctas)                   \
+    extern "C" __global__ __launch_bounds__(256, ctas) void attn_forward_few_##name( \
+        const __grid_constant__ attn_cuda_codes_params c)                            \
+    {                                                                                \
+        few<FewShape<dtype, code, d, rows, stages>>(c);                              \
+    }
+#define ATTN_FORWARD_FEW_MERGE(name, dtype, d)                                 \
+    extern "C" __global__ __launch_bounds__(128) void attn_forward_few_##name( \
+        const __grid_constant__ attn_cuda_codes_params c)                      \
+    {                                                                          \
+        merge_few<dtype, d>(c);                                                \
+    }
+#include "cuda/kernels.inc"

@@ -1,0 +1,103 @@
+/*
+ * widen.cuh: codes of 8 and 4 bits as numbers of 16 bits, which hold all of them: two at a time, by
+ * arithmetic on the words in which they come. Codes that are no finite number (e4m3, e5m2) become
+ * some finite one; `unsound` finds them.
+ *
+ * Eight neighbouring codes become four pairs in an order of their own (pair_column), in which
+ * operands of Q are put as well. Four columns of two keys become pairs of keys.
+ */
+#pragma once
+#include "core/code_types.h"
+#include "cuda/kernel/ptx/ptx.cuh"
+
+template <int CODE> struct Codes {
+    static constexpr int BITS = CODE == ATTN_I4X2 ? 4 : 8;
+    static constexpr int WORDS = BITS / 4; /* of eight codes */
+    static constexpr bool INTEGER = CODE == ATTN_I8 || CODE == ATTN_I4X2;
+    /* Numbers are codes over this. A bf16 number of bits n < 256 is n 2^-133, subnormal or not, so
+     * one multiply-add makes n 2^-6 less a bias of it. */
+    static constexpr float UNIT = INTEGER ? 64 : 1;
+
+    /* Masks that the compiler does not know: an instruction takes one constant. */
+    struct Masks {
+        uint32_t low, high;
+    };
+    static __device__ __forceinline__ Masks masks()
+    {
+        return BITS == 4 ? Masks{0x000f000f, 0x00f000f0} : Masks{0x00ff00ff, 0x00ff00ff};
+    }
+    Masks mask;
+
+    /* The numbers of bytes 0 and 2. */
+    __device__ __forceinline__ uint32_t even(uint32_t w) const
+    {
+        if constexpr (CODE == ATTN_I8) { /* with a bias of 128 */
+            return ptx::fma_halves<true>((w & mask.low) ^ 0x00800080, 0x7f007f00, 0xc000c000);
+        } else if constexpr (CODE == ATTN_E4M3) { /* the bits of 2^-120 times the number */
+            return ptx::fma_halves<true>((w * 16 & 0x07f007f0) | (w * 256 & 0x80008000), 0x7b807b80,
+                                         0);
+        } else { /* of 2^-112 times the number */
+            return ptx::fma_halves<true>((w * 32 & 0x0fe00fe0) | (w * 256 & 0x80008000), 0x77807780,
+                                         0);
+        }
+    }
+    /* The numbers of bytes 1 and 3. */
+    __device__ __forceinline__ uint32_t odd(uint32_t w) const
+    {
+        if constexpr (CODE == ATTN_I8) {
+            return even(w >> 8);
+        } else if constexpr (CODE == ATTN_E4M3) {
+            return ptx::fma_halves<true>((w >> 4 & 0x07f007f0) | (w & 0x80008000), 0x7b807b80, 0);
+        } else {
+            return ptx::fma_halves<true>((w >> 3 & 0x0fe00fe0) | (w & 0x80008000), 0x77807780, 0);
+        }
+    }
+    /* The numbers of groups of four bits, counted from the lowest, of both halves. */
+    __device__ __forceinline__ void nibbles(uint32_t (&pairs)[4], uint32_t w) const
+    {
+#pragma unroll
+        for (int i = 0; i < 4; i += 2, w >>= 8) { /* with a bias of 8 */
+            pairs[i] = ptx::fma_halves<true>((w & mask.low) ^ 0x00080008, 0x7f007f00, 0xbe00be00);
+            pairs[i + 1] =
+                ptx::fma_halves<true>((w & mask.high) ^ 0x00800080, 0x7d007d00, 0xbe00be00);
+        }
+    }
+
+    /* The column of half `half` of pair `pair` among eight. */
+    static __device__ __forceinline__ constexpr int pair_column(int pair, int half)
+    {
+        return BITS == 4 ? pair + 4 * half : pair / 2 * 4 + pair % 2 + 2 * half;
+    }
+
+    /* Eight codes of a key, in words. */
+    __device__ __forceinline__ void row(uint32_t (&pairs)[4], const uint32_t (&w)[WORDS]) const
+    {
+        if constexpr (BITS == 4) {
+            nibbles(pairs, w[0]);
+        } else {
+            pairs[0] = even(w[0]), pairs[1] = odd(w[0]);
+            pairs[2] = even(w[1]), pairs[3] = odd(w[1]);
+        }
+    }
+
+    /* Four columns of two keys: pairs of keys, by column. */
+    __device__ __forceinline__ void columns(uint32_t (&pairs)[4], uint32_t a, uint32_t b) const
+    {
+        const uint32_t first = ptx::permute(a, b, 0x5410);
+        if constexpr (BITS == 4) {
+            nibbles(pairs, first);
+        } else {
+            const uint32_t second = ptx::permute(a, b, 0x7632);
+            pairs[0] = even(first), pairs[1] = odd(first);
+            pairs[2] = even(second), pairs[3] = odd(second);
+        }
+    }
+
+    /* Bit 7 of each byte that is no finite number; other bits do not matter. */
+    static __device__ __forceinline__ uint32_t unsound(uint32_t w)
+    {
+        return CODE == ATTN_E4M3   ? (w & 0x7f7f7f7f) + 0x01010101
+               : CODE == ATTN_E5M2 ? (w & 0x7c7c7c7c) + 0x04040404
+                                   : 0;
+    }
+};
