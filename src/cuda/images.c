@@ -26,5 +26,6 @@ IMAGE(forward_codes);
 IMAGE(forward_few);
 IMAGE(backward_generic);
 IMAGE(backward_sm90);
+IMAGE(backward_sm90_steps);
 IMAGE(merge_generic);
 IMAGE(append_generic);

@@ -104,19 +104,9 @@
     GRAD_KERNEL(name##_rows, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_ROWS)     \
     GRAD_KERNEL(name##_scores, dtype, ATTN_GRAD_BYTES(real), ATTN_CUDA_GRAD_SCORES) \
     GRAD_KERNEL(name##_finish, dtype, 0, ATTN_CUDA_GRAD_FINISH)
-#define GRAD_SM90_KERNEL(name, dtype, d, rows, keys, threads, bytes, part) \
-    {"attn_backward_sm90_" #name,                                          \
-     ATTN_CUDA_BACKWARD_SM90,                                              \
-     dtype,                                                                \
-     d,                                                                    \
-     d,                                                                    \
-     rows,                                                                 \
-     keys,                                                                 \
-     threads,                                                              \
-     bytes,                                                                \
-     part,                                                                 \
-     0,                                                                    \
-     false},
+#define GRAD_KERNEL_OF(name, family, dtype, d, rows, keys, threads, bytes, part) \
+    {"attn_backward_sm90_" #name, family, dtype, d, d, rows, keys, threads, bytes, part, 0, false},
+#define GRAD_SM90_KERNEL(name, ...) GRAD_KERNEL_OF(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_DELTA(name, dtype, d) \
     GRAD_SM90_KERNEL(name, dtype, d, 2048 / (d), 0, 256, 0, ATTN_CUDA_GRAD_DELTA)
 #define ATTN_BACKWARD_SM90_KEYS(name, dtype, d, step, stages, part, dk, dv) \
@@ -125,11 +115,15 @@
 #define ATTN_BACKWARD_SM90_ROWS(name, dtype, d, step, stages)                                     \
     GRAD_SM90_KERNEL(name, dtype, d, 128, step, 384, ATTN_GRAD_SM90_BYTES(d, 2, step, stages, 0), \
                      ATTN_CUDA_GRAD_ROWS)
-#define ATTN_BACKWARD_SM90_ORDERED(name, dtype, d, step, stages)                                \
-    GRAD_SM90_KERNEL(name##_ordered, dtype, d, step, 128, 384,                                  \
-                     ATTN_GRAD_SM90_BYTES(d, 2, step, stages, 128 * (step)*2 + (step) * (d)*4), \
-                     ATTN_CUDA_GRAD_ORDERED)                                                    \
-    GRAD_SM90_KERNEL(name##_round, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ORDERED_KERNELS(name, family, dtype, d, step, stages)                                 \
+    GRAD_KERNEL_OF(name##_ordered, family, dtype, d, step, 128, 384,                          \
+                   ATTN_GRAD_SM90_BYTES(d, 2, step, stages, 128 * (step)*2 + (step) * (d)*4), \
+                   ATTN_CUDA_GRAD_ORDERED)                                                    \
+    GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
+#define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
+    ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS(name, ...) \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

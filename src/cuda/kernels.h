@@ -15,6 +15,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_SM90_SOFTCAP,
     ATTN_CUDA_SM90_ALIBI,
     ATTN_CUDA_BACKWARD_SM90,
+    ATTN_CUDA_BACKWARD_SM90_STEPS,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_CODES,
@@ -79,6 +80,7 @@ enum {
 #define ATTN_BACKWARD_SM90_KEYS(...) +1
 #define ATTN_BACKWARD_SM90_ROWS(...) +1
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
+#define ATTN_BACKWARD_SM90_STEPS(...) +2
 #define ATTN_APPEND(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"

@@ -49,6 +49,9 @@ typedef struct attn_cuda_backward_params {
     float *sums;
     int64_t slots;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
+    /* kernel/backward/steps_sm90.cuh: 1 / softcap, and the factor of what dropout keeps */
+    attn_cuda_steps steps;
+    float inverse_cap, kept;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

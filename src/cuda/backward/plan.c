@@ -22,9 +22,9 @@ static int64_t ceil_div(int64_t n, int64_t by)
 
 static int find_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
 {
-    const int32_t dtype = family == ATTN_CUDA_BACKWARD_SM90 ? problem->q.dtype
-                          : problem->q.dtype == ATTN_F64    ? ATTN_F64
-                                                            : ATTN_F32;
+    const int32_t dtype = family != ATTN_CUDA_BACKWARD_GENERIC ? problem->q.dtype
+                          : problem->q.dtype == ATTN_F64       ? ATTN_F64
+                                                               : ATTN_F32;
     for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
         const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
         if (kernel->family == family && kernel->dtype == dtype && kernel->loads == part &&
@@ -33,6 +33,20 @@ static int find_kernel(const attn_problem *problem, attn_cuda_family family, int
         }
     }
     return -1;
+}
+
+/* Score steps and dropout have kernels of their own. */
+static bool is_stepped(const attn_problem *problem)
+{
+    return attn_cuda_has_steps(problem) || problem->dropout.on;
+}
+
+/* The kernel with sums of dQ in the workspace, or the one that rounds them; -1: none. */
+static int find_ordered(const attn_problem *problem, int32_t part)
+{
+    return find_kernel(
+        problem, is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90_STEPS : ATTN_CUDA_BACKWARD_SM90,
+        part);
 }
 
 static bool is_stored(const attn_tensor *tensor)
@@ -54,8 +68,14 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
         return "they take probabilities and dO in the type of q";
     }
-    if (attn_cuda_has_steps(problem) || problem->dropout.on) {
-        return "there are score steps or dropout";
+    if (is_stepped(problem) && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
+        return "score steps and dropout end at d = 128";
+    }
+    if (problem->dropout.on && problem->q.dtype == ATTN_F16) {
+        return "where dropout drops a row's heaviest key dS may be below the range of f16";
+    }
+    if (attn_cuda_steps_lack(problem)) {
+        return attn_cuda_steps_lack(problem);
     }
     if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
         return "lengths end at 2^30";
@@ -138,10 +158,9 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90,
-                                   !plan->ordered ? part
-                                   : keys         ? ATTN_CUDA_GRAD_ORDERED
-                                                  : ATTN_CUDA_GRAD_ROUND);
+    const int kernel =
+        plan->ordered ? find_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
+                      : find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part);
     const int values = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
@@ -226,7 +245,7 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const attn_cuda_kernel *kernel =
-        &attn_cuda_kernels[find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_ORDERED)];
+        &attn_cuda_kernels[find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
     const int64_t heads = problem->q.shape[0] * problem->heads, n = problem->q.shape[1],
                   slots = problem->varlen ? n / kernel->rows + problem->batch + 2
                                           : ceil_div(n, kernel->rows);
@@ -291,13 +310,17 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     }
     const char *lacks = sm90_lacks(grads, cuda);
     plan->fast = lacks == NULL;
-    plan->ordered =
-        plan->fast && find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_ORDERED) >= 0;
+    plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     TRY(plan_workspace(plan));
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
                    lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
     if (plan->fast) {
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
+        plan->params.kept = problem->dropout.on ? (float)problem->dropout.scale : 1;
+    }
+    if (plan->fast && is_stepped(problem)) {
+        plan->params.steps = attn_cuda_steps_of(problem);
+        plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
     TRY(add_delta(plan, cuda));
     if (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data)) {
@@ -311,8 +334,10 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
-    plan->kernel =
-        find_kernel(problem, plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
-                    plan->ordered ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_KEYS);
+    plan->kernel = plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
+                                 : find_kernel(problem,
+                                               plan->fast ? ATTN_CUDA_BACKWARD_SM90
+                                                          : ATTN_CUDA_BACKWARD_GENERIC,
+                                               ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;
 }

@@ -15,6 +15,7 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/steps_sm90.cuh"
 #include "cuda/kernel/backward/turns_sm90.cuh"
 
 /* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
@@ -83,6 +84,9 @@ __device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params 
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         if (ptx::thread() == 0) {
             row_of[n % S::STAGES] = row;
+            if constexpr (S::STEPPED) {
+                row_of[S::STAGES + n % S::STAGES] = head;
+            }
             load_ordered<S>(a, memory, o, n, (int)o.item.sequence.q_first + row, head);
         }
         __syncwarp();
@@ -110,13 +114,14 @@ template <class S> struct OrderedGroup {
     static constexpr bool EARLY =
         S::STEP == 64; /* registers hold dP beside dS of the tile before */
     static constexpr int PART = EARLY ? 16 : 32;
+    static constexpr int PARTS = S::STEPPED ? S::STEP / PART : 2; /* of P^T in registers */
     const attn_cuda_backward_params &a;
     const GradMemory<S> &memory;
     const OrderedItem &o;
     const int *row_of;
     KeySums<S> sums;
-    uint32_t p[2][PART / 4]; /* parts of P^T */
-    float s[S::STEP / 2];    /* S^T of the tile to come */
+    uint32_t p[PARTS][PART / 4];
+    float s[S::STEP / 2]; /* S^T of the tile to come */
 
     __device__ __forceinline__ int group() const
     {
@@ -158,17 +163,23 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ void differentiate(float (&dp)[S::STEP / 2], uint32_t delta,
                                                   uint32_t d_o, uint32_t n)
     {
-        constexpr int AT = FROM / PART % 2;
-        pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
+        constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
+        if constexpr (!S::STEPPED) {
+            pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
+        }
         wgmma::fence();
         issue_sum<S, S::STEP, FROM, PART>(sums.dv, p[AT], d_o);
         wgmma::wait<1>(); /* dP, or the part before */
         if constexpr (FROM == 0) {
             wgmma::hold(dp);
         } else {
-            wgmma::keep(p[1 - AT], n);
+            wgmma::keep(p[BEFORE], n);
         }
-        pack_scores<S::BF16, FROM, PART>(s, dp, delta, sums.ds);
+        if constexpr (S::STEPPED) {
+            pack_step_scores<S::BF16, FROM, PART>(s, dp, a.kept, delta, sums.ds);
+        } else {
+            pack_scores<S::BF16, FROM, PART>(s, dp, delta, sums.ds);
+        }
         if constexpr (FROM + PART < S::STEP) {
             differentiate<FROM + PART>(dp, delta, d_o, n);
         }
@@ -193,7 +204,9 @@ template <class S> struct OrderedGroup {
         const attn_band band = o.band;
         const bool masked =
             row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
-        probabilities<0, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        if constexpr (!S::STEPPED) {
+            probabilities<0, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        }
         if (n > 0) {
             give_sums(n - 1);
         }
@@ -202,9 +215,18 @@ template <class S> struct OrderedGroup {
             wgmma::fence();
             issue_scores<S, N>(dp, values, d_o);
         }
-        probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
-        if constexpr (EARLY) {
-            retire_keys<1>(n);
+        if constexpr (S::STEPPED) {
+            retire_keys<1>(n); /* P^T takes the registers of dS^T of the tile before */
+            const StepTile steps = {a,     o.item.sequence,    row_of[S::STAGES + n % S::STAGES],
+                                    key,   row + lane % 4 * 2, band,
+                                    masked};
+            steps.run<S::BF16>(s, p, lse);
+        } else {
+            probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key,
+                                        row + lane % 4 * 2);
+            if constexpr (EARLY) {
+                retire_keys<1>(n);
+            }
         }
         differentiate<0>(dp, memory.statistics(n) + ptx::thread() % 4 * 8 + N * 4, d_o, n);
         if constexpr (MORE && EARLY) {
@@ -219,7 +241,7 @@ template <class S> struct OrderedGroup {
         ptx::barrier_sync(5, 256);   /* dS of both is there */
         wgmma::wait<MORE ? 1 : 0>(); /* dV */
         wgmma::hold(sums.dv);
-        wgmma::keep(p[(N / PART - 1) % 2], n);
+        wgmma::keep(p[(N / PART - 1) % PARTS], n);
         wgmma::fence();
         query.issue(memory.scores(), memory.fixed(0), group());
         issue_sum<S, N>(sums.dk, sums.ds, q);
@@ -291,7 +313,7 @@ template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_
 {
     extern __shared__ unsigned char shared[];
     __shared__ OrderedItem o;
-    __shared__ int row_of[S::STAGES];
+    __shared__ int row_of[S::STAGES * (S::STEPPED ? 2 : 1)]; /* then heads, for steps */
     const uint32_t start = ptx::shared_address(shared);
     const GradMemory<S> memory = {start + (-start & 1023)};
     if (threadIdx.x == 0) {

@@ -16,10 +16,11 @@
 #include "cuda/shape.h"
 
 /* DK, DV: what a kernel that owns keys computes. ROOM: bytes of dS and sums of dQ in shared
- * memory. */
-template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0>
+ * memory. STEPPED: there may be score steps and dropout. */
+template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0,
+          bool STEPPED_ = false>
 struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_, STEPPED = STEPPED_;
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = ATTN_GRAD_BOX,
                          FIXED_TILES = DK ? 2 : 1;
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;

@@ -20,8 +20,9 @@
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
 
-template <int DTYPE, int D, int STEP, int STAGES>
-using OrderShape = GradShape<DTYPE, D, STEP, STAGES, true, true, 128 * STEP * 2 + STEP * D * 4>;
+template <int DTYPE, int D, int STEP, int STAGES, bool STEPPED = false>
+using OrderShape =
+    GradShape<DTYPE, D, STEP, STAGES, true, true, 128 * STEP * 2 + STEP * D * 4, STEPPED>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {

@@ -1,0 +1,174 @@
+/*
+ * steps_sm90.cuh: score steps and dropout in a tile of ordered_sm90.cuh: from products S^T of 64
+ * keys and 64 rows to P^T, and to P^T times the derivative of a capped score, for dS^T.
+ *
+ * Element e of a thread is of key + 8 (e / 2 % 2) and of row + 8 (e / 4) + e % 2. The sign of
+ * P times the derivative says whether dropout drops the element: it needs no register then.
+ */
+#pragma once
+#include "cuda/kernel/backward/shape_sm90.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
+#include "cuda/kernel/rows/score.cuh"
+#include "cuda/kernel/rows/softcap.cuh"
+
+/* A thread's part of a tile. */
+struct StepTile {
+    static constexpr int ELEMENTS = 32;
+    const attn_cuda_backward_params &a;
+    const attn_sequence &sequence;
+    int head, key, row; /* of element 0 */
+    attn_band band;
+    bool masked; /* the band hides some of the tile */
+
+    __device__ __forceinline__ int key_of(int e) const
+    {
+        return key + e / 2 % 2 * 8;
+    }
+    __device__ __forceinline__ int row_of(int e) const
+    {
+        return row + e / 4 * 8 + e % 2;
+    }
+    /* Element (row, key) of a mask or bias. Indices are clamped: lengths may lie in the GPU's
+     * memory. */
+    __device__ __forceinline__ const char *at(const attn_tensor &t, const char *first,
+                                              int64_t row_step, int64_t key_step, int e) const
+    {
+        return first + min((int64_t)row_of(e), t.shape[2] - 1) * row_step +
+               min((int64_t)key_of(e), t.shape[3] - 1) * key_step;
+    }
+    __device__ __forceinline__ const char *first_of(const attn_tensor &t) const
+    {
+        return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
+    }
+
+    /* A bit for each position that is masked. */
+    __device__ __forceinline__ uint32_t hidden() const
+    {
+        const attn_tensor &mask = a.grads.problem.mask;
+        const char *const first = first_of(mask);
+        uint32_t bits = 0;
+        if (!masked && first == NULL) {
+            return 0;
+        }
+#pragma unroll 4
+        for (int e = 0; e < ELEMENTS; e++) {
+            const int r = row_of(e), k = key_of(e);
+            bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
+            if (first != NULL) {
+                seen = seen && *at(mask, first, a.steps.mask_row, a.steps.mask_step, e) != 0;
+            }
+            bits |= (seen ? 0u : 1u) << e;
+        }
+        return bits;
+    }
+
+    /* A bit for each position that dropout drops. */
+    __device__ __forceinline__ uint32_t dropped() const
+    {
+        const attn_problem &p = a.grads.problem;
+        uint32_t bits = 0;
+        if (!p.dropout.on) {
+            return 0;
+        }
+#pragma unroll 1
+        for (int e = 0; e < ELEMENTS; e++) {
+            const DropoutRow drop(p, sequence, head, row_of(e));
+            bits |= (drop.factor<float>(key_of(e)) == 0 ? 1u : 0u) << e;
+        }
+        return bits;
+    }
+
+    /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
+    __device__ __forceinline__ float cap(float &x) const
+    {
+        const attn_cuda_steps &steps = a.steps;
+        const float s = x;
+        if (fabsf(s) > steps.near_most) {
+            const float r = ptx::reciprocal_rough(ptx::exp2(fabsf(s) * steps.far_scale) + 1);
+            x = copysignf(1, s) * fmaf(r, -2 * steps.far_cap, steps.far_cap);
+            return 4 * r * (1 - r);
+        }
+        x = softcap_near(steps, s);
+        const float t = x * a.inverse_cap;
+        return fmaf(-t, t, 1);
+    }
+
+    /* Makes P^T, packed, and P^T times the derivative of S^T. lse: in shared memory. */
+    template <bool BF16, bool CAPPED, int PARTS>
+    __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
+                                           uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
+                                           uint32_t lse) const
+    {
+        const attn_problem &p = a.grads.problem;
+        constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
+        const uint32_t hide = hidden(), drop = dropped();
+        const char *const bias = first_of(p.bias), *const slope_at = first_of(p.alibi);
+        const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
+        const float distance = (float)(row + sequence.diagonal - key);
+#pragma unroll
+        for (int j = 0; j < ELEMENTS / 4; j++) {
+            const float2 base = ptx::load_shared_8(lse + 32 * j);
+            float b[4] = {}, weight[4];
+            if (bias != NULL) {
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    b[i] = load_real<float>(
+                        at(p.bias, bias, a.steps.bias_row, a.steps.bias_step, 4 * j + i),
+                        p.bias.dtype);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int e = 4 * j + i;
+                float x = s[e], derivative = 1;
+                if constexpr (CAPPED) {
+                    derivative = cap(x);
+                } else {
+                    x *= a.steps.scale;
+                }
+                x = fmaf(-slope, fabsf(distance + (float)(8 * j + i % 2 - i / 2 * 8)), x + b[i]);
+                x = fmaf(x, 1.4426950408889634f, -(i % 2 ? base.y : base.x));
+                const bool none = (hide >> e & 1) != 0 || b[i] == -INFINITY;
+                const float weighed = none ? 0 : ptx::exp2(x);
+                const bool gone = (drop >> e & 1) != 0;
+                weight[i] = gone ? 0 : weighed * a.kept;
+                s[e] = weighed * (gone ? -derivative : derivative);
+            }
+            uint32_t *const pairs = &packed[j / EACH][j % EACH * 2];
+            pairs[0] = ptx::pack_half<BF16>(weight[0], weight[1]);
+            pairs[1] = ptx::pack_half<BF16>(weight[2], weight[3]);
+        }
+    }
+
+    template <bool BF16, int PARTS>
+    __device__ __forceinline__ void
+    run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
+    {
+        if (a.steps.softcap) {
+            finish<BF16, true>(s, packed, lse);
+        } else {
+            finish<BF16, false>(s, packed, lse);
+        }
+    }
+};
+
+/* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T where dropout
+ * keeps the element. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
+                                                 float kept, uint32_t delta, uint32_t (&ds)[N / 2])
+{
+#pragma unroll
+    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
+        const float2 x = ptx::load_shared_8(delta + 32 * j);
+        float g[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float weight = s[4 * j + i];
+            const float left = signbit(weight) ? 0 : dp[4 * j + i] * kept;
+            g[i] = fabsf(weight) * (left - (i % 2 ? x.y : x.x));
+        }
+        ds[2 * j] = ptx::pack_half<BF16>(g[0], g[1]);
+        ds[2 * j + 1] = ptx::pack_half<BF16>(g[2], g[3]);
+    }
+}
