@@ -148,14 +148,25 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps, MaskSteps<S
     __device__ __forceinline__ void copy_bias(const attn_cuda_forward_params &a, int key)
     {
         constexpr int PIECES = S::BN * SIZE / 16, STEP = PIECES < 32 ? 32 / PIECES : 1;
-        const int lane = ptx::opaque(threadIdx.x % 32), piece = lane % PIECES;
+        const int lane = ptx::opaque(threadIdx.x % 32), piece = lane % PIECES,
+                  first = lane / PIECES;
         const int64_t row_bytes = a.steps_sm90.bias_row, column = key + piece * (16 / SIZE);
         const int inside = (int)min(a.problem.bias.shape[3] - column, (int64_t)16 / SIZE) * SIZE;
         const StepsNote &x = note();
         const char *from = x.bias + column * SIZE;
         const int rows = row_bytes == 0 ? 1 : 16; /* one element for all lanes */
-#pragma unroll 4
-        for (int row = lane / PIECES; row < rows; row += STEP) {
+        /* all are there; d = 128 has no registers left for a way of its own */
+        if (S::D != 128 && rows == 16 && x.bias_rows >= 15 &&
+            a.problem.bias.shape[3] - key >= S::BN) {
+            from += first * row_bytes;
+#pragma unroll
+            for (int row = 0; row < 16; row += STEP, from += STEP * row_bytes) {
+                ptx::copy_async_16(tile() + place<SIZE>(first + row, piece), from, 16);
+            }
+            return;
+        }
+#pragma unroll(S::D == 128 ? 4 : 1)
+        for (int row = first; row < rows; row += STEP) {
             const char *at = from + min(row, x.bias_rows) * row_bytes;
             ptx::copy_async_16(tile() + place<SIZE>(row, piece), inside > 0 ? at : x.bias,
                                max(inside, 0));
