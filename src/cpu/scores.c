@@ -127,11 +127,3 @@ void attn_score_drop(const attn_score_rows *rows, void *tile, int64_t done, int6
     }
     rows->table->grad->drop(tile, done, n, &drop, times);
 }
-
-void attn_score_note_visible(const attn_ukernel *table, const void *s, int64_t n,
-                             unsigned char *visible)
-{
-    for (int64_t i = 0; i < n * table->strip; i++) {
-        visible[i] = (unsigned char)(get_real(table, s, i) != -INFINITY);
-    }
-}

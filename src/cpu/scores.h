@@ -85,8 +85,4 @@ void attn_score_tile_run(const attn_score_rows *rows, void *s, int64_t first, in
 void attn_score_drop(const attn_score_rows *rows, void *tile, int64_t done, int64_t first,
                      int64_t first_key, int64_t n, bool times);
 
-/* visible[i] = s[i] is not -inf, for n keys. */
-void attn_score_note_visible(const attn_ukernel *table, const void *s, int64_t n,
-                             unsigned char *visible);
-
 #endif

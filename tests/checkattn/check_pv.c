@@ -16,14 +16,12 @@ typedef struct pv_case {
     attn_tensor value;
     /* real: OT as it was [pad][strip], [n][strip], [strip] or NULL */
     const void *before, *p, *alpha;
-    const unsigned char *visible; /* NULL: pv, else pv_careful */
 } pv_case;
 
 static void run_scalar(const kernel_kit *kit, const pv_case *c, void *want)
 {
     static double panel[KIT_MOST_KEYS * KIT_MOST_D], p[8 * KIT_MOST_KEYS], ot[8 * KIT_MOST_D],
         alpha[8];
-    static unsigned char visible[8 * KIT_MOST_KEYS];
     int narrow = kit->scalar->strip, wide = kit->uk->strip;
     attn_rows source = panel_rows(&c->value, 0);
     kit->scalar->pack_v(panel, 0, &source, c->n, c->dv, c->dv);
@@ -31,16 +29,7 @@ static void run_scalar(const kernel_kit *kit, const pv_case *c, void *want)
         kit_take_lanes(kit, p, c->p, c->n, first);
         kit_take_lanes(kit, alpha, c->alpha ? c->alpha : c->p, 1, first);
         kit_take_lanes(kit, ot, c->before, c->dv, first);
-        for (int64_t i = 0; c->visible && i < c->n * narrow; i++) {
-            int64_t lane = first + i % narrow;
-            visible[i] = c->visible[i / narrow * wide + (lane < wide ? lane : wide - 1)];
-        }
-        if (c->visible) {
-            kit->scalar->pv_careful(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, visible,
-                                    narrow, NULL);
-        } else {
-            kit->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
-        }
+        kit->scalar->pv(ot, panel, 0, p, c->dv, c->n, c->alpha ? alpha : NULL, narrow);
         kit_give_lanes(kit, want, ot, c->dv, first);
     }
 }
@@ -54,11 +43,9 @@ static bool judge_element(kernel_kit *kit, const pv_case *c, const void *ot, int
                                  : 0;
     long double size = fabsl(exact);
     for (int64_t key = 0; key < c->n; key++) {
-        if (!c->visible || c->visible[key * kit->uk->strip + lane]) {
-            long double x = (long double)kit_get(kit, c->p, key * kit->uk->strip + lane);
-            x *= (long double)panel_element(&c->value, key, col);
-            exact += x, size += fabsl(x);
-        }
+        long double x = (long double)kit_get(kit, c->p, key * kit->uk->strip + lane);
+        x *= (long double)panel_element(&c->value, key, col);
+        exact += x, size += fabsl(x);
     }
     if (!isfinite((double)exact)) {
         return true;
@@ -99,16 +86,6 @@ static const void *make_weights(kernel_kit *kit, enum slot slot, int64_t rows, i
     return weights;
 }
 
-static const unsigned char *make_visible(kernel_kit *kit, int64_t n, int64_t turn)
-{
-    unsigned char *visible = kit_slot(kit, SLOT_VISIBLE, (size_t)(n * kit->uk->strip));
-    for (int64_t i = 0; i < n * kit->uk->strip; i++) {
-        visible[i] = kit_choice(kit, 4, i + turn, 3) != 0;
-    }
-    kit_lock(kit, SLOT_VISIBLE);
-    return visible;
-}
-
 /* NaN unless it is there to be added to. */
 static void *make_ot(kernel_kit *kit, int64_t rows, int64_t turn, bool filled)
 {
@@ -132,7 +109,7 @@ static void pack(kernel_kit *kit, void *panel, const pv_case *c)
     kit_lock(kit, SLOT_V);
 }
 
-static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool careful)
+static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn)
 {
     static double want[KIT_MOST_D * KIT_MOST_LANES], before[(KIT_MOST_D + 64) * KIT_MOST_LANES];
     int64_t strip = kit->uk->strip, granule = kit->uk->granule;
@@ -150,14 +127,8 @@ static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool caref
     test.before = before;
     test.p = make_weights(kit, SLOT_S, n, n * strip, turn);
     test.alpha = turn % 5 != 2 ? make_weights(kit, SLOT_ALPHA, 1, strip, turn) : NULL;
-    test.visible = careful ? make_visible(kit, n, turn) : NULL;
     pack(kit, panel, &test);
-    if (careful) {
-        KIT_CALL(kit, kit->uk->pv_careful(ot, panel, test.at, test.p, test.pad, n, test.alpha,
-                                          test.visible, test.lanes, kit_room(kit)));
-    } else {
-        KIT_CALL(kit, kit->uk->pv(ot, panel, test.at, test.p, test.pad, n, test.alpha, test.lanes));
-    }
+    KIT_CALL(kit, kit->uk->pv(ot, panel, test.at, test.p, test.pad, n, test.alpha, test.lanes));
     if (kit->uk != kit->scalar) {
         run_scalar(kit, &test, want);
         kit_compare_lanes(kit, "OT", ot, want, dv, test.lanes);
@@ -167,26 +138,15 @@ static void one(kernel_kit *kit, int64_t dv, int64_t n, int64_t turn, bool caref
     }
 }
 
-static void run(kernel_kit *kit, bool careful)
-{
-    int64_t turn = 0;
-    for (int i = 0; i < panel_dims_count && kit->same_bits; i++) {
-        int64_t step = careful ? 13 : i % 4 == 1 ? 1 : 7;
-        for (int64_t n = 1; n <= kit->uk->key_block; n += step) {
-            one(kit, panel_dims[i], n, turn++, careful);
-        }
-        one(kit, panel_dims[i], kit->uk->key_block, turn++, careful);
-    }
-}
-
 void check_pv(kernel_kit *kit)
 {
+    int64_t turn = 0;
     kit_member(kit, "pv");
-    run(kit, false);
-}
-
-void check_pv_careful(kernel_kit *kit)
-{
-    kit_member(kit, "pv_careful");
-    run(kit, true);
+    for (int i = 0; i < panel_dims_count && kit->same_bits; i++) {
+        int64_t step = i % 4 == 1 ? 1 : 7;
+        for (int64_t n = 1; n <= kit->uk->key_block; n += step) {
+            one(kit, panel_dims[i], n, turn++);
+        }
+        one(kit, panel_dims[i], kit->uk->key_block, turn++);
+    }
 }

@@ -28,8 +28,11 @@ void check_finite(kernel_kit *kit);
 /* check_qk.c, check_pv.c, check_block.c */
 void check_qk(kernel_kit *kit);
 void check_pv(kernel_kit *kit);
-void check_pv_careful(kernel_kit *kit);
 void check_block(kernel_kit *kit);
+
+/* check_clean.c */
+void check_clean_v(kernel_kit *kit);
+void check_clean_x(kernel_kit *kit);
 
 /* check_qk_softmax.c */
 void check_qk_softmax(kernel_kit *kit);

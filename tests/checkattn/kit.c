@@ -79,11 +79,6 @@ void kit_lock(kernel_kit *kit, enum slot s)
     protect(kit, s, true);
 }
 
-void *kit_room(kernel_kit *kit)
-{
-    return kit_slot(kit, SLOT_ROOM, (size_t)kit->uk->careful_bytes());
-}
-
 /* ---- failures -------------------------------------------------------------------------------- */
 
 void kit_member(kernel_kit *kit, const char *member)

@@ -33,7 +33,6 @@ enum slot {
     SLOT_SOURCE_2,
     SLOT_VISIBLE,
     SLOT_TARGET,
-    SLOT_ROOM,
     SLOTS
 };
 
@@ -66,9 +65,6 @@ void kit_close(kernel_kit *kit);
 /* bytes of NaN in a slot, writable; the slot's memory before is gone. */
 void *kit_slot(kernel_kit *kit, enum slot slot, size_t bytes);
 void kit_lock(kernel_kit *kit, enum slot slot);
-
-/* The room of careful products. */
-void *kit_room(kernel_kit *kit);
 
 /* Names the member under test, and the sentence that describes its call. */
 void kit_member(kernel_kit *kit, const char *member);

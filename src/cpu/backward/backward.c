@@ -21,9 +21,9 @@
  * over blocks of rows upwards, segment by segment (sums.h): the bits are the same.
  *
  * A masked position, one whose score is -inf, has P = dS = 0, and 0 x NaN is NaN. So an item with a
- * non-finite result is done again without the products of such positions, and its non-finite
- * elements are replaced. Not here: gradients of sinks, and of a bias with elements for each query
- * that heads, keys or sequences share (cpu/backward/shared_bias.c).
+ * result that is not finite is done again, carefully: with the special numbers of K, Q and dO apart
+ * from the products (cpu/specials.h). Not here: gradients of sinks, and of a bias with elements for
+ * each query that heads, keys or sequences share (cpu/backward/shared_bias.c).
  */
 #include "cpu/backward/backward.h"
 #include "core/half.h"
@@ -35,23 +35,31 @@
 
 /* ---- products -------------------------------------------------------------------------------- */
 
+static void *panel_kt(const attn_grad_item *item, int64_t block)
+{
+    return attn_grad_panel(item, item->kt, item->table->v_bytes(item->plan->d_pad), block);
+}
+
+/* Lanes of a strip that see the keys of the block. */
+static uint64_t *strip_seen(const attn_grad_item *item, int strip_index)
+{
+    return item->seen + strip_index * (int64_t)item->table->key_block;
+}
+
 /* Adds the share of keys part.lo .. part.hi-1 to dQT of a strip, from its dS. */
 static void add_dq(const attn_grad_item *item, int strip_index, int64_t block, attn_interval part)
 {
     const attn_ukernel *table = item->table;
     const int64_t row = (int64_t)strip_index * table->strip, at = part.lo - block;
-    const void *kt = attn_grad_panel(item, item->kt, table->v_bytes(item->plan->d_pad), block);
+    const void *kt = item->careful ? item->clean : panel_kt(item, block);
     const void *ds =
         attn_grad_in_place(item) ? attn_grad_tile_at(item, item->dp, strip_index, at) : item->right;
     const int lanes = attn_grad_width(item, strip_index);
     char *dqt = item->dq_block + row * item->plan->d_pad * table->real_size;
-    if (item->careful) {
-        const unsigned char *visible =
-            item->visible + (strip_index * (int64_t)table->key_block + at) * table->strip;
-        table->pv_careful(dqt, kt, at, ds, item->plan->d_pad, part.hi - part.lo, item->ones,
-                          visible, lanes, item->room);
-    } else {
-        table->pv(dqt, kt, at, ds, item->plan->d_pad, part.hi - part.lo, item->ones, lanes);
+    table->pv(dqt, kt, at, ds, item->plan->d_pad, part.hi - part.lo, item->ones, lanes);
+    if (item->kt_special) {
+        attn_specials_add_keys(table, dqt, &item->kt_specials, item->plan->d_pad,
+                               strip_seen(item, strip_index), attn_grad_lanes(item, strip_index));
     }
 }
 
@@ -66,14 +74,15 @@ static void add_keys(const attn_grad_item *item, attn_interval rows, int64_t blo
     const int first = (int)rows.lo, last = (int)rows.hi;
     char *dk = item->dk + key * d * item->table->real_size,
          *sum_v = item->dv + key * dv * item->table->real_size;
-    if (item->careful) {
-        item->grad->rows_careful(sum_v, item->p_left, at, item->d_o, dv, n, first, last,
-                                 item->visible, item->room);
-        item->grad->rows_careful(dk, item->ds_left, at, item->q, d, n, first, last, item->visible,
-                                 item->room);
-    } else {
-        item->grad->rows(sum_v, item->p_left, at, item->d_o, dv, n, first, last);
-        item->grad->rows(dk, item->ds_left, at, item->q, d, n, first, last);
+    item->grad->rows(sum_v, item->p_left, at, item->d_o, dv, n, first, last);
+    item->grad->rows(dk, item->ds_left, at, item->q, d, n, first, last);
+    if (item->d_o_special) {
+        attn_specials_add_rows(item->table, sum_v, &item->d_o_specials, dv,
+                               strip_seen(item, 0) + at, n, item->strips);
+    }
+    if (item->q_special) {
+        attn_specials_add_rows(item->table, dk, &item->q_specials, d, strip_seen(item, 0) + at, n,
+                               item->strips);
     }
 }
 
@@ -111,14 +120,10 @@ static void clear_end(const attn_grad_item *item, int strip_index, int64_t block
                       attn_interval part)
 {
     const int64_t left = strip_index * attn_grad_left_bytes(item->table),
-                  step = item->grad->key_step, width = item->table->strip;
+                  step = item->grad->key_step;
     const int64_t from = part.hi - block, to = (from + step - 1) / step * step;
     item->grad->clear(item->p_left + left, from, to);
     item->grad->clear(item->ds_left + left, from, to);
-    if (item->careful) {
-        memset(item->visible + (strip_index * (int64_t)item->table->key_block + from) * width, 0,
-               (size_t)((to - from) * width));
-    }
 }
 
 /* Computes P and dS of a strip for its part of a block, in all forms. */
@@ -137,9 +142,24 @@ static void run_strip(attn_grad_item *item, int strip_index, int64_t block, attn
     }
 }
 
+/* Puts numbers of the block's kt that are not finite aside; no row has seen a key yet. */
+static void clean_keys(attn_grad_item *item, const attn_grad_pass *pass, attn_interval all)
+{
+    const attn_ukernel *table = item->table;
+    item->kt_special =
+        pass->dq && table->clean_v(item->clean, panel_kt(item, all.lo), 0, all.hi - all.lo,
+                                   item->plan->d_pad, &item->kt_specials);
+    if (attn_grad_special(item)) {
+        memset(item->seen, 0, (size_t)(item->strips * table->key_block) * sizeof *item->seen);
+    }
+}
+
 /* Runs the row block at hand against one block of keys. */
 static void run_block(attn_grad_item *item, const attn_grad_pass *pass, attn_interval all)
 {
+    if (item->careful) {
+        clean_keys(item, pass, all);
+    }
     for (int i = 0; i < item->strips; i++) {
         const attn_interval part = attn_grad_part(item, i, all);
         if (part.lo < part.hi) {

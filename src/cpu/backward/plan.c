@@ -15,8 +15,10 @@
  *     products       [key_tile][strip]               S before the softcap; only with one
  *     keep           [key_tile][strip]               only with dropout
  *     plain          [key_tile][strip]               dS without the scale; only for d_scores
- *     visible        [key_block][strip] per strip    bytes, for the careful path
- *     room           careful_bytes                   for the same
+ *     clean          v_bytes                         of an item that is done again: kt at hand
+ *     seen           [key_block] words per strip     for the same (cpu/specials.h)
+ *     kt_specials    [d_pad] times attn_special_words(key_block)   for the same
+ *     q_specials     [row_block] times attn_special_words(d_pad), d_o_specials twice that of dv_pad
  *     bias           [key_tile][strip]               only with a mask or bias tensor
  *     lanes          4 x [strip]                     of scores.h
  *     lse, delta     [row_block]
@@ -263,8 +265,13 @@ static void map_scratch(attn_grad_plan *plan, const attn_problem *problem, attn_
     map->products = attn_arena_take(&arena, problem->softcap > 0 ? tile : 0, 1, real);
     map->keep = attn_arena_take(&arena, problem->dropout.on ? tile : 0, 1, real);
     map->plain = attn_arena_take(&arena, plan->pass[0].d_scores ? tile : 0, 1, real);
-    map->visible = attn_arena_take(&arena, rows, table->key_block, 1);
-    map->room = attn_arena_take(&arena, 1, 1, table->careful_bytes());
+    map->clean = attn_arena_take(&arena, 1, 1, table->v_bytes(d_pad));
+    map->seen = attn_arena_take(&arena, strips, table->key_block, sizeof(uint64_t));
+    map->kt_specials =
+        attn_arena_take(&arena, d_pad, attn_special_words(table->key_block), sizeof(uint64_t));
+    map->q_specials = attn_arena_take(&arena, rows, attn_special_words(d_pad), sizeof(uint64_t));
+    map->d_o_specials =
+        attn_arena_take(&arena, 2 * rows, attn_special_words(dv_pad), sizeof(uint64_t));
     map->bias =
         attn_arena_take(&arena, problem->mask.data || problem->bias.data ? tile : 0, 1, real);
     map->lanes = attn_arena_take(&arena, (int64_t)attn_score_lane_bytes(table), 1, 1);

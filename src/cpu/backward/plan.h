@@ -10,8 +10,8 @@
 
 /* Offsets in bytes into one thread's scratch; cpu/backward/plan.c draws the map. */
 typedef struct attn_grad_map {
-    uint64_t k, kt, v, dk, dv, qt, d_o_t, q, d_o, s, dp, p, ds, right, products, keep, plain,
-        visible, room;
+    uint64_t k, kt, v, dk, dv, qt, d_o_t, q, d_o, s, dp, p, ds, right, products, keep, plain, clean,
+        seen, kt_specials, q_specials, d_o_specials;
     uint64_t bias, lanes, lse, delta, ones, dqt, dq_stacks, sums, key_sums, row_o, row_d_o;
     uint64_t total;
 } attn_grad_map;

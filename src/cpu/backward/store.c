@@ -6,19 +6,6 @@
 #include "cpu/keys.h"
 #include <math.h>
 
-/* Replaces n elements of a result, done carefully, where the stored one is not finite. The others
- * stay: on some tables the careful way sums in another order, and bits must not depend on the rest
- * of the item. */
-static void mend(const attn_grad_item *item, char *to, int64_t stride, int32_t dtype,
-                 const char *from, int64_t step, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++, to += stride * attn_element_size(dtype)) {
-        if (!isfinite(attn_element_to_f64(to, dtype))) {
-            attn_element_from_f64(to, dtype, get_real(item->table, from, i * step));
-        }
-    }
-}
-
 /* Prefetches the places of a few rows at a time: one after the other, stores would wait for
  * each. */
 bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t last)
@@ -38,16 +25,8 @@ bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t las
             const int64_t n = end - key;
             attn_prefetch_keys(item->problem, t[i], &item->seq, item->kv_head, key, end);
             const char *from = sums[i] + (key - first) * pad[i] * item->table->real_size;
-            const int64_t step = rows.row_stride * attn_element_size(rows.dtype),
-                          line = pad[i] * item->table->real_size;
-            for (int64_t row = 0; row < n && item->careful; row++) {
-                mend(item, to + row * step, rows.col_stride, rows.dtype, from + row * line, 1,
-                     cols);
-            }
-            if (!item->careful) {
-                finite &= item->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from,
-                                          pad[i], cols, n);
-            }
+            finite &= item->grad->put(to, rows.row_stride, rows.col_stride, rows.dtype, from,
+                                      pad[i], cols, n);
         }
     }
     return finite;
@@ -68,13 +47,7 @@ bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last)
             attn_prefetch_row(&(attn_rows){rows[lane], 0, dq->stride[3], dq->dtype, NULL, {0}}, 0,
                               dq->shape[3]);
         }
-        for (int lane = 0; lane < lanes && item->careful; lane++) {
-            mend(item, rows[lane], dq->stride[3], dq->dtype, dqt + lane * item->table->real_size,
-                 item->table->strip, item->problem->d);
-        }
-        if (!item->careful) {
-            item->table->store(rows, dq->stride[3], dq->dtype, dqt, item->problem->d, NULL, lanes);
-        }
+        item->table->store(rows, dq->stride[3], dq->dtype, dqt, item->problem->d, NULL, lanes);
         finite = finite && item->table->finite(dqt, item->problem->d, lanes);
     }
     return finite;

@@ -6,6 +6,20 @@
 #include <math.h>
 #include <string.h>
 
+/* An infinity of K or Q that is seen makes NaN, like a NaN: scores there are not finite, or, with a
+ * softcap, dS is 0. So plus is minus. */
+static void init_specials(attn_grad_item *item, char *base)
+{
+    const attn_grad_map *map = &item->plan->map;
+    uint64_t *kt = (uint64_t *)(void *)(base + map->kt_specials),
+             *q = (uint64_t *)(void *)(base + map->q_specials),
+             *d_o = (uint64_t *)(void *)(base + map->d_o_specials);
+    const int64_t d_o_words = item->grad->row_block * attn_special_words(item->plan->dv_pad);
+    item->kt_specials = (attn_specials){kt, kt};
+    item->q_specials = (attn_specials){q, q};
+    item->d_o_specials = (attn_specials){d_o, d_o + d_o_words};
+}
+
 void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
                          const attn_gradients *grads, char *workspace, int32_t thread)
 {
@@ -37,8 +51,8 @@ void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
         .products = base + map->products,
         .keep = base + map->keep,
         .plain = base + map->plain,
-        .visible = (unsigned char *)base + map->visible,
-        .room = base + map->room,
+        .clean = base + map->clean,
+        .seen = (uint64_t *)(void *)(base + map->seen),
         .lane_lse = base + map->lse,
         .lane_delta = base + map->delta,
         .ones = base + map->ones,
@@ -48,6 +62,7 @@ void attn_grad_item_init(attn_grad_item *item, const attn_grad_plan *plan,
         .key_sums = (double *)(void *)(base + map->key_sums),
         .partial = (double *)(void *)(workspace + plan->partial_offset),
     };
+    init_specials(item, base);
     item->scores = (attn_score_rows){
         .problem = item->problem, .table = item->table, .plan = &plan->scores, .seq = &item->seq};
     item->scores.all_lanes = !attn_grad_in_place(item);
@@ -99,6 +114,24 @@ int attn_grad_lanes(const attn_grad_item *item, int strip_index)
                       item->table->strip);
 }
 
+/* Words of the rows from `row` on. */
+static attn_specials specials_from(attn_specials all, int64_t row, int64_t cols)
+{
+    const int64_t first = row * attn_special_words(cols);
+    return (attn_specials){all.plus + first, all.minus + first};
+}
+
+/* Puts numbers of a strip that are not finite aside. */
+static void clean_strip(attn_grad_item *item, int strip_index, void *q, void *d_o)
+{
+    const int64_t row = (int64_t)strip_index * item->table->strip, d = item->plan->d_pad,
+                  dv = item->plan->dv_pad;
+    const attn_specials of_q = specials_from(item->q_specials, row, d),
+                        of_d_o = specials_from(item->d_o_specials, row, dv);
+    item->q_special |= item->grad->clean_x(q, d, &of_q);
+    item->d_o_special |= item->grad->clean_x(d_o, dv, &of_d_o);
+}
+
 /* Rows beyond those in use are never read: they may hold anything. */
 static void pack_one_strip(attn_grad_item *item, int strip_index, bool as_rows)
 {
@@ -141,11 +174,15 @@ static void pack_one_strip(attn_grad_item *item, int strip_index, bool as_rows)
     item->grad->pack_both(qt, qx, q, q_tensor->stride[3], q_tensor->dtype, d, d_pad, factor);
     item->grad->pack_both(d_o_t, d_ox, d_o, d_o_tensor->stride[3], d_o_tensor->dtype, dv, dv_pad,
                           1);
+    if (item->careful) {
+        clean_strip(item, strip_index, qx, d_ox);
+    }
 }
 
 void attn_grad_pack_rows(attn_grad_item *item, int64_t first, int64_t last, bool as_rows)
 {
     item->first_row = first, item->last_row = last;
+    item->q_special = item->d_o_special = false;
     item->strips = (int)((last - first + item->table->strip - 1) / item->table->strip);
     for (int i = 0; i < item->strips; i++) {
         const int64_t row = first + (int64_t)i * item->table->strip;
@@ -160,11 +197,13 @@ void attn_grad_pack_rows(attn_grad_item *item, int64_t first, int64_t last, bool
 /* Rows whose LSE is NaN: P and dS of the keys that they see are NaN, and no others. */
 static void spoil(const attn_grad_item *item, int strip_index, char *s, int64_t n)
 {
-    for (int64_t i = 0; i < n * item->table->strip; i++) {
-        if (item->spoilt[strip_index] >> i % item->table->strip & 1 &&
-            get_real(item->table, s, i) != -INFINITY) {
-            set_real(item->table, s, i, NAN);
-        }
+    const attn_ukernel *table = item->table;
+    const int lanes = attn_grad_lanes(item, strip_index);
+    for (int64_t key = 0; key < n; key++, s += table->strip * table->real_size) {
+        uint64_t seen;
+        attn_specials_seen(table, &seen, s, 1, lanes);
+        seen &= item->spoilt[strip_index];
+        attn_specials_add(table, s, lanes, seen, seen);
     }
 }
 
@@ -201,10 +240,9 @@ static void run_scores(attn_grad_item *item, int strip_index, int64_t block, att
         memcpy(item->products, s, (size_t)(n * table->strip * table->real_size));
     }
     attn_score_tile_run(&item->scores, s, first, lanes, &tile);
-    if (item->careful) {
-        attn_score_note_visible(table, s, n,
-                                item->visible +
-                                    (strip_index * (int64_t)table->key_block + at) * table->strip);
+    if (attn_grad_special(item)) {
+        attn_specials_seen(table, item->seen + strip_index * (int64_t)table->key_block + at, s, n,
+                           lanes);
     }
     if (item->spoilt[strip_index]) {
         spoil(item, strip_index, s, n);

@@ -9,6 +9,7 @@
 #include "core/segment.h"
 #include "cpu/backward/plan.h"
 #include "cpu/scores.h"
+#include "cpu/specials.h"
 
 /* An item, or part of one, on one thread. */
 typedef struct attn_grad_item {
@@ -24,7 +25,7 @@ typedef struct attn_grad_item {
     double factor;           /* of dS */
     bool d_scores;           /* tiles leave dS without the factor in `plain` */
     bool natural;            /* dS with respect to the capped score, not to the product */
-    bool careful;            /* products with masked positions are left out */
+    bool careful;            /* numbers that are not finite are apart (cpu/specials.h) */
     const void *lse, *delta; /* real [rows] of the whole problem */
     double *partial;         /* of all key sums (backward.h) */
 
@@ -34,8 +35,13 @@ typedef struct attn_grad_item {
     char *lane_lse, *lane_delta, *ones, *dq_sums;
     attn_segment_stack *dq_stacks; /* of each row block of the item */
     double *sums, *key_sums;
-    unsigned char *visible;
-    void *room; /* of the careful products */
+
+    /* of a careful item: the panel kt of the block at hand, numbers of it and of the row block that
+     * are not finite, whether there are any, and lanes that see each key of the block [strip] */
+    char *clean;
+    attn_specials kt_specials, q_specials, d_o_specials;
+    bool kt_special, q_special, d_o_special;
+    uint64_t *seen;
 
     /* sums over the segment at hand (sums.h): dK and dV of the panels' keys, dQ of the row block */
     char *dk, *dv, *dq_block;
@@ -123,12 +129,17 @@ static inline attn_interval attn_grad_first_tile(const attn_grad_item *item, att
 void attn_grad_tile_run(attn_grad_item *item, int strip_index, int64_t block, attn_interval keys,
                         const attn_grad_forms *to);
 
+/* True if a factor at hand has numbers that are not finite. */
+static inline bool attn_grad_special(const attn_grad_item *item)
+{
+    return item->kt_special || item->q_special || item->d_o_special;
+}
+
 /* Stores dK and dV of keys first .. last-1; keys not in use have sums of 0. False if a result is
- * not finite. A careful run replaces non-finite results only. */
+ * not finite. */
 bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t last);
 
-/* Stores dQ of rows first .. last-1 of a row block. Returns, and is careful, as
- * attn_grad_store_keys. */
+/* Stores dQ of rows first .. last-1 of a row block. Returns as attn_grad_store_keys. */
 bool attn_grad_store_rows(attn_grad_item *item, int64_t first, int64_t last);
 
 #endif

@@ -15,10 +15,11 @@
  *             OT = OT alpha + V^T P      (nodes.h: at the end of a segment, a node of its own)
  *     for each strip: O = OT / l, LSE
  *
- * A masked position contributes 0 x V, which is NaN if V is not finite there. So a strip that ends
- * with a non-finite value is done again, carefully: without the products of positions whose score
- * is -inf. Not here: instruction sets (table.h), rows in and out (strip.c), which tiles there
- * are (core/tiles.h), the items and their threads (items.c).
+ * A masked position contributes 0 x V, which is NaN if V is not finite there. So the strips of an
+ * item that end with a value that is not finite are done again in a walk of their own, carefully:
+ * with the special numbers of V apart from the products (cpu/specials.h). Not here: instruction
+ * sets (table.h), rows in and out (strip.c), which tiles there are (core/tiles.h), the items and
+ * their threads (items.c).
  */
 #include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
@@ -26,6 +27,8 @@
 #include "cpu/forward/pack.h"
 #include "cpu/keys.h"
 #include "cpu/machine/host.h"
+#include "cpu/specials.h"
+#include <string.h>
 
 /* ---- one tile: keys keys.lo .. keys.hi-1 of a strip ------------------------------------------ */
 
@@ -52,7 +55,6 @@ typedef struct strip_share {
     attn_running state;
     attn_interval keys;
     int64_t first_key; /* first key of the panels */
-    bool careful;
 } strip_share;
 
 /* Notes the data that is read after the keys before `next`: more keys, or the operands of products
@@ -89,7 +91,7 @@ static int64_t plain_end(const attn_forward_item *item, const strip_share *share
 {
     const int64_t tile = item->table->key_tile, one = min64(lo + tile - lo % tile, share->keys.hi);
     const bool cut = item->by_tile && !item->by_rows;
-    return share->careful || item->plan->scores.has_score_step || item->problem->dropout.on
+    return item->special || item->plan->scores.has_score_step || item->problem->dropout.on
                ? lo
                : attn_tiles_uncut(share->rows, (attn_interval){lo, cut ? one : share->keys.hi},
                                   tile);
@@ -106,8 +108,9 @@ static void run_tile(attn_forward_item *item, strip_share *share, attn_interval 
                   share->lanes);
     }
     attn_score_tile_run(&item->scores, item->s, share->first, share->lanes, &tile);
-    if (share->careful) {
-        attn_score_note_visible(table, item->s, n, item->visible + done * table->strip);
+    if (item->special) {
+        attn_specials_seen(table, item->seen + keys.lo - share->first_key, item->s, n,
+                           share->lanes);
     }
     table->softmax(item->prob, done, item->s, n, item->plan->scores.exponent, &share->state,
                    share->lanes);
@@ -147,7 +150,7 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
 /* Runs the keys that a walk gives of a block, for a strip: probabilities, then their share of
  * OT. */
 static void run_block(attn_forward_item *item, int strip_index, attn_interval keys,
-                      const attn_walk *walk, bool careful)
+                      const attn_walk *walk)
 {
     const attn_ukernel *table = item->table;
     const int64_t n = keys.hi - keys.lo, block = walk->first, at = keys.lo - block;
@@ -157,27 +160,28 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
                          strip_qt(item, strip_index),
                          strip_state(item, strip_index),
                          keys,
-                         block,
-                         careful};
+                         block};
     const void *alpha =
         attn_strip_enter(item, strip_index, block / table->segment) ? NULL : share.state.alpha;
+    memset(item->seen, 0, item->special ? (size_t)table->key_block * sizeof *item->seen : 0);
     run_tiles(item, &share);
     if (item->by_tile) {
         attn_pack_values(item, item->pack, block);
     }
-    if (careful) {
-        table->pv_careful(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad,
-                          n, alpha, item->visible, share.lanes, item->room);
-    } else if (item->few) {
+    if (item->few) {
         const attn_values v = attn_values_at(item, keys.lo, block);
         table->pv_few(strip_ot(item, strip_index), &v, item->prob, n, alpha, share.lanes);
     } else {
         table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
                   alpha, share.lanes);
     }
+    if (item->special) {
+        attn_specials_add_keys(table, strip_ot(item, strip_index), &item->specials,
+                               item->plan->dv_pad, item->seen, share.lanes);
+    }
 }
 
-/* ---- all key blocks for strips first .. last-1 ----------------------------------------------- */
+/* ---- all key blocks for strips --------------------------------------------------------------- */
 
 /* True if the table's pv_few takes the rows of K and V. */
 static bool rows_fit(const attn_forward_item *item)
@@ -188,17 +192,28 @@ static bool rows_fit(const attn_forward_item *item)
            (k->dtype == type && v->dtype == type && k->stride[3] == 1 && v->stride[3] == 1);
 }
 
-static void run_blocks(attn_forward_item *item, int first, int last, bool careful)
+/* Puts the panel of V at hand aside with 0 in place of numbers that are not finite. */
+static void clean_values(attn_forward_item *item, attn_interval keys, int64_t block)
+{
+    item->special = item->table->clean_v(item->v_space, item->v, keys.lo - block, keys.hi - keys.lo,
+                                         item->plan->dv_pad, &item->specials);
+    item->v = item->v_space;
+}
+
+/* For the strips that have a bit, `careful` or not. */
+static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
 {
     const int64_t size = item->table->key_block, step = item->table->key_step, nk = item->seq.nk;
+    const int first = __builtin_ctzll(strips), last = 64 - __builtin_clzll(strips);
     const int64_t tiles = size / item->table->key_tile, all_tiles = (last - first) * tiles;
     const attn_tile_rows rows =
         attn_score_tile_rows(&item->scores, strip_first(item, first),
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
-    item->few = item->by_tile && !careful && strip_lanes(item, first) <= item->table->few_lanes &&
-                rows_fit(item);
+    item->by_tile = !careful && item->strips == 1;
+    item->few =
+        item->by_tile && strip_lanes(item, first) <= item->table->few_lanes && rows_fit(item);
     item->by_rows = item->few && item->table->row_type != 0;
     attn_pack_open(item);
     attn_host_flush(item->table->flushes);
@@ -209,15 +224,20 @@ static void run_blocks(attn_forward_item *item, int first, int last, bool carefu
         item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
         item->pack = all;
         attn_pack_block(item, all, walk.first);
-        for (int i = first; i < last; i++) {
+        if (careful) {
+            clean_values(item, all, walk.first);
+        }
+        for (uint64_t left = strips; left != 0; left &= left - 1) {
+            const int i = __builtin_ctzll(left);
             const attn_tile tile = attn_tile_at(&item->rows[i], all);
             if (tile.kind == ATTN_TILE_SKIP) {
                 prefetch_rows(item, tiles);
             } else {
-                run_block(item, i, tile.keys, &walk, careful);
+                run_block(item, i, tile.keys, &walk);
             }
         }
     }
+    item->special = false;
     attn_host_flush(false);
 }
 
@@ -230,17 +250,31 @@ void attn_item_start(attn_forward_item *item)
 
 void attn_item_sum(attn_forward_item *item)
 {
-    run_blocks(item, 0, item->strips, false);
+    run_blocks(item, ~(uint64_t)0 >> (64 - item->strips), false);
+}
+
+/* Sums the strips again whose results are not finite. */
+static void mend(attn_forward_item *item)
+{
+    uint64_t strips = 0;
+    for (int i = 0; i < item->strips; i++) {
+        if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
+            attn_strip_reset(item, i);
+            strips |= (uint64_t)1 << i;
+        }
+    }
+    if (strips != 0) {
+        run_blocks(item, strips, true);
+    }
+    for (; strips != 0; strips &= strips - 1) {
+        attn_strip_leave(item, __builtin_ctzll(strips));
+    }
 }
 
 void attn_item_finish(attn_forward_item *item)
 {
+    mend(item);
     for (int i = 0; i < item->strips; i++) {
-        if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
-            attn_strip_reset(item, i);
-            run_blocks(item, i, i + 1, true);
-            attn_strip_leave(item, i);
-        }
         attn_strip_finish(item, i);
     }
 }

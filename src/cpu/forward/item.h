@@ -33,19 +33,20 @@ typedef struct attn_forward_item {
     char *k_space, *v_space; /* memory of panels */
     const void *k, *v;       /* panels of the block at hand */
     bool scored;             /* S of the tile at hand is there, if by_tile */
-    unsigned char *visible;
-    void *room;           /* of the careful products */
-    attn_tile_rows *rows; /* of each strip */
-    attn_sums *sums;      /* of each strip */
-    bool by_tile;         /* keys are packed tile by tile: one strip needs each of them once */
-    bool few;             /* products with V are those of pv_few */
-    bool by_rows;         /* few, and rows of K and V stay where they are (row_type) */
-    attn_key_list *list;  /* [2]: rows of two blocks, if by_tile */
-    int at_hand;          /* the list of the block at hand; the other one is of the next block */
-    attn_soon soon;       /* rows of V of the block, then of K of the next one, if by_tile */
-    attn_interval pack;   /* keys of the block to pack */
-    attn_interval next;   /* keys of the next block that are not prefetched yet */
-    int64_t next_rows;    /* rows to prefetch per tile */
+    bool special;            /* V of the block at hand has numbers that are not finite .. */
+    attn_specials specials;  /* .. these .. */
+    uint64_t *seen;          /* .. and lanes that see each of its keys (cpu/specials.h) */
+    attn_tile_rows *rows;    /* of each strip */
+    attn_sums *sums;         /* of each strip */
+    bool by_tile;            /* keys are packed tile by tile: one strip needs each of them once */
+    bool few;                /* products with V are those of pv_few */
+    bool by_rows;            /* few, and rows of K and V stay where they are (row_type) */
+    attn_key_list *list;     /* [2]: rows of two blocks, if by_tile */
+    int at_hand;             /* the list of the block at hand; the other one is of the next block */
+    attn_soon soon;          /* rows of V of the block, then of K of the next one, if by_tile */
+    attn_interval pack;      /* keys of the block to pack */
+    attn_interval next;      /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;       /* rows to prefetch per tile */
 } attn_forward_item;
 
 static inline char *strip_qt(const attn_forward_item *item, int strip_index)

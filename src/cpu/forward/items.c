@@ -137,8 +137,8 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
         .v_space = base + map->v,
         .s = base + map->s,
         .prob = base + map->p,
-        .visible = (unsigned char *)base + map->visible,
-        .room = base + map->room,
+        .seen = (uint64_t *)(void *)(base + map->seen),
+        .specials = {.plus = (uint64_t *)(void *)(base + map->specials)},
         .strip = base + map->strips,
         .node = base + map->nodes,
         .sum = base + map->sums,
@@ -158,7 +158,8 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
     attn_score_lanes(&work.scores, base + map->lanes);
     work.last_row = min64(task->item.last_row, work.seq.nq * job->problem->group);
     work.strips = (int)((work.last_row - work.first_row + table->strip - 1) / table->strip);
-    work.by_tile = work.strips == 1;
+    work.specials.minus =
+        work.specials.plus + job->plan->dv_pad * attn_special_words(table->key_block);
     run(job, &work, task->index);
 }
 

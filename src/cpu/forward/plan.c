@@ -9,8 +9,8 @@
  *     s        [key_tile][strip]         scores, two tiles if the probabilities are apart
  *     p        probabilities             (p_bytes; none if they are in place of the scores)
  *     bias     [key_tile][strip]         only with a mask or bias tensor
- *     visible  [key_block][strip] bytes  for the careful path (cpu/forward/forward.c)
- *     room     careful_bytes             for the same
+ *     seen     [key_block] words         for strips that are done again (cpu/specials.h)
+ *     specials 2 x [dv_pad] times attn_special_words(key_block)   for the same
  *     lanes    4 x [strip]               lo, hi, slope, distance of the strip at hand
  *     strips   per strip of the item: QT (q_bytes), OT [dv_pad][strip], attn_running 4 x [strip]
  *     nodes    per strip of the item: attn_node x node_depth (nodes.h)
@@ -107,8 +107,9 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_a
     map->s = attn_arena_take(&arena, p_bytes ? 2 : 1, table->key_tile, row);
     map->p = p_bytes ? attn_arena_take(&arena, 1, 1, p_bytes) : map->s;
     map->bias = attn_arena_take(&arena, tensors ? table->key_tile : 0, 1, row);
-    map->visible = attn_arena_take(&arena, table->key_block, table->strip, 1);
-    map->room = attn_arena_take(&arena, 1, 1, table->careful_bytes());
+    map->seen = attn_arena_take(&arena, table->key_block, 1, sizeof(uint64_t));
+    map->specials = attn_arena_take(&arena, plan->dv_pad, 2 * attn_special_words(table->key_block),
+                                    sizeof(uint64_t));
     map->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(table));
     map->strips = attn_arena_take(&arena, plan->strips, 1, map->strip_bytes);
     map->nodes = attn_arena_take(&arena, plan->strips, plan->node_depth, sizeof(attn_node));

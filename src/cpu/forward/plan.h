@@ -22,7 +22,7 @@ typedef struct attn_machine {
 
 /* Offsets in bytes into one thread's scratch; cpu/forward/plan.c draws the map. */
 typedef struct attn_scratch_map {
-    uint64_t k, v, s, p, bias, visible, room, lanes, strips; /* regions; p = s if in place */
+    uint64_t k, v, s, p, bias, seen, specials, lanes, strips; /* regions; p = s if in place */
     /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t strip_bytes, strip_ot, strip_state;
     uint64_t nodes;          /* region of attn_node */

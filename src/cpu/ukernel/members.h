@@ -25,8 +25,7 @@
     .softmax = FN(softmax),                     \
     .qk_softmax = FN(qk_softmax),               \
     .pv = FN(pv),                               \
-    .pv_careful = FN(pv_careful),               \
-    .careful_bytes = FN(p_bytes),               \
+    .clean_v = FN(clean_v),                     \
     .finite = FN(finite),                       \
     .store = FN(store),                         \
     .logs = FN(logs),                           \
@@ -45,7 +44,7 @@
     .softcap = FN(grad_softcap),                \
     .clear = FN(grad_clear),                    \
     .rows = FN(grad_rows),                      \
-    .rows_careful = FN(grad_rows_careful),      \
+    .clean_x = FN(clean_x),                     \
     .put = FN(grad_put),                        \
     .drop = FN(grad_drop)
 

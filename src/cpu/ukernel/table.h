@@ -102,6 +102,17 @@ typedef struct attn_losses {
     double inputs, weights;
 } attn_losses;
 
+/* Numbers of a panel that are not finite, as words of bits: +inf in plus, -inf in minus, NaN in
+ * both. */
+typedef struct attn_specials {
+    uint64_t *plus, *minus;
+} attn_specials;
+
+static inline int64_t attn_special_words(int64_t bits)
+{
+    return (bits + 63) / 64;
+}
+
 /* Data read after a tile's softmax, a hint: a table may fetch it meanwhile. Keys at .. at+n-1 of
  * one panel or of the other; no keys: no hint. */
 typedef struct attn_ahead {
@@ -245,14 +256,11 @@ typedef struct attn_ukernel {
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);
 
-    /* pv where V rows may hold NaN or Inf that some lanes must not see: visible[key][lane]
-     * bytes. */
-    void (*pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
-                       int64_t n, const void *alpha, const unsigned char *visible, int lanes,
-                       void *room);
-
-    /* Bytes of the room that pv_careful and rows_careful work in. */
-    uint64_t (*careful_bytes)(void);
+    /* Copies n keys of a V panel, on to a multiple of key_step, with 0 in place of numbers that are
+     * not finite. Notes these in `found`, a bit for each key of the panel, [dv_pad] times
+     * attn_special_words(key_block). False: there are none. `to` may be v. */
+    bool (*clean_v)(void *to, const void *v, int64_t at, int64_t n, int64_t dv_pad,
+                    const attn_specials *found);
 
     /* False if a lane below `lanes` of OT holds NaN or Inf. */
     bool (*finite)(const void *ot, int64_t dv, int lanes);

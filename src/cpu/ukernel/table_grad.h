@@ -108,10 +108,9 @@ typedef struct attn_ukernel_grad {
     void (*rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
                  int first, int last);
 
-    /* rows where X may hold NaN or Inf in rows that some keys must not see: visible, bytes [strip
-     * number][key_block][strip]. */
-    void (*rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols, int64_t n,
-                         int first, int last, const unsigned char *visible, void *room);
+    /* As clean_v of table.h, of a strip of X, in place: a bit for each column, [strip] times
+     * attn_special_words(cols). */
+    bool (*clean_x)(void *x, int64_t cols, const attn_specials *found);
 
     /* `cols` elements of row[i] = those of G[i][cols_pad], for n rows; false if one of them is NaN
      * or Inf. */

@@ -213,25 +213,6 @@ static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n,
     FN(pv_fetching)(ot, x, p, v->dv_pad, n, alpha, lanes, v->soon);
 }
 
-static void FN(pv_careful)(void *ot_, const void *v_, int64_t at, const void *p_, int64_t dv_pad,
-                           int64_t n, const void *alpha_, const unsigned char *visible, int lanes,
-                           void *room)
-{
-    (void)room;
-    const real *x = (const real *)v_ + at * dv_pad, *p = p_, *alpha = alpha_;
-    for (int64_t c = 0; c < dv_pad; c++) {
-        for (int lane = 0; lane < lanes; lane++) {
-            real sum = 0, *o = (real *)ot_ + c * STRIP + lane;
-            for (int64_t key = 0; key < n; key++) {
-                if (visible[key * STRIP + lane]) {
-                    sum = FUSED(x[key * dv_pad + c], p[key * STRIP + lane], sum);
-                }
-            }
-            *o = alpha ? FUSED(*o, alpha[lane], sum) : sum;
-        }
-    }
-}
-
 /* ---- softmax --------------------------------------------------------------------------------- */
 
 /* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16

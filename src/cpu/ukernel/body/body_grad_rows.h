@@ -16,6 +16,9 @@ static uint64_t FN(x_bytes)(int64_t cols)
     return (uint64_t)STRIP * (uint64_t)FN(x_stride)(cols) * sizeof(real);
 }
 
+enum { FN(STRIP) = STRIP };
+#include "cpu/ukernel/clean.h"
+
 static void FN(pack_both)(void *qt, void *x, const void *const *row, int64_t stride, int32_t dtype,
                           int64_t n, int64_t cols, double factor)
 {
@@ -128,26 +131,6 @@ static void FN(grad_rows)(void *g_, const void *p, int64_t at, const void *x_, i
             FN(grad_columns)(g, a, x, cols, n, first, last, NV);
         }
         v += width;
-    }
-}
-
-static void FN(grad_rows_careful)(void *g_, const void *p, int64_t at, const void *x, int64_t cols,
-                                  int64_t n, int first, int last, const unsigned char *visible,
-                                  void *room)
-{
-    (void)room;
-    for (int64_t key = 0; key < n; key++) {
-        for (int64_t c = 0; c < cols; c++) {
-            real sum = 0, *g = (real *)g_ + key * cols + c;
-            for (int row = first; row < last; row++) {
-                int64_t i = FN(left_at)(row) + (at + key) * STRIP;
-                if (visible[i]) {
-                    sum = FUSED(((const real *)p)[i],
-                                ((const real *)x)[row * FN(x_stride)(cols) + c], sum);
-                }
-            }
-            *g += sum;
-        }
     }
 }
 

@@ -22,7 +22,7 @@
 #include "cpu/ukernel/pairs/panels.h"
 #include "cpu/ukernel/pairs/softmax.h"
 #include "cpu/ukernel/pairs/softmax_tile.h"
-#include "cpu/ukernel/pairs/careful.h"
+#include "cpu/ukernel/pairs/clean.h"
 #include "cpu/ukernel/pairs/factors.h"
 #include "cpu/ukernel/pairs/few.h"
 #include PRODUCTS_HEADER
@@ -95,8 +95,7 @@ const attn_ukernel TABLE = {
     .pv = pv,
     .few_lanes = FEW_LANES,
     .pv_few = pv_few,
-    .pv_careful = pv_careful,
-    .careful_bytes = careful_bytes,
+    .clean_v = clean_v,
     .finite = finite_f32,
     .store = store_f32,
     .logs = logs_f32,

@@ -162,7 +162,7 @@ static const attn_ukernel_grad grad = {
     .split = grad_split,
     .clear = grad_clear,
     .rows = grad_rows,
-    .rows_careful = grad_rows_careful,
+    .clean_x = clean_x,
     .put = grad_put_f32,
     .drop = drop,
 };

@@ -198,29 +198,19 @@ static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys
     FN(softmax)(p, done, s, keys->n, c, state, lanes);
 }
 
-static void FN(pv_careful)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad,
-                           int64_t n, const void *alpha, const unsigned char *visible, int lanes,
-                           void *room)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes)
 {
-    (void)room;
     const real *x = (const real *)v + at * dv_pad;
     for (int64_t c = 0; c < dv_pad; c++) {
         for (int lane = 0; lane < lanes; lane++) {
             real sum = 0, *o = (real *)ot + c * FN(STRIP) + lane;
             for (int64_t key = 0; key < n; key++) {
-                if (!visible || visible[key * FN(STRIP) + lane]) {
-                    sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
-                }
+                sum = FMA(x[key * dv_pad + c], ((const real *)p)[key * FN(STRIP) + lane], sum);
             }
             *o = alpha ? FMA(*o, ((const real *)alpha)[lane], sum) : sum;
         }
     }
-}
-
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                   const void *alpha, int lanes)
-{
-    FN(pv_careful)(ot, v, at, p, dv_pad, n, alpha, NULL, lanes, NULL);
 }
 
 static bool FN(finite)(const void *ot, int64_t dv, int lanes)

@@ -54,6 +54,12 @@ static void FN(grad_softcap)(void *ds, const void *s, int64_t n, double scale, d
     }
 }
 
+static int64_t FN(x_stride)(int64_t cols)
+{
+    return cols;
+}
+#include "cpu/ukernel/clean.h"
+
 static uint64_t FN(x_bytes)(int64_t cols)
 {
     return (uint64_t)FN(STRIP) * (uint64_t)cols * sizeof(real);
@@ -78,30 +84,20 @@ static void FN(grad_clear)(void *p, int64_t first, int64_t last)
     }
 }
 
-static void FN(grad_rows_careful)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
-                                  int64_t n, int first, int last, const unsigned char *visible,
-                                  void *room)
+static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
+                          int64_t n, int first, int last)
 {
-    (void)room;
     for (int64_t key = 0; key < n; key++) {
         for (int64_t c = 0; c < cols; c++) {
             real sum = 0;
             for (int64_t row = first; row < last; row++) {
                 int64_t i =
                     (row / FN(STRIP) * ATTN_KEY_BLOCK + at + key) * FN(STRIP) + row % FN(STRIP);
-                if (!visible || visible[i]) {
-                    sum = FMA(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
-                }
+                sum = FMA(((const real *)p)[i], ((const real *)x)[row * cols + c], sum);
             }
             ((real *)g)[key * cols + c] += sum;
         }
     }
-}
-
-static void FN(grad_rows)(void *g, const void *p, int64_t at, const void *x, int64_t cols,
-                          int64_t n, int first, int last)
-{
-    FN(grad_rows_careful)(g, p, at, x, cols, n, first, last, NULL, NULL);
 }
 
 static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, int32_t dtype,
