@@ -5,7 +5,7 @@
  * Tables of several parts do the softmax of a tile between the products of the next one. While
  * products run, one of the processor's two ports of 512-bit multiply-adds is closed and the other
  * is free; three to six products of parts leave time for most of a softmax. With one part there are
- * so few products that the closed port costs more (docs/cpu.md).
+ * so few products that the closed port costs more (docs/cpu-pairs.md).
  */
 #include "cpu/ukernel/pairs/block.h"
 

@@ -113,7 +113,7 @@ static void drop(void *tile, int64_t done, int64_t n, const attn_drop_tile *lane
 
 enum {
     ROW_BLOCK = ATTN_MAX_ROW_BLOCK,
-    /* with splits the tile unit falls asleep (docs/cpu.md), so tiles are few and long */
+    /* with splits the tile unit falls asleep (docs/cpu-pairs.md), so tiles are few and long */
     GRAD_TILE = PARTS == 1 ? 32 : 128
 };
 

@@ -217,7 +217,7 @@ template <class S> struct FewTile {
         uint32_t unsound = 0;
 #pragma unroll
         for (int u = 0; u < S::UNITS; u++) {
-            uint32_t pairs[2][4];
+            uint32_t values[2][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) { /* keys 2 (lane % 4) + {0, 1} + 8 i */
                 uint32_t w[2];
@@ -228,12 +228,12 @@ template <class S> struct FewTile {
                     w[j] = S::Codes::BITS == 4 ? *(const uint16_t *)from : *(const uint32_t *)from;
                     unsound |= S::Codes::unsound(w[j]);
                 }
-                codes.columns(pairs[i], w[0], w[1]);
+                codes.columns(values[i], w[0], w[1]);
             }
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                const uint32_t left[4] = {pairs[0][2 * j], pairs[0][2 * j + 1], pairs[1][2 * j],
-                                          pairs[1][2 * j + 1]};
+                const uint32_t left[4] = {values[0][2 * j], values[0][2 * j + 1], values[1][2 * j],
+                                          values[1][2 * j + 1]};
 #pragma unroll
                 for (int t = 0; t < S::TILES; t++) {
                     mma::product<true>(rows.o[t][u][j], left, p[t][1]);
