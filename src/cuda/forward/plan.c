@@ -346,8 +346,10 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
         !plan->params.steps || (attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_SM90_STEPS &&
                                 attn_cuda_folds_scale(problem));
     plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
+    /* the TMA was seen to write beyond a row that ends within 16 bytes */
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
-                           problem->o.dtype == problem->q.dtype && attn_cuda_is_boxed(&problem->o);
+                           problem->o.dtype == problem->q.dtype && problem->dv % 8 == 0 &&
+                           attn_cuda_is_boxed(&problem->o);
     plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL;
     plan->params.lse_alone = problem->lse.data != NULL && !plan->params.statistics;
     plan->params.whole = attn_problem_is_whole(problem);
