@@ -7,40 +7,22 @@
 
 #include <stdint.h>
 
-#include "real.h"
-
-struct device;
-struct gpt_model;
+#include "model.h"
 
 typedef struct adamw {
-    const struct device *on;
+    const device *on;
     int64_t count;
     real *mean, *square; /* running moments of the gradient, an element per parameter */
 } adamw;
 
-adamw adamw_new(const struct device *on, int64_t count);
+adamw adamw_new(const device *on, int64_t count);
 void adamw_free(adamw *o);
 
 /* Takes step number `step`, from 1. Returns the gradient's norm before clipping. */
-double adamw_step(adamw *o, struct gpt_model *model, int64_t step, double rate);
+double adamw_step(adamw *o, gpt_model *model, int64_t step, double rate);
 
 /* Warm-up over a twentieth of all steps, then half a cosine from `highest` down to a tenth of it.
  * step from 1. */
 double adamw_rate(double highest, int64_t step, int64_t steps);
-
-/* ---- On the CPU ------------------------------------------------------------------------------ */
-
-/* One step's numbers for a tensor: factors of the gradient, of moments without their bias, of the
- * step and of the parameter. */
-typedef struct adamw_rule {
-    real clip, unbias1, unbias2, rate, keep;
-    real mean_decay, square_decay, epsilon;
-} adamw_rule;
-
-/* The square root of the sum of squares. */
-double magnitude(int64_t count, const real *x);
-
-void adamw_update(int64_t count, const adamw_rule *rule, const real *gradient, real *mean,
-                  real *square, real *parameter);
 
 #endif

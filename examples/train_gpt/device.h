@@ -1,14 +1,14 @@
 /*
  * device.h: where the model computes: memory, and the operations of the model on it, as a table.
- * The CPU's is made of layers.h, matmul.h, standard.h and adamw.h, which say what each operation
- * does; a GPU's (gpu/) does the same in plain CUDA C. Pointers to numbers of the model belong to
- * the device. Operations of a GPU return before they are done; each sees what those before it
- * wrote.
+ * The CPU's is made of layers.h, matmul.h, standard.h and adamw_update.h, which say what each
+ * operation does; a GPU's (gpu/) does the same in plain CUDA C. Pointers to numbers of the model
+ * belong to the device. Operations of a GPU return before they are done; each sees what those
+ * before it wrote.
  */
 #ifndef TRAIN_GPT_DEVICE_H
 #define TRAIN_GPT_DEVICE_H
 
-#include "adamw.h"
+#include "adamw_update.h"
 #include "layers.h"
 #include "matmul.h"
 #include "standard.h"

@@ -1,6 +1,6 @@
 /*
  * kernels.cu: the operations of device.h in plain CUDA C: one kernel each, and sums in an order
- * that depends on the problem alone. layers.h, matmul.h and adamw.h say what they compute.
+ * that depends on the problem alone. layers.h, matmul.h and adamw_update.h say what they compute.
  */
 #include "kernels.h"
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "../adamw.h"
+#include "../adamw_update.h"
 
 /* Kernel by kernel: the name, after gpt_, and the struct of its argument. */
 #define GPT_KERNELS(X)                      \
