@@ -29,6 +29,15 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
+/* Of a kernel on a GPU's tensor cores: its c where scores are large. */
+static const double fast_c = 16;
+
+/* What rounding probabilities to the type of the inputs, and half as much again, costs in O. */
+static double weight_loss(int32_t dtype)
+{
+    return dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8;
+}
+
 /* Factor of 8u in A3: 1 + max |s|, or, with the constant of A1, the loss of scores that cancel, 4u
  * (1 + abs); see docs/decisions/005-error-of-lse.md. */
 static double score_unit(double max, double abs)
@@ -65,11 +74,14 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
         double error = errors_element(args->o.dtype, got, o);
         double granted =
             oracle_bound(args->q.dtype, args->o.dtype, 0, o, o_abs, 0) + exact->o_tiny[at * dv + c];
+        const double beyond = isinf(error) ? error : fmax(error - granted, 0),
+                     of_scores = u * (1 + exact->score_abs[at]);
         compare_element(args->o.dtype, got, o, o_abs, errors);
         /* half of the least f64 is 0, so the unit is the least f64 */
-        errors->c =
-            fmax(errors->c, in_units(isinf(error) ? error : fmax(error - granted, 0),
-                                     fmax(u * (1 + exact->score_abs[at]) * o_abs, 0x1p-1074)));
+        errors->c = fmax(errors->c, in_units(beyond, fmax(of_scores * o_abs, 0x1p-1074)));
+        errors->rounded =
+            fmax(errors->rounded,
+                 in_units(beyond, fmax(of_scores * fast_c, weight_loss(args->q.dtype)) * o_abs));
     }
     if (args->lse.data != NULL) {
         double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;
@@ -130,6 +142,11 @@ double errors_bias_limit(const attn_forward_args *args, const error_stats *error
                             : type == ATTN_F32 ? 0x1p-24
                                                : 0x1p-53;
     return 8 / sqrt((double)errors->rows) * (half_ulp + c * u * (1 + errors->score_abs));
+}
+
+bool errors_scores_small(int32_t dtype, const error_stats *errors)
+{
+    return 0x1p-24 * (1 + errors->score_abs) <= weight_loss(dtype) / 2;
 }
 
 void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors)

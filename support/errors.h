@@ -12,6 +12,9 @@ typedef struct error_stats {
     int64_t rows;    /* compared: all, or a sample */
     double relative; /* largest |O - O64| / sum_j p_j |v_j| */
     double c;        /* the smallest c with which A1 (oracle_bound) holds for every element */
+    /* errors beyond the rounding of O, relative to what a kernel of 16-bit inputs on a GPU's tensor
+     * cores is allowed there: the largest (docs/numerics.md) */
+    double rounded;
     /* largest |LSE - LSE64|, beyond the rounding to its type, / (u (1 + max |s|)): A3 wants at
      * most 8; 0 without LSE. Where scores cancel, the unit is u (1 + lse_abs) / 2 (oracle.h) if
      * that is larger: docs/decisions/005-error-of-lse.md */
@@ -44,6 +47,10 @@ typedef struct errors_limits {
     double grad_c; /* of gradients, where P and dS are rounded */
 } errors_limits;
 errors_limits errors_allowed(double input_loss, double weight_loss);
+
+/* True where rounding a score to f32 moves O by less than rounding O to `dtype`, the inputs', does:
+ * else an RMSE in roundings of O says nothing. */
+bool errors_scores_small(int32_t dtype, const error_stats *errors);
 
 /* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is
  * not. */
