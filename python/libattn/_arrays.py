@@ -97,6 +97,17 @@ def give(like: Any, array: Any) -> Any:
             return space.asarray(array)
 
 
+def stream(array: Any) -> int:
+    """The CUDA stream that an array's package works on, as a number; 0 where it tells none."""
+    package = sys.modules.get(type(array).__module__.partition(".")[0])
+    name = getattr(package, "__name__", None)
+    if name == "torch":
+        return package.cuda.current_stream(array.device).cuda_stream
+    if name == "cupy":
+        return package.cuda.get_current_stream(array.device.id).ptr
+    return 0
+
+
 def is_on_cpu(array: Any) -> bool:
     """Whether a call's memory is the process's own."""
     device = getattr(array, "__dlpack_device__", None)

@@ -73,7 +73,7 @@ void view_as_codes(array_view *view);
 bool view_as_bits(array_view *view, const char *name);
 void view_release(array_view *view);
 /* The stream on which an array's framework works; NULL where there is none. */
-bool view_stream(const array_view *view, void **stream);
+bool view_stream(core_state *state, const array_view *view, void **stream);
 PyObject *core_arrays(core_state *state);
 
 /* ---- axes.c ---------------------------------------------------------------------------------- */

@@ -66,7 +66,7 @@ static bool settle(merge_parts *parts, const array_view *view)
         return false;
     }
     return parts->slot_count > 1 || (context_choose(parts->state, device, &parts->context) &&
-                                     view_stream(view, &parts->stream));
+                                     view_stream(parts->state, view, &parts->stream));
 }
 
 static merge_slot *take(merge_parts *parts, PyObject *array, axes kind, const char *name)

@@ -54,7 +54,7 @@ static bool settle(core_call *call)
     }
     if (call->context && !context_fits(call->state, call->context, q->device))
         return false;
-    if (!call->stream && !view_stream(q, &call->stream))
+    if (!call->stream && !view_stream(call->state, q, &call->stream))
         return false;
     call->forward.stream = call->backward.stream = call->stream;
     return true;

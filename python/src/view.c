@@ -259,10 +259,25 @@ void view_release(array_view *view)
     Py_CLEAR(view->owner);
 }
 
-bool view_stream(const array_view *view, void **stream)
+/* _arrays.stream(array) gives the address of a stream. */
+static bool ask_stream(core_state *state, PyObject *array, void **stream)
+{
+    PyObject *arrays = core_arrays(state);
+    PyObject *address = arrays ? PyObject_CallMethod(arrays, "stream", "O", array) : NULL;
+    if (!address)
+        return false;
+    *stream = PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    return !PyErr_Occurred();
+}
+
+bool view_stream(core_state *state, const array_view *view, void **stream)
 {
     const dl_device device = view->device;
     *stream = NULL;
-    return device.type != DL_CUDA || !view->exchange || !view->exchange->current_stream ||
-           view->exchange->current_stream(device.type, device.id, stream) == 0;
+    if (device.type != DL_CUDA)
+        return true;
+    if (!view->exchange || !view->exchange->current_stream)
+        return ask_stream(state, view->array, stream);
+    return view->exchange->current_stream(device.type, device.id, stream) == 0;
 }

@@ -1,4 +1,4 @@
-"""The functions of flash-attn 2.8, computed by libattn: on CPU tensors, and forward on CUDA.
+"""The functions of flash-attn 2.8, computed by libattn: on CPU tensors and CUDA tensors.
 
     from libattn.flash_attn import flash_attn_func  # was: from flash_attn import flash_attn_func
 

@@ -65,10 +65,7 @@ def flash_attn_with_kvcache(
     elif rotary_cos is not None:
         raise ValueError("rotary_cos turns new keys; k and v are missing")
     if cache_batch_idx is not None:
-        if q.device.type == "cpu":
-            block_table = cache_batch_idx[:, None]  # a page is a slot
-        else:
-            k_cache, v_cache = k_cache[cache_batch_idx], v_cache[cache_batch_idx]
+        block_table = cache_batch_idx[:, None]  # a page is a slot
     out, lse = attention(
         q,
         k_cache,
@@ -95,9 +92,8 @@ def _lengths(cache_seqlens, q):
 
 
 def _by_library(q, k, turn, local):
-    """Whether the forward pass appends and rotates: on CPUs, a new key for each query."""
-    same = q.device.type == "cpu" and q.shape[1] == k.shape[1]
-    return same and (turn is None or local or q.shape[1] == 1)
+    """Whether the forward pass appends and rotates: a new key for each query."""
+    return q.shape[1] == k.shape[1] and (turn is None or local or q.shape[1] == 1)
 
 
 def _check_room(used, new, capacity):

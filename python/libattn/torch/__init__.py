@@ -1,4 +1,4 @@
-"""libattn for PyTorch: fused attention with autograd on CPUs, forward on CUDA GPUs.
+"""libattn for PyTorch: fused attention with autograd, on CPUs and CUDA GPUs.
 
     from libattn.torch import scaled_dot_product_attention  # F.scaled_dot_product_attention's own
     libattn.torch.install()     # or: every F.scaled_dot_product_attention of this process
