@@ -93,7 +93,7 @@ static bool public_plan_agrees(const planned *x, const char *table, attn_tile_co
     return attn_forward_plan(context, &x->tensors.args, &plan) == ATTN_OK &&
            plan.tiles_full == tiles.full && plan.tiles_partial == tiles.partial &&
            plan.tiles_skipped == tiles.skipped && plan.flops == flops &&
-           strcmp(plan.kernel, x->plan.table->name) == 0 && plan.strip == x->plan.table->strip &&
+           plan.kernel == x->plan.table->name && plan.strip == x->plan.table->strip &&
            attn_forward_workspace(context, &x->tensors.args, &bytes) == ATTN_OK &&
            bytes == plan.workspace_bytes;
 }
