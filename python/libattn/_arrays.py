@@ -20,17 +20,22 @@ def export(array: Any, name: str) -> Any:
             return array.view(np.uint8), _FLOAT8[kind]
         raise TypeError(f"{name} has type {kind}, which libattn does not know")
     if hasattr(array, "__dlpack__"):
-        return _capsule(array)
+        return _capsule(array, name)
     raise TypeError(
         f"{name} is a {type(array).__name__}; it must be an array with the buffer protocol or"
         " __dlpack__ (NumPy, PyTorch, JAX, CuPy ...)"
     )
 
 
-def _capsule(array: Any) -> Any:
+def _capsule(array: Any, name: str) -> Any:
     options: dict[str, Any] = {}
     device, _ = array.__dlpack_device__()
     if device == 2:  # CUDA: work stays on the stream that the call names
+        if _package(array) == "jaxlib":  # which tells nobody its streams
+            raise NotImplementedError(
+                f"{name} is an array of JAX on a GPU: libattn.jax.attention takes it, on XLA's"
+                " stream"
+            )
         options["stream"] = -1
     try:
         return array.__dlpack__(max_version=(1, 1), **options)
@@ -38,11 +43,15 @@ def _capsule(array: Any) -> Any:
         return array.__dlpack__(**options)
 
 
+def _package(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
+
+
 def _space(like: Any) -> Any:
     """The module whose functions make arrays of like's kind, or None."""
     if hasattr(like, "__array_namespace__"):
         return like.__array_namespace__()
-    package = sys.modules.get(type(like).__module__.partition(".")[0])
+    package = sys.modules.get(_package(like))
     return package if hasattr(package, "empty") and hasattr(package, "from_dlpack") else None
 
 
@@ -99,8 +108,8 @@ def give(like: Any, array: Any) -> Any:
 
 def stream(array: Any) -> int:
     """The CUDA stream that an array's package works on, as a number; 0 where it tells none."""
-    package = sys.modules.get(type(array).__module__.partition(".")[0])
-    name = getattr(package, "__name__", None)
+    name = _package(array)
+    package = sys.modules.get(name)
     if name == "torch":
         return package.cuda.current_stream(array.device).cuda_stream
     if name == "cupy":

@@ -1,8 +1,9 @@
-"""Attention for JAX, on CPUs: custom calls with gradients, under jit, grad and vmap.
+"""Attention for JAX: custom calls with gradients, on CPUs and CUDA, under jit, grad and vmap.
 
     from libattn.jax import dot_product_attention  # jax.nn.dot_product_attention, same arguments
 
-Scores are never in memory, forward or backward. Arrays of the CPU are taken where they lie.
+Scores are never in memory, forward or backward. Arrays are taken where they lie; on a GPU work goes
+to XLA's stream and takes XLA's memory.
 """
 
 import functools
@@ -16,8 +17,12 @@ from jax.custom_batching import custom_vmap
 from . import _core
 
 _FORWARD, _BACKWARD = "libattn_forward", "libattn_backward"
-for _name, _handler in zip((_FORWARD, _BACKWARD), _core.jax_handlers(), strict=True):
-    jax.ffi.register_ffi_target(_name, _handler, platform="cpu")
+for _place, _handler in zip(
+    ((name, platform) for platform in ("cpu", "CUDA") for name in (_FORWARD, _BACKWARD)),
+    _core.jax_handlers(),
+    strict=True,
+):
+    jax.ffi.register_ffi_target(_place[0], _handler, platform=_place[1])
 
 # Inputs whose first axis may be 1 in a larger batch. Inputs with gradients, and the names of those.
 _BROADCAST = ("mask", "mask_bits", "bias", "alibi_slopes", "sinks")
@@ -134,7 +139,8 @@ def _differentiable(options):
     def forward(primals):
         inputs = {name: x.value for name, x in primals.items()}
         needed = {n: () for n in _DIFFERENTIABLE if n in primals and primals[n].perturbed}
-        half = inputs["q"].dtype in (jnp.float16, jnp.bfloat16)
+        # GPUs give no result in float32 beside 16 bits.
+        half = inputs["q"].dtype in (jnp.float16, jnp.bfloat16) and jax.default_backend() == "cpu"
         names = ("out", "lse", "out_f32") if half else ("out", "lse")
         values = _pass(_FORWARD, names, options)(inputs)
         return (values["out"], values["lse"]), (inputs, values, needed)
@@ -198,7 +204,7 @@ def attention(
     Keywords, shapes and semantics are those of libattn.attention; dropout_key is a key of
     jax.random. Gradients: of q, k, v, bias (in its own broadcast shape), alibi_slopes and sinks,
     through the LSE too. Arrays may be traced; softmax_scale, softcap, windows and dropout_p are
-    numbers. Runs on the CPU's platform alone.
+    numbers. Dropout is refused on a GPU.
     """
     batch = jnp.shape(q)[0]
     if dropout_p and dropout_key is None:

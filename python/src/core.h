@@ -48,6 +48,7 @@ typedef struct core_call {
     attn_forward_args forward;
     attn_backward_args backward;
     bool is_backward, is_plan;
+    bool on_gpu;                /* of XLA */
     bool heads_first;           /* layout "bhsd" */
     bool varlen_rows;           /* some array of rows has 3 axes */
     PyObject *context, *chosen; /* chosen: the one of context_choose, to release */
@@ -106,8 +107,10 @@ PyObject *results_give(core_call *call, const int *list, int count);
 
 /* ---- scratch.c ------------------------------------------------------------------------------- */
 
-/* Runs a call's pass, on CPUs with memory kept from earlier calls. Needs no GIL. */
+/* Runs a call's pass, on CPUs with memory kept from earlier calls, on GPUs with the workspace that
+ * scratch_give named. Needs no GIL. */
 attn_status scratch_run(core_call *call);
+void scratch_give(core_call *call, void *memory, uint64_t bytes);
 /* Asks for the workspace of a call's pass. */
 attn_status scratch_ask(core_call *call, uint64_t *bytes);
 

@@ -29,7 +29,6 @@ static bool view_of(const xla_buffer *buffer, const char *name, array_view *out)
         return false;
     }
     *out = (array_view){.data = buffer->data, .ndim = (int)buffer->rank, .dtype = dtype};
-    out->device.type = DL_CPU;
     int64_t stride = 1;
     for (int i = out->ndim - 1; i >= 0; i--) {
         out->shape[i] = buffer->dims[i];
@@ -44,6 +43,12 @@ static bool set_seed(core_call *call, const xla_buffer *buffer)
 {
     if (buffer->dtype != XLA_U32 || buffer->rank != 1 || buffer->dims[0] != 2) {
         PyErr_SetString(PyExc_TypeError, "dropout_seed must be two numbers of type uint32");
+        return false;
+    }
+    if (call->on_gpu) {
+        PyErr_SetString(PyExc_NotImplementedError,
+                        "dropout of libattn.jax runs on CPUs only: on a GPU its seed lies in the "
+                        "GPU's memory");
         return false;
     }
     const uint32_t *words = buffer->data;
@@ -147,15 +152,16 @@ static xla_error *fail_by_exception(const xla_frame *frame)
     return error;
 }
 
-static bool read_frame(core_call *call, const xla_frame *frame)
+static bool read_frame(core_call *call, const xla_frame *frame, dl_device device)
 {
     fields_begin(call);
     for (int64_t i = 0; i < frame->attributes.count; i++) {
         if (!set_attribute(call, frame, i))
             return false;
     }
-    dl_device cpu = {DL_CPU, 0};
-    return fields_end(call) && context_choose(call->state, cpu, &call->chosen);
+    for (int i = 0; i < call->count; i++)
+        call->views[i].device = device;
+    return fields_end(call) && context_choose(call->state, device, &call->chosen);
 }
 
 /* XLA asks a handler for the version that it was made for before it takes it. */
@@ -175,11 +181,49 @@ static xla_error *answer(const xla_frame *frame, attn_status status)
         return NULL;
     int code = status == ATTN_ERR_UNSUPPORTED     ? XLA_UNIMPLEMENTED
                : status == ATTN_ERR_OUT_OF_MEMORY ? XLA_RESOURCE_EXHAUSTED
+               : status == ATTN_ERR_DEVICE        ? XLA_INTERNAL
                                                   : XLA_INVALID_ARGUMENT;
     return fail(frame, code, attn_last_error());
 }
 
-static xla_error *handle(const xla_frame *frame, bool is_backward)
+/* Asks XLA for the GPU of a call and its stream. */
+static xla_error *find_gpu(const xla_frame *frame, dl_device *device, void **stream)
+{
+    const xla_api *api = frame->api;
+    if (api->struct_size < sizeof *api)
+        return fail(frame, XLA_UNIMPLEMENTED, "libattn.jax on a GPU needs a newer jaxlib");
+    xla_ordinal_args ordinal = {.struct_size = sizeof ordinal, .context = frame->context};
+    xla_stream_args found = {.struct_size = sizeof found, .context = frame->context};
+    xla_error *error = api->ordinal_get(&ordinal);
+    if (!error)
+        error = api->stream_get(&found);
+    *device = (dl_device){DL_CUDA, ordinal.ordinal};
+    *stream = found.stream;
+    return error;
+}
+
+/* Runs a pass in memory of XLA's, whose order on the stream makes it safe to free after the launch.
+ */
+static xla_error *run_on_gpu(const xla_frame *frame, core_call *call)
+{
+    uint64_t bytes = 0;
+    attn_status status = scratch_ask(call, &bytes);
+    if (status || !bytes)
+        return answer(frame, status ? status : scratch_run(call));
+    xla_allocate_args block = {.struct_size = sizeof block, .context = frame->context};
+    block.size = bytes, block.alignment = 1;
+    xla_error *error = frame->api->memory_allocate(&block);
+    if (error)
+        return error;
+    scratch_give(call, block.data, bytes);
+    error = answer(frame, scratch_run(call));
+    xla_free_args done = {.struct_size = sizeof done, .context = frame->context};
+    done.size = bytes, done.data = block.data;
+    xla_error *other = frame->api->memory_free(&done);
+    return error ? error : other;
+}
+
+static xla_error *handle(const xla_frame *frame, bool is_backward, bool on_gpu)
 {
     if (frame->extensions && frame->extensions->type == XLA_METADATA)
         return tell_version(frame);
@@ -189,15 +233,21 @@ static xla_error *handle(const xla_frame *frame, bool is_backward)
     memset(&call, 0, offsetof(core_call, views));
     call.state = module_state;
     call.is_backward = is_backward;
+    call.on_gpu = on_gpu;
     call.backward.struct_size = sizeof call.backward;
     call.backward.forward = &call.forward;
+    dl_device device = {DL_CPU, 0};
+    xla_error *error = on_gpu ? find_gpu(frame, &device, &call.stream) : NULL;
+    if (error)
+        return error;
+    call.forward.stream = call.backward.stream = call.stream;
     PyGILState_STATE lock = PyGILState_Ensure();
-    xla_error *error = read_frame(&call, frame) ? NULL : fail_by_exception(frame);
+    error = read_frame(&call, frame, device) ? NULL : fail_by_exception(frame);
     PyGILState_Release(lock);
     if (error)
         return error;
     call.context = call.chosen;
-    error = answer(frame, scratch_run(&call));
+    error = on_gpu ? run_on_gpu(frame, &call) : answer(frame, scratch_run(&call));
     if (call.chosen) {
         lock = PyGILState_Ensure();
         Py_DECREF(call.chosen);
@@ -205,14 +255,25 @@ static xla_error *handle(const xla_frame *frame, bool is_backward)
     }
     return error;
 }
+
 static xla_error *forward(xla_frame *frame)
 {
-    return handle(frame, false);
+    return handle(frame, false, false);
 }
 
 static xla_error *backward(xla_frame *frame)
 {
-    return handle(frame, true);
+    return handle(frame, true, false);
+}
+
+static xla_error *forward_gpu(xla_frame *frame)
+{
+    return handle(frame, false, true);
+}
+
+static xla_error *backward_gpu(xla_frame *frame)
+{
+    return handle(frame, true, true);
 }
 
 static PyObject *capsule(xla_error *(*handler)(xla_frame *))
@@ -226,5 +287,6 @@ PyObject *core_jax_handlers(PyObject *module, PyObject *unused)
 {
     (void)unused;
     module_state = PyModule_GetState(module);
-    return Py_BuildValue("(NN)", capsule(forward), capsule(backward));
+    return Py_BuildValue("(NNNN)", capsule(forward), capsule(backward), capsule(forward_gpu),
+                         capsule(backward_gpu));
 }

@@ -79,11 +79,7 @@ static bool workspace(core_call *call)
         return false;
     Py_XDECREF(call->workspace.owner);
     call->workspace.owner = memory;
-    void *data = call->workspace.data;
-    if (call->is_backward)
-        call->backward.workspace = data, call->backward.workspace_bytes = bytes;
-    else
-        call->forward.workspace = data, call->forward.workspace_bytes = bytes;
+    scratch_give(call, call->workspace.data, bytes);
     return true;
 }
 

@@ -33,12 +33,15 @@ static void put(block *used)
     free(used);
 }
 
-static void hand_in(core_call *call, block *scratch)
+void scratch_give(core_call *call, void *memory, uint64_t bytes)
 {
-    void *memory = scratch ? scratch->memory : NULL;
-    uint64_t bytes = scratch ? scratch->bytes : 0;
     call->forward.workspace = call->backward.workspace = memory;
     call->forward.workspace_bytes = call->backward.workspace_bytes = bytes;
+}
+
+static void hand_in(core_call *call, block *scratch)
+{
+    scratch_give(call, scratch ? scratch->memory : NULL, scratch ? scratch->bytes : 0);
 }
 
 static attn_status run(core_call *call)
@@ -58,7 +61,7 @@ attn_status scratch_ask(core_call *call, uint64_t *bytes)
 attn_status scratch_run(core_call *call)
 {
     if (call->views[call->field_view[F_Q]].device.type == DL_CUDA)
-        return run(call); /* with its own, of the GPU */
+        return run(call); /* with memory of the GPU */
     block *scratch = atomic_exchange(&kept, NULL);
     if (!scratch)
         scratch = make(FIRST_BYTES);

@@ -1,7 +1,8 @@
 /*
  * xla.h: the part of XLA's foreign function interface 0.3 that the binding reads: the frame of a
- * call, its buffers and attributes, and how an error is made. The layouts are XLA's
- * (xla/ffi/api/c_api.h, which jax.ffi.include_dir() has); names are shortened.
+ * call, its buffers and attributes, how an error is made, and a GPU's stream and memory. The
+ * layouts are XLA's (xla/ffi/api/c_api.h, which jax.ffi.include_dir() has); names are shortened. A
+ * test compares them with that file.
  */
 #ifndef LIBATTN_XLA_H
 #define LIBATTN_XLA_H
@@ -13,7 +14,12 @@ enum { XLA_MAJOR = 0, XLA_MINOR = 1 }; /* the oldest version with all of this */
 enum { XLA_METADATA = 1 };             /* type of an extension */
 enum { XLA_ATTR_SCALAR = 3, XLA_ATTR_STRING = 4 };
 enum { XLA_EXECUTE = 3 }; /* stage */
-enum { XLA_INVALID_ARGUMENT = 3, XLA_RESOURCE_EXHAUSTED = 8, XLA_UNIMPLEMENTED = 12 };
+enum {
+    XLA_INVALID_ARGUMENT = 3,
+    XLA_RESOURCE_EXHAUSTED = 8,
+    XLA_UNIMPLEMENTED = 12,
+    XLA_INTERNAL = 13
+};
 
 enum {
     XLA_PRED = 1,
@@ -60,12 +66,49 @@ typedef struct xla_error_args {
     int code;
 } xla_error_args;
 
+typedef struct xla_stream_args {
+    size_t struct_size;
+    xla_extension *extensions;
+    void *context;
+    void *stream;
+} xla_stream_args;
+
+typedef struct xla_allocate_args {
+    size_t struct_size;
+    xla_extension *extensions;
+    void *context;
+    size_t size, alignment;
+    void *data;
+} xla_allocate_args;
+
+typedef struct xla_free_args {
+    size_t struct_size;
+    xla_extension *extensions;
+    void *context;
+    size_t size;
+    void *data;
+} xla_free_args;
+
+typedef struct xla_ordinal_args {
+    size_t struct_size;
+    xla_extension *extensions;
+    void *context;
+    int32_t ordinal;
+} xla_ordinal_args;
+
 typedef struct xla_api {
     size_t struct_size;
     xla_extension *extensions;
     xla_version version;
     const void *internal;
     xla_error *(*error_create)(xla_error_args *args);
+    void (*error_functions[3])(void);
+    xla_error *(*stream_get)(xla_stream_args *args);
+    void (*state_functions[4])(void);
+    xla_error *(*memory_allocate)(xla_allocate_args *args);
+    xla_error *(*memory_free)(xla_free_args *args);
+    void (*thread_functions[6])(void);
+    xla_error *(*ordinal_get)(xla_ordinal_args *args);
 } xla_api;
 
 typedef struct xla_buffer {

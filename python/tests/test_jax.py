@@ -1,6 +1,9 @@
 """libattn.jax against JAX's own attention and the float64 oracle, under JAX's transformations."""
 
 import math
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import oracle
@@ -277,3 +280,59 @@ def test_refusals():
     with pytest.raises(Exception, match="mask"):
         jax.block_until_ready(attention(q, k, v, mask=jnp.ones((2, 1, 17, 3), bool)))
     assert math.isfinite(float(attention(q, k, v).sum()))  # a refusal leaves the library usable
+
+
+# ---- XLA's header --------------------------------------------------------------------------------
+
+MEMBERS = {  # of python/src/xla.h, and where c_api.h has them
+    "xla_api": (
+        "Api",
+        {"error_create": "XLA_FFI_Error_Create", "stream_get": "XLA_FFI_Stream_Get"},
+    ),
+    "xla_stream_args": ("Stream_Get_Args", {"context": "ctx", "stream": "stream"}),
+    "xla_allocate_args": ("DeviceMemory_Allocate_Args", {"alignment": "alignment", "data": "data"}),
+    "xla_free_args": ("DeviceMemory_Free_Args", {"size": "size", "data": "data"}),
+    "xla_ordinal_args": ("DeviceOrdinal_Get_Args", {"ordinal": "device_ordinal"}),
+    "xla_error_args": ("Error_Create_Args", {"message": "message", "code": "errc"}),
+    "xla_buffer": ("Buffer", {"dtype": "dtype", "data": "data", "rank": "rank", "dims": "dims"}),
+    "xla_buffers": ("Args", {"count": "size", "types": "types", "buffers": "args"}),
+    "xla_attributes": ("Attrs", {"types": "types", "names": "names", "values": "attrs"}),
+    "xla_frame": (
+        "CallFrame",
+        {"api": "api", "context": "ctx", "stage": "stage", "operands": "args", "results": "rets"}
+        | {"attributes": "attrs"},
+    ),
+}
+MEMBERS["xla_api"][1].update(
+    memory_allocate="XLA_FFI_DeviceMemory_Allocate",
+    memory_free="XLA_FFI_DeviceMemory_Free",
+    ordinal_get="XLA_FFI_DeviceOrdinal_Get",
+)
+VALUES = {
+    "XLA_EXECUTE": "ExecutionStage_EXECUTE",
+    "XLA_ATTR_SCALAR": "AttrType_SCALAR",
+    "XLA_ATTR_STRING": "AttrType_STRING",
+    "XLA_INVALID_ARGUMENT": "Error_Code_INVALID_ARGUMENT",
+    "XLA_RESOURCE_EXHAUSTED": "Error_Code_RESOURCE_EXHAUSTED",
+    "XLA_UNIMPLEMENTED": "Error_Code_UNIMPLEMENTED",
+    "XLA_INTERNAL": "Error_Code_INTERNAL",
+    **{f"XLA_{x}": f"DataType_{x}" for x in "PRED S8 S32 S64 U8 U32 F16 F32 F64 BF16".split()},
+}
+
+
+def test_layouts_are_the_header_s(tmp_path):
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    lines = ['#include "xla/ffi/api/c_api.h"', '#include "xla.h"']
+    for own, (other, members) in MEMBERS.items():
+        for one, two in members.items():
+            same = f"offsetof({own}, {one}) == offsetof(XLA_FFI_{other}, {two})"
+            lines.append(f'_Static_assert({same}, "{own}.{one}");')
+    for own, other in VALUES.items():
+        lines.append(f'_Static_assert((int){own} == (int)XLA_FFI_{other}, "{own}");')
+    source = tmp_path / "layouts.c"
+    source.write_text("\n".join(lines) + "\n")
+    ours = Path(__file__).parents[1] / "src"
+    command = ["cc", "-std=c11", "-fsyntax-only", f"-I{jax.ffi.include_dir()}", f"-I{ours}"]
+    done = subprocess.run([*command, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
