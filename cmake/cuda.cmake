@@ -106,6 +106,11 @@ function(attn_emulated_gpu)
   if(TARGET train_gpt)
     attn_test(gpu.train quick ${run} $<TARGET_FILE:test_train_gpu>)
   endif()
+  # The release build's Python package with this build's library.
+  attn_test(gpu.python quick env ATTN_EMULATED_GPU=1
+    LD_LIBRARY_PATH=${PROJECT_BINARY_DIR}/emulated_gpu:${PROJECT_BINARY_DIR}
+    tools/python-test ${PROJECT_SOURCE_DIR}/build test_emulated.py)
+  set_tests_properties(${ATTN_TEST_PREFIX}gpu.python PROPERTIES FIXTURES_REQUIRED python)
 endfunction()
 
 # attn_cuda_tests(): tests of the refusals of tools/cuda-image and of plans, where nvcc is; of
