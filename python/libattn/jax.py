@@ -8,11 +8,13 @@ to XLA's stream and takes XLA's memory.
 
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
+from jax.typing import ArrayLike
 
 from . import _core
 
@@ -172,33 +174,33 @@ def _lengths(x, batch):
 
 
 def attention(
-    q,
-    k,
-    v,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    mask=None,
-    mask_bits=None,
-    bias=None,
-    alibi_slopes=None,
-    sinks=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    seqused_q=None,
-    seqused_k=None,
-    q_origin=None,
-    k_origin=None,
-    softmax_scale=None,
-    causal=False,
-    top_left=False,
-    window_left=None,
-    window_right=None,
-    softcap=None,
-    dropout_p=None,
-    dropout_key=None,
-    precise=False,
-    bf16x3=False,
-    return_lse=False,
-):
+    mask: ArrayLike | None = None,
+    mask_bits: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    alibi_slopes: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    cu_seqlens_q: ArrayLike | None = None,
+    cu_seqlens_k: ArrayLike | None = None,
+    seqused_q: ArrayLike | None = None,
+    seqused_k: ArrayLike | None = None,
+    q_origin: ArrayLike | None = None,
+    k_origin: ArrayLike | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    top_left: bool = False,
+    window_left: int | None = None,
+    window_right: int | None = None,
+    softcap: float | None = None,
+    dropout_p: float | None = None,
+    dropout_key: jax.Array | None = None,
+    precise: bool = False,
+    bf16x3: bool = False,
+    return_lse: bool = False,
+) -> Any:
     """libattn.attention for JAX: q (B, Nq, Hq, d), k (B, Nk, Hk, d), v (B, Nk, Hk, d_v).
 
     Keywords, shapes and semantics are those of libattn.attention; dropout_key is a key of
@@ -240,20 +242,20 @@ def attention(
 
 
 def dot_product_attention(
-    query,
-    key,
-    value,
-    bias=None,
-    mask=None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     *,
-    scale=None,
-    is_causal=False,
-    query_seq_lengths=None,
-    key_value_seq_lengths=None,
-    local_window_size=None,
-    implementation=None,
-    return_residual=False,
-):
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
+) -> Any:
     """jax.nn.dot_product_attention, computed by libattn.
 
     query (B, T, N, H) or (T, N, H), key and value (B, S, K, H) or (S, K, H); N is a multiple of K.

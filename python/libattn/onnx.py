@@ -17,25 +17,25 @@ class Results(NamedTuple):
 
 
 def attention(
-    Q,
-    K,
-    V,
-    attn_mask=None,
-    past_key=None,
-    past_value=None,
-    nonpad_kv_seqlen=None,
+    Q: np.ndarray,
+    K: np.ndarray,
+    V: np.ndarray,
+    attn_mask: np.ndarray | None = None,
+    past_key: np.ndarray | None = None,
+    past_value: np.ndarray | None = None,
+    nonpad_kv_seqlen: np.ndarray | None = None,
     *,
-    is_causal=0,
-    kv_num_heads=None,
-    left_window_size=-1,
-    q_num_heads=None,
-    qk_matmul_output_mode=0,
-    right_window_size=-1,
-    scale=None,
-    softcap=0.0,
-    softmax_precision=None,
-    qk_matmul_output=False,
-):
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+    qk_matmul_output: bool = False,
+) -> Results:
     """Attention(Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen).
 
     Q (batch, q_num_heads, q_length, head_size), K and V (batch, kv_num_heads, kv_length, .), or

@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of results whose memory is kept: a page fault of each 4 KiB takes longer than the call of
+ * its framework's allocator. */
+enum { KEPT_SMALLEST = 64 << 10, KEPT_LARGEST = 32 << 20 };
+
 static dl_dtype dlpack_dtype(int32_t dtype)
 {
     switch (dtype) {
@@ -71,6 +75,50 @@ static dl_managed_versioned *turn(dl_managed_versioned *whole)
     return &turned->managed;
 }
 
+/* A result on the CPU, in memory that is kept from result to result. */
+typedef struct kept_array {
+    dl_managed_versioned managed;
+    array_view view;
+} kept_array;
+
+static void kept_free(dl_managed_versioned *managed)
+{
+    scratch_free(managed->tensor.data);
+    free(managed->manager);
+}
+
+/* Makes an array of the prototype's shape, contiguous. NULL, and no exception: no memory. */
+static dl_managed_versioned *keep(const dl_tensor *prototype, uint64_t bytes, dl_version version)
+{
+    kept_array *made = malloc(sizeof *made);
+    void *memory = made ? scratch_allocate(bytes) : NULL;
+    if (!memory) {
+        free(made);
+        return NULL;
+    }
+    made->managed = (dl_managed_versioned){
+        .version = version, .manager = made, .deleter = kept_free, .tensor = *prototype};
+    view_from_dlpack(prototype, &made->view);
+    made->managed.tensor.shape = made->view.shape;
+    made->managed.tensor.strides = made->view.stride;
+    made->managed.tensor.data = memory;
+    return &made->managed;
+}
+
+/* Small arrays come from their framework, which has them at hand. */
+static bool is_kept(const dl_tensor *prototype, uint64_t *bytes)
+{
+    uint64_t count = prototype->dtype.bits / 8;
+    for (int i = 0; i < prototype->ndim; i++) {
+        uint64_t extent = (uint64_t)prototype->shape[i];
+        if (extent && count > KEPT_LARGEST / extent)
+            return false;
+        count *= extent;
+    }
+    *bytes = count;
+    return prototype->device.type == DL_CPU && count >= KEPT_SMALLEST;
+}
+
 static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *shape, int32_t dtype,
                              bool sequence_first, array_view *out)
 {
@@ -81,7 +129,11 @@ static PyObject *by_exchange(const array_view *like, int ndim, const int64_t *sh
     dl_tensor prototype = {
         .device = like->device, .ndim = ndim, .dtype = dlpack_dtype(dtype), .shape = extents};
     dl_managed_versioned *managed = NULL;
-    if (like->exchange->allocate(&prototype, &managed, NULL, set_error)) {
+    uint64_t bytes;
+    if (is_kept(&prototype, &bytes)) {
+        if (!(managed = keep(&prototype, bytes, like->exchange->header.version)))
+            return PyErr_NoMemory();
+    } else if (like->exchange->allocate(&prototype, &managed, NULL, set_error)) {
         if (!PyErr_Occurred())
             PyErr_NoMemory();
         return NULL;

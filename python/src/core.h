@@ -113,6 +113,9 @@ attn_status scratch_run(core_call *call);
 void scratch_give(core_call *call, void *memory, uint64_t bytes);
 /* Asks for the workspace of a call's pass. */
 attn_status scratch_ask(core_call *call, uint64_t *bytes);
+/* Memory of a result, on 64 bytes, from results that have died; NULL: there is none. */
+void *scratch_allocate(uint64_t bytes);
+void scratch_free(void *memory);
 
 /* ---- context.c ------------------------------------------------------------------------------- */
 

@@ -1,5 +1,8 @@
 """libattn.flash_attn: flash-attn's functions, against plain attention in float64."""
 
+import inspect
+import operator
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -211,6 +214,40 @@ def test_kvcache(place, leftpad, interleaved, causal, queries):
     )
     for cache, expected in zip(again, flat, strict=True):
         torch.testing.assert_close(cache, expected)
+
+
+SHARED = (
+    "dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+    "alibi_slopes=None, deterministic=False, return_attn_probs=False"
+)
+LENGTHS = "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k"
+SIGNATURES = {  # of flash-attn 2.8
+    "flash_attn_func": f"q, k, v, {SHARED}",
+    "flash_attn_kvpacked_func": f"q, kv, {SHARED}",
+    "flash_attn_qkvpacked_func": f"qkv, {SHARED}",
+    "flash_attn_varlen_func": f"q, k, v, {LENGTHS}, {SHARED}, block_table=None",
+    "flash_attn_varlen_kvpacked_func": f"q, kv, {LENGTHS}, {SHARED}",
+    "flash_attn_varlen_qkvpacked_func": f"qkv, cu_seqlens, max_seqlen, {SHARED}",
+    "flash_attn_with_kvcache": (
+        "q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, "
+        "cache_seqlens=None, cache_batch_idx=None, cache_leftpad=None, block_table=None, "
+        "softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, "
+        "rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False"
+    ),
+    "bert_padding.unpad_input": "hidden_states, attention_mask, unused_mask=None",
+    "bert_padding.pad_input": "hidden_states, indices, batch, seqlen",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures(name):
+    """Names, order and defaults are flash-attn's; each parameter is annotated."""
+    shown = inspect.signature(operator.attrgetter(name)(fa))
+    kinds = {p.kind for p in shown.parameters.values()}
+    assert kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    assert all(p.annotation is not p.empty for p in shown.parameters.values())
+    bare = [p.replace(annotation=p.empty) for p in shown.parameters.values()]
+    assert str(inspect.Signature(bare)) == f"({SIGNATURES[name]})"
 
 
 def test_kvcache_refusals():

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,41 @@ def test_autocast():
         out = attention(query, key, value)
     out.sum().backward()
     assert query.grad.dtype == torch.float32
+
+
+def test_memory_of_results():
+    """Results that have died give their memory to later ones; those alive keep their values."""
+    sizes = [2**n for n in range(4, 10)]
+    inputs = {
+        n: [rows(1, 8, n, 64, dtype=torch.float32, grad=False) for _ in range(3)] for n in sizes
+    }
+    expected = {n: scaled_dot_product_attention(*inputs[n]).clone() for n in sizes}
+    wrong = []
+
+    def work(seed):
+        alive, choose = [], random.Random(seed)
+        for _ in range(150):
+            n = choose.choice(sizes)
+            alive.append((n, scaled_dot_product_attention(*inputs[n])))
+            while len(alive) > 25 or (alive and choose.random() < 0.4):
+                n, out = alive.pop(choose.randrange(len(alive)))
+                if not torch.equal(out, expected[n]):
+                    wrong.append(n)
+                out.zero_()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    out = scaled_dot_product_attention(*inputs[512])
+    place, whole = out.data_ptr(), out
+    del out
+    assert scaled_dot_product_attention(*inputs[512]).data_ptr() != place  # a view lives
+    del whole
+    places = {scaled_dot_product_attention(*inputs[512]).data_ptr() for _ in range(9)}
+    assert len(places) == 1 and place % 64 == 0
 
 
 # ---- Gradients -----------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """flash_attn.bert_padding: padded sequences into packed ones and back."""
 
 import torch
+from torch import Tensor
 
 
-def index_first_axis(x, indices):
+def index_first_axis(x: Tensor, indices: Tensor) -> Tensor:
     """Rows of x."""
     return x[indices]
 
 
-def unpad_input(hidden_states, attention_mask, unused_mask=None):
+def unpad_input(
+    hidden_states: Tensor, attention_mask: Tensor, unused_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, int, Tensor]:
     """Rows in use of hidden_states (batch, seqlen, ...), by attention_mask (batch, seqlen).
 
     Returns (rows (total, ...), indices into batch * seqlen, cu_seqlens (batch + 1) int32, longest
@@ -24,7 +27,7 @@ def unpad_input(hidden_states, attention_mask, unused_mask=None):
     return rows, indices, ends, longest, used
 
 
-def pad_input(hidden_states, indices, batch, seqlen):
+def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
     """Rows (total, ...) back into (batch, seqlen, ...), zeros elsewhere."""
     padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     padded = padded.index_put((indices,), hidden_states)
