@@ -62,7 +62,7 @@ def test_same_operator(dtype, causal):
     close(out, exact(query, key, value, is_causal=causal), ERROR[dtype])
     torch.library.opcheck(
         torch.ops.libattn.forward,
-        (query, key, value, *libattn.torch._functions._DEFAULTS.values(), False),
+        (query, key, value, *libattn.torch._ops.DEFAULTS.values(), False),
         test_utils=("test_schema", "test_faketensor"),
     )
 

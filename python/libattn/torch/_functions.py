@@ -9,10 +9,10 @@ from torch.autograd import forward_ad
 from .. import _core
 from . import _ops
 
-_HALF = (torch.float16, torch.bfloat16)
 _grad_enabled = torch.is_grad_enabled
 _any_autocast = torch._C._is_any_autocast_enabled
 _plain = _ops.plain
+_short = _ops.Short.apply
 
 
 def _records(*tensors):
@@ -101,8 +101,9 @@ def scaled_dot_product_attention(
             mask = attn_mask
         else:
             bias = attn_mask
-    recorded = dropout_p or _records(query, key, value, bias) or forward_ad._current_level >= 0
-    if not recorded and _plain((query, key, value, bias, mask)):
+    if not dropout_p and forward_ad._current_level < 0 and _plain((query, key, value, bias, mask)):
+        if _records(query, key, value, bias):
+            return _short(query, key, value, mask, bias, scale, is_causal)
         return _core.forward(
             q=query,
             k=key,
@@ -238,27 +239,13 @@ def attention(
     return (out, lse) if return_lse else out
 
 
-_DEFAULTS = {name: None for name in _ops.OPTIONS} | {
-    "causal": False,
-    "top_left": False,
-    "window_left": -1,
-    "window_right": -1,
-    "softcap": 0.0,
-    "dropout_p": 0.0,
-    "dropout_offset": 0,
-    "precise": False,
-    "bf16x3": False,
-    "heads_first": False,
-}
-
-
 def _recorded(q, k, v, options):
     """(out, lse) by the operator, which autograd, compilers and transforms see, or around it."""
-    values = _DEFAULTS | options
+    values = _ops.DEFAULTS | options
     trained = (q, k, v, values["bias"], values["alibi_slopes"], values["sinks"])
     _refuse_tangents(trained)
     records = _records(*trained)
-    keep_f32 = records and q.dtype in _HALF and q.device.type == "cpu"
+    keep_f32 = records and _ops.has_f32(q)
     run = _ops.forward
     if _plain((q, k, v, *(x for x in values.values() if isinstance(x, torch.Tensor)))):
         run = _ops.Direct.apply if records else _ops.compute
