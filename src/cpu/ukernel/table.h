@@ -46,8 +46,8 @@ enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 typedef struct attn_soon {
     const char *const *row; /* of the first run */
     int64_t run, rows, runs; /* rows from run to run; rows left of each run; number of runs */
-    int64_t bytes, at;      /* of a row; those fetched of the row at hand */
-    int64_t of;             /* the run of the row at hand */
+    int64_t bytes, of;      /* of a row; the run of the next row */
+    const char *at, *end;   /* lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
      * units of 1 / ATTN_SOON_LINE */
     int64_t each, due;

@@ -18,9 +18,13 @@
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN;
  *                                      else anything
- *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by
- *                                      itself where there are
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half or quarter of the
+ *                                      vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
+ *   v_quarters(a,b,c,d,i)              quarter i of each
+ *   v_store_quads(to,step,a)           each 4 lanes of a to rows of 4 of `to`, `step` rows apart, or
+ *                                      not defined
+ *   v_load4(p)                         4 elements and zeros; where VL > 4
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
  *                                      element as a float, or none of them; f32 only
