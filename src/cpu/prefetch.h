@@ -40,13 +40,20 @@ static inline void attn_fetch_soon(attn_soon *soon, int64_t elements)
     if (!soon) {
         return;
     }
-    soon->due += elements * soon->each;
-    for (; soon->due >= ATTN_SOON_LINE; soon->due -= ATTN_SOON_LINE, soon->at += 64) {
+    int64_t lines = soon->due + elements * soon->each;
+    soon->due = lines % ATTN_SOON_LINE;
+    for (lines /= ATTN_SOON_LINE; lines > 0;) {
         if (soon->at >= soon->end && !attn_next_soon(soon)) {
-            soon->each = soon->due = 0;
+            soon->each = 0;
             return;
         }
-        ATTN_PREFETCH(soon->at);
+        const char *at = soon->at;
+        const int64_t left = (soon->end - at + 63) / 64, count = left < lines ? left : lines;
+        soon->at = at + 64 * count;
+        for (const char *end = soon->at; at < end; at += 64) {
+            ATTN_PREFETCH(at);
+        }
+        lines -= count;
     }
 }
 

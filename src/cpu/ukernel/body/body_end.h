@@ -41,6 +41,7 @@
 #undef v_quarters
 #undef v_store_quads
 #undef v_load4
+#undef v_store4
 #undef v_upper
 #undef v_lower
 #undef ivec

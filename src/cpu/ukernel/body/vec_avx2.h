@@ -43,6 +43,7 @@
 #define v_low_halves(a, b) _mm256_permute2f128_ps(a, b, 0x20)
 #define v_high_halves(a, b) _mm256_permute2f128_ps(a, b, 0x31)
 #define v_load4(p) _mm256_zextps128_ps256(_mm_loadu_ps(p))
+#define v_store4(p, a) _mm_storeu_ps(p, _mm256_castps256_ps128(a))
 #define v_store_quads(to, step, a)                      \
     (_mm_storeu_ps((to)[0], _mm256_castps256_ps128(a)), \
      _mm_storeu_ps((to)[step], _mm256_extractf128_ps(a, 1)))

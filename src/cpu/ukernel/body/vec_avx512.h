@@ -40,6 +40,7 @@
     _mm512_shuffle_f32x4(_mm512_shuffle_f32x4(a, b, (i) % 2 ? 0xdd : 0x88),    \
                          _mm512_shuffle_f32x4(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
 #define v_load4(p) _mm512_zextps128_ps512(_mm_loadu_ps(p))
+#define v_store4(p, a) _mm_storeu_ps(p, _mm512_castps512_ps128(a))
 #define v_store_quads(to, step, a)                               \
     (_mm_storeu_ps((to)[0], _mm512_castps512_ps128(a)),          \
      _mm_storeu_ps((to)[step], _mm512_extractf32x4_ps(a, 1)),    \
@@ -156,6 +157,7 @@ ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 #define v_zip_low _mm512_unpacklo_pd
 #define v_zip_high _mm512_unpackhi_pd
 #define v_load4(p) _mm512_zextpd256_pd512(_mm256_loadu_pd(p))
+#define v_store4(p, a) _mm256_storeu_pd(p, _mm512_castpd512_pd256(a))
 #define v_quarters(a, b, c, d, i)                                              \
     _mm512_shuffle_f64x2(_mm512_shuffle_f64x2(a, b, (i) % 2 ? 0xdd : 0x88),    \
                          _mm512_shuffle_f64x2(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
