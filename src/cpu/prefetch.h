@@ -19,17 +19,18 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
-/* Fetches the next line. */
-static inline void attn_fetch_line(attn_soon *soon)
+/* Goes on to the next row, of the next run; false: there is none. */
+static inline bool attn_next_soon(attn_soon *soon)
 {
-    ATTN_PREFETCH(soon->row[soon->of * soon->run] + soon->at);
-    soon->at += 64;
-    if (soon->at >= soon->bytes) {
-        soon->at = 0, soon->of++;
+    if (soon->rows <= 0) {
+        return false;
     }
-    if (soon->of == soon->runs) {
+    soon->at = soon->row[soon->of * soon->run];
+    soon->end = soon->at + soon->bytes;
+    if (++soon->of == soon->runs) {
         soon->of = 0, soon->row++, soon->rows--;
     }
+    return true;
 }
 
 /* Fetches the lines that are due when a member is done with `elements` elements of K or V, if any
@@ -39,9 +40,20 @@ static inline void attn_fetch_soon(attn_soon *soon, int64_t elements)
     if (!soon) {
         return;
     }
-    soon->due += elements * soon->each;
-    for (; soon->due >= ATTN_SOON_LINE && soon->rows > 0; soon->due -= ATTN_SOON_LINE) {
-        attn_fetch_line(soon);
+    int64_t lines = soon->due + elements * soon->each;
+    soon->due = lines % ATTN_SOON_LINE;
+    for (lines /= ATTN_SOON_LINE; lines > 0;) {
+        if (soon->at >= soon->end && !attn_next_soon(soon)) {
+            soon->each = 0;
+            return;
+        }
+        const char *at = soon->at;
+        const int64_t left = (soon->end - at + 63) / 64, count = left < lines ? left : lines;
+        soon->at = at + 64 * count;
+        for (const char *end = soon->at; at < end; at += 64) {
+            ATTN_PREFETCH(at);
+        }
+        lines -= count;
     }
 }
 

@@ -141,13 +141,15 @@ static void weigh(kernel_kit *kit, const block_case *block, block_state *state, 
     }
 }
 
-/* pv_few of the n keys from `first` on, from the panel or from rows, gives the bits of pv, OT in
- * `want`. `got` is OT before. */
+/* pv_few of the n keys from `first` on, from the panel or from rows, gives the bits of pv in the
+ * state. `before` is OT before. */
 static void compare_few(kernel_kit *kit, const block_case *block, const block_state *state,
                         const attn_values *panel, int64_t first, int64_t n, const void *alpha,
-                        void *got)
+                        const void *before)
 {
     const char *rows[ATTN_MAX_KEY_BLOCK];
+    const size_t size = (size_t)(block->dv_pad * kit->uk->strip * kit->uk->real_size);
+    void *got = memcpy(kit_slot(kit, SLOT_TARGET, size), before, size);
     attn_values values = *panel;
     values.rows = rows, values.count = n, values.dv = block->dv;
     for (int64_t key = 0; key < n; key++) {
@@ -176,8 +178,8 @@ static void add_block(kernel_kit *kit, const block_case *block, block_state *sta
     const attn_ukernel *table = kit->uk;
     const size_t size = (size_t)(block->dv_pad * table->strip * table->real_size);
     const attn_rows source = panel_rows(&block->value, first);
-    const bool fits =
-        table->row_type == 0 || (table->row_type == source.dtype && source.col_stride == 1);
+    const bool fits = table->takes_rows && source.col_stride == 1 &&
+                      table->takes_rows(source.dtype, block->dv);
     void *panel = pack(kit, SLOT_V, block, first, n);
     weigh(kit, block, state, first, n);
     if (block->careful) {
@@ -187,8 +189,15 @@ static void add_block(kernel_kit *kit, const block_case *block, block_state *sta
     void *before = kit_slot(kit, SLOT_QT, size);
     memcpy(before, state->ot, size);
     KIT_CALL(kit, table->pv(state->ot, panel, 0, state->p, block->dv_pad, n, alpha, block->lanes));
-    if (block->lanes <= table->few_lanes && fits) {
-        const attn_values values = {.v = panel, .dv_pad = block->dv_pad};
+    if (block->lanes > table->few_lanes) {
+        return;
+    }
+    attn_values values = {.v = panel, .dv_pad = block->dv_pad};
+    if (table->rows_are_panels) {
+        compare_few(kit, block, state, &values, first, n, alpha, before);
+    }
+    values.dtype = source.dtype;
+    if (fits) {
         compare_few(kit, block, state, &values, first, n, alpha, before);
     }
 }

@@ -44,7 +44,7 @@ static void run_tiles(kernel_kit *kit, const tiles_case *c, void *p, void *s, at
         const bool rest = at_once && done >= c->done;
         n = rest || c->n - done < table->key_tile ? c->n - done : table->key_tile;
         keys.at = from + done, keys.n = n;
-        keys.rows = rest && c->rows ? rows + done : NULL;
+        keys.rows = rest && c->rows ? rows + done : NULL, keys.dtype = c->key.dtype;
         if (rest) {
             KIT_CALL(kit, table->qk_softmax(p, done, s, &keys, c->c, state, c->lanes));
         } else {
@@ -124,7 +124,8 @@ static void one(kernel_kit *kit, int64_t d, int64_t n, int64_t turn)
                           kind == VALUES_SPECIAL ? VALUES_NORMAL : kind, 1);
     test.key = panel_matrix(kit, SLOT_SOURCE_2, n, d, kind, 1);
     run(kit, &test, false, &want);
-    const bool fits = test.lanes <= kit->uk->few_lanes && kit->uk->row_type == test.key.dtype;
+    const bool fits = test.lanes <= kit->uk->few_lanes && kit->uk->takes_rows &&
+                      kit->uk->takes_rows(test.key.dtype, d);
     for (int rows = 0; rows <= fits; rows++) {
         test.rows = rows == 1;
         run(kit, &test, true, &got);

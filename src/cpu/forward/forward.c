@@ -77,7 +77,7 @@ static void look_ahead(attn_forward_item *item, strip_share *share, int64_t next
 static attn_keys keys_of(const attn_forward_item *item, const strip_share *share,
                          attn_interval keys)
 {
-    return item->by_rows ? attn_rows_at(item, keys, share->qt)
+    return item->k_rows ? attn_rows_at(item, keys, share->qt)
                          : (attn_keys){.k = item->k,
                                        .qt = share->qt,
                                        .d = item->problem->d,
@@ -90,7 +90,7 @@ static attn_keys keys_of(const attn_forward_item *item, const strip_share *share
 static int64_t plain_end(const attn_forward_item *item, const strip_share *share, int64_t lo)
 {
     const int64_t tile = item->table->key_tile, one = min64(lo + tile - lo % tile, share->keys.hi);
-    const bool cut = item->by_tile && !item->by_rows;
+    const bool cut = item->by_tile && !item->k_rows;
     return item->special || item->plan->scores.has_score_step || item->problem->dropout.on
                ? lo
                : attn_tiles_uncut(share->rows, (attn_interval){lo, cut ? one : share->keys.hi},
@@ -169,7 +169,7 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
         attn_pack_values(item, item->pack, block);
     }
     if (item->few) {
-        const attn_values v = attn_values_at(item, keys.lo, block);
+        const attn_values v = attn_values_at(item, keys, block);
         table->pv_few(strip_ot(item, strip_index), &v, item->prob, n, alpha, share.lanes);
     } else {
         table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
@@ -183,13 +183,28 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
 
 /* ---- all key blocks for strips --------------------------------------------------------------- */
 
-/* True if the table's pv_few takes the rows of K and V. */
-static bool rows_fit(const attn_forward_item *item)
+/* True if the table takes rows of so many columns, of which `group` share a scale, where they
+ * are. */
+static bool rows_fit(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
+                     int64_t group)
 {
-    const attn_tensor *k = &item->problem->k, *v = &item->problem->v;
-    const int32_t type = item->table->row_type;
-    return type == 0 ||
-           (k->dtype == type && v->dtype == type && k->stride[3] == 1 && v->stride[3] == 1);
+    const attn_ukernel *table = item->table;
+    return table->takes_rows && tensor->stride[3] == 1 && table->takes_rows(tensor->dtype, cols) &&
+           table->takes_rows(tensor->dtype, group) && cols / group <= ATTN_MAX_KEY_GROUPS;
+}
+
+/* Chooses the way of an item of one strip through K and V. */
+static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
+{
+    const attn_problem *problem = item->problem;
+    const attn_tensor *scale = problem->v_codes.scale;
+    const int64_t groups = attn_tensor_present(scale) ? scale->shape[3] : 1;
+    const bool few = by_tile && lanes <= item->table->few_lanes;
+    item->by_tile = by_tile;
+    item->k_rows = few && !attn_is_code(problem->k.dtype) &&
+                   rows_fit(item, &problem->k, problem->d, problem->d);
+    item->v_rows = few && rows_fit(item, &problem->v, problem->dv, problem->dv / max64(groups, 1));
+    item->few = few && (item->table->rows_are_panels || (item->k_rows && item->v_rows));
 }
 
 /* Puts the panel of V at hand aside with 0 in place of numbers that are not finite. */
@@ -211,10 +226,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
-    item->by_tile = !careful && item->strips == 1;
-    item->few =
-        item->by_tile && strip_lanes(item, first) <= item->table->few_lanes && rows_fit(item);
-    item->by_rows = item->few && item->table->row_type != 0;
+    choose_members(item, !careful && item->strips == 1, strip_lanes(item, first));
     attn_pack_open(item);
     attn_host_flush(item->table->flushes);
     while (attn_walk_next(&walk)) {

@@ -18,6 +18,12 @@ typedef struct attn_key_list {
     const char *k[ATTN_MAX_KEY_BLOCK], *v[ATTN_MAX_KEY_BLOCK];
 } attn_key_list;
 
+/* Scales and shifts of the codes of some keys: [key][group]. */
+enum { ATTN_MAX_KEY_GROUPS = 16 };
+typedef struct attn_key_factors {
+    float scale[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS], shift[ATTN_KEY_BLOCK * ATTN_MAX_KEY_GROUPS];
+} attn_key_factors;
+
 typedef struct attn_forward_item {
     const attn_cpu_plan *plan;
     const attn_problem *problem;
@@ -40,8 +46,9 @@ typedef struct attn_forward_item {
     attn_sums *sums;         /* of each strip */
     bool by_tile;            /* keys are packed tile by tile: one strip needs each of them once */
     bool few;                /* products with V are those of pv_few */
-    bool by_rows;            /* few, and rows of K and V stay where they are (row_type) */
+    bool k_rows, v_rows;     /* few, and rows of K, of V stay where they are (takes_rows) */
     attn_key_list *list;     /* [2]: rows of two blocks, if by_tile */
+    attn_key_factors *factors; /* of V of the block at hand, if v_rows and codes */
     int at_hand;             /* the list of the block at hand; the other one is of the next block */
     attn_soon soon;          /* rows of V of the block, then of K of the next one, if by_tile */
     attn_interval pack;      /* keys of the block to pack */

@@ -121,6 +121,7 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
     const attn_scratch_map *map = &job->plan->scratch;
     const attn_ukernel *table = job->plan->table;
     attn_key_list list[2];
+    attn_key_factors factors;
     char *base = job->scratch + (uint64_t)task->place * map->total;
     attn_tile_rows rows[ATTN_MAX_STRIPS];
     attn_sums sums[ATTN_MAX_STRIPS];
@@ -145,6 +146,7 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
         .rows = rows,
         .sums = sums,
         .list = list,
+        .factors = &factors,
     };
     work.keys = (attn_interval){0, work.seq.nk};
     work.scores = (attn_score_rows){.problem = job->problem,

@@ -89,11 +89,11 @@ static attn_soon soon_rows(const char *const *row, int64_t n, const attn_tensor 
     return (attn_soon){.row = row, .run = run, .rows = run, .runs = 4, .bytes = bytes};
 }
 
-/* How often members that fetch rows go over K or V: those of products with few lanes, and
- * packing. Each fetches its share. */
-static int64_t fetching_passes(const attn_forward_item *item, bool packed)
+/* How often members that fetch rows go over K or V, each fetching its share: packing and products,
+ * or products alone. Those on rows in other tables than body.h's count them twice. */
+static int64_t fetching_passes(const attn_forward_item *item, bool rows, bool packed)
 {
-    return item->by_rows ? 2 : max64(item->few + packed, 1);
+    return rows && !item->table->rows_are_panels ? 2 : max64(item->few + (packed && !rows), 1);
 }
 
 /* Opens the lists of the block at hand and of the next one. V is fetched while K is read; in the
@@ -103,7 +103,7 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     attn_key_list *now = &item->list[!item->at_hand], *next = &item->list[item->at_hand];
     const bool codes = item->table->qk_codes && attn_is_code(item->problem->k.dtype);
     const int64_t n = keys.hi - keys.lo, tile = item->table->key_tile,
-                  passes = fetching_passes(item, item->k == item->k_space && !codes);
+                  passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
     attn_soon soon = soon_rows(now->v, n, &item->problem->v);
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
@@ -144,10 +144,10 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_key_list *next = &item->list[!item->at_hand];
-    const int64_t passes = fetching_passes(item, item->v == item->v_space);
+    const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space);
     begin_soon(item, soon_rows(next->k, next->keys.hi - next->keys.lo, &item->problem->k),
                (keys.hi - keys.lo) * item->problem->dv * passes);
-    if (!item->by_rows) {
+    if (!item->v_rows) {
         pack_v(item, keys, block);
     }
 }
@@ -159,19 +159,45 @@ attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const 
                        .qt = qt,
                        .d = item->problem->d,
                        .n = keys.hi - keys.lo,
-                       .rows = list->k + (keys.lo - list->keys.lo)};
+                       .rows = list->k + (keys.lo - list->keys.lo),
+                       .dtype = item->problem->k.dtype};
 }
 
-attn_values attn_values_at(attn_forward_item *item, int64_t key, int64_t block)
+/* Lays scales and shifts of V's codes side by side, run by run, for keys of the block at hand. */
+static void list_factors(attn_forward_item *item, attn_interval keys, attn_values *values)
+{
+    const attn_problem *problem = item->problem;
+    float *scale = item->factors->scale, *shift = item->factors->shift;
+    for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
+        const attn_rows rows = rows_of_v(item, key);
+        values->group = rows.codes.group, values->groups = problem->dv / values->group;
+        values->scale = item->factors->scale;
+        values->shift = rows.codes.shift ? item->factors->shift : NULL;
+        end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
+        for (int64_t i = 0; i < end - key; i++) {
+            for (int64_t group = 0; group < values->groups; group++) {
+                *scale++ = attn_row_scale(&rows.codes, i, group);
+                *shift++ = values->shift ? attn_row_shift(&rows.codes, i, group) : 0;
+            }
+        }
+    }
+}
+
+attn_values attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_key_list *list = &item->list[item->at_hand];
-    return (attn_values){.v = item->v,
-                         .at = key - block,
-                         .rows = list->v + (key - list->keys.lo),
-                         .count = list->keys.hi - key,
-                         .dv = item->problem->dv,
-                         .dv_pad = item->plan->dv_pad,
-                         .soon = &item->soon};
+    attn_values values = {.v = item->v,
+                          .at = keys.lo - block,
+                          .rows = list->v + (keys.lo - list->keys.lo),
+                          .count = list->keys.hi - keys.lo,
+                          .dv = item->problem->dv,
+                          .dv_pad = item->plan->dv_pad,
+                          .soon = &item->soon,
+                          .dtype = item->v_rows ? item->problem->v.dtype : 0};
+    if (item->v_rows && attn_is_code(values.dtype)) {
+        list_factors(item, keys, &values);
+    }
+    return values;
 }
 
 /* Scores of a tile straight from quantised rows; false if the table does not take them. */
@@ -191,8 +217,8 @@ static bool score_codes(attn_forward_item *item, attn_interval keys)
 
 void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool plain)
 {
-    item->scored = !item->by_rows && score_codes(item, keys);
-    if (!item->scored && !(item->by_rows && plain)) {
+    item->scored = !item->k_rows && score_codes(item, keys);
+    if (!item->scored && !(item->k_rows && plain)) {
         pack_k(item, keys, block);
     }
 }

@@ -21,10 +21,10 @@ void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, 
 /* Packs V of the block at hand, if packing goes tile by tile, after the scores of all its tiles. */
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Keys of the block at hand as rows of K where they are, if by_rows. */
+/* Keys of the block at hand as rows of K where they are, if k_rows. */
 attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const void *qt);
 
-/* V from `key` on, for pv_few. */
-attn_values attn_values_at(attn_forward_item *item, int64_t key, int64_t block);
+/* V of these keys of the block at hand, for pv_few. */
+attn_values attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block);
 
 #endif

@@ -46,8 +46,8 @@ enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
 typedef struct attn_soon {
     const char *const *row; /* of the first run */
     int64_t run, rows, runs; /* rows from run to run; rows left of each run; number of runs */
-    int64_t bytes, at;      /* of a row; those fetched of the row at hand */
-    int64_t of;             /* the run of the row at hand */
+    int64_t bytes, of;      /* of a row; the run of the next row */
+    const char *at, *end;   /* lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
      * units of 1 / ATTN_SOON_LINE */
     int64_t each, due;
@@ -142,14 +142,15 @@ typedef struct attn_part {
 } attn_part;
 
 /* Keys at .. at+n-1 of a K panel, and the strip to multiply with them. With `rows`, n rows of K
- * where they are (row_type), and k is the room of a panel. */
+ * where they are (takes_rows), and k is the room of a panel. */
 typedef struct attn_keys {
     const void *k, *qt;
     int64_t d, at, n;
     const char *const *rows;
+    int32_t dtype; /* of rows */
 } attn_keys;
 
-/* Keys from `at` on of a V panel; or, in tables with a row_type, `count` rows of V where they are,
+/* Keys from `at` on of a V panel; or, with a dtype, `count` rows of V where they are (takes_rows),
  * keys beyond which are zero. */
 typedef struct attn_values {
     const void *v;
@@ -157,6 +158,10 @@ typedef struct attn_values {
     const char *const *rows;
     int64_t count, dv, dv_pad;
     attn_soon *soon; /* rows to fetch meanwhile, or NULL */
+    int32_t dtype;   /* of rows; 0: a panel */
+    /* of rows of codes, for each key and each group of columns; without shifts NULL */
+    const float *scale, *shift;
+    int64_t groups, group; /* of a row; columns of one */
 } attn_values;
 
 /* `lanes` of a member: number of the strip's rows. Lanes beyond need no results; their contents are
@@ -181,9 +186,6 @@ typedef struct attn_ukernel {
     int real_size;        /* sizeof(real) */
     /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
     bool rows_are_panels;
-    /* type of rows, columns side by side, that qk_softmax and pv_few read where they are, for
-     * strips of few_lanes rows; 0: panels only */
-    int32_t row_type;
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
     /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
     bool flushes;
@@ -199,6 +201,10 @@ typedef struct attn_ukernel {
     uint64_t (*v_bytes)(int64_t dv_pad);
     uint64_t (*q_bytes)(int64_t d);
     uint64_t (*p_bytes)(void);
+
+    /* True for rows of so many columns, side by side, that qk_softmax and pv_few read where they
+     * are, for strips of few_lanes rows. qk_softmax takes no codes. */
+    bool (*takes_rows)(int32_t dtype, int64_t cols);
 
     /* Packs keys at .. at+n-1 of the K panel, of the V panel. */
     void (*pack_k)(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d);
@@ -250,8 +256,8 @@ typedef struct attn_ukernel {
     void (*pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
                const void *alpha, int lanes);
 
-    /* pv for strips of at most few_lanes rows, from rows where they are or from panels. Bits are
-     * those of pv. Unused where few_lanes is 0. */
+    /* pv for strips of at most few_lanes rows, from rows where they are or, where rows_are_panels,
+     * from panels. Bits are those of pv. Unused where few_lanes is 0. */
     int few_lanes;
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);

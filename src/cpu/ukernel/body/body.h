@@ -18,9 +18,13 @@
  *   v_zero_lt(a,b,y) = a < b ? 0 : y   (y on NaN)
  *   v_ldexp(a,t,n) = a 2^n             n integral, t = n + EXP2_MAGIC, a 2^n normal; NaN for a NaN;
  *                                      else anything
- *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half of the vectors by
- *                                      itself where there are
+ *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half or quarter of the
+ *                                      vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
+ *   v_quarters(a,b,c,d,i)              quarter i of each
+ *   v_store_quads(to,step,a)           each 4 lanes of a to rows of 4 of `to`, `step` rows apart, or
+ *                                      not defined
+ *   v_load4(p) v_store4(p,a)           4 elements and zeros; the first 4 lanes; where VL > 4
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
  *                                      element as a float, or none of them; f32 only
@@ -186,11 +190,13 @@ ATTN_INLINE void FN(pv_width)(real *ot, const real *x, const real *p, int64_t dv
     }
 }
 
-static void FN(pv_fetching)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
-                            const real *alpha, int lanes, attn_soon *soon)
+static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+                   const void *alpha, int lanes)
 {
+    const real *x = (const real *)v + at * dv_pad;
+    const attn_values values = {.v = x, .dv_pad = dv_pad};
     const bool few = lanes <= FN(FEW);
-    const int64_t done = few ? FN(few_pv)(ot, x, p, dv_pad, n, alpha, lanes, soon) : 0;
+    const int64_t done = few ? FN(few_values)(ot, &values, p, n, alpha, lanes) : 0;
     if (lanes <= VL) {
         FN(pv_width)(ot, x, p, dv_pad, done, n, alpha, 1);
     } else if (NV > 2 && lanes <= 2 * VL) {
@@ -200,17 +206,14 @@ static void FN(pv_fetching)(real *ot, const real *x, const real *p, int64_t dv_p
     }
 }
 
-static void FN(pv)(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-                   const void *alpha, int lanes)
-{
-    FN(pv_fetching)(ot, (const real *)v + at * dv_pad, p, dv_pad, n, alpha, lanes, NULL);
-}
-
 static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                        int lanes)
 {
-    const real *x = (const real *)v->v + v->at * v->dv_pad;
-    FN(pv_fetching)(ot, x, p, v->dv_pad, n, alpha, lanes, v->soon);
+    const int64_t done = FN(few_values)(ot, v, p, n, alpha, lanes);
+    if (done < v->dv_pad) { /* of a panel */
+        const real *x = (const real *)v->v + v->at * v->dv_pad;
+        FN(pv_width)(ot, x, p, v->dv_pad, done, n, alpha, 1);
+    }
 }
 
 /* ---- softmax --------------------------------------------------------------------------------- */
@@ -247,7 +250,11 @@ static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys
                            const attn_running *state, int lanes)
 {
     const real *k = (const real *)keys->k + keys->at * keys->d;
-    FN(qk_fetching)(s, k, keys->qt, keys->d, keys->n, lanes, state->ahead.soon);
+    if (keys->rows) {
+        FN(qk_rows)(s, keys, lanes, state->ahead.soon);
+    } else {
+        FN(qk_fetching)(s, k, keys->qt, keys->d, keys->n, lanes, state->ahead.soon);
+    }
     FN(softmax)(p, done, s, keys->n, c, state, lanes);
 }
 
@@ -347,6 +354,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .vector_bits = 8 * VL * (int)sizeof(real),
     .strip = STRIP,
     .granule = MR,
+    .takes_rows = FN(takes_rows),
     .few_lanes = FN(FEW),
     .pv_few = FN(pv_few),
     .v_bytes = FN(v_bytes),

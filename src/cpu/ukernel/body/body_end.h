@@ -38,6 +38,10 @@
 #undef v_column_i4
 #undef v_low_halves
 #undef v_high_halves
+#undef v_quarters
+#undef v_store_quads
+#undef v_load4
+#undef v_store4
 #undef v_upper
 #undef v_lower
 #undef ivec

@@ -4,13 +4,84 @@
  * that of body.h.
  */
 enum { FN(FEW) = VL >= 8 ? VL / 2 : 0 }; /* most lanes, 4 or 8 */
+enum { FN(OWN) = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64 };
+#ifndef v_load4
+#define v_load4 v_load /* FEW is 0 */
+#define v_store4 v_store
+#endif
 
-/* Computes scores of VL keys with `rows` lanes; d > 0 is a multiple of VL. */
-ATTN_INLINE void FN(few_keys)(real *s, const real *k, const real *qt, int64_t d, const int rows,
-                              attn_soon *soon)
+/* Loads elements from column c of a row on as numbers. */
+ATTN_INLINE vec FN(load_row)(const char *row, int64_t c, const int32_t dtype)
 {
-    real scores[8][VL];
+#if REAL_BITS == 32 && defined v_load_i8
+    if (attn_is_code(dtype)) {
+        return FN(load_codes)(row, c, dtype);
+    }
+    if (dtype == ATTN_F16 || dtype == ATTN_BF16) {
+        const uint16_t *at = (const uint16_t *)(const void *)row + c;
+        return dtype == ATTN_F16 ? v_load_f16(at) : v_load_bf16(at);
+    }
+#endif
+    (void)dtype;
+    return v_load((const real *)(const void *)row + c);
+}
+
+/* to[i] = lane i of four vectors. */
+ATTN_INLINE void FN(quads)(real (*to)[4], const vec *x)
+{
+#ifdef v_store_quads
+    vec y[VL] = {x[0], x[1], x[2], x[3]};
+    FN(shuffle)(y, 4);
+    ATTN_UNROLL for (int i = 0; i < 4; i++) v_store_quads(to + i, 4, y[i]);
+#else
+    real lanes[4][VL];
+    ATTN_UNROLL for (int r = 0; r < 4; r++) v_store(lanes[r], x[r]);
+    for (int i = 0; i < VL; i++) {
+        ATTN_UNROLL for (int r = 0; r < 4; r++) to[i][r] = lanes[r][i];
+    }
+#endif
+}
+
+/* Stores the scores of n <= VL keys, vectors of keys for each of `rows` lanes. Lanes beyond become
+ * 0, since the softmax takes them too. */
+ATTN_INLINE void FN(few_keys_end)(real *s, const vec *sum, int n, const int rows)
+{
+    real low[VL][4], high[VL][4];
+    FN(quads)(low, sum);
+    if (rows > 4) {
+        FN(quads)(high, sum + 4);
+    }
+    for (int key = 0; key < n; key++, s += STRIP) {
+        v_store(s, v_load4(low[key]));
+        if (rows > 4) {
+            v_store4(s + 4, v_load4(high[key]));
+        }
+    }
+}
+
+/* Stores or adds sums of VL columns, a vector for each of `rows` lanes. */
+ATTN_INLINE void FN(few_columns_end)(real *ot, const vec *sum, const real *alpha, const int rows)
+{
+    for (int first = 0; first < rows; first += 4) {
+        real column[VL][4], *to = ot + first;
+        FN(quads)(column, sum + first);
+        for (int c = 0; c < VL; c++, to += STRIP) {
+            const vec x = v_load4(column[c]);
+            v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha + first), x) : x);
+        }
+    }
+}
+
+/* Computes the scores of the first n <= VL of the rows of K at `row` for `rows` lanes; d is a
+ * multiple of VL. */
+ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const real *qt, int64_t d,
+                              attn_soon *soon, const int32_t dtype, const int rows)
+{
+    const char *at[VL];
     vec sum[8];
+    for (int i = 0; i < VL; i++) {
+        at[i] = row[i < n ? i : n - 1];
+    }
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = v_set1(0);
     for (int64_t first = 0; first < d; first += ATTN_DOT_CHUNK) {
         const int64_t end = d - first < ATTN_DOT_CHUNK ? d : first + ATTN_DOT_CHUNK;
@@ -19,7 +90,7 @@ ATTN_INLINE void FN(few_keys)(real *s, const real *k, const real *qt, int64_t d,
         for (int64_t c = first; c < end; c += VL) {
             vec x[VL];
             attn_fetch_soon(soon, VL * VL);
-            ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = v_load(k + i * d + c);
+            ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = FN(load_row)(at[i], c, dtype);
             FN(transpose)(x);
             ATTN_UNROLL for (int i = 0; i < VL; i++) {
                 ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] =
@@ -29,70 +100,141 @@ ATTN_INLINE void FN(few_keys)(real *s, const real *k, const real *qt, int64_t d,
         ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
             first > 0 ? v_add(sum[r], chunk[r]) : chunk[r];
     }
-    ATTN_UNROLL for (int r = 0; r < rows; r++) v_store(scores[r], sum[r]);
-    for (int key = 0; key < VL; key++, s += STRIP) {
-        v_store(s, v_set1(0)); /* lanes beyond `rows`, which the softmax takes too */
-        ATTN_UNROLL for (int r = 0; r < rows; r++) s[r] = scores[r][key];
-    }
+    FN(few_keys_end)(s, sum, (int)(n < VL ? n : VL), rows);
 }
 
-/* Computes `width` vectors of columns of OT for `rows` lanes, of which `lanes` are stored. */
-ATTN_INLINE void FN(few_columns)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
-                                 const real *alpha, int lanes, const int rows, const int width,
-                                 attn_soon *soon)
+/* Computes scores of n rows of K. */
+ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_soon *soon,
+                              const int32_t dtype)
 {
-    real sums[8][4 * VL];
-    vec sum[8][4];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) sum[r][v] = v_set1(0);
-    }
-    for (int64_t key = 0; key < n; key++, x += dv_pad, p += STRIP) {
-        vec y[4];
-        attn_fetch_soon(soon, width * VL);
-        ATTN_UNROLL for (int v = 0; v < width; v++) y[v] = v_load(x + v * VL);
-        ATTN_UNROLL for (int r = 0; r < rows; r++) {
-            const vec one = v_set1(p[r]);
-            ATTN_UNROLL for (int v = 0; v < width; v++) sum[r][v] = v_fma(y[v], one, sum[r][v]);
-        }
-    }
-    ATTN_UNROLL for (int r = 0; r < rows; r++) {
-        ATTN_UNROLL for (int v = 0; v < width; v++) v_store(sums[r] + v * VL, sum[r][v]);
-    }
-    for (int c = 0; c < width * VL; c++, ot += STRIP) {
-        for (int r = 0; r < lanes; r++) {
-            ot[r] = alpha ? FUSED(ot[r], alpha[r], sums[r][c]) : sums[r][c];
+    const char *const *row = keys->rows;
+    for (int64_t n = keys->n; n > 0; n -= VL, row += VL, s += VL * STRIP) {
+        if (lanes <= 4) {
+            FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 4);
+        } else {
+            FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 8);
         }
     }
 }
 
-/* Computes scores of whole runs of VL keys. Returns the number of these keys. */
+static void FN(qk_rows)(real *s, const attn_keys *keys, int lanes, attn_soon *soon)
+{
+    switch (REAL_BITS == 32 ? keys->dtype : FN(OWN)) {
+    case ATTN_F16:
+        FN(few_rows)(s, keys, lanes, soon, ATTN_F16);
+        return;
+    case ATTN_BF16:
+        FN(few_rows)(s, keys, lanes, soon, ATTN_BF16);
+        return;
+    default:
+        FN(few_rows)(s, keys, lanes, soon, FN(OWN));
+    }
+}
+
+/* Computes scores of whole runs of VL keys of a panel. Returns the number of these keys. */
 static int64_t FN(few_qk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, int lanes,
                           attn_soon *soon)
 {
-    int64_t key = 0;
-    for (; d > 0 && d % VL == 0 && key + VL <= n; key += VL) {
-        if (lanes <= 4) {
-            FN(few_keys)(s + key * STRIP, k + key * d, qt, d, 4, soon);
-        } else {
-            FN(few_keys)(s + key * STRIP, k + key * d, qt, d, 8, soon);
+    const int64_t count = d > 0 && d % VL == 0 ? n - n % VL : 0;
+    const char *row[ATTN_KEY_BLOCK];
+    for (int64_t key = 0; key < count; key++, k += d) {
+        row[key] = (const char *)k;
+    }
+    const attn_keys keys = {.qt = qt, .d = d, .n = count, .rows = row};
+    FN(few_rows)(s, &keys, lanes, soon, FN(OWN));
+    return count;
+}
+
+/* ---- V^T P ----------------------------------------------------------------------------------- */
+
+/* Values of codes of a row, with the scale and the shift at `factor`. */
+ATTN_INLINE vec FN(code_values)(vec codes, const attn_values *v, int64_t factor)
+{
+    const vec scale = v_set1((real)v->scale[factor]);
+    return v->shift ? v_fma(scale, codes, v_set1((real)v->shift[factor])) : v_mul(scale, codes);
+}
+
+/* Computes `width` vectors of columns of OT, from column c on, for `rows` lanes. */
+ATTN_INLINE void FN(few_columns)(real *ot, const attn_values *v, int64_t c, const real *p,
+                                 int64_t n, const real *alpha, const int32_t dtype, const int rows,
+                                 const int width)
+{
+    const real *panel = (const real *)v->v + v->at * v->dv_pad;
+    const bool codes = attn_is_code(dtype);
+    int64_t factor[4];
+    vec sum[4][8];
+    ATTN_UNROLL for (int i = 0; i < width; i++) factor[i] = codes ? (c + i * VL) / v->group : 0;
+    ATTN_UNROLL for (int r = 0; r < rows; r++) {
+        ATTN_UNROLL for (int i = 0; i < width; i++) sum[i][r] = v_set1(0);
+    }
+    for (int64_t key = 0; key < n; key++, p += STRIP) {
+        const char *row = dtype ? v->rows[key] : (const char *)(panel + key * v->dv_pad);
+        vec y[4];
+        attn_fetch_soon(v->soon, width * VL);
+        ATTN_UNROLL for (int i = 0; i < width; i++) {
+            y[i] = FN(load_row)(row, c + i * VL, dtype ? dtype : FN(OWN));
+            if (codes) {
+                y[i] = FN(code_values)(y[i], v, factor[i] + key * v->groups);
+            }
+        }
+        ATTN_UNROLL for (int r = 0; r < rows; r++) {
+            const vec one = v_set1(p[r]);
+            ATTN_UNROLL for (int i = 0; i < width; i++) sum[i][r] = v_fma(y[i], one, sum[i][r]);
         }
     }
-    return key;
+    ATTN_UNROLL for (int i = 0; i < width; i++)
+        FN(few_columns_end)(ot + (c + i * VL) * STRIP, sum[i], alpha, rows);
 }
 
 /* Computes whole vectors of columns. Returns the number of these columns. */
-static int64_t FN(few_pv)(real *ot, const real *x, const real *p, int64_t dv_pad, int64_t n,
-                          const real *alpha, int lanes, attn_soon *soon)
+ATTN_INLINE int64_t FN(few_pv)(real *ot, const attn_values *v, const real *p, int64_t n,
+                               const real *alpha, int lanes, const int32_t dtype)
 {
     int64_t c = 0;
-    for (; c + 4 * VL <= dv_pad && lanes <= 4; c += 4 * VL) {
-        FN(few_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, lanes, 4, 4, soon);
+    for (; c + 4 * VL <= v->dv_pad && lanes <= 4; c += 4 * VL) {
+        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 4, 4);
     }
-    for (; c + 2 * VL <= dv_pad && lanes > 4; c += 2 * VL) {
-        FN(few_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, lanes, 8, 2, soon);
+    for (; c + 2 * VL <= v->dv_pad && lanes > 4; c += 2 * VL) {
+        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 8, 2);
     }
-    for (; c + VL <= dv_pad; c += VL) {
-        FN(few_columns)(ot + c * STRIP, x + c, p, dv_pad, n, alpha, lanes, 8, 1, soon);
+    for (; c + VL <= v->dv_pad; c += VL) {
+        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 8, 1);
     }
     return c;
+}
+
+static int64_t FN(few_values)(real *ot, const attn_values *v, const real *p, int64_t n,
+                              const real *alpha, int lanes)
+{
+    switch (v->dtype) {
+    case 0:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, 0);
+#if REAL_BITS == 32 && defined v_load_i8
+    case ATTN_F16:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_F16);
+    case ATTN_BF16:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_BF16);
+    case ATTN_I8:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_I8);
+    case ATTN_I4X2:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_I4X2);
+    case ATTN_E4M3:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_E4M3);
+    case ATTN_E5M2:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, ATTN_E5M2);
+#endif
+    default:
+        return FN(few_pv)(ot, v, p, n, alpha, lanes, FN(OWN));
+    }
+}
+
+/* True for rows whose columns are whole vectors. */
+static bool FN(takes_rows)(int32_t dtype, int64_t cols)
+{
+#if REAL_BITS == 32 && defined v_load_i8
+    const bool other = dtype == ATTN_F16 || dtype == ATTN_BF16 || attn_is_code(dtype);
+#else
+    const bool other = false;
+#endif
+    return FN(FEW) > 0 && cols > 0 && cols % VL == 0 && (other || dtype == FN(OWN));
 }

@@ -231,11 +231,21 @@ ATTN_INLINE void FN(shuffle)(vec *x, const int n)
     }
 }
 
-/* x[i] lane j becomes x[j] lane i. Where zips stay within halves of a vector, the matrix is two of
- * half the size. */
+/* x[i] lane j becomes x[j] lane i. Where zips stay within halves or quarters of a vector, these
+ * change places first, and smaller matrices are left. */
 ATTN_INLINE void FN(transpose)(vec *x)
 {
-#ifdef v_low_halves
+#if defined v_quarters
+    enum { FN(FOURTH) = VL / 4 };
+    vec y[VL];
+    ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        const vec *from = x + i % FN(FOURTH);
+        y[i] = v_quarters(from[0], from[FN(FOURTH)], from[2 * FN(FOURTH)], from[3 * FN(FOURTH)],
+                          i / FN(FOURTH));
+    }
+    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = y[i];
+    ATTN_UNROLL for (int i = 0; i < 4; i++) FN(shuffle)(x + i * FN(FOURTH), FN(FOURTH));
+#elif defined v_low_halves
     ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
         vec low = v_low_halves(x[i], x[i + VL / 2]);
         x[i + VL / 2] = v_high_halves(x[i], x[i + VL / 2]);

@@ -42,6 +42,11 @@
 #define v_zip_high _mm256_unpackhi_ps
 #define v_low_halves(a, b) _mm256_permute2f128_ps(a, b, 0x20)
 #define v_high_halves(a, b) _mm256_permute2f128_ps(a, b, 0x31)
+#define v_load4(p) _mm256_zextps128_ps256(_mm_loadu_ps(p))
+#define v_store4(p, a) _mm_storeu_ps(p, _mm256_castps256_ps128(a))
+#define v_store_quads(to, step, a)                      \
+    (_mm_storeu_ps((to)[0], _mm256_castps256_ps128(a)), \
+     _mm_storeu_ps((to)[step], _mm256_extractf128_ps(a, 1)))
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \

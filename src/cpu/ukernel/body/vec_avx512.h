@@ -34,12 +34,18 @@
 #define v_select_lt(a, b, x, y) _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x)
 #define v_zero_lt(a, b, y) _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), y)
 #define v_ldexp(a, t, n) _mm512_scalef_ps(a, n)
-#define v_zip_low(a, b)     \
-    _mm512_permutex2var_ps( \
-        a, _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23), b)
-#define v_zip_high(a, b)    \
-    _mm512_permutex2var_ps( \
-        a, _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31), b)
+#define v_zip_low _mm512_unpacklo_ps
+#define v_zip_high _mm512_unpackhi_ps
+#define v_quarters(a, b, c, d, i)                                              \
+    _mm512_shuffle_f32x4(_mm512_shuffle_f32x4(a, b, (i) % 2 ? 0xdd : 0x88),    \
+                         _mm512_shuffle_f32x4(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
+#define v_load4(p) _mm512_zextps128_ps512(_mm_loadu_ps(p))
+#define v_store4(p, a) _mm_storeu_ps(p, _mm512_castps512_ps128(a))
+#define v_store_quads(to, step, a)                               \
+    (_mm_storeu_ps((to)[0], _mm512_castps512_ps128(a)),          \
+     _mm_storeu_ps((to)[step], _mm512_extractf32x4_ps(a, 1)),    \
+     _mm_storeu_ps((to)[2 * (step)], _mm512_extractf32x4_ps(a, 2)), \
+     _mm_storeu_ps((to)[3 * (step)], _mm512_extractf32x4_ps(a, 3)))
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \
@@ -148,7 +154,12 @@ ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 #define v_select_lt(a, b, x, y) _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), y, x)
 #define v_zero_lt(a, b, y) _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(a, b, _CMP_NLT_UQ), y)
 #define v_ldexp(a, t, n) _mm512_scalef_pd(a, n)
-#define v_zip_low(a, b) _mm512_permutex2var_pd(a, _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), b)
-#define v_zip_high(a, b) _mm512_permutex2var_pd(a, _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15), b)
+#define v_zip_low _mm512_unpacklo_pd
+#define v_zip_high _mm512_unpackhi_pd
+#define v_load4(p) _mm512_zextpd256_pd512(_mm256_loadu_pd(p))
+#define v_store4(p, a) _mm256_storeu_pd(p, _mm512_castpd512_pd256(a))
+#define v_quarters(a, b, c, d, i)                                              \
+    _mm512_shuffle_f64x2(_mm512_shuffle_f64x2(a, b, (i) % 2 ? 0xdd : 0x88),    \
+                         _mm512_shuffle_f64x2(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
 
 #endif

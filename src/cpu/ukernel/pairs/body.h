@@ -53,6 +53,13 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
     }
 }
 
+/* Rows of any length. */
+static bool takes_rows(int32_t dtype, int64_t cols)
+{
+    (void)cols;
+    return dtype == ROW_TYPE;
+}
+
 #include "cpu/ukernel/pairs/grad.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -74,7 +81,7 @@ const attn_ukernel TABLE = {
     .key_tile = KEY_TILE,
     .key_step = KEY_STEP,
     .real_size = 4,
-    .row_type = ROW_TYPE,
+    .takes_rows = takes_rows,
     .lags = true,
     .flushes = FLUSHES,
     .begin = begin,

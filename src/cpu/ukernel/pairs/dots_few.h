@@ -11,20 +11,18 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
     vec sum[FEW_LANES];
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = v_set1(0);
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
-        uint32_t columns[GROUP * GROUP] __attribute__((aligned(64)));
         const uint16_t *q = f->b + step * f->b_step;
-        attn_fetch_soon(f->soon, f->elements);
         dwords x[GROUP];
         vec chunk[FEW_LANES];
-        for (int key = 0; key < GROUP; key++) {
-            x[key] = d_load(k + key * f->a_stride / 2);
-        }
-        transpose16(columns, GROUP, x);
+        attn_fetch_soon(f->soon, f->elements);
+        ATTN_UNROLL for (int key = 0; key < GROUP; key++) x[key] =
+            d_load(k + key * f->a_stride / 2);
+        d_transpose(x);
         ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] = v_set1(0);
-        for (int pair = 0; pair < GROUP; pair++, q += f->b_stride / 2) {
-            const dwords y = d_load(columns + pair * GROUP);
+        ATTN_UNROLL for (int pair = 0; pair < GROUP; pair++)
+        {
             ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] =
-                add_pairs(chunk[r], y, d_pair(q + 2 * r));
+                add_pairs(chunk[r], x[pair], d_pair(q + pair * 2 * STRIP + 2 * r));
         }
         ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
             step > 0 ? v_add(sum[r], chunk[r]) : chunk[r];
@@ -48,39 +46,67 @@ ATTN_INLINE void few_scores(float *s, const factors *f, int64_t n, int lanes)
     }
 }
 
-/* Adds the products of a square, two vectors of columns, to the sums of `rows` lanes. */
-ATTN_INLINE void add_square(vec (*sum)[2], const uint16_t *v, const uint16_t *p, const int rows)
+/* Adds the products of two keys with `width` times 32 columns to the sums of `rows` lanes. */
+ATTN_INLINE void add_two_keys(vec (*sum)[FEW_LANES], const dwords *x, const dwords *y,
+                              const uint16_t *p, const int rows, const int width)
 {
-    for (int pair = 0; pair < GROUP; pair++, v += 2 * STRIP, p += 2 * STRIP) {
-        const dwords low = d_load(v), high = d_load(v + STRIP);
+    ATTN_UNROLL for (int i = 0; i < width; i++)
+    {
+        dwords low, high;
+        pair_columns(&low, &high, x[i], y[i]);
         ATTN_UNROLL for (int r = 0; r < rows; r++)
         {
             const dwords one = d_pair(p + 2 * r);
-            sum[r][0] = add_pairs(sum[r][0], low, one);
-            sum[r][1] = add_pairs(sum[r][1], high, one);
+            sum[2 * i][r] = add_pairs(sum[2 * i][r], low, one);
+            sum[2 * i + 1][r] = add_pairs(sum[2 * i + 1][r], high, one);
         }
     }
 }
 
-/* 32 columns of OT from c on for `rows` lanes, of which `lanes` are stored. */
-ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *p,
-                             int64_t n, const float *alpha, int lanes, const int rows)
+/* Columns from c on of the row of a key below v->count, or zeros. */
+ATTN_INLINE dwords few_value(const attn_values *v, int64_t key, int64_t c)
 {
-    float sums[FEW_LANES][2][VL];
-    vec sum[FEW_LANES][2];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = v_set1(0);
-    for (int64_t key = 0; key < n; key += KEY_STEP) {
-        uint16_t square[SQUARE] __attribute__((aligned(64)));
-        pack_square(square, v->rows + key, v->count - key, c, v->dv, v->soon);
-        add_square(sum, square, p + key * STRIP, rows);
+    dwords x[PARTS];
+    split_row(x, key < v->count ? v->rows[key] : NULL, 1, c, v->dv, 1);
+    return x[0];
+}
+
+/* `width` times 32 columns of OT from c on for `rows` lanes, of which `lanes` are stored. */
+ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *p,
+                             int64_t n, const float *alpha, int lanes, const int rows,
+                             const int width)
+{
+    float sums[FEW_LANES][4][VL];
+    vec sum[4][FEW_LANES];
+    const int64_t whole = c + 32 * width <= v->dv ? v->count & ~(int64_t)1 : 0, end = pad32(n);
+    ATTN_UNROLL for (int r = 0; r < rows; r++)
+    {
+        ATTN_UNROLL for (int i = 0; i < 2 * width; i++) sum[i][r] = v_set1(0);
+    }
+    for (int64_t key = 0; key < end; key += 2, p += 2 * STRIP) {
+        dwords x[2], y[2];
+        attn_fetch_soon(v->soon, 128 * width);
+        if (key < whole) {
+            const uint16_t *a = (const uint16_t *)(const void *)v->rows[key] + c,
+                           *b = (const uint16_t *)(const void *)v->rows[key + 1] + c;
+            ATTN_UNROLL for (int i = 0; i < width; i++) x[i] = d_load(a + 32 * i);
+            ATTN_UNROLL for (int i = 0; i < width; i++) y[i] = d_load(b + 32 * i);
+        } else {
+            ATTN_UNROLL for (int i = 0; i < width; i++)
+            {
+                x[i] = few_value(v, key, c + 32 * i);
+                y[i] = few_value(v, key + 1, c + 32 * i);
+            }
+        }
+        add_two_keys(sum, x, y, p, rows, width);
     }
     ATTN_UNROLL for (int r = 0; r < rows; r++)
     {
-        v_store(sums[r][0], sum[r][0]);
-        v_store(sums[r][1], sum[r][1]);
+        ATTN_UNROLL for (int i = 0; i < 2 * width; i++) v_store(sums[r][i], sum[i][r]);
     }
-    for (int i = 0; i < 2 * VL; i++) {
-        float *to = ot + (c + PAIR_LOW(i % VL) + i / VL * PAIR_HIGH) * STRIP;
+    for (int i = 0; i < 2 * width * VL; i++) {
+        const int64_t column = i / (2 * VL) * 32 + i / VL % 2 * PAIR_HIGH + PAIR_LOW(i % VL);
+        float *to = ot + (c + column) * STRIP;
         for (int r = 0; r < lanes; r++) {
             const float x = sums[r][i / VL][i % VL];
             to[r] = alpha ? fmaf(to[r], alpha[r], x) : x;
@@ -91,11 +117,15 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
 static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes)
 {
-    for (int64_t c = 0; c < v->dv_pad; c += 2 * VL) {
+    int64_t c = 0;
+    for (; lanes <= FEW_LANES / 2 && c + 64 <= v->dv_pad; c += 64) {
+        few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES / 2, 2);
+    }
+    for (; c < v->dv_pad; c += 32) {
         if (lanes <= FEW_LANES / 2) {
-            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES / 2);
+            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES / 2, 1);
         } else {
-            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES);
+            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES, 1);
         }
     }
 }

@@ -94,14 +94,14 @@ ATTN_INLINE dwords d_upper_halves(dwords a, dwords b)
     return _mm512_mask_shuffle_epi8(b, 0x3333333333333333u, a, upper);
 }
 
-/* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
-static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
+/* Rows become columns, 16 x 16 dwords. */
+ATTN_INLINE void d_transpose(dwords *x)
 {
     dwords a[16], b[16];
     ATTN_UNROLL for (int i = 0; i < 16; i += 2)
     {
-        a[i] = _mm512_unpacklo_epi32(from[i], from[i + 1]);
-        a[i + 1] = _mm512_unpackhi_epi32(from[i], from[i + 1]);
+        a[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
     }
     ATTN_UNROLL for (int i = 0; i < 16; i += 4)
     {
@@ -119,10 +119,18 @@ static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
     }
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
-        d_store(to + i * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88));
-        d_store(to + (i + 8) * stride, _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd));
-        d_store(to + (i + 4) * stride, _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88));
-        d_store(to + (i + 12) * stride,
-                            _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd));
+        x[i] = _mm512_shuffle_i32x4(a[i], a[i + 4], 0x88);
+        x[i + 8] = _mm512_shuffle_i32x4(a[i], a[i + 4], 0xdd);
+        x[i + 4] = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88);
+        x[i + 12] = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd);
     }
+}
+
+/* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
+static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
+{
+    dwords x[16];
+    ATTN_UNROLL for (int i = 0; i < 16; i++) x[i] = from[i];
+    d_transpose(x);
+    ATTN_UNROLL for (int i = 0; i < 16; i++) d_store(to + i * stride, x[i]);
 }

@@ -134,6 +134,15 @@ static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
     }
 }
 
+ATTN_INLINE void d_transpose(dwords *x)
+{
+    uint32_t to[16 * 16];
+    transpose16(to, 16, x);
+    for (int i = 0; i < 16; i++) {
+        x[i] = d_load(to + i * 16);
+    }
+}
+
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
 /* Bits of lanes whose dwords are all ones; dwords of the lanes of a mask. */
