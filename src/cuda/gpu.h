@@ -30,6 +30,11 @@ void attn_cuda_leave(const attn_cuda *cuda, bool borrowed);
 attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
                              void *params, void *stream);
 
+/* The same of a kernel that may begin before the launch ahead has ended, and waits for that itself
+ * (ptx::wait_for_last_launch). */
+attn_status attn_cuda_launch_early(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
+                                   void *params, void *stream);
+
 /* True if rows can be read in pieces of 16 bytes: elements side by side, strides and address
  * multiples of 16 bytes. */
 bool attn_cuda_is_aligned(const attn_tensor *tensor);

@@ -69,9 +69,19 @@
 #define ATTN_FORWARD_GENERIC(name, storage, real) \
     GENERIC_KERNEL(name, ATTN_CUDA_GENERIC, storage, real)
 #define ATTN_FORWARD_CODES(name, storage) GENERIC_KERNEL(name, ATTN_CUDA_CODES, storage, float)
-#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, stages, ctas)                       \
-    {"attn_forward_few_" #name,       ATTN_CUDA_FEW,     dtype, d,    d, rows, 128, 256, \
-     ATTN_FEW_BYTES(code, d, stages), ATTN_CUDA_THREADS, code,  false},
+#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas) \
+    {"attn_forward_few_" #name,                                           \
+     ATTN_CUDA_FEW,                                                       \
+     dtype,                                                               \
+     d,                                                                   \
+     d,                                                                   \
+     rows,                                                                \
+     16 * (warps),                                                        \
+     32 * (warps),                                                        \
+     ATTN_FEW_BYTES(code, d, warps, stages),                              \
+     ATTN_CUDA_THREADS,                                                   \
+     code,                                                                \
+     false},
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d) \
     {"attn_forward_few_" #name,                \
      ATTN_CUDA_FEW,                            \

@@ -32,15 +32,32 @@ void attn_cuda_leave(const attn_cuda *cuda, bool borrowed)
     }
 }
 
+/* attributes: `count` of them. */
+static attn_status launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3], void *params,
+                          void *stream, const cu_launch_attribute *attributes, uint32_t count)
+{
+    const attn_cuda_kernel *chosen = &attn_cuda_kernels[kernel];
+    const cu_launch_config config = {.grid = {grid[0], grid[1], grid[2]},
+                                     .block = {(uint32_t)chosen->threads, 1, 1},
+                                     .shared_bytes = (uint32_t)chosen->shared_bytes,
+                                     .stream = stream,
+                                     .attributes = attributes,
+                                     .count = count};
+    void *list[] = {params};
+    return attn_driver_check(
+        cuda->driver, cuda->driver->launch(&config, (cu_function)cuda->kernels[kernel], list, NULL),
+        chosen->name);
+}
+
 attn_status attn_cuda_launch(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
                              void *params, void *stream)
 {
-    const attn_cuda_kernel *chosen = &attn_cuda_kernels[kernel];
-    void *list[] = {params};
-    return attn_driver_check(cuda->driver,
-                             cuda->driver->launch((cu_function)cuda->kernels[kernel], grid[0],
-                                                  grid[1], grid[2], (unsigned)chosen->threads, 1, 1,
-                                                  (unsigned)chosen->shared_bytes, stream, list,
-                                                  NULL),
-                             chosen->name);
+    return launch(cuda, kernel, grid, params, stream, NULL, 0);
+}
+
+attn_status attn_cuda_launch_early(const attn_cuda *cuda, int kernel, const uint32_t grid[3],
+                                   void *params, void *stream)
+{
+    const cu_launch_attribute early = {.id = CU_BEGIN_EARLY, .value.number = 1};
+    return launch(cuda, kernel, grid, params, stream, &early, cuda->capability >= 90);
 }

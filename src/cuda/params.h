@@ -30,6 +30,10 @@ enum {
  * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh). */
 enum { ATTN_CUDA_SCALED, ATTN_CUDA_STEPPED, ATTN_CUDA_CAPPED, ATTN_CUDA_SLOPED };
 
+/* Splits of keys of 16 bits on forward_few: beyond that many each has up to twice as many blocks as
+ * schedule.least. */
+enum { ATTN_CUDA_EVEN_SPLITS = 8 };
+
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {
     int64_t items;

@@ -56,10 +56,14 @@
 /* kernel/forward/forward_generic.cu: QT, KT, S, V; m, l, alpha. */
 #define ATTN_GENERIC_BYTES(real) ((2 * 32 * 65 + 64 * 65 + 64 * 64 + 3 * 64) * (int)sizeof(real))
 
-/* kernel/forward/few_shape.cuh: stages of K and V, 128 keys each, with four factors a key; two sets
- * of places of their rows. */
-#define ATTN_FEW_BYTES(code, d, stages) \
-    ((stages) * (2 * 128 * (d) * ((code) == ATTN_I4X2 ? 4 : 8) / 8 + 4 * 128 * 4) + 2 * 2 * 128 * 8)
+/* kernel/forward/few_shape.cuh: for each warp stages of 16 keys of K and V, with four factors a key
+ * if they are codes; two sets of places of their rows. */
+#define ATTN_FEW_IS_PLAIN(code) ((code) == ATTN_BF16 || (code) == ATTN_F16)
+#define ATTN_FEW_BITS(code) (ATTN_FEW_IS_PLAIN(code) ? 16 : (code) == ATTN_I4X2 ? 4 : 8)
+#define ATTN_FEW_STAGE(code, d) \
+    (2 * 16 * (d)*ATTN_FEW_BITS(code) / 8 + (ATTN_FEW_IS_PLAIN(code) ? 0 : 4 * 16 * 4))
+#define ATTN_FEW_BYTES(code, d, warps, stages) \
+    ((warps) * ((stages)*ATTN_FEW_STAGE(code, d) + 2 * 2 * 16 * 8))
 
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))

@@ -231,21 +231,17 @@ static cu_result fake_set_words(unsigned long long address, unsigned value, size
     return answer();
 }
 
-static cu_result fake_launch(cu_function function, unsigned grid_x, unsigned grid_y,
-                             unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                             unsigned shared_bytes, cu_stream stream, void **params, void **extra)
+static cu_result fake_launch(const cu_launch_config *config, cu_function function, void **params,
+                             void **extra)
 {
+    const uint32_t *grid = config->grid, *block = config->block;
     bool can = function != NULL && fake.depth > 0 && params != NULL && extra == NULL;
     cu_result result = can ? answer() : FAKE_ERROR;
     if (result == 0) {
-        fake.last = (fake_launched){(const char *)function,
-                                    fake.stack[fake.depth - 1]->device,
-                                    grid_x * grid_y * grid_z,
-                                    block_x * block_y * block_z,
-                                    shared_bytes,
-                                    stream,
-                                    {.counter = NULL},
-                                    {{.data = NULL}}};
+        fake.last = (fake_launched){(const char *)function,      fake.stack[fake.depth - 1]->device,
+                                    grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2],
+                                    config->shared_bytes,        config->stream,
+                                    {.counter = NULL},           {{.data = NULL}}};
         const attn_cuda_kernel *kernel = fake_kernel();
         if (kernel && kernel->family != ATTN_CUDA_BACKWARD_SM90 &&
             kernel->family != ATTN_CUDA_BACKWARD_GENERIC && kernel->family != ATTN_CUDA_APPENDS) {

@@ -37,7 +37,7 @@ static void test_order(void **state)
         attn_plan plan = {.struct_size = sizeof plan};
         int next = 0;
         assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
-        assert_string_equal(plan.kernel, "attn_forward_sm90_bf16_d128_ragged");
+        assert_string_equal(plan.kernel, "attn_forward_few_bf16_d128_r8");
         args.workspace = workspace, args.workspace_bytes = plan.workspace_bytes;
         fake.launches = 0;
         assert_int_equal(attn_forward(context, &args), ATTN_OK);
@@ -48,7 +48,7 @@ static void test_order(void **state)
             assert_string_equal(fake.kernels[next++], "attn_append_store");
         }
         assert_string_equal(fake.kernels[next++], plan.kernel);
-        assert_string_equal(fake.kernels[next++], "attn_forward_sm90_bf16_merge");
+        assert_string_equal(fake.kernels[next++], "attn_forward_few_bf16_merge");
         assert_int_equal(fake.launches, next);
         assert_ptr_equal(fake.last.params.problem.q.data, rotate ? workspace : args.q.data);
     }

@@ -159,7 +159,7 @@ static void test_pages(void **state)
         uint32_t box;
     } pages[] = {{1, 1}, {16, 16}, {17, 1}, {48, 16}, {100, 4}, {128, 128}, {1000, 8}, {1024, 128}};
     attn_context *context;
-    attn_forward_args args = fake_args(ATTN_BF16, 1, 300, 128);
+    attn_forward_args args = fake_args(ATTN_BF16, 17, 300, 128);
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);

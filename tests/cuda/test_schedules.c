@@ -66,8 +66,8 @@ static void test_folds(void **state)
     static const struct {
         int64_t group, rows;
         int32_t fold, blocks;
-    } cases[] = {{1, 1, 1, 1}, {4, 1, 4, 1},  {4, 16, 4, 1},   {4, 130, 4, 5},  {4, 512, 1, 4},
-                 {7, 3, 7, 1}, {71, 1, 1, 1}, {128, 1, 64, 1}, {12, 10, 12, 1}, {6, 100, 6, 5}};
+    } cases[] = {{1, 17, 1, 1}, {4, 5, 4, 1},  {4, 16, 4, 1},   {4, 130, 4, 5},  {4, 512, 1, 4},
+                 {7, 3, 7, 1},  {71, 1, 1, 1}, {128, 1, 64, 1}, {12, 10, 12, 1}, {6, 100, 6, 5}};
     attn_context *context;
     (void)state;
     fake_reset();
@@ -101,9 +101,9 @@ static void test_splits(void **state)
     static const struct {
         int64_t heads, kv_heads, rows, keys;
         int32_t splits;
-    } cases[] = {{32, 8, 1, 8192, 16},  {32, 8, 16, 65536, 16}, {32, 8, 128, 8192, 4},
-                 {32, 8, 512, 8192, 1}, {32, 32, 1, 8192, 4},   {32, 8, 1, 1024, 2},
-                 {32, 8, 1, 512, 1},    {8, 8, 512, 512, 1},    {8, 8, 128, 1023, 1}};
+    } cases[] = {{32, 8, 5, 8192, 16},  {32, 8, 16, 65536, 16}, {32, 8, 128, 8192, 4},
+                 {32, 8, 512, 8192, 1}, {32, 32, 17, 8192, 4},  {32, 8, 5, 1024, 2},
+                 {32, 8, 5, 512, 1},    {8, 8, 512, 512, 1},    {8, 8, 128, 1023, 1}};
     attn_context *context;
     (void)state;
     fake_reset();
@@ -170,14 +170,46 @@ static void test_few(void **state)
     attn_context_destroy(context);
 }
 
+/* Elements of 16 bits in K and V: the same for few rows, for twice as many with score steps. A mask
+ * has as many keys as the pages, if no lengths say that fewer are in use. */
+static void test_few_rows(void **state)
+{
+    attn_context *context;
+    attn_plan plan = {.struct_size = sizeof plan};
+    attn_forward_args args = fake_args(ATTN_BF16, 8, 3000, 128);
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    args.workspace = fake_memory(5);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    args.workspace_bytes = plan.workspace_bytes;
+    assert_string_equal(plan.kernel, "attn_forward_few_bf16_d128_r8");
+    assert_true(plan.weight_loss == 0x1p-8 && plan.tile_products == 1);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_string_equal(fake.last.kernel, "attn_forward_few_bf16_merge");
+    assert_int_equal(fake.last.params.schedule.items, 2 * 4 * 8); /* 47 blocks of 64 keys */
+    args = fake_args(ATTN_BF16, 16, 3000, 128);
+    args.block_table = attn_tensor_bshd(fake_memory(4), ATTN_I32, 2, 3, 1, 1);
+    args.k = args.v = attn_tensor_bshd(fake_memory(1), ATTN_BF16, 70, 16, 4, 128);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_sm90_paged_bf16_d128");
+    args.mask = attn_tensor_bshd(fake_memory(6), ATTN_BOOL, 1, 1, 1, 40);
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_ERR_INVALID_ARGUMENT);
+    args.mask.shape[3] = 48;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    assert_string_equal(plan.kernel, "attn_forward_few_bf16_d128_r16");
+    args.seqused_k = attn_tensor_bshd(fake_memory(5), ATTN_I32, 2, 1, 1, 1);
+    args.mask.shape[3] = 40;
+    assert_int_equal(attn_forward_plan(context, &args, &plan), ATTN_OK);
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few),
-        cmocka_unit_test(test_sections),
-        cmocka_unit_test(test_sections_of_groups),
-        cmocka_unit_test(test_folds),
-        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_few),      cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_sections), cmocka_unit_test(test_sections_of_groups),
+        cmocka_unit_test(test_folds),    cmocka_unit_test(test_splits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * stream.
  */
 #include "cuda/forward/forward.h"
+#include "core/code_types.h"
 #include "core/error.h"
 #include "core/overlap.h"
 #include "cuda/append/append.h"
@@ -43,17 +44,26 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     return ATTN_OK;
 }
 
-/* Launches a kernel of the plan, one for quantised K and V with their scales and shifts. */
-static attn_status launch(const attn_cuda *cuda, attn_cuda_plan *plan, int kernel,
-                          const uint32_t grid[3], void *stream)
+/* Launches the kernel of the plan, and the merge behind it, if there is one. */
+static attn_status launch(const attn_cuda *cuda, const attn_cuda_plan *plan, void *params,
+                          void *stream)
+{
+    const uint32_t grid[3] = {plan->merge_grid, 1, 1};
+    TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream));
+    return plan->merge < 0 ? ATTN_OK
+                           : attn_cuda_launch_early(cuda, plan->merge, grid, params, stream);
+}
+
+/* The same; kernels for quantised K and V have their scales and shifts too. */
+static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void *stream)
 {
     const attn_codes *k = &plan->params.problem.k_codes, *v = &plan->params.problem.v_codes;
-    const attn_cuda_family family = attn_cuda_kernels[kernel].family;
+    const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     if (family != ATTN_CUDA_CODES && family != ATTN_CUDA_FEW) {
-        return attn_cuda_launch(cuda, kernel, grid, &plan->params, stream);
+        return launch(cuda, plan, &plan->params, stream);
     }
     attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift, *v->scale, *v->shift};
-    return attn_cuda_launch(cuda, kernel, grid, &params, stream);
+    return launch(cuda, plan, &params, stream);
 }
 
 /* Enqueues the launches. In the current context. */
@@ -69,12 +79,7 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const at
                               cu->set_words((uintptr_t)plan->params.counter, 0, 1, call->stream),
                               "setting a counter"));
     }
-    TRY(launch(cuda, plan, plan->kernel, plan->grid, call->stream));
-    if (plan->merge >= 0) {
-        const uint32_t grid[3] = {plan->merge_grid, 1, 1};
-        TRY(launch(cuda, plan, plan->merge, grid, call->stream));
-    }
-    return ATTN_OK;
+    return launch_all(cuda, plan, call->stream);
 }
 
 static attn_status check_workspace(const attn_cuda_plan *plan, const attn_call *call)
@@ -136,8 +141,9 @@ attn_status attn_cuda_plan_forward(const attn_cuda *cuda, const attn_problem *pr
     out->bits = FIRST_BITS + plan.kernel + ATTN_CUDA_KERNELS * (plan.params.schedule.splits - 1);
     out->sum_bits = problem->q.dtype == ATTN_F64 ? 64 : 32;
     out->tile_products = attn_cuda_is_generic(kernel) ? 0 : problem->q.dtype == ATTN_F32 ? 6 : 1;
-    out->weight_loss = attn_cuda_is_generic(kernel)      ? 0
-                       : kernel->family == ATTN_CUDA_FEW ? 0x1p-16 /* two parts */
-                                                         : weight_loss(problem->q.dtype);
+    const bool two_parts = kernel->family == ATTN_CUDA_FEW && attn_is_code(problem->k.dtype);
+    out->weight_loss = attn_cuda_is_generic(kernel) ? 0
+                       : two_parts                  ? 0x1p-16
+                                                    : weight_loss(problem->q.dtype);
     return ATTN_OK;
 }

@@ -22,6 +22,17 @@ typedef struct attn_cuda_plan {
 attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                                 const attn_problem *problem, void *workspace);
 
+enum { ATTN_CUDA_COUNTED = 1 << 30 }; /* most elements that kernels count in 32 bits */
+
+bool attn_cuda_is_quantised(const attn_problem *problem);
+
+/* The kernel of forward_few for the problem, whose tile holds all rows of a KV head, or the largest
+ * one; or -1. */
+int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
+
+/* The reason for which forward_few cannot do a problem, or NULL. */
+const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
+
 /* Sets the number of heads of a group that share a tile of forward_sm90, and of splits of the
  * keys. */
 void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,

@@ -2,7 +2,6 @@
  * plan.c: problem x GPU -> plan of the forward pass: kernel, schedule, grid. Pure. The mirror of
  * cpu/forward/plan.c.
  */
-#include "core/code_types.h"
 #include "core/error.h"
 #include "core/mask.h"
 #include "cuda/forward/forward.h"
@@ -12,8 +11,7 @@
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
 
-enum { GRID_YZ = 65535 };   /* most CTAs of a grid in its second and third direction */
-enum { COUNTED = 1 << 30 }; /* most elements that kernels count in 32 bits */
+enum { GRID_YZ = 65535 }; /* most CTAs of a grid in its second and third direction */
 
 /* True for problems of the kernels for one block of keys (kernel/forward/single_sm90.cuh). */
 static bool is_single(const attn_problem *problem, int32_t keys)
@@ -106,57 +104,20 @@ static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda
                                         : tma_lacks(problem);
 }
 
-static bool is_quantised(const attn_problem *problem)
+/* True if forward_few is the kernel for keys that are not quantised: for so few rows of a KV head
+ * that K and V alone take time. Beside score steps, whose keys no other kernel splits, rows may be
+ * twice as many; but softcap alone and ALiBi alone are faster among the exponents of forward_sm90,
+ * which pages have not. */
+static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
 {
-    return attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
-}
-
-/* The kernel of forward_few for the problem, whose tile holds all rows of a KV head, or the largest
- * one; or -1. */
-static int find_few(const attn_cuda *cuda, const attn_problem *problem)
-{
-    int found = -1;
-    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
-        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
-        const bool fits = kernel->family == ATTN_CUDA_FEW && kernel->codes == problem->k.dtype &&
-                          kernel->dtype == problem->q.dtype && problem->d <= kernel->d &&
-                          problem->dv <= kernel->dv && kernel->shared_bytes <= cuda->shared_bytes;
-        const bool first = found < 0 || attn_cuda_kernels[found].d == kernel->d;
-        if (fits && first) {
-            found = i;
-            if (problem->q.shape[1] <= kernel->rows / problem->group) {
-                break;
-            }
-        }
-    }
-    return found;
-}
-
-/* The reason for which forward_few cannot do a problem with quantised K or V, or NULL. */
-static const char *few_lacks(const attn_problem *problem, const attn_cuda *cuda)
-{
-    if (problem->k.dtype != problem->v.dtype) {
-        return "K and V are not of one type";
-    }
-    if (find_few(cuda, problem) < 0) {
-        return "codes are for Q of bf16 and head dims up to 128";
-    }
-    if (problem->k_codes.scale->shape[3] > 1 || problem->v_codes.scale->shape[3] > 1) {
-        return "groups of columns have scales of their own";
-    }
-    if (problem->varlen || problem->dropout.on || problem->precise) {
-        return "there are codes, and cu_seqlens, dropout or ATTN_PRECISE";
-    }
-    const int64_t columns = 16 * attn_code_columns(problem->k.dtype); /* of 16 bytes */
-    if (!attn_cuda_is_aligned(&problem->k) || !attn_cuda_is_aligned(&problem->v) ||
-        !attn_cuda_is_aligned(&problem->q) || problem->d % columns != 0 ||
-        problem->dv % columns != 0) {
-        return "rows of Q or of codes are not whole pieces of 16 bytes";
-    }
-    return problem->q.shape[1] > COUNTED / problem->group || problem->keys > COUNTED ||
-                   problem->k.shape[0] > COUNTED
-               ? "lengths end at 2^30"
-               : NULL;
+    enum { FEW = 8 };
+    const int32_t scores = attn_cuda_scores_of(problem);
+    const int64_t most = scores == ATTN_CUDA_SCALED ? FEW : 2 * FEW;
+    const bool exponents = scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED;
+    return !attn_cuda_is_quantised(problem) && problem->group > 0 &&
+           problem->q.shape[1] <= most / problem->group &&
+           (!exponents || problem->paged || cuda->capability != 90 || tma_lacks(problem)) &&
+           !attn_cuda_few_lacks(problem, cuda);
 }
 
 /* The reason for which the tensor cores cannot do the problem, or NULL. */
@@ -165,8 +126,8 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (problem->q.dtype == ATTN_F64) {
         return "f64";
     }
-    if (is_quantised(problem)) {
-        return few_lacks(problem, cuda);
+    if (attn_cuda_is_quantised(problem)) {
+        return attn_cuda_few_lacks(problem, cuda);
     }
     if (problem->dropout.on) {
         return "dropout";
@@ -255,13 +216,16 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
 
 static void choose_few(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
-    plan->kernel = find_few(cuda, problem);
+    plan->kernel = attn_cuda_find_few(cuda, problem);
     attn_cuda_schedule_few(&plan->params.schedule, &attn_cuda_kernels[plan->kernel], problem);
     if (plan->params.schedule.splits > 1) {
         plan->merge = find_kernel(cuda, ATTN_CUDA_FEW, problem, ATTN_CUDA_MERGE);
     }
-    tell_splits(plan, snprintf(plan->why, sizeof plan->why, "codes become bf16 for tensor cores%s",
-                               problem->paged ? ", keys in pages" : ""));
+    tell_splits(plan,
+                snprintf(plan->why, sizeof plan->why, "%s%s",
+                         attn_cuda_is_quantised(problem) ? "codes become bf16 for tensor cores"
+                                                         : "few rows: warps load the keys",
+                         problem->paged ? ", keys in pages" : ""));
 }
 
 static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
@@ -269,11 +233,14 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
 {
     const char *none = tensor_cores_lack(problem, cuda), *no_sm90 = sm90_lacks(problem, cuda),
                *no_tma = tma_lacks(problem);
-    if (none) {
-        TRY(take_kernel(plan, cuda, is_quantised(problem) ? ATTN_CUDA_CODES : ATTN_CUDA_GENERIC,
+    if (has_few_rows(problem, cuda)) {
+        choose_few(plan, cuda, problem);
+    } else if (none) {
+        TRY(take_kernel(plan, cuda,
+                        attn_cuda_is_quantised(problem) ? ATTN_CUDA_CODES : ATTN_CUDA_GENERIC,
                         ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not on tensor cores: %s", none);
-    } else if (is_quantised(problem)) {
+    } else if (attn_cuda_is_quantised(problem)) {
         choose_few(plan, cuda, problem);
     } else if (no_sm90) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
@@ -311,7 +278,7 @@ static attn_cuda_pages pages(const attn_problem *problem, const attn_cuda_kernel
         box = rest, rest = next;
     }
     box = attn_tensor_present(&problem->pad_k) ? 1 : box;
-    return (attn_cuda_pages){.size = (int32_t)(size < COUNTED ? size : COUNTED),
+    return (attn_cuda_pages){.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
                              .box = (int32_t)box};
 }
 
@@ -332,8 +299,8 @@ static attn_cuda_single single(const attn_problem *problem, int32_t block)
 /* Plans attention alone. */
 static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
-    if (problem->d > COUNTED || problem->dv > COUNTED ||
-        (problem->varlen && problem->batch > COUNTED)) {
+    if (problem->d > ATTN_CUDA_COUNTED || problem->dv > ATTN_CUDA_COUNTED ||
+        (problem->varlen && problem->batch > ATTN_CUDA_COUNTED)) {
         return attn_fail(ATTN_ERR_UNSUPPORTED,
                          "a GPU's kernels count to 2^30: d = %lld, d_v = %lld, %lld sequences",
                          (long long)problem->d, (long long)problem->dv, (long long)problem->batch);

@@ -2,6 +2,7 @@
  * schedule.c: the work items of a forward pass on a GPU: rows of a tile, heads folded into them,
  * splits of the keys, sections, grid. The kernels' side is kernel/schedule.cuh.
  */
+#include "core/code_types.h"
 #include "core/error.h"
 #include "cuda/forward/forward.h"
 #include <math.h>
@@ -36,9 +37,19 @@ static int32_t choose_fold(const attn_problem *problem, int32_t rows)
 }
 
 /* Few rows and many keys: keys are split, so that one sequence alone fills a GPU. A split has
- * blocks enough to pay for its merge. The batch does not count, so that bits do not depend on
- * it. */
+ * blocks enough to pay for its merge; those of forward_few for keys of 16 bits are small, and long
+ * sequences take two for one. The batch does not count, so that bits do not depend on it. */
 enum { FILLED = 128 /* items */, LEAST_BLOCKS = 4, KEYS_PER_ROW = 8, MOST_SPLITS = 32 };
+
+/* The most splits of up to `blocks` blocks. */
+static int64_t splits_of_blocks(const attn_cuda_kernel *kernel, int64_t blocks)
+{
+    const int64_t splits = ceil_div(blocks, LEAST_BLOCKS), half = ceil_div(splits, 2);
+    const bool twice = kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes);
+    return !twice || splits <= ATTN_CUDA_EVEN_SPLITS ? splits
+           : half > ATTN_CUDA_EVEN_SPLITS            ? half
+                                                     : ATTN_CUDA_EVEN_SPLITS;
+}
 
 /* items: of a sequence. */
 static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
@@ -50,7 +61,7 @@ static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kerne
         return 1;
     }
     const int64_t filled = FILLED / items, most = filled < MOST_SPLITS ? filled : MOST_SPLITS,
-                  parts = ceil_div(ceil_div(nk, kernel->keys), LEAST_BLOCKS);
+                  parts = splits_of_blocks(kernel, ceil_div(nk, kernel->keys));
     schedule->least = LEAST_BLOCKS, schedule->few = (int32_t)(nq * KEYS_PER_ROW);
     return (int32_t)(most < 1 ? 1 : most < parts ? most : parts);
 }

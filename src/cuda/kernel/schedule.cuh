@@ -244,13 +244,12 @@ __device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, i
     return b;
 }
 
-/* The blocks of one split among an item's blocks. */
+/* The blocks of one split among an item's blocks. least: in each split but the last. */
 template <int BN>
-__device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, const attn_band &band,
-                                               const Blocks &b, int split)
+__device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,
+                                               const attn_band &band, const Blocks &b, int split)
 {
-    const int splits =
-        band.keys < s.few ? 1 : max(min(s.splits, (b.count + s.least - 1) / s.least), 1);
+    const int splits = band.keys < s.few ? 1 : max(min(s.splits, (b.count + least - 1) / least), 1);
     const int each = (b.count + splits - 1) / splits, before = split * each;
     Blocks mine = b;
     mine.last -= before;

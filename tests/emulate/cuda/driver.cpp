@@ -3,6 +3,7 @@
  * support/gpu.c look for. Memory is the host's, kernels are those of entry.h by name, and work is
  * done when it is asked for, except between the start and the end of a capture.
  */
+#include "cuda/driver.h"
 #include "entry.h"
 #include "tensor_map.h"
 #include <functional>
@@ -222,6 +223,12 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
         emulated::run_grid({grid_x, grid_y, grid_z}, {block_x, 1, 1}, kernel->name, kernel->call,
                            copy.get());
     });
+}
+int cuLaunchKernelEx(const cu_launch_config *config, void *function, void **params, void **extra)
+{
+    return cuLaunchKernel(function, config->grid[0], config->grid[1], config->grid[2],
+                          config->block[0], config->block[1], config->block[2],
+                          config->shared_bytes, NULL, params, extra);
 }
 
 /* ---- tensor maps ----------------------------------------------------------------------------- */

@@ -36,10 +36,10 @@ __device__ __forceinline__ void gather(const float4 *states, const float *sums, 
         const float times = __shfl_sync(~0u, share, i);
 #pragma unroll
         for (int j = 0; j < D / 64; j++) {
-            if (64 * j + 2 * lane < columns && times != 0) { /* else it was not written */
+            if (64 * j + 2 * lane < columns) {
                 const float2 x = *(const float2 *)(sums + 64 * j);
-                row.o[2 * j] += x.x * times;
-                row.o[2 * j + 1] += x.y * times;
+                row.o[2 * j] += times != 0 ? x.x * times : 0; /* else it was not written */
+                row.o[2 * j + 1] += times != 0 ? x.y * times : 0;
             }
         }
     }
@@ -167,10 +167,11 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     const int columns = a.parts.columns;
     const int64_t block = (sequence * p.kv_heads + head / group) * a.schedule.blocks + row / rows,
                   part = block * a.schedule.splits * rows + row % rows;
+    const attn_sequence whole = attn_problem_sequence(&p, sequence);
     GatheredRow<D> sums;
+    ptx::wait_for_last_launch();
     gather((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
            a.schedule.splits, sums);
-    const attn_sequence whole = attn_problem_sequence(&p, sequence);
     OutputRow w = {whole, (int)head, (int)query, true};
     finish_gathered<DTYPE>(c, w, sums);
 }

@@ -65,6 +65,9 @@ template <class S> struct FewLoader {
         const FewPlace *of = item.places + (values() ? V_SCALE : K_SCALE);
         const int32_t dtype = values() ? c.v_scale.dtype : c.k_scale.dtype;
         *place = item.places[values() ? V_CODES : K_CODES].at(page, within);
+        if (S::Codes::PLAIN) {
+            return f;
+        }
         if (of[0].first != NULL) {
             f.scale = load_real<float>(of[0].at(page, within), dtype);
         }
@@ -79,9 +82,21 @@ template <class S> struct FewLoader {
     }
     __device__ __forceinline__ void put(int n, const Factors &f) const
     {
+        if (S::Codes::PLAIN) {
+            return;
+        }
         float *to = (float *)(stage(n) + S::FACTORS_AT) + (values() ? V_SCALE * S::EACH : 0) +
                     threadIdx.x % S::EACH;
         to[0] = f.scale, to[S::EACH] = f.shift;
+    }
+    /* Makes numbers of all stages, for columns of rows that are not copied: those of K meet zeros
+     * of Q. */
+    __device__ __forceinline__ void clear() const
+    {
+        for (int at = threadIdx.x % 32 * 16; at < S::PLACES_AT; at += 32 * 16) {
+            *(uint4 *)(shared + at) = make_uint4(0, 0, 0, 0);
+        }
+        __syncwarp();
     }
     /* Starts the copies of the n-th tile, whose places all lanes have left. */
     __device__ __forceinline__ void copy(int n) const
@@ -96,8 +111,8 @@ template <class S> struct FewLoader {
         }
         ptx::copy_async_commit();
     }
-    /* bytes: of a row. Columns beyond them keep codes of earlier items, all of which are finite
-     * numbers, times 0. */
+    /* bytes: of a row. Columns beyond them keep what was there, codes or cleared, all of which are
+     * finite numbers, times 0. */
     __device__ __forceinline__ void copy_rows(uint32_t tile, const char *const *places,
                                               int bytes) const
     {

@@ -39,14 +39,18 @@ template <class S> struct FewRows {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int a = S::Codes::pair_column(i, 0), b = S::Codes::pair_column(i, 1);
-                    q[t][u][i] = ptx::permute(words[a / 2], words[b / 2], a % 2 ? 0x7632 : 0x5410);
-                    const float2 pair = ptx::unpack_half<S::DTYPE == ATTN_BF16>(words[i]);
+                    q[t][u][i] = S::Codes::PLAIN ? words[i]
+                                                 : ptx::permute(words[a / 2], words[b / 2],
+                                                                a % 2 ? 0x7632 : 0x5410);
+                    const float2 pair = ptx::unpack_half<S::BF16>(words[i]);
                     sum += pair.x + pair.y;
                 }
             }
-            sum = quad_sum(sum);
-            q_sum[t][0] = __shfl_sync(~0u, sum, lane % 4 * 8);
-            q_sum[t][1] = __shfl_sync(~0u, sum, lane % 4 * 8 + 4);
+            if (!S::Codes::PLAIN) {
+                sum = quad_sum(sum);
+                q_sum[t][0] = __shfl_sync(~0u, sum, lane % 4 * 8);
+                q_sum[t][1] = __shfl_sync(~0u, sum, lane % 4 * 8 + 4);
+            }
         }
     }
 
@@ -89,7 +93,8 @@ template <class S> struct FewRows {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const int row = 8 * t + 2 * (lane % 4) + r;
-                const float of_all = over_keys(shift[t][r], false), from = base[t][r];
+                const float of_all = S::Codes::PLAIN ? 0 : over_keys(shift[t][r], false),
+                            from = base[t][r];
                 float sum = l[t][r];
 #pragma unroll
                 for (int i = 0; i < 4 * S::UNITS; i++) {

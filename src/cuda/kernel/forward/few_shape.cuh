@@ -2,13 +2,15 @@
  * few_shape.cuh: the compile-time shape of a forward_few kernel, its map of shared memory, and its
  * item.
  *
- *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32;
+ *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32, of
+ *                    codes alone;
  *                    places of rows [2][2][16]
  *     at the end, over all that: sums of warps [WARPS][ROWS][D] f32 | their states [WARPS][ROWS]
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
  * reads of 32 columns of K (8 keys, four lanes each), and of V (4 keys two apart, eight lanes
- * each), meet no bank twice.
+ * each), meet no bank twice. Elements of 16 bits are read in two or four phases: 2 keys of K, or 4
+ * of V, at a time.
  */
 #pragma once
 #include "cuda/forward/codes.h"
@@ -19,17 +21,20 @@
 /* Factors of a key; tensors of an item, codes behind their factors. */
 enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
 
-template <int DTYPE_, int CODE_, int D_, int ROWS_, int STAGES_> struct FewShape {
+template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_> struct FewShape {
     static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
-    static constexpr int WARPS = 8, EACH = 16, KEYS = EACH * WARPS; /* keys of a warp, of all */
-    static constexpr int TILES = ROWS / 8, UNITS = D / 32;          /* of 8 rows, of 32 columns */
+    static constexpr bool BF16 = DTYPE == ATTN_BF16;
+    static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
+    static constexpr int TILES = ROWS / 8, UNITS = D / 32; /* of 8 rows, of 32 columns */
     using Codes = ::Codes<CODE>;
+    static constexpr int PARTS = Codes::PLAIN ? 1 : 2; /* of a probability */
+    static constexpr int FIRST_TENSOR = Codes::PLAIN ? FACTORS : 0;
     static constexpr int ROW = D * Codes::BITS / 8, TILE = EACH * ROW;
-    static constexpr int FACTORS_AT = 2 * TILE, STAGE = FACTORS_AT + FACTORS * EACH * 4;
+    static constexpr int FACTORS_AT = 2 * TILE, STAGE = ATTN_FEW_STAGE(CODE, D);
     static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int STATES_AT = WARPS * ROWS * D * 4;
-    static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, STAGES), "shape.h");
+    static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");
 
     /* The place of byte `at` of a row in a tile. The place of (r ^ s, a ^ b) is that of (r, a) ^
@@ -38,9 +43,10 @@ template <int DTYPE_, int CODE_, int D_, int ROWS_, int STAGES_> struct FewShape
     {
         constexpr int MANY = ROW >= 128 ? 1 : 128 / ROW; /* rows in a line of 128 bytes */
         const int line = row / MANY;
-        const int turn = Codes::BITS == 4 ? line & 3
-                         : MANY > 1       ? (line & 3) << 1
-                                          : ((line & 3) ^ (line >> 2 & 1)) << 1;
+        const int turn = Codes::BITS == 4    ? line & 3
+                         : Codes::BITS == 16 ? line & 6 ^ (line & 1) << 2
+                         : MANY > 1          ? (line & 3) << 1
+                                             : ((line & 3) ^ (line >> 2 & 1)) << 1;
         return (row * ROW + at) ^ (turn << 4);
     }
     /* The address of place ^ other, a constant: the part of it that is moved about, and the
@@ -130,6 +136,8 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     item.band = attn_mask_band(&p, &item.sequence);
     const int query = item.first / group, last = (item.first + item.rows - 1) / group;
     const Blocks all = key_blocks(item.band, query, last - query + 1, S::KEYS);
+    const int even = (all.count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
+              least = S::Codes::PLAIN ? min(max(even, s.least), 2 * s.least) : s.least;
     item.blocks =
-        splits == 1 ? all : split_blocks<S::KEYS>(s, item.band, all, (int)(index % splits));
+        splits == 1 ? all : split_blocks<S::KEYS>(s, least, item.band, all, (int)(index % splits));
 }

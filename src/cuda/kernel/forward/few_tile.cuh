@@ -3,7 +3,8 @@
  * are the 16 rows of mma.sync's left operand, rows of Q the 8 columns of its right one, so that few
  * rows cost few products: S^T = K Q^T, O^T = V^T P^T. Codes are exact operands; a key's scale and
  * shift come behind the product in S, and before it in P, which is split into two bf16 parts: the
- * largest probability is 1, but a scale has more bits than one part.
+ * largest probability is 1, but a scale has more bits than one part. Elements of 16 bits have
+ * neither, and P is one part.
  *
  * A lane's numbers: S of keys lane / 4 and lane / 4 + 8, O of columns 4 (lane / 4) + .. of each 32,
  * both of rows 2 (lane % 4) and the one after it.
@@ -52,7 +53,7 @@ template <class S> struct FewTile {
                                           pairs[1][2 * i + 1]};
 #pragma unroll
                 for (int t = 0; t < S::TILES; t++) {
-                    mma::product<true>(half[t][i], left, rows.q[t][u] + 2 * i);
+                    mma::product<S::BF16>(half[t][i], left, rows.q[t][u] + 2 * i);
                 }
             }
         }
@@ -74,16 +75,20 @@ template <class S> struct FewTile {
         const uint2 x = *(const uint2 *)from;
         w[0] = x.x, w[1] = x.y;
     }
+    static __device__ __forceinline__ void load_words(uint32_t (&w)[4], const unsigned char *from)
+    {
+        const uint4 x = *(const uint4 *)from;
+        w[0] = x.x, w[1] = x.y, w[2] = x.z, w[3] = x.w;
+    }
 
     /* Products -> scores: scales of the keys, score steps, masks. key: the warp's first. */
     __device__ __forceinline__ void scores(const float *factors, int key, bool masked,
                                            float (&s)[S::TILES][4]) const
     {
         const int lane = few_lane();
-        const attn_cuda_forward_params &a = c.forward;
         const int at = lane / 4;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2 && !S::Codes::PLAIN; i++) {
             const float scale = factors[K_SCALE * S::EACH + at + 8 * i],
                         shift = factors[K_SHIFT * S::EACH + at + 8 * i];
 #pragma unroll
@@ -95,7 +100,7 @@ template <class S> struct FewTile {
                 }
             }
         }
-        if (__builtin_expect(masked || a.steps, false)) {
+        if (__builtin_expect(masked, false)) {
             mask(key + at, s);
         }
     }
@@ -160,7 +165,8 @@ template <class S> struct FewTile {
                     alpha[r] = ptx::exp2(base - moved);
                     base = moved;
                 }
-                rows.l[t][r] *= alpha[r], rows.shift[t][r] *= alpha[r];
+                rows.l[t][r] *= alpha[r];
+                rows.shift[t][r] *= S::Codes::PLAIN ? 1 : alpha[r];
             }
 #pragma unroll
             for (int i = 0; i < 8 * S::UNITS; i++) {
@@ -168,9 +174,9 @@ template <class S> struct FewTile {
             }
         }
     }
-    /* Scores -> P^T times the scales of V as the right operand of P V: two parts. */
+    /* Scores -> P^T times the scales of V as the right operand of P V, in parts. */
     __device__ __forceinline__ void softmax(const float *factors, const float (&s)[S::TILES][4],
-                                            uint32_t (&p)[S::TILES][2][2]) const
+                                            uint32_t (&p)[S::TILES][S::PARTS][2]) const
     {
         const int lane = few_lane();
         bool moves = false;
@@ -188,8 +194,9 @@ template <class S> struct FewTile {
         const int at = lane / 4;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const float scale = factors[V_SCALE * S::EACH + at + 8 * i],
-                        shift = factors[V_SHIFT * S::EACH + at + 8 * i];
+            constexpr bool PLAIN = S::Codes::PLAIN;
+            const float scale = PLAIN ? 1 : factors[V_SCALE * S::EACH + at + 8 * i],
+                        shift = PLAIN ? 0 : factors[V_SHIFT * S::EACH + at + 8 * i];
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
                 float x[2];
@@ -199,34 +206,42 @@ template <class S> struct FewTile {
                     const float e = ptx::exp2(fmaf(score, c.forward.scale_log2, -rows.base[t][r]));
                     const bool seen = score != -INFINITY; /* factors may not be finite */
                     rows.l[t][r] += e;
-                    x[r] = seen ? e * scale : 0;
-                    rows.shift[t][r] += seen ? e * shift : 0;
+                    x[r] = PLAIN ? e : seen ? e * scale : 0;
+                    rows.shift[t][r] += !PLAIN && seen ? e * shift : 0;
                 }
-                const uint32_t first = ptx::pack_half<true>(x[0], x[1]);
-                const float2 taken = ptx::unpack_half<true>(first);
+                const uint32_t first = ptx::pack_half<S::BF16>(x[0], x[1]);
                 p[t][0][i] = mma::transposed(first);
-                p[t][1][i] = mma::transposed(ptx::pack_half<true>(x[0] - taken.x, x[1] - taken.y));
+                if constexpr (S::PARTS > 1) {
+                    const float2 taken = ptx::unpack_half<S::BF16>(first);
+                    p[t][1][i] =
+                        mma::transposed(ptx::pack_half<S::BF16>(x[0] - taken.x, x[1] - taken.y));
+                }
             }
         }
     }
 
     /* O += P V. Returns what `unsound` says of the codes. */
     __device__ __forceinline__ uint32_t accumulate(const unsigned char *v,
-                                                   const uint32_t (&p)[S::TILES][2][2]) const
+                                                   const uint32_t (&p)[S::TILES][S::PARTS][2]) const
     {
+        constexpr int WORDS = S::Codes::VALUE_WORDS;
         uint32_t unsound = 0;
 #pragma unroll
         for (int u = 0; u < S::UNITS; u++) {
             uint32_t values[2][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) { /* keys 2 (lane % 4) + {0, 1} + 8 i */
-                uint32_t w[2];
+                uint32_t w[2][WORDS];
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     const unsigned char *from =
                         v + S::beside(v_place, S::place(8 * i + j, 32 * u * S::Codes::BITS / 8));
-                    w[j] = S::Codes::BITS == 4 ? *(const uint16_t *)from : *(const uint32_t *)from;
-                    unsound |= S::Codes::unsound(w[j]);
+                    if constexpr (S::Codes::BITS == 4) {
+                        w[j][0] = *(const uint16_t *)from;
+                    } else {
+                        load_words(w[j], from);
+                    }
+                    unsound |= S::Codes::unsound(w[j][0]);
                 }
                 codes.columns(values[i], w[0], w[1]);
             }
@@ -236,8 +251,10 @@ template <class S> struct FewTile {
                                           values[1][2 * j + 1]};
 #pragma unroll
                 for (int t = 0; t < S::TILES; t++) {
-                    mma::product<true>(rows.o[t][u][j], left, p[t][1]);
-                    mma::product<true>(rows.o[t][u][j], left, p[t][0]);
+                    if constexpr (S::PARTS > 1) {
+                        mma::product<S::BF16>(rows.o[t][u][j], left, p[t][1]);
+                    }
+                    mma::product<S::BF16>(rows.o[t][u][j], left, p[t][0]);
                 }
             }
         }
@@ -262,7 +279,29 @@ template <class S> struct FewTile {
                 unsound |= S::Codes::unsound(*(const uint32_t *)(k + S::TILE + place));
             }
         }
-        uint32_t keys = __ballot_sync(~0u, (unsound & 0x80808080) != 0);
+        note_keys(__ballot_sync(~0u, (unsound & 0x80808080) != 0), s);
+    }
+    /* The same of elements of 16 bits in a tile of V whose keys some row does not see in full.
+     * Values that are not finite become 0, since 0 times them is not 0. */
+    __device__ __forceinline__ void clean_values(unsigned char *v,
+                                                 const float (&s)[S::TILES][4]) const
+    {
+        const int lane = few_lane();
+        bool found = false;
+#pragma unroll 1
+        for (int at = lane / 16 * 16; at < S::ROW; at += 32) {
+            found |= clean_16<S::BF16>(ptx::shared_address(v + S::place(lane % 16, at)));
+        }
+        const uint32_t keys = __ballot_sync(~0u, found);
+        __syncwarp();
+        if (keys != 0) {
+            note_keys(keys, s);
+        }
+    }
+    /* Makes rows NaN that see one of the keys: two bits for each of 16. */
+    __device__ __forceinline__ void note_keys(uint32_t keys, const float (&s)[S::TILES][4]) const
+    {
+        const int lane = few_lane();
         keys |= keys >> 16;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
@@ -275,14 +314,17 @@ template <class S> struct FewTile {
     }
 
     /* Adds the warp's keys of the tile of block `block`. */
-    __device__ __forceinline__ void add(const unsigned char *stage, int block) const
+    __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
+        const bool masked = item.blocks.masked(block) || c.forward.steps;
         float s[S::TILES][4];
-        uint32_t p[S::TILES][2][2];
+        uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = products(stage, s);
-        scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH,
-               item.blocks.masked(block), s);
+        scores(factors, block * S::KEYS + (int)threadIdx.x / 32 * S::EACH, masked, s);
+        if (S::Codes::PLAIN && __builtin_expect(masked, false)) {
+            clean_values(stage + S::TILE, s);
+        }
         softmax(factors, s, p);
         unsound |= accumulate(stage + S::TILE, p);
         if (__builtin_expect(__any_sync(~0u, (unsound & 0x80808080) != 0), false)) {

@@ -1,10 +1,11 @@
 /*
- * forward_few.cu: the forward pass over quantised K and V on the tensor cores of any GPU from sm_80
- * on, for Q of bf16, a scale for each key at most, and rows of whole pieces of 16 bytes. Made for
- * decoding: few rows, read at the speed of memory, whose keys may lie in pages of any size.
+ * forward_few.cu: the forward pass of few rows on the tensor cores of any GPU from sm_80 on: K and
+ * V of 16 bits, or quantised with Q of bf16 and a scale for each key at most, in rows of whole
+ * pieces of 16 bytes. Made for decoding: keys are read at the speed of memory, and may lie in pages
+ * of any size.
  *
- * A CTA of 8 warps does one item: a split of the keys of up to 16 rows, the heads of a group
- * folded in. A warp has 16 keys of each tile of 128, which it fetches for itself:
+ * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in. Each
+ * of its warps has 16 keys of each tile, which it fetches for itself:
  *
  *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
  *
@@ -22,6 +23,10 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
     typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
     tile.rows.load_q(loader.c, loader.item);
     tile.rows.clear();
+    const attn_problem &p = loader.c.forward.problem;
+    if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
+        loader.clear();
+    }
 #pragma unroll 1
     for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
         const int next = n + S::STAGES - 1;
@@ -42,10 +47,11 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
 {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ FewItem item; /* in shared memory, since registers are few */
+    ptx::begin_next_launch();
     if (threadIdx.x == 0) {
         few_item<S>(c.forward, blockIdx.x, item);
-    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS) {
-        const int which = (int)threadIdx.x / 32 - 1;
+    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
+        const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
         item.places[which] = few_place(c, which, few_kv_head(c.forward, blockIdx.x));
     }
     __syncthreads();
@@ -61,11 +67,11 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
     finish_few<S>(c, item, shared);
 }
 
-#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, stages, ctas)                   \
-    extern "C" __global__ __launch_bounds__(256, ctas) void attn_forward_few_##name( \
-        const __grid_constant__ attn_cuda_codes_params c)                            \
-    {                                                                                \
-        few<FewShape<dtype, code, d, rows, stages>>(c);                              \
+#define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas)                   \
+    extern "C" __global__ __launch_bounds__(32 * warps, ctas) void attn_forward_few_##name( \
+        const __grid_constant__ attn_cuda_codes_params c)                                   \
+    {                                                                                       \
+        few<FewShape<dtype, code, d, rows, warps, stages>>(c);                              \
     }
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d)                                 \
     extern "C" __global__ __launch_bounds__(128) void attn_forward_few_##name( \

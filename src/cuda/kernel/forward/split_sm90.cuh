@@ -163,6 +163,7 @@ __device__ __forceinline__ void merge(const attn_cuda_forward_params &a)
     if (rows >= (uint32_t)p.batch * nq) {
         return;
     }
+    ptx::wait_for_last_launch();
     const attn_sequence sequence = attn_problem_sequence(&p, rows / nq);
     const int head = (int)(index % heads), row = (int)(rows % nq), within = row % s.rows;
     const uint32_t column =

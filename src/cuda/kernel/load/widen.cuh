@@ -1,7 +1,7 @@
 /*
  * widen.cuh: codes of 8 and 4 bits as numbers of 16 bits, which hold all of them: two at a time, by
  * arithmetic on the words in which they come. Codes that are no finite number (e4m3, e5m2) become
- * some finite one; `unsound` finds them.
+ * some finite one; `unsound` finds them. Elements of 16 bits stay as they are.
  *
  * Eight neighbouring codes become four pairs in an order of their own (pair_column), in which
  * operands of Q are put as well. Four columns of two keys become pairs of keys.
@@ -9,10 +9,13 @@
 #pragma once
 #include "core/code_types.h"
 #include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/shape.h"
 
 template <int CODE> struct Codes {
-    static constexpr int BITS = CODE == ATTN_I4X2 ? 4 : 8;
-    static constexpr int WORDS = BITS / 4; /* of eight codes */
+    static constexpr bool PLAIN = ATTN_FEW_IS_PLAIN(CODE);
+    static constexpr int BITS = ATTN_FEW_BITS(CODE);
+    static constexpr int WORDS = BITS / 4;                 /* of eight codes */
+    static constexpr int VALUE_WORDS = BITS == 16 ? 2 : 1; /* of four */
     static constexpr bool INTEGER = CODE == ATTN_I8 || CODE == ATTN_I4X2;
     /* Numbers are codes over this. A bf16 number of bits n < 256 is n 2^-133, subnormal or not, so
      * one multiply-add makes n 2^-6 less a bias of it. */
@@ -63,7 +66,7 @@ template <int CODE> struct Codes {
         }
     }
 
-    /* The column of half `half` of pair `pair` among eight. */
+    /* The column of half `half` of pair `pair` among eight, of codes. */
     static __device__ __forceinline__ constexpr int pair_column(int pair, int half)
     {
         return BITS == 4 ? pair + 4 * half : pair / 2 * 4 + pair % 2 + 2 * half;
@@ -72,7 +75,9 @@ template <int CODE> struct Codes {
     /* Eight codes of a key, in words. */
     __device__ __forceinline__ void row(uint32_t (&pairs)[4], const uint32_t (&w)[WORDS]) const
     {
-        if constexpr (BITS == 4) {
+        if constexpr (PLAIN) {
+            pairs[0] = w[0], pairs[1] = w[1], pairs[2] = w[2], pairs[3] = w[3];
+        } else if constexpr (BITS == 4) {
             nibbles(pairs, w[0]);
         } else {
             pairs[0] = even(w[0]), pairs[1] = odd(w[0]);
@@ -81,13 +86,18 @@ template <int CODE> struct Codes {
     }
 
     /* Four columns of two keys: pairs of keys, by column. */
-    __device__ __forceinline__ void columns(uint32_t (&pairs)[4], uint32_t a, uint32_t b) const
+    __device__ __forceinline__ void columns(uint32_t (&pairs)[4], const uint32_t (&a)[VALUE_WORDS],
+                                            const uint32_t (&b)[VALUE_WORDS]) const
     {
-        const uint32_t first = ptx::permute(a, b, 0x5410);
-        if constexpr (BITS == 4) {
+        const uint32_t first = ptx::permute(a[0], b[0], 0x5410);
+        const uint32_t second = ptx::permute(a[0], b[0], 0x7632);
+        if constexpr (PLAIN) {
+            pairs[0] = first, pairs[1] = second;
+            pairs[2] = ptx::permute(a[1], b[1], 0x5410);
+            pairs[3] = ptx::permute(a[1], b[1], 0x7632);
+        } else if constexpr (BITS == 4) {
             nibbles(pairs, first);
         } else {
-            const uint32_t second = ptx::permute(a, b, 0x7632);
             pairs[0] = even(first), pairs[1] = odd(first);
             pairs[2] = even(second), pairs[3] = odd(second);
         }

@@ -125,6 +125,24 @@ template <int LEFT> __device__ __forceinline__ void copy_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+/* ---- launches that begin before the end of the one ahead (attn_cuda_launch_early) ------------ */
+
+/* Lets the launch behind begin once all CTAs have come here. */
+__device__ __forceinline__ void begin_next_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Waits until the launch ahead has ended, and its writes are there. */
+__device__ __forceinline__ void wait_for_last_launch()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),

@@ -77,6 +77,13 @@ template <int LEFT> inline void copy_async_wait()
 {
 }
 
+inline void begin_next_launch()
+{
+}
+inline void wait_for_last_launch()
+{
+}
+
 template <class T> inline void store_shared(uint32_t to, T x)
 {
     memcpy(emulated::shared_at(to), &x, sizeof x);

@@ -1,0 +1,57 @@
+/*
+ * few.c: which of forward_few's kernels does a problem, and what none of them does. Pure.
+ */
+#include "core/code_types.h"
+#include "cuda/forward/forward.h"
+
+bool attn_cuda_is_quantised(const attn_problem *problem)
+{
+    return attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
+}
+
+int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem)
+{
+    int found = -1;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        const bool fits = kernel->family == ATTN_CUDA_FEW && kernel->codes == problem->k.dtype &&
+                          kernel->dtype == problem->q.dtype && problem->d <= kernel->d &&
+                          problem->dv <= kernel->dv && kernel->shared_bytes <= cuda->shared_bytes;
+        const bool first = found < 0 || attn_cuda_kernels[found].d == kernel->d;
+        if (fits && first) {
+            found = i;
+            if (problem->q.shape[1] <= kernel->rows / problem->group) {
+                break;
+            }
+        }
+    }
+    return found;
+}
+
+const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda)
+{
+    if (problem->k.dtype != problem->v.dtype) {
+        return "K and V are not of one type";
+    }
+    if (attn_cuda_find_few(cuda, problem) < 0) {
+        return "codes are for Q of bf16 and head dims up to 128";
+    }
+    if (attn_cuda_is_quantised(problem) &&
+        (problem->k_codes.scale->shape[3] > 1 || problem->v_codes.scale->shape[3] > 1)) {
+        return "groups of columns have scales of their own";
+    }
+    if (problem->varlen || problem->dropout.on || problem->precise) {
+        return "there are codes, and cu_seqlens, dropout or ATTN_PRECISE";
+    }
+    const int64_t columns = 16 / (int64_t)attn_dtype_size(problem->k.dtype) *
+                            attn_code_columns(problem->k.dtype); /* of 16 bytes */
+    if (!attn_cuda_is_aligned(&problem->k) || !attn_cuda_is_aligned(&problem->v) ||
+        !attn_cuda_is_aligned(&problem->q) || problem->d % columns != 0 ||
+        problem->dv % columns != 0) {
+        return "rows of Q or of codes are not whole pieces of 16 bytes";
+    }
+    return problem->q.shape[1] > ATTN_CUDA_COUNTED / problem->group ||
+                   problem->keys > ATTN_CUDA_COUNTED || problem->k.shape[0] > ATTN_CUDA_COUNTED
+               ? "lengths end at 2^30"
+               : NULL;
+}
