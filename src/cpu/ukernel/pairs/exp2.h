@@ -5,10 +5,10 @@
 
 enum { FUSED_EXPONENT = 1, FLUSHES = PARTS == 1 && CAN_FLUSH };
 
-/* 2^(d c) of `count` vectors step by step, exact at 0, 0 below 2^-126, NaN for NaN. If `flushes`, the processor flushes small
- * results to 0: a comparison would be an operation more, and a subnormal result takes 40 times as
- * long as another. On [0, 1), the polynomial is within 8.2e-8 of 2^f, enough for LSE; for bf16
- * probabilities alone, degree 3 would do. */
+/* 2^(d c) of `count` vectors, step by step: exact at 0, 0 below 2^-126, NaN for NaN. If `flushes`,
+ * the processor flushes small results to 0: a comparison would be an operation more, and a
+ * subnormal result takes 40 times as long as another. On [0, 1), the polynomial is within 8.2e-8 of
+ * 2^f, enough for LSE; for bf16 probabilities alone, degree 3 would do. */
 ATTN_INLINE void probabilities(vec *to, const vec *d, vec c, vec least, const int count,
                                const bool flushes)
 {
