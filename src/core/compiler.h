@@ -13,12 +13,16 @@
  * takes minutes. */
 #if defined(ATTN_COMPILE_FAST)
 #define ATTN_UNROLL
+#define ATTN_UNROLL_4
 #elif defined(__clang__)
 #define ATTN_UNROLL _Pragma("clang loop unroll(full)")
+#define ATTN_UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #elif defined(__GNUC__)
 #define ATTN_UNROLL _Pragma("GCC unroll 64")
+#define ATTN_UNROLL_4 _Pragma("GCC unroll 4")
 #else
 #define ATTN_UNROLL
+#define ATTN_UNROLL_4
 #endif
 
 /* Prefetch to the L2 cache. The empty statement keeps it: gcc 12 leaves out calls of functions that

@@ -10,7 +10,7 @@
  *                      store_columns() takes two such rows to [column][2]
  *   split()            16 floats -> PARTS vectors of bf16, in upper halves;
  *                      split_probability(), of a P
- *   probability()      exp2; FUSED_EXPONENT, see pairs/softmax.h; FLUSHES, attn_ukernel.flushes
+ *   probabilities()    exp2; FUSED_EXPONENT, see pairs/softmax.h; FLUSHES, attn_ukernel.flushes
  *   PRODUCTS_HEADER    the instructions' part: store_product() and add_product() of factors.h,
  *                      add_rows_product(), qk_softmax(), pv_few() of at most FEW_LANES rows,
  *                      begin(), end(), BITS, TILE_PRODUCTS, PAIR_PRODUCTS

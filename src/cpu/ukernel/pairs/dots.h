@@ -21,7 +21,7 @@ ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t
     const uint16_t *b = f->b + step * f->b_step;
     const int64_t apart = f->a_stride / 2;
     a += step * f->a_step;
-    for (int pair = 0; pair < GROUP; pair++, a += 2, b += f->b_stride / 2) {
+    ATTN_UNROLL_4 for (int pair = 0; pair < GROUP; pair++, a += 2, b += f->b_stride / 2) {
         dwords x[WIDE];
         ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(b + v * STRIP);
         ATTN_UNROLL for (int r = 0; r < rows; r++)
@@ -35,23 +35,26 @@ ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t
 
 /* ---- stored ---------------------------------------------------------------------------------- */
 
-/* A step of the scores of n keys, rounded up to `rows`, for `width` vectors of lanes. Step by step,
- * not key by key: the sums that are added to were stored long before. */
-ATTN_INLINE void store_step(float *s, const factors *f, int64_t step, int64_t n, const int width)
+/* Scores of n keys, rounded up to `rows`, for `width` vectors of lanes. Half of the sums are those
+ * of the step at hand, the others wait in registers: a store of each step would keep the next one's
+ * products waiting. */
+ATTN_INLINE void store_groups(float *s, const factors *f, int64_t n, const int width)
 {
-    const int rows = SUMS / width;
+    const int count = SUMS / 2, rows = count / width;
     const uint16_t *a = f->a;
     for (int64_t key = 0; key < n; key += rows, a += rows * f->a_stride / 2, s += rows * STRIP) {
-        vec sum[SUMS];
-        ATTN_UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_set1(0);
-        if (step < f->steps) {
-            add_step(sum, a, f, step, rows, width);
+        vec sum[SUMS], chain[SUMS];
+        ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_set1(0);
+        if (f->steps > 0) { /* without columns scores are 0 */
+            add_step(sum, a, f, 0, rows, width);
         }
-        ATTN_UNROLL for (int i = 0; i < SUMS; i++)
-        {
-            float *to = s + i / width * STRIP + i % width * VL;
-            v_store(to, step > 0 ? v_add(v_load(to), sum[i]) : sum[i]);
+        for (int64_t step = 1; step < f->steps; step++) {
+            ATTN_UNROLL for (int i = 0; i < count; i++) chain[i] = v_set1(0);
+            add_step(chain, a, f, step, rows, width);
+            ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_add(sum[i], chain[i]);
         }
+        ATTN_UNROLL for (int i = 0; i < count; i++) v_store(s + i / width * STRIP + i % width * VL,
+                                                            sum[i]);
     }
 }
 
@@ -75,17 +78,14 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
         return;
     }
     const int width = lanes > GROUP ? WIDE : 1;
-    int64_t step = 0;
-    do { /* without columns scores are 0 */
-        for (int lane = 0; lane < lanes; lane += width * GROUP) {
-            const factors part = lanes_from(f, lane);
-            if (width == 1) {
-                store_step(s + lane, &part, step, n, 1);
-            } else {
-                store_step(s + lane, &part, step, n, WIDE);
-            }
+    for (int lane = 0; lane < lanes; lane += width * GROUP) {
+        const factors part = lanes_from(f, lane);
+        if (width == 1) {
+            store_groups(s + lane, &part, n, 1);
+        } else {
+            store_groups(s + lane, &part, n, WIDE);
         }
-    } while (++step < f->steps);
+    }
 }
 
 /* ---- added ----------------------------------------------------------------------------------- */

@@ -5,9 +5,10 @@
 /* rounding m c would err as much as all the rest */
 enum { FUSED_EXPONENT = 0, FLUSHES = 0 };
 
-/* 2^(d c). */
-ATTN_INLINE vec probability(vec d, vec c, vec least, const bool flushes)
+/* 2^(d c) of `count` vectors. */
+ATTN_INLINE void probabilities(vec *to, const vec *d, vec c, vec least, const int count,
+                               const bool flushes)
 {
     (void)flushes;
-    return exp2_f32(d, c, least);
+    exp2_each_f32(to, d, c, least, count);
 }

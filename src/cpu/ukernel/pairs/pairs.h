@@ -24,6 +24,10 @@
 #define STAY_AWAKE() ((void)0) /* of a table whose unit of products falls asleep */
 #endif
 
+#ifndef ASIDE
+#define ASIDE 1 /* vectors of probabilities side by side: 1, 2 or 4 */
+#endif
+
 #ifndef VEC_HEADER /* vectors of 16 lanes */
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
 #define DWORDS_HEADER "cpu/ukernel/pairs/dwords_avx512.h"

@@ -32,17 +32,22 @@ ATTN_INLINE lane_mask far_lanes(const reference *r)
     return FUSED_EXPONENT ? v_not_lt(v_abs(r->mc), v_set1(1024)) : 0;
 }
 
-/* The probability of a score; `far` is false if no lane is. */
-ATTN_INLINE vec relative(vec x, const reference *r, const bool far)
+/* A score's distance from the reference, times c with FUSED_EXPONENT; `far` is false if no lane
+ * is. */
+ATTN_INLINE vec distance(vec x, const reference *r, const bool far)
 {
     if (!FUSED_EXPONENT) {
-        return probability(v_sub(x, r->m), r->c, r->least, FLUSHES);
+        return v_sub(x, r->m);
     }
-    vec z = v_fms(x, r->c, r->mc);
-    if (far) {
-        z = v_pick(far_lanes(r), v_mul(v_sub(x, r->m), r->c), z);
-    }
-    return probability(z, v_set1(1), r->least, FLUSHES);
+    const vec z = v_fms(x, r->c, r->mc);
+    return far ? v_pick(far_lanes(r), v_mul(v_sub(x, r->m), r->c), z) : z;
+}
+
+ATTN_INLINE vec probability(vec d, vec c, vec least, const bool flushes)
+{
+    vec p;
+    probabilities(&p, &d, c, least, 1, flushes);
+    return p;
 }
 
 /* The factor of sums relative to `old`: exactly 1 if the new reference is the old one. */
@@ -205,20 +210,23 @@ ATTN_INLINE exponentials exponentials_of(uint16_t *p, const float *s, int64_t n,
     };
 }
 
-ATTN_INLINE void group_pair(exponentials *e, const int g, const bool far)
-{
-    const vec a = relative(v_load(e->s + g * VL), &e->of[g], far);
-    const vec b = relative(v_load(e->s + STRIP + g * VL), &e->of[g], far);
-    e->sum[g] = v_add(v_add(e->sum[g], a), b);
-    store_pair(e->p + 2 * g * VL, a, b);
-}
-
+/* Two keys: ASIDE of their vectors at a time. */
 ATTN_INLINE void next_pair(exponentials *e, const int groups, const bool far)
 {
+    const int all = 2 * groups, count = all < ASIDE ? all : ASIDE;
+    const vec c = FUSED_EXPONENT ? v_set1(1) : e->of[0].c;
+    vec d[4], p[4];
     fetch_some(&e->ahead);
-    group_pair(e, 0, far);
-    if (groups > 1) {
-        group_pair(e, 1, far);
+    ATTN_UNROLL for (int i = 0; i < all; i += count)
+    {
+        EACH d[i + k] = distance(v_load(e->s + (i + k) % 2 * STRIP + (i + k) / 2 * VL),
+                                 &e->of[(i + k) / 2], far);
+        probabilities(p + i, d + i, c, e->of[0].least, count, FLUSHES);
+    }
+    ATTN_UNROLL for (int g = 0; g < groups; g++)
+    {
+        e->sum[g] = v_add(v_add(e->sum[g], p[2 * g]), p[2 * g + 1]);
+        store_pair(e->p + 2 * g * VL, p[2 * g], p[2 * g + 1]);
     }
     e->s += 2 * STRIP, e->p += 2 * STRIP, e->pairs--;
 }
