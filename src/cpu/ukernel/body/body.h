@@ -22,8 +22,8 @@
  *                                      vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_quarters(a,b,c,d,i)              quarter i of each
- *   v_store_quads(to,step,a)           each 4 lanes of a to rows of 4 of `to`, `step` rows apart, or
- *                                      not defined
+ *   v_store_quads(to,step,a)           each 4 lanes of a to a row of 4 of `to`, `step` rows apart;
+ *                                      or not defined
  *   v_load4(p) v_store4(p,a)           4 elements and zeros; the first 4 lanes; where VL > 4
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
