@@ -166,6 +166,26 @@ def onnxruntime_peer(job, memory):
         )
         packed["last"] = numpy.full(batch, nk - 1, numpy.int32)
         packed["total"] = numpy.array([nk], numpy.int32)
+    shared = {}
+    if nq == 1 and d == d_v:
+        # the cache is past and present at once, so that no call copies it; its last row comes anew
+        for name, kept, t in (("k", "keys", k), ("v", "values", v)):
+            past = numpy.ascontiguousarray(t.transpose(0, 2, 1, 3))
+            shared[kept] = onnxruntime.OrtValue.ortvalue_from_numpy(past)
+            packed[name + "_new"] = numpy.ascontiguousarray(t[:, -1:]).reshape(batch, 1, -1)
+        nodes.append(
+            make(
+                "GroupQueryAttention",
+                ["q", "k_new", "v_new", "past_keys", "past_values", "last", "total"],
+                ["o", "keys", "values"],
+                domain="com.microsoft",
+                num_heads=heads,
+                kv_num_heads=kv_heads,
+                **scale,
+            )
+        )
+        packed["last"] = numpy.full(batch, nk - 1, numpy.int32)
+        packed["total"] = numpy.array([nk], numpy.int32)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = job["threads"]
     options.log_severity_level = 4
@@ -174,9 +194,13 @@ def onnxruntime_peer(job, memory):
         value = onnx.helper.make_tensor_value_info
         kind = onnx.helper.np_dtype_to_tensor_dtype
         outputs = [value(name, kind(q.dtype), None) for name in node.output]
+        past = {"past_" + name: x for name, x in shared.items() if "past_" + name in node.input}
         inputs = [
-            value(name, kind(packed[name].dtype), packed[name].shape) for name in node.input if name
+            value(name, kind(packed[name].dtype), packed[name].shape)
+            for name in node.input
+            if name in packed
         ]
+        inputs += [value(name, kind(q.dtype), x.shape()) for name, x in past.items()]
         opsets = [onnx.helper.make_opsetid("", 23), onnx.helper.make_opsetid("com.microsoft", 1)]
         graph = onnx.helper.make_graph([node], "attention", inputs, outputs)
         model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -185,11 +209,16 @@ def onnxruntime_peer(job, memory):
         )
         binding = session.io_binding()
         for name in node.input:
-            if name:
+            if name in packed:
                 binding.bind_cpu_input(name, packed[name])
+        for name, x in past.items():
+            binding.bind_ortvalue_input(name, x)
         binding.bind_output("o", "cpu", 0, q.dtype, result.shape, result.ctypes.data)
         for name in node.output[1:]:
-            binding.bind_output(name)
+            if past:
+                binding.bind_ortvalue_output(name, shared[name])
+            else:
+                binding.bind_output(name)
         return lambda: session.run_with_iobinding(binding)
 
     best, why = None, "no operator fits"

@@ -163,6 +163,9 @@ const char *standard_not_plain(const attn_forward_args *args)
     if (args->lse.data || args->row_max.data) {
         return "the others here give neither LSE nor row maxima";
     }
+    if (args->k.dtype != args->q.dtype || args->v.dtype != args->q.dtype) {
+        return "the others here take no quantised keys and values";
+    }
     for (int n = 0; n < 4; n++) {
         if (args->q.shape[n] == 0 || args->k.shape[n] == 0 || args->v.shape[n] == 0) {
             return "the others here take no empty tensors";

@@ -178,8 +178,8 @@ static void add_block(kernel_kit *kit, const block_case *block, block_state *sta
     const attn_ukernel *table = kit->uk;
     const size_t size = (size_t)(block->dv_pad * table->strip * table->real_size);
     const attn_rows source = panel_rows(&block->value, first);
-    const bool fits = table->takes_rows && source.col_stride == 1 &&
-                      table->takes_rows(source.dtype, block->dv);
+    const bool fits =
+        table->takes_rows && source.col_stride == 1 && table->takes_rows(source.dtype, block->dv);
     void *panel = pack(kit, SLOT_V, block, first, n);
     weigh(kit, block, state, first, n);
     if (block->careful) {

@@ -78,11 +78,11 @@ static attn_keys keys_of(const attn_forward_item *item, const strip_share *share
                          attn_interval keys)
 {
     return item->k_rows ? attn_rows_at(item, keys, share->qt)
-                         : (attn_keys){.k = item->k,
-                                       .qt = share->qt,
-                                       .d = item->problem->d,
-                                       .at = keys.lo - share->first_key,
-                                       .n = keys.hi - keys.lo};
+                        : (attn_keys){.k = item->k,
+                                      .qt = share->qt,
+                                      .d = item->problem->d,
+                                      .at = keys.lo - share->first_key,
+                                      .n = keys.hi - keys.lo};
 }
 
 /* End of the longest run, from key lo on, of tiles that all rows see and whose scores are the
@@ -205,6 +205,7 @@ static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
                    rows_fit(item, &problem->k, problem->d, problem->d);
     item->v_rows = few && rows_fit(item, &problem->v, problem->dv, problem->dv / max64(groups, 1));
     item->few = few && (item->table->rows_are_panels || (item->k_rows && item->v_rows));
+    item->k_rows &= item->few, item->v_rows &= item->few;
 }
 
 /* Puts the panel of V at hand aside with 0 in place of numbers that are not finite. */

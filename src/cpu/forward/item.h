@@ -36,24 +36,24 @@ typedef struct attn_forward_item {
     int strips;
     attn_score_rows scores;
     char *s, *prob, *strip, *node, *sum;
-    char *k_space, *v_space; /* memory of panels */
-    const void *k, *v;       /* panels of the block at hand */
-    bool scored;             /* S of the tile at hand is there, if by_tile */
-    bool special;            /* V of the block at hand has numbers that are not finite .. */
-    attn_specials specials;  /* .. these .. */
-    uint64_t *seen;          /* .. and lanes that see each of its keys (cpu/specials.h) */
-    attn_tile_rows *rows;    /* of each strip */
-    attn_sums *sums;         /* of each strip */
-    bool by_tile;            /* keys are packed tile by tile: one strip needs each of them once */
-    bool few;                /* products with V are those of pv_few */
-    bool k_rows, v_rows;     /* few, and rows of K, of V stay where they are (takes_rows) */
-    attn_key_list *list;     /* [2]: rows of two blocks, if by_tile */
+    char *k_space, *v_space;   /* memory of panels */
+    const void *k, *v;         /* panels of the block at hand */
+    bool scored;               /* S of the tile at hand is there, if by_tile */
+    bool special;              /* V of the block at hand has numbers that are not finite .. */
+    attn_specials specials;    /* .. these .. */
+    uint64_t *seen;            /* .. and lanes that see each of its keys (cpu/specials.h) */
+    attn_tile_rows *rows;      /* of each strip */
+    attn_sums *sums;           /* of each strip */
+    bool by_tile;              /* keys are packed tile by tile: one strip needs each of them once */
+    bool few;                  /* products with V are those of pv_few */
+    bool k_rows, v_rows;       /* few, and rows of K, of V stay where they are (takes_rows) */
+    attn_key_list *list;       /* [2]: rows of two blocks, if by_tile */
     attn_key_factors *factors; /* of V of the block at hand, if v_rows and codes */
-    int at_hand;             /* the list of the block at hand; the other one is of the next block */
-    attn_soon soon;          /* rows of V of the block, then of K of the next one, if by_tile */
-    attn_interval pack;      /* keys of the block to pack */
-    attn_interval next;      /* keys of the next block that are not prefetched yet */
-    int64_t next_rows;       /* rows to prefetch per tile */
+    int at_hand;        /* the list of the block at hand; the other one is of the next block */
+    attn_soon soon;     /* rows of V of the block, then of K of the next one, if by_tile */
+    attn_interval pack; /* keys of the block to pack */
+    attn_interval next; /* keys of the next block that are not prefetched yet */
+    int64_t next_rows;  /* rows to prefetch per tile */
 } attn_forward_item;
 
 static inline char *strip_qt(const attn_forward_item *item, int strip_index)
