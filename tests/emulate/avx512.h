@@ -161,6 +161,18 @@ EMULATED(__m512) emulated_cvtepi32_ps(__m512i a)
     return _mm512_loadu_ps(y);
 }
 
+EMULATED(__m512) emulated_zextps128_ps512(__m128 a)
+{
+    float x[16] = {0};
+    _mm_storeu_ps(x, a);
+    return _mm512_loadu_ps(x);
+}
+
+/* SIMDe's loops keep gcc from seeing that references are set before they are read. */
+#pragma GCC diagnostic ignored "-Wuninitialized"
+
+#define _mm512_zextps128_ps512(a) emulated_zextps128_ps512(a)
+#define _mm512_shuffle_f32x4(a, b, order) simde_mm512_shuffle_f32x4(a, b, order)
 #define _mm512_cvtepi8_epi32(h) emulated_cvtepi8_epi32(h)
 #define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
