@@ -172,6 +172,9 @@ EMULATED(__m512) emulated_zextps128_ps512(__m128 a)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
 #define _mm512_zextps128_ps512(a) emulated_zextps128_ps512(a)
+#define _mm512_shuffle_f64x2(a, b, order)                                           \
+    simde_mm512_castsi512_pd(simde_mm512_shuffle_i32x4(simde_mm512_castpd_si512(a), \
+                                                       simde_mm512_castpd_si512(b), order))
 #define _mm512_shuffle_f32x4(a, b, order) simde_mm512_shuffle_f32x4(a, b, order)
 #define _mm512_cvtepi8_epi32(h) emulated_cvtepi8_epi32(h)
 #define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
