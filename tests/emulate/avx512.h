@@ -168,9 +168,17 @@ EMULATED(__m512) emulated_zextps128_ps512(__m128 a)
     return _mm512_loadu_ps(x);
 }
 
+EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
+{
+    double x[8] = {0};
+    _mm256_storeu_pd(x, a);
+    return _mm512_loadu_pd(x);
+}
+
 /* SIMDe's loops keep gcc from seeing that references are set before they are read. */
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
+#define _mm512_zextpd256_pd512(a) emulated_zextpd256_pd512(a)
 #define _mm512_zextps128_ps512(a) emulated_zextps128_ps512(a)
 #define _mm512_shuffle_f64x2(a, b, order)                                           \
     simde_mm512_castsi512_pd(simde_mm512_shuffle_i32x4(simde_mm512_castpd_si512(a), \
