@@ -183,14 +183,13 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
 
 /* ---- all key blocks for strips --------------------------------------------------------------- */
 
-/* True if the table takes rows of so many columns, of which `group` share a scale, where they
- * are. */
+/* True if the table takes rows of so many columns, in groups that share a scale, where they are. */
 static bool rows_fit(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
-                     int64_t group)
+                     int64_t groups)
 {
     const attn_ukernel *table = item->table;
-    return table->takes_rows && tensor->stride[3] == 1 && table->takes_rows(tensor->dtype, cols) &&
-           table->takes_rows(tensor->dtype, group) && cols / group <= ATTN_MAX_KEY_GROUPS;
+    return table->takes_rows && tensor->stride[3] == 1 && groups <= ATTN_MAX_KEY_GROUPS &&
+           table->takes_rows(tensor->dtype, cols / groups);
 }
 
 /* Chooses the way of an item of one strip through K and V. */
@@ -198,12 +197,12 @@ static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
 {
     const attn_problem *problem = item->problem;
     const attn_tensor *scale = problem->v_codes.scale;
-    const int64_t groups = attn_tensor_present(scale) ? scale->shape[3] : 1;
+    const int64_t groups = attn_tensor_present(scale) ? max64(scale->shape[3], 1) : 1;
     const bool few = by_tile && lanes <= item->table->few_lanes;
     item->by_tile = by_tile;
-    item->k_rows = few && !attn_is_code(problem->k.dtype) &&
-                   rows_fit(item, &problem->k, problem->d, problem->d);
-    item->v_rows = few && rows_fit(item, &problem->v, problem->dv, problem->dv / max64(groups, 1));
+    item->k_rows =
+        few && !attn_is_code(problem->k.dtype) && rows_fit(item, &problem->k, problem->d, 1);
+    item->v_rows = few && rows_fit(item, &problem->v, problem->dv, groups);
     item->few = few && (item->table->rows_are_panels || (item->k_rows && item->v_rows));
     item->k_rows &= item->few, item->v_rows &= item->few;
 }

@@ -21,7 +21,7 @@
  *   v_zip_low(a,b) v_zip_high(a,b)     halves of a0 b0 a1 b1 ...; in each half or quarter of the
  *                                      vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
- *   v_quarters(a,b,c,d,i)              quarter i of each
+ *   v_even_quarters v_odd_quarters     (a,b) = quarters 0 and 2, or 1 and 3, of a, then those of b
  *   v_store_quads(to,step,a)           each 4 lanes of a to rows of 4 of `to`, `step` rows apart,
  *                                      or not defined
  *   v_load4(p) v_store4(p,a)           4 elements and zeros; the first 4 lanes; where VL > 4

@@ -38,7 +38,8 @@
 #undef v_column_i4
 #undef v_low_halves
 #undef v_high_halves
-#undef v_quarters
+#undef v_even_quarters
+#undef v_odd_quarters
 #undef v_store_quads
 #undef v_load4
 #undef v_store4

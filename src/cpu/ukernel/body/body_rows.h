@@ -235,13 +235,17 @@ ATTN_INLINE void FN(shuffle)(vec *x, const int n)
  * change places first, and smaller matrices are left. */
 ATTN_INLINE void FN(transpose)(vec *x)
 {
-#if defined v_quarters
+#if defined v_even_quarters
     enum { FN(FOURTH) = VL / 4 };
     vec y[VL];
     ATTN_UNROLL for (int i = 0; i < VL; i++) {
         const vec *from = x + i % FN(FOURTH);
-        y[i] = v_quarters(from[0], from[FN(FOURTH)], from[2 * FN(FOURTH)], from[3 * FN(FOURTH)],
-                          i / FN(FOURTH));
+        const vec a = from[0], b = from[FN(FOURTH)], c = from[2 * FN(FOURTH)],
+                  d = from[3 * FN(FOURTH)];
+        const int quarter = i / FN(FOURTH);
+        const vec low = quarter % 2 ? v_odd_quarters(a, b) : v_even_quarters(a, b);
+        const vec high = quarter % 2 ? v_odd_quarters(c, d) : v_even_quarters(c, d);
+        y[i] = quarter / 2 ? v_odd_quarters(low, high) : v_even_quarters(low, high);
     }
     ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = y[i];
     ATTN_UNROLL for (int i = 0; i < 4; i++) FN(shuffle)(x + i * FN(FOURTH), FN(FOURTH));

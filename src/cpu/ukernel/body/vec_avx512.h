@@ -36,9 +36,8 @@
 #define v_ldexp(a, t, n) _mm512_scalef_ps(a, n)
 #define v_zip_low _mm512_unpacklo_ps
 #define v_zip_high _mm512_unpackhi_ps
-#define v_quarters(a, b, c, d, i)                                              \
-    _mm512_shuffle_f32x4(_mm512_shuffle_f32x4(a, b, (i) % 2 ? 0xdd : 0x88),    \
-                         _mm512_shuffle_f32x4(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
+#define v_even_quarters(a, b) _mm512_shuffle_f32x4(a, b, 0x88)
+#define v_odd_quarters(a, b) _mm512_shuffle_f32x4(a, b, 0xdd)
 #define v_load4(p) _mm512_zextps128_ps512(_mm_loadu_ps(p))
 #define v_store4(p, a) _mm_storeu_ps(p, _mm512_castps512_ps128(a))
 #define v_store_quads(to, step, a)                               \
@@ -158,8 +157,7 @@ ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 #define v_zip_high _mm512_unpackhi_pd
 #define v_load4(p) _mm512_zextpd256_pd512(_mm256_loadu_pd(p))
 #define v_store4(p, a) _mm256_storeu_pd(p, _mm512_castpd512_pd256(a))
-#define v_quarters(a, b, c, d, i)                                              \
-    _mm512_shuffle_f64x2(_mm512_shuffle_f64x2(a, b, (i) % 2 ? 0xdd : 0x88),    \
-                         _mm512_shuffle_f64x2(c, d, (i) % 2 ? 0xdd : 0x88), (i) / 2 ? 0xdd : 0x88)
+#define v_even_quarters(a, b) _mm512_shuffle_f64x2(a, b, 0x88)
+#define v_odd_quarters(a, b) _mm512_shuffle_f64x2(a, b, 0xdd)
 
 #endif
