@@ -235,19 +235,20 @@ def attention(
         "bf16x3": bf16x3,
         "heads_first": layout == "bhsd",
     }
-    out, lse = _recorded(q, k, v, options)
+    out, lse = _recorded(q, k, v, options, return_lse)
     return (out, lse) if return_lse else out
 
 
-def _recorded(q, k, v, options):
-    """(out, lse) by the operator, which autograd, compilers and transforms see, or around it."""
-    values = _ops.DEFAULTS | options
-    trained = (q, k, v, values["bias"], values["alibi_slopes"], values["sinks"])
+def _recorded(q, k, v, options, lse=False):
+    """(out, lse) by the operator, which autograd, compilers and transforms see, or around it; lse
+    may be None where it is not asked for."""
+    get = options.get
+    trained = (q, k, v, get("bias"), get("alibi_slopes"), get("sinks"))
     _refuse_tangents(trained)
     records = _records(*trained)
-    keep_f32 = records and _ops.has_f32(q)
-    run = _ops.forward
-    if _plain((q, k, v, *(x for x in values.values() if isinstance(x, torch.Tensor)))):
-        run = _ops.Direct.apply if records else _ops.compute
-    out, lse, _ = run(q, k, v, *values.values(), keep_f32)
-    return out, lse
+    plain = _plain((q, k, v, *(x for x in options.values() if isinstance(x, torch.Tensor))))
+    if plain and not records:
+        return _core.forward(q=q, k=k, v=v, out=True, lse=lse, **_ops.fields(options))[:2]
+    values = (_ops.DEFAULTS | options).values()
+    run = _ops.Direct.apply if plain else _ops.forward
+    return run(q, k, v, *values, records and _ops.has_f32(q))[:2]

@@ -85,14 +85,17 @@ def plain(tensors):
     return True
 
 
-def _fields(options):
-    """Keywords of the extension for the operators' options."""
-    fields = dict(zip(OPTIONS, options, strict=True))
-    seed = fields["dropout_seed"]
+def fields(options):
+    """Keywords of the extension for options by their names; changes the dict."""
+    seed = options["dropout_seed"]
     if seed is not None:
-        fields["dropout_seed"] = int(seed.item()) & (2**64 - 1)
-    fields["layout"] = "bhsd" if fields.pop("heads_first") else "bshd"
-    return fields
+        options["dropout_seed"] = int(seed.item()) & (2**64 - 1)
+    options["layout"] = "bhsd" if options.pop("heads_first") else "bshd"
+    return options
+
+
+def _fields(options):
+    return fields(dict(zip(OPTIONS, options, strict=True)))
 
 
 def has_f32(q):
