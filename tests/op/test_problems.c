@@ -10,52 +10,30 @@
 #include "errors.h"
 #include "lines.h"
 #include "outputs.h"
+#include "placed.h"
 #include "problem.h"
 #include "runs.h"
 #include "tables.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-/* Both placements; the second must give the bits of the first. Judged once. */
-static bool run_problem(const problem_spec *problem, double *error, char *sentence, size_t size)
+static bool run_ways(problem_tensors *tensors, bool first, char *sentence, size_t size)
 {
-    unsigned char *first = NULL;
-    bool ok = true;
-    for (int n = 0; ok && n < 2; n++) {
-        problem_tensors tensors;
-        if (!problem_tensors_create(problem, n == 0 ? PLACE_GUARD_AFTER : PLACE_GUARD_BEFORE,
-                                    &tensors)) {
-            snprintf(sentence, size, "no memory for its tensors");
-            ok = false;
-            break;
-        }
-        ok = runs_agree(&tensors.args, sentence, size);
-        if (ok && !problem_tensors_intact(&tensors)) {
-            snprintf(sentence, size, "an input or a gap of an output was written");
-            ok = false;
-        }
-        size_t bytes;
-        unsigned char *bits = outputs_copy(&tensors.args, &bytes);
-        if (ok && first == NULL) {
-            *error = outputs_judge(&tensors.args, NULL, sentence, size);
-            ok = *error <= 1; /* false for NaN */
-            first = bits;
-        } else {
-            if (ok && memcmp(first, bits, bytes) != 0) {
-                snprintf(
-                    sentence, size,
-                    "other bits when tensors start after a page than when they end before one");
-                ok = false;
-            }
-            free(bits);
-        }
-        problem_tensors_free(&tensors);
-    }
-    free(first);
-    return ok;
+    (void)first;
+    return runs_agree(&tensors->args, sentence, size);
 }
+
+static unsigned char *copy(const problem_tensors *tensors, size_t *bytes)
+{
+    return outputs_copy(&tensors->args, bytes);
+}
+
+static double judge(const problem_tensors *tensors, char *sentence, size_t size)
+{
+    return outputs_judge(&tensors->args, NULL, sentence, size);
+}
+
+static const placed_steps steps = {run_ways, copy, judge};
 
 /* The tables with bits of their own: equal in every way of running them, and within their
  * limits. */
@@ -83,7 +61,8 @@ static bool run_own_bits(const problem_spec *problem, char *sentence, size_t siz
 
 static bool attempt(const problem_spec *problem, double *error, char *sentence, size_t size)
 {
-    return run_problem(problem, error, sentence, size) && run_own_bits(problem, sentence, size);
+    return placed_agree(problem, &steps, error, sentence, size) &&
+           run_own_bits(problem, sentence, size);
 }
 
 int main(int argc, char **argv)
