@@ -117,8 +117,8 @@ bool peer_open(bench_peer *peer, const char *python, const char *script)
         snprintf(peer->why, sizeof peer->why, "cannot start %s: %s", python, strerror(errno));
         return false;
     }
-    pid_t pid = fork();
-    if (pid == 0) {
+    peer->pid = fork();
+    if (peer->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(down[0], STDIN_FILENO);
         dup2(up[1], STDOUT_FILENO);
@@ -130,7 +130,7 @@ bool peer_open(bench_peer *peer, const char *python, const char *script)
     close(down[0]);
     close(up[1]);
     peer->to = fdopen(down[1], "w"), peer->from = fdopen(up[0], "r");
-    if (pid < 0 || peer->to == NULL || peer->from == NULL) {
+    if (peer->pid < 0 || peer->to == NULL || peer->from == NULL) {
         snprintf(peer->why, sizeof peer->why, "cannot start %s: %s", python, strerror(errno));
         return false;
     }
@@ -180,6 +180,7 @@ bool peer_start(bench_peer *peer, const char *python, const peer_task *task,
         return false;
     }
     cJSON *reply = peer_ask(peer, job);
+    kill(peer->pid, SIGSTOP);
     cJSON_Delete(reply);
     return reply != NULL;
 }
@@ -188,7 +189,9 @@ bool peer_sample(bench_peer *peer, int64_t repeats, double *seconds, double *wai
 {
     cJSON *question = cJSON_CreateObject();
     cJSON_AddNumberToObject(question, "repeats", (double)repeats);
+    kill(peer->pid, SIGCONT);
     cJSON *reply = peer_ask(peer, question);
+    kill(peer->pid, SIGSTOP);
     *seconds = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "seconds"));
     *waited = cJSON_GetNumberValue(cJSON_GetObjectItem(reply, "waited"));
     cJSON_Delete(reply);

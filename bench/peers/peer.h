@@ -12,9 +12,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 typedef struct bench_peer {
     FILE *to, *from;
+    pid_t pid;
     int file; /* of the shared memory, which has no name; Python inherits the descriptor */
     void *shared;
     size_t shared_bytes;
@@ -53,7 +55,8 @@ typedef struct peer_task {
 } peer_task;
 
 /* Starts the interpreter with a library and lets it call once. *own = args with the tensors in
- * shared memory. False is a refusal: the library is absent or cannot do the call. */
+ * shared memory. False is a refusal: the library is absent or cannot do the call. Between samples
+ * the process is stopped: a library's threads may spin for a while after a call. */
 bool peer_start(bench_peer *peer, const char *python, const peer_task *task,
                 const attn_forward_args *args, attn_forward_args *own);
 
