@@ -163,7 +163,9 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
                          block};
     const void *alpha =
         attn_strip_enter(item, strip_index, block / table->segment) ? NULL : share.state.alpha;
-    memset(item->seen, 0, item->special ? (size_t)table->key_block * sizeof *item->seen : 0);
+    if (item->special) {
+        memset(item->seen, 0, (size_t)table->key_block * sizeof *item->seen);
+    }
     run_tiles(item, &share);
     if (item->by_tile) {
         attn_pack_values(item, item->pack, block);

@@ -202,21 +202,24 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
 
 /* ---- added ----------------------------------------------------------------------------------- */
 
-/* to[16 rows] = to alpha + the fresh sums in `sum`. */
-ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, vec a0, vec a1,
+/* to[16 rows] = to alpha + the fresh sums in `sum`, or without alpha (NULL) these. */
+ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, const float *alpha,
                           const bool wide)
 {
+    const int lanes = wide ? STRIP : VL;
     for (int i = 0; i < TILE * STRIP; i += STRIP, to += stride) {
-        v_store(to, v_fma(v_load(to), a0, v_load(sum + i)));
-        if (wide) {
-            v_store(to + VL, v_fma(v_load(to + VL), a1, v_load(sum + i + VL)));
+        ATTN_UNROLL for (int lane = 0; lane < lanes; lane += VL)
+        {
+            const vec x = v_load(sum + i + lane);
+            v_store(to + lane, alpha ? v_fma(v_load(to + lane), v_load(alpha + lane), x) : x);
         }
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns. The sums of 16 rows are
- * added while the products of later rows run, as in store_low_product(). */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns; without alpha (NULL) to = A
+ * B. The sums of 16 rows are added while the products of later rows run, as in
+ * store_low_product(). */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, const float *alpha,
                              const factors *f, const bool wide)
 {
     float sum[2 * TILE * STRIP] __attribute__((aligned(64)));
@@ -227,20 +230,20 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
         zero_sums(LOW, wide);
         add_products(a, f, false, LOW, wide, NULL);
         if (row > 0) {
-            add_rows(to - 2 * next, stride, low, a0, a1, wide);
+            add_rows(to - 2 * next, stride, low, alpha, wide);
             store_sums(sum, HIGH, wide);
         }
         zero_sums(HIGH, wide);
         add_products(a, f, false, HIGH, wide, NULL);
         if (row > 0) {
-            add_rows(to - next, stride, high, a0, a1, wide);
+            add_rows(to - next, stride, high, alpha, wide);
         }
         store_sums(sum, LOW, wide);
     }
     if (rows > 0) {
-        add_rows(to - 2 * next, stride, low, a0, a1, wide);
+        add_rows(to - 2 * next, stride, low, alpha, wide);
         store_sums(sum, HIGH, wide);
-        add_rows(to - next, stride, high, a0, a1, wide);
+        add_rows(to - next, stride, high, alpha, wide);
     }
 }
 
@@ -251,7 +254,6 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
     float sum[2][2 * TILE * STRIP] __attribute__((aligned(64)));
     const int64_t next = 2 * TILE * stride;
     const uint16_t *a = f->a;
-    const vec one = v_set1(1);
     for (int64_t row = 0; row <= rows; row += 2 * TILE, a += 2 * f->a_rows, to += next) {
         float *now = sum[row / (2 * TILE) % 2], *before = sum[1 - row / (2 * TILE) % 2];
         if (row < rows) {
@@ -259,8 +261,8 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
             add_products(a, f, false, BOTH, true, NULL);
         }
         if (row > 0) {
-            add_rows(to - next, stride, before, one, one, true);
-            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, one, one, true);
+            add_rows(to - next, stride, before, ones, true);
+            add_rows(to - next + TILE * stride, stride, before + TILE * STRIP, ones, true);
         }
         if (row < rows) {
             store_sums(now, BOTH, true);
@@ -272,7 +274,7 @@ ATTN_INLINE void add_tall_product(float *to, int64_t stride, int64_t rows, const
 ATTN_INLINE void add_rows_product(float *to, int64_t stride, int64_t rows, const factors *f)
 {
     if (PARTS == 1) {
-        add_product(to, stride, rows, v_set1(1), v_set1(1), f, true);
+        add_product(to, stride, rows, ones, f, true);
     } else {
         add_tall_product(to, stride, rows, f);
     }

@@ -147,14 +147,18 @@ static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int 
 
 static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
 {
-    const real *ot = ot_;
     real bad[STRIP], any = 0;
-    for (int v = 0; v < STRIP; v += VL) {
-        vec sum = v_set1(0); /* NaN for NaN and Inf */
-        for (int64_t c = 0; c < dv; c++) {
-            sum = v_fma(v_load(ot + c * STRIP + v), v_set1(0), sum);
+    for (int v = 0; v < lanes; v += VL) {
+        const real *ot = (const real *)ot_ + v;
+        vec sum[SIDE]; /* NaN for NaN and Inf */
+        int64_t c = 0;
+        ATTN_UNROLL for (int k = 0; k < SIDE; k++) sum[k] = v_set1(0);
+        for (; c <= dv - SIDE; c += SIDE, ot += SIDE * STRIP) {
+            ATTN_UNROLL for (int k = 0; k < SIDE; k++) sum[k] =
+                v_fma(v_load(ot + k * STRIP), v_set1(0), sum[k]);
         }
-        v_store(bad + v, sum);
+        for (; c < dv; c++, ot += STRIP) sum[0] = v_fma(v_load(ot), v_set1(0), sum[0]);
+        v_store(bad + v, v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
     }
     for (int lane = 0; lane < lanes; lane++) {
         any += bad[lane];

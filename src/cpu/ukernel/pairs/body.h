@@ -40,16 +40,10 @@ static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pa
                const void *alpha, int lanes)
 {
     const factors f = value_factors(v, at, p, dv_pad, n);
-    vec a0 = v_set1(0), a1 = a0;
-    if (alpha) {
-        a0 = v_load(alpha), a1 = v_load((const float *)alpha + VL);
-    } else {
-        memset(ot, 0, (size_t)(dv_pad * STRIP) * sizeof(float));
-    }
     if (lanes > GROUP) {
-        add_product(ot, STRIP, dv_pad, a0, a1, &f, true);
+        add_product(ot, STRIP, dv_pad, alpha, &f, true);
     } else {
-        add_product(ot, STRIP, dv_pad, a0, a1, &f, false);
+        add_product(ot, STRIP, dv_pad, alpha, &f, false);
     }
 }
 

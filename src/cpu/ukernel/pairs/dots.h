@@ -90,7 +90,23 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
 
 /* ---- added ----------------------------------------------------------------------------------- */
 
-ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const vec *alpha,
+/* to = to alpha + sum for a group of sums, or without alpha (NULL) the sum. */
+ATTN_INLINE void end_group(float *to, int64_t stride, const float *alpha, const vec *sum,
+                           const int width)
+{
+    if (!alpha) {
+        ATTN_UNROLL for (int i = 0; i < SUMS; i++) v_store(
+            to + i / width * stride + i % width * VL, sum[i]);
+        return;
+    }
+    ATTN_UNROLL for (int i = 0; i < SUMS; i++)
+    {
+        float *o = to + i / width * stride + i % width * VL;
+        v_store(o, v_fma(v_load(o), v_load(alpha + i % width * VL), sum[i]));
+    }
+}
+
+ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const float *alpha,
                             const factors *f, const int width)
 {
     const int group = SUMS / width;
@@ -101,19 +117,15 @@ ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const vec *
         for (int64_t step = 0; step < f->steps; step++) {
             add_step(sum, a, f, step, group, width);
         }
-        ATTN_UNROLL for (int i = 0; i < SUMS; i++)
-        {
-            float *o = to + (row + i / width) * stride + i % width * VL;
-            v_store(o, v_fma(v_load(o), alpha[i % width], sum[i]));
-        }
+        end_group(to + row * stride, stride, alpha, sum, width);
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns or 16. */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, vec a1,
+/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns or 16; without alpha (NULL)
+ * to = A B. */
+ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, const float *alpha,
                              const factors *f, const bool wide)
 {
-    const vec alpha[2] = {a0, a1};
     if (wide && WIDE == 2) {
         add_groups(to, stride, rows, alpha, f, WIDE);
         return;
@@ -121,14 +133,14 @@ ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, vec a0, ve
     add_groups(to, stride, rows, alpha, f, 1);
     if (wide) {
         const factors rest = lanes_from(f, GROUP);
-        add_groups(to + GROUP, stride, rows, alpha + 1, &rest, 1);
+        add_groups(to + GROUP, stride, rows, alpha ? alpha + GROUP : NULL, &rest, 1);
     }
 }
 
 /* to = to + A B, for sums over query rows. */
 ATTN_INLINE void add_rows_product(float *to, int64_t stride, int64_t rows, const factors *f)
 {
-    add_product(to, stride, rows, v_set1(1), v_set1(1), f, true);
+    add_product(to, stride, rows, ones, f, true);
 }
 
 /* ---- the table's own members ----------------------------------------------------------------- */

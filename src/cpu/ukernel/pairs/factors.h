@@ -50,3 +50,7 @@ ATTN_INLINE factors value_factors(const void *v, int64_t at, const void *p, int6
         .steps = (n + KEY_STEP - 1) / KEY_STEP,
     };
 }
+
+/* A strip's factors that change nothing. */
+static const float ones[STRIP] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                  1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
