@@ -22,8 +22,8 @@
  *                                      vectors by itself where there are
  *   v_low_halves v_high_halves         (a,b) = the low or high half of a, then that of b
  *   v_even_quarters v_odd_quarters     (a,b) = quarters 0 and 2, or 1 and 3, of a, then those of b
- *   v_store_quads(to,step,a)           each 4 lanes of a to rows of 4 of `to`, `step` rows apart,
- *                                      or not defined
+ *   v_store_quads(to,step,a) v_load_quads(from,step)   each 4 lanes of a to rows of 4 of `to`,
+ *                                      `step` rows apart, and back; or neither
  *   v_load4(p) v_store4(p,a)           4 elements and zeros; the first 4 lanes; where VL > 4
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
@@ -342,6 +342,18 @@ ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, 
     }
 }
 
+/* Moves whole vectors of columns of at most four rows to lanes. */
+ATTN_INLINE void FN(pack_q_quads)(real *qt, const void *const *row, int64_t d, vec by)
+{
+    for (int64_t c = 0; c < d; c += VL, qt += VL * STRIP) {
+        vec x[4];
+        ATTN_UNROLL for (int i = 0; i < 4; i++) x[i] =
+            row[i] ? v_mul(v_load((const real *)row[i] + c), by) : v_set1(0);
+        FN(quads)((real (*)[4])qt, STRIP / 4, x);
+    }
+}
+
+/* The products of few lanes read no others, if columns are whole vectors. */
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
                        double factor, int lanes)
 {
@@ -349,6 +361,10 @@ static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t
     const real *from[VL];
     const vec by = v_set1((real)factor);
     int64_t step = stride * attn_element_size(dtype);
+    if (FN(FEW) > 0 && lanes <= 4 && FN(in_place)(stride, dtype, d)) {
+        FN(pack_q_quads)(qt, row, d, by);
+        return;
+    }
     for (int64_t c0 = 0; c0 < d; c0 += FN(CHUNK)) {
         int64_t n = d - c0 < FN(CHUNK) ? d - c0 : FN(CHUNK);
         for (int lane = 0; lane < lanes; lane += VL) {

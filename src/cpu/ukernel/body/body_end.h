@@ -41,6 +41,7 @@
 #undef v_even_quarters
 #undef v_odd_quarters
 #undef v_store_quads
+#undef v_load_quads
 #undef v_load4
 #undef v_store4
 #undef v_upper

@@ -3,12 +3,7 @@
  * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q. The order of each sum is
  * that of body.h.
  */
-enum { FN(FEW) = VL >= 8 ? VL / 2 : 0 }; /* most lanes, 4 or 8 */
 enum { FN(OWN) = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64 };
-#ifndef v_load4
-#define v_load4 v_load /* FEW is 0 */
-#define v_store4 v_store
-#endif
 
 /* Loads elements from column c of a row on as numbers. */
 ATTN_INLINE vec FN(load_row)(const char *row, int64_t c, const int32_t dtype)
@@ -26,45 +21,12 @@ ATTN_INLINE vec FN(load_row)(const char *row, int64_t c, const int32_t dtype)
     return v_load((const real *)(const void *)row + c);
 }
 
-/* to[i] = lane i of four vectors. */
-ATTN_INLINE void FN(quads)(real (*to)[4], const vec *x)
-{
-#ifdef v_store_quads
-    vec y[VL] = {x[0], x[1], x[2], x[3]};
-    FN(shuffle)(y, 4);
-    ATTN_UNROLL for (int i = 0; i < 4; i++) v_store_quads(to + i, 4, y[i]);
-#else
-    real lanes[4][VL];
-    ATTN_UNROLL for (int r = 0; r < 4; r++) v_store(lanes[r], x[r]);
-    for (int i = 0; i < VL; i++) {
-        ATTN_UNROLL for (int r = 0; r < 4; r++) to[i][r] = lanes[r][i];
-    }
-#endif
-}
-
-/* Stores the scores of n <= VL keys, vectors of keys for each of `rows` lanes. Lanes beyond become
- * 0, since the softmax takes them too. */
-ATTN_INLINE void FN(few_keys_end)(real *s, const vec *sum, int n, const int rows)
-{
-    real low[VL][4], high[VL][4];
-    FN(quads)(low, sum);
-    if (rows > 4) {
-        FN(quads)(high, sum + 4);
-    }
-    for (int key = 0; key < n; key++, s += STRIP) {
-        v_store(s, v_load4(low[key]));
-        if (rows > 4) {
-            v_store4(s + 4, v_load4(high[key]));
-        }
-    }
-}
-
 /* Stores or adds sums of VL columns, a vector for each of `rows` lanes. */
 ATTN_INLINE void FN(few_columns_end)(real *ot, const vec *sum, const real *alpha, const int rows)
 {
     for (int first = 0; first < rows; first += 4) {
         real column[VL][4], *to = ot + first;
-        FN(quads)(column, sum + first);
+        FN(quads)(column, 1, sum + first);
         for (int c = 0; c < VL; c++, to += STRIP) {
             const vec x = v_load4(column[c]);
             v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha + first), x) : x);
@@ -103,13 +65,47 @@ ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const 
     FN(few_keys_end)(s, sum, (int)(n < VL ? n : VL), rows);
 }
 
+/* Computes the scores of a key for `rows` lanes, lanes along the vectors, the chains of two chunks
+ * side by side. */
+ATTN_INLINE void FN(one_key)(real *s, const real *k, const real *qt, int64_t d, const int rows)
+{
+    vec sum = v_set1(0);
+    for (int64_t first = 0; first < d; first += 2 * ATTN_DOT_CHUNK) {
+        const int64_t left = d - first, chunk = left < ATTN_DOT_CHUNK ? left : ATTN_DOT_CHUNK,
+                      more = left - chunk < ATTN_DOT_CHUNK ? left - chunk : ATTN_DOT_CHUNK;
+        vec x[2] = {v_set1(0), v_set1(0)};
+        for (int64_t c = 0; c < chunk; c++) {
+            ATTN_UNROLL for (int i = 0; i < 2; i++) {
+                const int64_t at = first + i * ATTN_DOT_CHUNK + c;
+                if (i == 0 || c < more) {
+                    const real *q = qt + at * STRIP;
+                    x[i] = v_fma(v_set1(k[at]), rows > 4 ? v_load(q) : v_load4(q), x[i]);
+                }
+            }
+        }
+        sum = first > 0 ? v_add(sum, x[0]) : x[0];
+        sum = more > 0 ? v_add(sum, x[1]) : sum;
+    }
+    v_store(s, sum);
+}
+
 /* Computes scores of n rows of K. */
 ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_soon *soon,
                               const int32_t dtype)
 {
+    enum { ALONE = 4 }; /* fewer keys are faster one by one */
     const char *const *row = keys->rows;
     for (int64_t n = keys->n; n > 0; n -= VL, row += VL, s += VL * STRIP) {
-        if (lanes <= 4) {
+        if (n <= ALONE && dtype == FN(OWN)) {
+            for (int64_t key = 0; key < n; key++, s += STRIP) {
+                const real *k = (const real *)(const void *)row[key];
+                if (lanes <= 4) {
+                    FN(one_key)(s, k, keys->qt, keys->d, 4);
+                } else {
+                    FN(one_key)(s, k, keys->qt, keys->d, 8);
+                }
+            }
+        } else if (lanes <= 4) {
             FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 4);
         } else {
             FN(few_keys)(s, row, n, keys->qt, keys->d, soon, dtype, 8);
@@ -131,11 +127,11 @@ static void FN(qk_rows)(real *s, const attn_keys *keys, int lanes, attn_soon *so
     }
 }
 
-/* Computes scores of whole runs of VL keys of a panel. Returns the number of these keys. */
+/* Computes scores of keys of a panel, if columns are whole vectors. Returns their number. */
 static int64_t FN(few_qk)(real *s, const real *k, const real *qt, int64_t d, int64_t n, int lanes,
                           attn_soon *soon)
 {
-    const int64_t count = d > 0 && d % VL == 0 ? n - n % VL : 0;
+    const int64_t count = d > 0 && d % VL == 0 ? n : 0;
     const char *row[ATTN_KEY_BLOCK];
     for (int64_t key = 0; key < count; key++, k += d) {
         row[key] = (const char *)k;

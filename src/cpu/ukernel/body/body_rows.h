@@ -266,6 +266,8 @@ ATTN_INLINE void FN(transpose)(vec *x)
 #endif
 }
 
+#include "cpu/ukernel/body/body_quads.h"
+
 /* to[key] = the bias and mask of `lane` for the scores of n keys. */
 static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)
 {

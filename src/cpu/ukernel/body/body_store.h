@@ -37,6 +37,21 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 #define v_can_quotient(a, step, n, b) false
 #endif
 
+/* Stores columns c .. c+VL-1 of at most four lanes: OT / divisor as rows. */
+ATTN_INLINE void FN(divide_quads)(real *const *row, const real *ot, int64_t c,
+                                  const FN(divisors) * d, int lanes)
+{
+    vec x[4];
+    FN(from_quads)(x, (const real (*)[4])(ot + c * STRIP), STRIP / 4);
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
+        if (i < lanes) {
+            const vec y = d->any ? FN(divide)(x[i], v_set1(d->by[i])) : x[i];
+            v_store(row[i] + c, v_add(y, v_set1(0)));
+        }
+    }
+}
+
 /* Stores columns c .. c+VL-1, as far as below n, of `lanes` lanes: OT / divisor as rows. `quick`:
  * v_quotient will do; else each row is divided. + 0: a zero is positive however many empty tiles
  * were skipped. */
@@ -44,6 +59,10 @@ ATTN_INLINE void FN(divide_to_rows)(real *const *row, const real *ot, int64_t c,
                                     const FN(divisors) * d, int lanes, const bool quick)
 {
     vec x[VL];
+    if (FN(FEW) > 0 && lanes <= 4 && c + VL <= n) {
+        FN(divide_quads)(row, ot, c, d, lanes);
+        return;
+    }
     ATTN_UNROLL for (int i = 0; i < VL; i++)
     {
         x[i] = c + i < n ? v_load(ot + (c + i) * STRIP) : v_set1(0);

@@ -47,6 +47,8 @@
 #define v_store_quads(to, step, a)                      \
     (_mm_storeu_ps((to)[0], _mm256_castps256_ps128(a)), \
      _mm_storeu_ps((to)[step], _mm256_extractf128_ps(a, 1)))
+#define v_load_quads(from, step) \
+    _mm256_insertf128_ps(v_load4((from)[0]), _mm_loadu_ps((from)[step]), 1)
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \

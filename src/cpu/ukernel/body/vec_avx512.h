@@ -45,6 +45,11 @@
      _mm_storeu_ps((to)[step], _mm512_extractf32x4_ps(a, 1)),    \
      _mm_storeu_ps((to)[2 * (step)], _mm512_extractf32x4_ps(a, 2)), \
      _mm_storeu_ps((to)[3 * (step)], _mm512_extractf32x4_ps(a, 3)))
+#define v_load_quads(from, step)                                                            \
+    _mm512_insertf32x4(                                                                     \
+        _mm512_insertf32x4(_mm512_insertf32x4(v_load4((from)[0]), _mm_loadu_ps((from)[step]), 1), \
+                           _mm_loadu_ps((from)[2 * (step)]), 2),                             \
+        _mm_loadu_ps((from)[3 * (step)]), 3)
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \

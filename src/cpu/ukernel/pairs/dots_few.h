@@ -7,7 +7,6 @@
 /* Scores of 16 keys with `rows` lanes. */
 ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const int rows)
 {
-    float scores[FEW_LANES][GROUP];
     vec sum[FEW_LANES];
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = v_set1(0);
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
@@ -27,11 +26,7 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
         ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
             step > 0 ? v_add(sum[r], chunk[r]) : chunk[r];
     }
-    ATTN_UNROLL for (int r = 0; r < rows; r++) v_store(scores[r], sum[r]);
-    for (int key = 0; key < GROUP; key++, s += STRIP) {
-        v_store(s, v_set1(0)); /* lanes that nobody reads, but the softmax takes */
-        ATTN_UNROLL for (int r = 0; r < rows; r++) s[r] = scores[r][key];
-    }
+    few_keys_end_f32(s, sum, GROUP, rows);
 }
 
 ATTN_INLINE void few_scores(float *s, const factors *f, int64_t n, int lanes)
@@ -71,12 +66,24 @@ ATTN_INLINE dwords few_value(const attn_values *v, int64_t key, int64_t c)
     return x[0];
 }
 
-/* `width` times 32 columns of OT from c on for `rows` lanes, of which `lanes` are stored. */
-ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *p,
-                             int64_t n, const float *alpha, int lanes, const int rows,
-                             const int width)
+/* Columns PAIR_LOW(i) of OT = OT alpha + the sums of column i, a vector for each of four lanes;
+ * without alpha (NULL) these sums. */
+ATTN_INLINE void few_columns_end(float *ot, const float *alpha, const vec *sum)
 {
-    float sums[FEW_LANES][4][VL];
+    float column[VL][4];
+    quads_f32(column, 1, sum);
+    ATTN_UNROLL for (int i = 0; i < VL; i++)
+    {
+        float *to = ot + PAIR_LOW(i) * STRIP;
+        const vec x = v_load4(column[i]);
+        v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha), x) : x);
+    }
+}
+
+/* `width` times 32 columns of OT from c on for `rows` lanes. */
+ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *p,
+                             int64_t n, const float *alpha, const int rows, const int width)
+{
     vec sum[4][FEW_LANES];
     const int64_t whole = c + 32 * width <= v->dv ? v->count & ~(int64_t)1 : 0, end = pad32(n);
     ATTN_UNROLL for (int r = 0; r < rows; r++)
@@ -100,17 +107,11 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
         }
         add_two_keys(sum, x, y, p, rows, width);
     }
-    ATTN_UNROLL for (int r = 0; r < rows; r++)
+    ATTN_UNROLL for (int i = 0; i < 2 * width; i++)
     {
-        ATTN_UNROLL for (int i = 0; i < 2 * width; i++) v_store(sums[r][i], sum[i][r]);
-    }
-    for (int i = 0; i < 2 * width * VL; i++) {
-        const int64_t column = i / (2 * VL) * 32 + i / VL % 2 * PAIR_HIGH + PAIR_LOW(i % VL);
-        float *to = ot + (c + column) * STRIP;
-        for (int r = 0; r < lanes; r++) {
-            const float x = sums[r][i / VL][i % VL];
-            to[r] = alpha ? fmaf(to[r], alpha[r], x) : x;
-        }
+        float *to = ot + (c + i / 2 * 32 + i % 2 * PAIR_HIGH) * STRIP;
+        ATTN_UNROLL for (int r = 0; r < rows; r += 4)
+            few_columns_end(to + r, alpha ? alpha + r : NULL, sum[i] + r);
     }
 }
 
@@ -119,13 +120,13 @@ static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, con
 {
     int64_t c = 0;
     for (; lanes <= FEW_LANES / 2 && c + 64 <= v->dv_pad; c += 64) {
-        few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES / 2, 2);
+        few_columns(ot, v, c, p, n, alpha, FEW_LANES / 2, 2);
     }
     for (; c < v->dv_pad; c += 32) {
         if (lanes <= FEW_LANES / 2) {
-            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES / 2, 1);
+            few_columns(ot, v, c, p, n, alpha, FEW_LANES / 2, 1);
         } else {
-            few_columns(ot, v, c, p, n, alpha, lanes, FEW_LANES, 1);
+            few_columns(ot, v, c, p, n, alpha, FEW_LANES, 1);
         }
     }
 }

@@ -56,6 +56,12 @@ ATTN_INLINE vec16 v16_set1(float x)
     return (vec16){all, all, all, all};
 }
 
+ATTN_INLINE vec16 v16_load4(const float *p)
+{
+    const float32x4_t none = vdupq_n_f32(0);
+    return (vec16){vld1q_f32(p), none, none, none};
+}
+
 ATTN_INLINE vec16 v16_select_lt(vec16 p, vec16 q, vec16 x, vec16 y)
 {
     return (vec16){v_select_lt(p.a, q.a, x.a, y.a), v_select_lt(p.b, q.b, x.b, y.b),
@@ -97,6 +103,8 @@ ATTN_INLINE vec16 v16_zip_high(vec16 x, vec16 y)
 #define v_ldexp v16_ldexp
 #define v_zip_low v16_zip_low
 #define v_zip_high v16_zip_high
+#define v_load4 v16_load4
+#define v_store4(p, x) vst1q_f32(p, (x).a)
 #define v_load_f16 v16_load_f16
 #define v_load_bf16 v16_load_bf16
 #define v_store_f16 v16_store_f16
