@@ -186,9 +186,6 @@ attn_problem attn_cpu_append(const attn_problem *problem, const attn_executor *e
         after.q = job.rotated.q;
     }
     job.blocks = round_up(longest, ROWS) / ROWS;
-    if (attn_tensor_present(&problem->k_new) || attn_tensor_present(&problem->v_new) ||
-        problem->rope.dims > 0) {
-        attn_tasks_run(executor, problem->batch * job.blocks, task, &job, NULL);
-    }
+    attn_tasks_run(executor, problem->batch * job.blocks, task, &job, NULL);
     return after;
 }

@@ -127,9 +127,13 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
     TRY(attn_problem_overlaps(problem, call->workspace, bytes));
     if (plan.schedule.items > 0) {
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
-        const attn_problem step =
-            attn_cpu_append(problem, &cpu->executor, (char *)workspace.first + plan.rotated);
-        attn_cpu_forward(&plan, &step, &cpu->executor, workspace.first);
+        attn_problem step;
+        if (attn_cpu_appends(problem)) { /* else a copy would be a tenth of a short call */
+            step = attn_cpu_append(problem, &cpu->executor,
+                                   (char *)workspace.first + plan.rotated);
+            problem = &step;
+        }
+        attn_cpu_forward(&plan, problem, &cpu->executor, workspace.first);
         attn_workspace_close(&workspace, &cpu->allocator);
     }
     return ATTN_OK;

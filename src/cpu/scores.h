@@ -54,7 +54,8 @@ typedef struct lane_row {
 
 static inline lane_row attn_score_row(const attn_score_rows *rows, int64_t row)
 {
-    return (lane_row){row / rows->fold, rows->first_head + row % rows->fold};
+    const int64_t query = rows->fold == 1 ? row : row / rows->fold; /* divisions are slow */
+    return (lane_row){query, rows->first_head + row - query * rows->fold};
 }
 
 /* The row after. */
@@ -70,8 +71,8 @@ static inline attn_tile_rows attn_score_tile_rows(const attn_score_rows *rows, i
                                                   int64_t last, int64_t step)
 {
     const attn_interval heads = {rows->first_head, rows->first_head + rows->fold};
-    const attn_interval queries = {first / rows->fold,
-                                   last > first ? (last - 1) / rows->fold + 1 : 0};
+    const attn_interval queries = {attn_score_row(rows, first).query,
+                                   last > first ? attn_score_row(rows, last - 1).query + 1 : 0};
     return attn_tile_rows_of(rows->problem, rows->seq, rows->cells, heads, queries, step);
 }
 

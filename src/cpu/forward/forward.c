@@ -171,7 +171,8 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
         attn_pack_values(item, item->pack, block);
     }
     if (item->few) {
-        const attn_values v = attn_values_at(item, keys, block);
+        attn_values v; /* set member by member, as in look_ahead */
+        attn_values_at(item, keys, block, &v);
         table->pv_few(strip_ot(item, strip_index), &v, item->prob, n, alpha, share.lanes);
     } else {
         table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
@@ -228,9 +229,12 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = (size + all_tiles - 1) / all_tiles;
-    choose_members(item, !careful && item->strips == 1, strip_lanes(item, first));
+    choose_members(item, !careful && item->strips == 1 && !attn_pack_is_done(item),
+                   strip_lanes(item, first));
     attn_pack_open(item);
-    attn_host_flush(item->table->flushes);
+    if (item->table->flushes) {
+        attn_host_flush(true);
+    }
     while (attn_walk_next(&walk)) {
         /* pv reads keys up to a multiple of step, so that bits do not depend on the item's
          * strips */
@@ -252,7 +256,9 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
         }
     }
     item->special = false;
-    attn_host_flush(false);
+    if (item->table->flushes) {
+        attn_host_flush(false);
+    }
 }
 
 void attn_item_start(attn_forward_item *item)

@@ -11,7 +11,8 @@ static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, i
     return item->table->rows_are_panels &&
            attn_kv_run_end(item->problem, &item->seq, block.lo, block.hi) == block.hi &&
            tensor->dtype == (item->table->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
-           tensor->stride[3] == 1 && tensor->stride[1] == cols && tensor->shape[3] == cols;
+           tensor->stride[3] == 1 && tensor->shape[3] == cols &&
+           (tensor->stride[1] == cols || tensor->shape[1] == 1);
 }
 
 /* The rows of K that begin at `key`, with their scales. */
@@ -117,6 +118,14 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
 
 /* ---- blocks and tiles ------------------------------------------------------------------------ */
 
+bool attn_pack_is_done(const attn_forward_item *item)
+{
+    const attn_interval all = {0, item->seq.nk};
+    return item->seq.nk <= item->table->key_block &&
+           is_panel(item, &item->problem->k, item->problem->d, all) &&
+           is_panel(item, &item->problem->v, item->plan->dv_pad, all);
+}
+
 void attn_pack_open(attn_forward_item *item)
 {
     item->list[0].keys = item->list[1].keys = (attn_interval){-1, -1};
@@ -183,21 +192,18 @@ static void list_factors(attn_forward_item *item, attn_interval keys, attn_value
     }
 }
 
-attn_values attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block)
+void attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block, attn_values *values)
 {
     const attn_key_list *list = &item->list[item->at_hand];
-    attn_values values = {.v = item->v,
-                          .at = keys.lo - block,
-                          .rows = list->v + (keys.lo - list->keys.lo),
-                          .count = list->keys.hi - keys.lo,
-                          .dv = item->problem->dv,
-                          .dv_pad = item->plan->dv_pad,
-                          .soon = &item->soon,
-                          .dtype = item->v_rows ? item->problem->v.dtype : 0};
-    if (item->v_rows && attn_is_code(values.dtype)) {
-        list_factors(item, keys, &values);
+    values->v = item->v, values->at = keys.lo - block;
+    values->rows = list->v + (keys.lo - list->keys.lo);
+    values->count = list->keys.hi - keys.lo;
+    values->dv = item->problem->dv, values->dv_pad = item->plan->dv_pad;
+    values->soon = &item->soon;
+    values->dtype = item->v_rows ? item->problem->v.dtype : 0;
+    if (item->v_rows && attn_is_code(values->dtype)) {
+        list_factors(item, keys, values);
     }
-    return values;
 }
 
 /* Scores of a tile straight from quantised rows; false if the table does not take them. */

@@ -7,6 +7,9 @@
 
 #include "cpu/forward/item.h"
 
+/* True if all keys are one block whose rows are the panels. */
+bool attn_pack_is_done(const attn_forward_item *item);
+
 /* Before the first block. */
 void attn_pack_open(attn_forward_item *item);
 
@@ -24,7 +27,8 @@ void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block
 /* Keys of the block at hand as rows of K where they are, if k_rows. */
 attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const void *qt);
 
-/* V of these keys of the block at hand, for pv_few. */
-attn_values attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block);
+/* Sets *values to V of these keys of the block at hand, for pv_few. */
+void attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block,
+                    attn_values *values);
 
 #endif

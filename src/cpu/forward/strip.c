@@ -57,8 +57,11 @@ static int strip_rows(const attn_forward_item *item, int strip_index, const attn
 
 void attn_strip_start(attn_forward_item *item, int strip_index)
 {
-    void *rows[ATTN_MAX_STRIP] = {NULL};
+    void *rows[ATTN_MAX_STRIP];
     const int lanes = strip_rows(item, strip_index, &item->problem->q, rows);
+    for (int lane = lanes; lane < item->table->strip; lane++) {
+        rows[lane] = NULL;
+    }
     const int64_t first = strip_first(item, strip_index);
     item->rows[strip_index] =
         attn_score_tile_rows(&item->scores, first, first + lanes, item->table->key_step);
