@@ -202,6 +202,10 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
 
 /* ---- added ----------------------------------------------------------------------------------- */
 
+/* A strip's factors that change nothing. */
+static const float ones[STRIP] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                  1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* to[16 rows] = to alpha + the fresh sums in `sum`, or without alpha (NULL) these. */
 ATTN_INLINE void add_rows(float *to, int64_t stride, const float *sum, const float *alpha,
                           const bool wide)
@@ -277,6 +281,36 @@ ATTN_INLINE void add_rows_product(float *to, int64_t stride, int64_t rows, const
         add_product(to, stride, rows, ones, f, true);
     } else {
         add_tall_product(to, stride, rows, f);
+    }
+}
+
+/* OT = V^T P. */
+ATTN_INLINE factors value_factors(const void *v, int64_t at, const void *p, int64_t dv_pad,
+                                  int64_t n)
+{
+    return (factors){
+        .a = (const uint16_t *)v + at,
+        .b = p,
+        .a_stride = PANEL_KEYS * 2,
+        .a_part = dv_pad * PANEL_KEYS,
+        .a_step = 32,
+        .a_rows = GROUP * PANEL_KEYS,
+        .b_stride = STRIP * 4,
+        .b_part = P_PART,
+        .b_step = GROUP * 2 * STRIP,
+        .steps = (n + KEY_STEP - 1) / KEY_STEP,
+    };
+}
+
+/* Strips of at most 16 queries are half as wide. */
+static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+               const void *alpha, int lanes)
+{
+    const factors f = value_factors(v, at, p, dv_pad, n);
+    if (lanes > GROUP) {
+        add_product(ot, STRIP, dv_pad, alpha, &f, true);
+    } else {
+        add_product(ot, STRIP, dv_pad, alpha, &f, false);
     }
 }
 

@@ -9,6 +9,7 @@
 #define INPUT_LOSS 0
 #define WEIGHT_LOSS 0x1p-8
 #define ASIDE 4
+#define K_GRANULE 8
 #include "cpu/ukernel/pairs/pairs.h"
 
 #include "cpu/ukernel/pairs/element_bf16.h"

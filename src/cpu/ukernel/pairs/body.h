@@ -12,7 +12,7 @@
  *                      split_probability(), of a P
  *   probabilities()    exp2; FUSED_EXPONENT, see pairs/softmax.h; FLUSHES, attn_ukernel.flushes
  *   PRODUCTS_HEADER    the instructions' part: store_product() and add_product() of factors.h,
- *                      add_rows_product(), qk_softmax(), pv_few() of at most FEW_LANES rows,
+ *                      add_rows_product(), qk_softmax(), pv(), pv_few() of at most FEW_LANES rows,
  *                      begin(), end(), BITS, TILE_PRODUCTS, PAIR_PRODUCTS
  *
  * and get one table. Scores, masks and results are those of AVX-512; panels are those of
@@ -20,9 +20,14 @@
  */
 
 #include "cpu/ukernel/pairs/panels.h"
+#include "cpu/ukernel/pairs/clean.h"
+#ifdef DOTS_HEADER
+#include "cpu/ukernel/pairs/values_dots.h"
+#else
+#include "cpu/ukernel/pairs/values_tiles.h"
+#endif
 #include "cpu/ukernel/pairs/softmax.h"
 #include "cpu/ukernel/pairs/softmax_tile.h"
-#include "cpu/ukernel/pairs/clean.h"
 #include "cpu/ukernel/pairs/factors.h"
 #include "cpu/ukernel/pairs/few.h"
 #include PRODUCTS_HEADER
@@ -33,18 +38,6 @@ static void qk(void *s, const void *k, int64_t at, const void *qt, int64_t d, in
 {
     const factors f = score_factors(k, at, qt, d);
     store_product(s, &f, n, true, lanes);
-}
-
-/* Strips of at most 16 queries are half as wide. */
-static void pv(void *ot, const void *v, int64_t at, const void *p, int64_t dv_pad, int64_t n,
-               const void *alpha, int lanes)
-{
-    const factors f = value_factors(v, at, p, dv_pad, n);
-    if (lanes > GROUP) {
-        add_product(ot, STRIP, dv_pad, alpha, &f, true);
-    } else {
-        add_product(ot, STRIP, dv_pad, alpha, &f, false);
-    }
 }
 
 /* Rows of any length. */
@@ -69,7 +62,7 @@ const attn_ukernel TABLE = {
     .tile_products = TILE_PRODUCTS,
     .pair_products = PAIR_PRODUCTS,
     .strip = STRIP,
-    .granule = 2 * GROUP,
+    .granule = GRANULE,
     .key_block = KEY_BLOCK,
     .segment = PARTS < 3 ? ATTN_LONG_SEGMENT : ATTN_SEGMENT,
     .key_tile = KEY_TILE,

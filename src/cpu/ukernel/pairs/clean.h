@@ -1,5 +1,5 @@
 /*
- * clean.h: panels of V and X without numbers that are not finite: of an element, one of whose parts
+ * clean.h: panels of V (values_tiles.h, values_dots.h) and X without numbers that are not finite: of an element, one of whose parts
  * is not finite, such parts become 0.
  */
 
@@ -28,32 +28,6 @@ static void note(uint64_t *plus, uint64_t *minus, int64_t bit, float x)
     const bool special = x - x != 0;
     plus[bit / 64] |= (uint64_t)(special && !(x < 0)) << bit % 64;
     minus[bit / 64] |= (uint64_t)(special && !(x > 0)) << bit % 64;
-}
-
-static bool clean_v(void *to, const void *v_, int64_t at, int64_t n, int64_t dv_pad,
-                    const attn_specials *found)
-{
-    const int64_t words = attn_special_words(KEY_BLOCK), v_part = dv_pad * PANEL_KEYS,
-                  keys = pad32(n);
-    bool any = false;
-    memset(found->plus, 0, (size_t)(dv_pad * words) * sizeof *found->plus);
-    memset(found->minus, 0, (size_t)(dv_pad * words) * sizeof *found->minus);
-    for (int64_t c = 0; c < dv_pad; c++) {
-        const int64_t first = c * PANEL_KEYS + at;
-        const uint16_t *v = (const uint16_t *)v_ + first;
-        bool finite = true;
-        for (int part = 0; part < PARTS; part++) {
-            finite &= all_finite(v + part * v_part, keys);
-        }
-        for (int64_t i = 0; !finite && i < keys; i++) {
-            note(found->plus + c * words, found->minus + c * words, at + i, whole(v + i, v_part));
-        }
-        for (int part = 0; part < PARTS; part++) {
-            copy_finite((uint16_t *)to + part * v_part + first, v + part * v_part, keys);
-        }
-        any |= !finite;
-    }
-    return any;
 }
 
 /* Rows i and 16 + i of a strip lie side by side. */

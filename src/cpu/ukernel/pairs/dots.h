@@ -14,21 +14,35 @@
 
 _Static_assert(PARTS == 1 && ATTN_DOT_CHUNK == 2 * GROUP, "a step is a chunk");
 
-/* Adds the products of step i to the sums of rows of A, `width` vectors each. */
-ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t step,
+/* Adds the products of a pair to the sums of rows of A, which are a_stride bytes apart, `width`
+ * vectors each. */
+ATTN_INLINE void add_pair(vec *sum, const uint16_t *a, const uint16_t *b, const factors *f,
                           const int rows, const int width)
 {
-    const uint16_t *b = f->b + step * f->b_step;
     const int64_t apart = f->a_stride / 2;
+    dwords x[WIDE];
+    ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(b + v * STRIP);
+    ATTN_UNROLL for (int r = 0; r < rows; r++)
+    {
+        const dwords one = d_pair(a + r * apart);
+        ATTN_UNROLL for (int v = 0; v < width; v++) sum[r * width + v] =
+            add_pairs(sum[r * width + v], one, x[v]);
+    }
+}
+
+/* Adds the products of step i; the last one may be shorter, if `ends`. */
+ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t step,
+                          const int rows, const int width, const bool ends)
+{
+    const uint16_t *b = f->b + step * f->b_step;
     a += step * f->a_step;
-    ATTN_UNROLL_4 for (int pair = 0; pair < GROUP; pair++, a += 2, b += f->b_stride / 2) {
-        dwords x[WIDE];
-        ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(b + v * STRIP);
-        ATTN_UNROLL for (int r = 0; r < rows; r++)
-        {
-            const dwords one = d_pair(a + r * apart);
-            ATTN_UNROLL for (int v = 0; v < width; v++) sum[r * width + v] =
-                add_pairs(sum[r * width + v], one, x[v]);
+    if (ends) {
+        for (int64_t pair = 0; pair < f->last; pair++, a += 2, b += f->b_stride / 2) {
+            add_pair(sum, a, b, f, rows, width);
+        }
+    } else {
+        ATTN_UNROLL_4 for (int pair = 0; pair < GROUP; pair++, a += 2, b += f->b_stride / 2) {
+            add_pair(sum, a, b, f, rows, width);
         }
     }
 }
@@ -41,16 +55,22 @@ ATTN_INLINE void add_step(vec *sum, const uint16_t *a, const factors *f, int64_t
 ATTN_INLINE void store_groups(float *s, const factors *f, int64_t n, const int width)
 {
     const int count = SUMS / 2, rows = count / width;
+    const int64_t whole = f->last == GROUP ? f->steps : f->steps - 1;
     const uint16_t *a = f->a;
     for (int64_t key = 0; key < n; key += rows, a += rows * f->a_stride / 2, s += rows * STRIP) {
         vec sum[SUMS], chain[SUMS];
         ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_set1(0);
-        if (f->steps > 0) { /* without columns scores are 0 */
-            add_step(sum, a, f, 0, rows, width);
+        if (whole > 0) {
+            add_step(sum, a, f, 0, rows, width, false);
         }
-        for (int64_t step = 1; step < f->steps; step++) {
+        for (int64_t step = 1; step < whole; step++) {
             ATTN_UNROLL for (int i = 0; i < count; i++) chain[i] = v_set1(0);
-            add_step(chain, a, f, step, rows, width);
+            add_step(chain, a, f, step, rows, width, false);
+            ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_add(sum[i], chain[i]);
+        }
+        if (whole < f->steps) {
+            ATTN_UNROLL for (int i = 0; i < count; i++) chain[i] = v_set1(0);
+            add_step(chain, a, f, whole, rows, width, true);
             ATTN_UNROLL for (int i = 0; i < count; i++) sum[i] = v_add(sum[i], chain[i]);
         }
         ATTN_UNROLL for (int i = 0; i < count; i++) v_store(s + i / width * STRIP + i % width * VL,
@@ -90,24 +110,8 @@ ATTN_INLINE void store_product(float *s, const factors *f, int64_t n, const bool
 
 /* ---- added ----------------------------------------------------------------------------------- */
 
-/* to = to alpha + sum for a group of sums, or without alpha (NULL) the sum. */
-ATTN_INLINE void end_group(float *to, int64_t stride, const float *alpha, const vec *sum,
-                           const int width)
-{
-    if (!alpha) {
-        ATTN_UNROLL for (int i = 0; i < SUMS; i++) v_store(
-            to + i / width * stride + i % width * VL, sum[i]);
-        return;
-    }
-    ATTN_UNROLL for (int i = 0; i < SUMS; i++)
-    {
-        float *o = to + i / width * stride + i % width * VL;
-        v_store(o, v_fma(v_load(o), v_load(alpha + i % width * VL), sum[i]));
-    }
-}
-
-ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const float *alpha,
-                            const factors *f, const int width)
+ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const factors *f,
+                            const int width)
 {
     const int group = SUMS / width;
     const uint16_t *a = f->a;
@@ -115,32 +119,81 @@ ATTN_INLINE void add_groups(float *to, int64_t stride, int64_t rows, const float
         vec sum[SUMS];
         ATTN_UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_set1(0);
         for (int64_t step = 0; step < f->steps; step++) {
-            add_step(sum, a, f, step, group, width);
+            add_step(sum, a, f, step, group, width, false);
         }
-        end_group(to + row * stride, stride, alpha, sum, width);
+        ATTN_UNROLL for (int i = 0; i < SUMS; i++)
+        {
+            float *o = to + (row + i / width) * stride + i % width * VL;
+            v_store(o, v_add(v_load(o), sum[i]));
+        }
     }
 }
 
-/* to = to alpha + A B for `rows` rows, a multiple of 32, of 32 columns or 16; without alpha (NULL)
- * to = A B. */
-ATTN_INLINE void add_product(float *to, int64_t stride, int64_t rows, const float *alpha,
-                             const factors *f, const bool wide)
-{
-    if (wide && WIDE == 2) {
-        add_groups(to, stride, rows, alpha, f, WIDE);
-        return;
-    }
-    add_groups(to, stride, rows, alpha, f, 1);
-    if (wide) {
-        const factors rest = lanes_from(f, GROUP);
-        add_groups(to + GROUP, stride, rows, alpha ? alpha + GROUP : NULL, &rest, 1);
-    }
-}
-
-/* to = to + A B, for sums over query rows. */
+/* to = to + A B for `rows` rows, a multiple of 32, of 32 columns: sums over query rows. */
 ATTN_INLINE void add_rows_product(float *to, int64_t stride, int64_t rows, const factors *f)
 {
-    add_product(to, stride, rows, ones, f, true);
+    for (int lane = 0; lane < STRIP; lane += WIDE * GROUP) {
+        const factors part = lanes_from(f, lane);
+        add_groups(to + lane, stride, rows, &part, WIDE);
+    }
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* to = to alpha + sum for a group of sums, or without alpha (NULL) the sum. */
+ATTN_INLINE void end_group(float *to, const float *alpha, const vec *sum, const int width)
+{
+    if (!alpha) {
+        ATTN_UNROLL for (int i = 0; i < SUMS; i++) v_store(
+            to + i / width * STRIP + i % width * VL, sum[i]);
+        return;
+    }
+    ATTN_UNROLL for (int i = 0; i < SUMS; i++)
+    {
+        float *o = to + i / width * STRIP + i % width * VL;
+        v_store(o, v_fma(v_load(o), v_load(alpha + i % width * VL), sum[i]));
+    }
+}
+
+/* OT = OT alpha + V^T P for `width` vectors of lanes and pairs of keys; without alpha (NULL) OT =
+ * V^T P. */
+ATTN_INLINE void value_groups(float *ot, const float *alpha, const uint16_t *v, const uint16_t *p,
+                              int64_t pairs, int64_t dv_pad, const int width)
+{
+    const int group = SUMS / width;
+    for (int64_t c = 0; c < dv_pad; c += group, ot += group * STRIP) {
+        const uint16_t *a = v + c / RUN * V_RUN + c % RUN * 2, *b = p;
+        vec sum[SUMS];
+        ATTN_UNROLL for (int i = 0; i < SUMS; i++) sum[i] = v_set1(0);
+        ATTN_UNROLL_4 for (int64_t pair = 0; pair < pairs; pair++, a += 2 * RUN, b += 2 * STRIP) {
+            dwords x[WIDE];
+            ATTN_UNROLL for (int i = 0; i < width; i++) x[i] = d_load(b + i * STRIP);
+            ATTN_UNROLL for (int r = 0; r < group; r++)
+            {
+                const dwords one = d_pair(a + r / RUN * V_RUN + r % RUN * 2);
+                ATTN_UNROLL for (int i = 0; i < width; i++) sum[r * width + i] =
+                    add_pairs(sum[r * width + i], one, x[i]);
+            }
+        }
+        end_group(ot, alpha, sum, width);
+    }
+}
+
+static void pv(void *ot_, const void *v_, int64_t at, const void *p, int64_t dv_pad, int64_t n,
+               const void *alpha_, int lanes)
+{
+    const uint16_t *v = (const uint16_t *)v_ + v_key_bytes(at) / 2;
+    const int width = lanes > GROUP ? WIDE : 1;
+    for (int lane = 0; lane < lanes; lane += width * GROUP) {
+        float *ot = (float *)ot_ + lane;
+        const float *alpha = alpha_ ? (const float *)alpha_ + lane : NULL;
+        const uint16_t *b = (const uint16_t *)p + 2 * lane;
+        if (width == 1) {
+            value_groups(ot, alpha, v, b, (n + 1) / 2, dv_pad, 1);
+        } else {
+            value_groups(ot, alpha, v, b, (n + 1) / 2, dv_pad, WIDE);
+        }
+    }
 }
 
 /* ---- the table's own members ----------------------------------------------------------------- */

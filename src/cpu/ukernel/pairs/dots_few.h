@@ -14,8 +14,14 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
         dwords x[GROUP];
         vec chunk[FEW_LANES];
         attn_fetch_soon(f->soon, f->elements);
-        ATTN_UNROLL for (int key = 0; key < GROUP; key++) x[key] =
-            d_load(k + key * f->a_stride / 2);
+        if (step + 1 < f->steps || f->last == GROUP) {
+            ATTN_UNROLL for (int key = 0; key < GROUP; key++) x[key] =
+                d_load(k + key * f->a_stride / 2);
+        } else { /* the next row's numbers would be multiplied by 0 */
+            for (int key = 0; key < GROUP; key++) {
+                x[key] = d_load_some(k + key * f->a_stride / 2, 2 * f->last);
+            }
+        }
         d_transpose(x);
         ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] = v_set1(0);
         ATTN_UNROLL for (int pair = 0; pair < GROUP; pair++)
@@ -66,9 +72,9 @@ ATTN_INLINE dwords few_value(const attn_values *v, int64_t key, int64_t c)
     return x[0];
 }
 
-/* Columns PAIR_LOW(i) of OT = OT alpha + the sums of column i, a vector for each of four lanes;
- * without alpha (NULL) these sums. */
-ATTN_INLINE void few_columns_end(float *ot, const float *alpha, const vec *sum)
+/* Columns PAIR_LOW(i), as far as below n, of OT = OT alpha + the sums of column i, a vector for each
+ * of four lanes; without alpha (NULL) these sums. */
+ATTN_INLINE void few_columns_end(float *ot, int64_t n, const float *alpha, const vec *sum)
 {
     float column[VL][4];
     quads_f32(column, 1, sum);
@@ -76,7 +82,9 @@ ATTN_INLINE void few_columns_end(float *ot, const float *alpha, const vec *sum)
     {
         float *to = ot + PAIR_LOW(i) * STRIP;
         const vec x = v_load4(column[i]);
-        v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha), x) : x);
+        if (PAIR_LOW(i) < n) {
+            v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha), x) : x);
+        }
     }
 }
 
@@ -109,9 +117,9 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
     }
     ATTN_UNROLL for (int i = 0; i < 2 * width; i++)
     {
-        float *to = ot + (c + i / 2 * 32 + i % 2 * PAIR_HIGH) * STRIP;
-        ATTN_UNROLL for (int r = 0; r < rows; r += 4)
-            few_columns_end(to + r, alpha ? alpha + r : NULL, sum[i] + r);
+        const int64_t first = c + i / 2 * 32 + i % 2 * PAIR_HIGH;
+        ATTN_UNROLL for (int r = 0; r < rows; r += 4) few_columns_end(
+            ot + first * STRIP + r, v->dv_pad - first, alpha ? alpha + r : NULL, sum[i] + r);
     }
 }
 

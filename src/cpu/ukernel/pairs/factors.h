@@ -10,6 +10,7 @@ typedef struct factors {
     int64_t a_stride, a_part, a_step, a_rows;
     int64_t b_stride, b_part, b_step;
     int64_t steps;   /* of 32 products each */
+    int64_t last;    /* pairs of the last step of scores, in tables on dots.h */
     attn_soon *soon;   /* rows to fetch meanwhile, or NULL */
     int64_t elements;  /* of K or V that a step counts for them */
     bool swapped;    /* A holds the second factor of each product of parts */
@@ -18,7 +19,7 @@ typedef struct factors {
 /* S = K QT. */
 ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int64_t d)
 {
-    const int64_t d_pad = pad32(d);
+    const int64_t d_pad = k_pad(d), steps = pad32(d) / 32;
     return (factors){
         .a = (const uint16_t *)k + at * d_pad,
         .b = qt,
@@ -27,30 +28,9 @@ ATTN_INLINE factors score_factors(const void *k, int64_t at, const void *qt, int
         .a_step = 32,
         .a_rows = GROUP * d_pad,
         .b_stride = STRIP * 4,
-        .b_part = d_pad * STRIP,
+        .b_part = pad32(d) * STRIP,
         .b_step = GROUP * 2 * STRIP,
-        .steps = d_pad / 32,
+        .steps = steps,
+        .last = GROUP - (32 * steps - d_pad) / 2, /* 16 without columns */
     };
 }
-
-/* OT = V^T P. */
-ATTN_INLINE factors value_factors(const void *v, int64_t at, const void *p, int64_t dv_pad,
-                                  int64_t n)
-{
-    return (factors){
-        .a = (const uint16_t *)v + at,
-        .b = p,
-        .a_stride = PANEL_KEYS * 2,
-        .a_part = dv_pad * PANEL_KEYS,
-        .a_step = 32,
-        .a_rows = GROUP * PANEL_KEYS,
-        .b_stride = STRIP * 4,
-        .b_part = P_PART,
-        .b_step = GROUP * 2 * STRIP,
-        .steps = (n + KEY_STEP - 1) / KEY_STEP,
-    };
-}
-
-/* A strip's factors that change nothing. */
-static const float ones[STRIP] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                  1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};

@@ -25,7 +25,7 @@ ATTN_INLINE factors row_factors(const attn_keys *keys, const char *const *row, i
 {
     factors f = score_factors(keys->k, 0, keys->qt, keys->d);
     f.soon = soon, f.elements = PARTS == 1 ? GROUP * 32 : GROUP * 32 / 2;
-    if (PARTS == 1 && n == 2 * GROUP && keys->d % 32 == 0) {
+    if (PARTS == 1 && n == 2 * GROUP && keys->d % K_GRANULE == 0) {
         const int64_t stride = even_stride(row);
         if (stride != 0 && stride == even_stride(row + GROUP)) {
             f.a = (const uint16_t *)(const void *)row[0], f.a_stride = stride;

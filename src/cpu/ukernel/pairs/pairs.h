@@ -5,10 +5,10 @@
  * everything is static. The other headers of this folder follow it, in the order of body.h of
  * amx/. Panels, once per part:
  *
- *     K   [key][d_pad]              bf16, d_pad = d rounded up to 32, padding zero
- *     QT  [d_pad / 2][32][2]        dword (i, query) holds the columns of dword i of a row of K
- *     V   [dv_pad][KEY_BLOCK + 32]  transposed; keys from the last packed one to a multiple of 32
- *                                   are zero
+ *     K   [key][k_pad(d)]           rows, padding zero
+ *     QT  [d_pad / 2][32][2]        d_pad = d rounded up to 32; dword (i, query) holds the columns
+ *                                   of dword i of a row of K
+ *     V                             values_tiles.h or values_dots.h
  *     P   [key / 2][32][2]          dword (key/2, query) holds keys key and key + 1
  *
  * and of the backward pass:
@@ -26,6 +26,10 @@
 
 #ifndef ASIDE
 #define ASIDE 1 /* vectors of probabilities side by side: 1, 2 or 4 */
+#endif
+
+#ifndef K_GRANULE
+#define K_GRANULE 32 /* columns of the K panel are padded to a multiple of it, at most 32 */
 #endif
 
 #ifndef VEC_HEADER /* vectors of 16 lanes */
@@ -51,6 +55,11 @@ _Static_assert(STRIP == 2 * GROUP && VL == GROUP, "two groups of lanes");
 static int64_t pad32(int64_t n)
 {
     return (n + 31) / 32 * 32;
+}
+
+static int64_t k_pad(int64_t d)
+{
+    return (d + K_GRANULE - 1) / K_GRANULE * K_GRANULE;
 }
 
 /* The sum of an element's parts. */

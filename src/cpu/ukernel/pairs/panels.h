@@ -1,15 +1,10 @@
 /*
- * panels.h: rows of Q, K, V and dO into the panels of pairs.h, and their sizes.
+ * panels.h: rows of Q, K and dO into the panels of pairs.h, and their sizes.
  */
 
 static uint64_t k_bytes(int64_t d)
 {
-    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)pad32(d) * 2;
-}
-
-static uint64_t v_bytes(int64_t dv_pad)
-{
-    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)dv_pad * 2;
+    return PARTS * (uint64_t)PANEL_KEYS * (uint64_t)k_pad(d) * 2;
 }
 
 static uint64_t q_bytes(int64_t d)
@@ -40,11 +35,11 @@ ATTN_INLINE void split_row(dwords *part, const void *row, int64_t stride, int64_
     }
 }
 
-/* Packs a row of K as key `at` of the panel. */
+/* Packs a row of K as key `at` of the panel; zeros behind it may reach into the next row. */
 ATTN_INLINE void pack_k_row(void *k, int64_t at, const void *row, int64_t stride, int64_t d,
                             attn_soon *soon)
 {
-    const int64_t d_pad = pad32(d);
+    const int64_t d_pad = k_pad(d);
     uint16_t *to = (uint16_t *)k + at * d_pad;
     for (int64_t c = 0; c < d_pad; c += 32) {
         dwords part[PARTS];
@@ -61,40 +56,6 @@ static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t
     for (int64_t key = 0; key < n; key++) {
         const element *row = (const element *)src->data + key * src->row_stride;
         pack_k_row(k, at + key, row, src->col_stride, d, src->soon);
-    }
-}
-
-/* 32 keys x 32 columns of one part: pairs of keys interleaved to dwords, the columns of lower and
- * of upper halves apart, transposed. */
-static void transpose_values(uint16_t *to, dwords (*row)[PARTS], int part)
-{
-    dwords low[16], high[16];
-    for (int pair = 0; pair < 16; pair++) {
-        dwords a = row[2 * pair][part], b = row[2 * pair + 1][part];
-        low[pair] = d_low_halves(a, b);
-        high[pair] = d_high_halves(a, b);
-    }
-    transpose16((uint32_t *)(to + LOW_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, low);
-    transpose16((uint32_t *)(to + HIGH_COLUMN * PANEL_KEYS), COLUMN_STEP * PANEL_KEYS / 2, high);
-}
-
-/* Goes up to the next multiple of 32 keys of the panel, from any first key. */
-static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t dv, int64_t dv_pad)
-{
-    const int64_t end = (at + n + KEY_STEP - 1) / KEY_STEP * KEY_STEP - at;
-    for (int64_t key = 0; key < end; key += KEY_STEP) {
-        for (int64_t c = 0; c < dv_pad; c += 32) {
-            dwords row[KEY_STEP][PARTS];
-            for (int64_t i = 0; i < KEY_STEP; i++) {
-                const element *x = (const element *)src->data + (key + i) * src->row_stride;
-                attn_fetch_soon(src->soon, 32);
-                split_row(row[i], key + i < n ? x : NULL, src->col_stride, c, dv, 1);
-            }
-            for (int part = 0; part < PARTS; part++) {
-                uint16_t *to = (uint16_t *)v + (part * dv_pad + c) * PANEL_KEYS + at + key;
-                transpose_values(to, row, part);
-            }
-        }
     }
 }
 

@@ -149,10 +149,10 @@ ATTN_INLINE fetch fetch_of(const attn_ahead *ahead)
     if (PARTS > 1 || ahead->n == 0) {
         return no_lines(ahead, ahead->soon, ahead->cols);
     }
-    const int64_t row = 2 * (ahead->k ? pad32(ahead->cols) : PANEL_KEYS),
+    const int64_t row = ahead->k ? 2 * k_pad(ahead->cols) : V_COLUMN_BYTES,
                   rows = ahead->k ? ahead->n : GROUP;
     const char *from = ahead->k ? (const char *)ahead->k + ahead->at * row
-                                : (const char *)ahead->v + ahead->at * 2;
+                                : (const char *)ahead->v + v_key_bytes(ahead->at);
     return (fetch){from, from + rows * row, 2 * rows * row / KEY_TILE, ahead->soon,
                    ahead->cols};
 }
