@@ -4,15 +4,33 @@
 #include "cpu/forward/pack.h"
 #include "cpu/keys.h"
 
+/* True for keys whose rows of `cols` columns lie side by side. */
+static bool is_one_run(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
+                       attn_interval block)
+{
+    return attn_kv_run_end(item->problem, &item->seq, block.lo, block.hi) == block.hi &&
+           tensor->stride[3] == 1 && tensor->shape[3] == cols &&
+           (tensor->stride[1] == cols || tensor->shape[1] == 1);
+}
+
 /* True for rows that already are a panel and need no packing. */
 static bool is_panel(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
                      attn_interval block)
 {
     return item->table->rows_are_panels &&
-           attn_kv_run_end(item->problem, &item->seq, block.lo, block.hi) == block.hi &&
            tensor->dtype == (item->table->real_size == 4 ? ATTN_F32 : ATTN_F64) &&
-           tensor->stride[3] == 1 && tensor->shape[3] == cols &&
-           (tensor->stride[1] == cols || tensor->shape[1] == 1);
+           is_one_run(item, tensor, cols, block);
+}
+
+/* The same for K, whose keys may have to fill whole groups. */
+static bool is_k_panel(const attn_forward_item *item, attn_interval block)
+{
+    const attn_problem *problem = item->problem;
+    const int columns = item->table->k_columns, keys = item->table->k_keys;
+    return is_panel(item, &problem->k, problem->d, block) ||
+           (columns > 0 && problem->d % columns == 0 && item->seq.nk % keys == 0 &&
+            problem->k.dtype == problem->q.dtype &&
+            is_one_run(item, &problem->k, problem->d, block));
 }
 
 /* The rows of K that begin at `key`, with their scales. */
@@ -135,7 +153,7 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_tensor *k = &item->problem->k, *v = &item->problem->v;
     const attn_interval all = {block, keys.hi};
-    const bool k_is_panel = is_panel(item, k, item->problem->d, all),
+    const bool k_is_panel = is_k_panel(item, all),
                v_is_panel = is_panel(item, v, item->plan->dv_pad, all);
     item->k = k_is_panel ? attn_kv_find(item->problem, k, &item->seq, item->kv_head, block, 0)
                          : item->k_space;

@@ -186,6 +186,9 @@ typedef struct attn_ukernel {
     int real_size;        /* sizeof(real) */
     /* rows of reals side by side are a K or V panel (d_v = dv_pad); keys beyond n are not read */
     bool rows_are_panels;
+    /* rows of K side by side, in the type of the table's inputs, are a panel as well where columns
+     * are a multiple of k_columns and keys of k_keys; 0: never */
+    int k_columns, k_keys;
     bool lags;            /* m may lag behind the maximum: top is an array of its own */
     /* softmax counts on flush-to-zero, which its caller sets (attn_host_flush) */
     bool flushes;

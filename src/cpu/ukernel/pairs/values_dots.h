@@ -8,6 +8,9 @@
  */
 enum { GRANULE = GROUP, RUN = 8, V_RUN = PANEL_KEYS * RUN /* numbers of 8 columns */ };
 
+/* Scores are computed for so many keys at a time, or for half as many. */
+enum { K_KEYS = SUMS / 2 };
+
 static uint64_t v_bytes(int64_t dv_pad)
 {
     return (uint64_t)dv_pad * PANEL_KEYS * 2;
