@@ -80,9 +80,9 @@ void attn_once_call(attn_once *once, void (*work)(void))
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* Counts forks between the process that loaded the library and this one: in another PID namespace a
- * child may have its parent's number. */
-static atomic_uint forks;
+/* Counts forks between the process that loaded the library and this one. A PID would cost a system
+ * call, and in another PID namespace a child may have its parent's. */
+static atomic_ullong forks;
 
 static void count_fork(void)
 {
@@ -98,7 +98,7 @@ uint64_t attn_process(void)
 {
     static pthread_once_t watched = PTHREAD_ONCE_INIT;
     (void)pthread_once(&watched, watch_forks);
-    return (uint64_t)atomic_load(&forks) << 32 | (uint32_t)getpid();
+    return 1 + (uint64_t)atomic_load(&forks);
 }
 
 /* ---- memory and libraries -------------------------------------------------------------------- */

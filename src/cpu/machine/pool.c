@@ -19,6 +19,8 @@
 /* some tens of microseconds: longer than the gap between calls of a busy program */
 enum { SPINS = 4000 };
 
+enum { LINE = 64 };
+
 typedef struct pool_worker {
     struct attn_pool *pool;
     attn_thread handle;
@@ -34,15 +36,18 @@ struct attn_pool {
     attn_lock lock; /* for sleeping and waking only */
     attn_bell wake;
 
-    /* The job. A worker joins by adding itself to `inside` while `generation` is the one it saw. */
-    atomic_uint generation; /* odd while a job runs */
-    atomic_int inside;
+    /* The job. A worker joins by adding itself to `inside` while `generation` is the one it saw.
+     * What workers read while they wait, what each task changes, and what the caller waits for lie
+     * in cache lines of their own. */
+    _Alignas(LINE) atomic_uint generation; /* odd while a job runs */
     atomic_bool quit;
-    atomic_llong next;
     int64_t n;
     void (*task)(void *arg, int64_t i, int32_t thread);
     void *arg;
-    pool_worker workers[];
+    _Alignas(LINE) atomic_llong next;
+    _Alignas(LINE) atomic_int inside;
+    atomic_int asleep; /* workers that need the bell */
+    _Alignas(LINE) pool_worker workers[];
 };
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -69,10 +74,12 @@ static unsigned wait_for_job(attn_pool *pool, unsigned seen)
         return now;
     }
     attn_lock_take(&pool->lock);
+    atomic_fetch_add(&pool->asleep, 1); /* before the load: announce() does both the other way */
     for (now = atomic_load(&pool->generation); now == seen || !(now & 1);
          now = atomic_load(&pool->generation)) {
         attn_bell_wait(&pool->wake, &pool->lock);
     }
+    atomic_fetch_sub(&pool->asleep, 1);
     attn_lock_give(&pool->lock);
     return now;
 }
@@ -98,10 +105,12 @@ static void worker_main(void *arg)
 
 static void announce(attn_pool *pool)
 {
-    attn_lock_take(&pool->lock);
     atomic_fetch_add(&pool->generation, 1);
-    attn_bell_ring(&pool->wake);
-    attn_lock_give(&pool->lock);
+    if (atomic_load(&pool->asleep) > 0) {
+        attn_lock_take(&pool->lock);
+        attn_bell_ring(&pool->wake);
+        attn_lock_give(&pool->lock);
+    }
 }
 
 static void start_workers(attn_pool *pool)
@@ -110,6 +119,7 @@ static void start_workers(attn_pool *pool)
     attn_bell_init(&pool->wake);
     atomic_store(&pool->generation, 0);
     atomic_store(&pool->inside, 0);
+    atomic_store(&pool->asleep, 0);
     pool->process = attn_process();
     pool->started = 0;
     for (int32_t i = 1; i < pool->threads; i++) {
