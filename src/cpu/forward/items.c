@@ -171,21 +171,33 @@ static int64_t place_of(const forward_job *job, int64_t index, int64_t tasks, in
     return tasks <= job->plan->threads ? index : thread;
 }
 
-/* Runs task `index` of a loop over `tasks`, on one of the schedule's items. */
-static void run_item(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
-                     run_function *run)
+/* Runs a task of number `index` on an item, with the scratch of that place. */
+static void run_on(const forward_job *job, int64_t index, int64_t item, int64_t place,
+                   run_function *run)
 {
-    forward_task task = {.index = index, .place = place_of(job, index, tasks, thread)};
-    task.item =
-        attn_schedule_item(&job->schedule, job->problem, index / (tasks / job->schedule.items));
+    forward_task task = {.index = index, .place = place};
+    task.item = attn_schedule_item(&job->schedule, job->problem, item);
     task.seq = attn_problem_sequence(job->problem, task.item.sequence);
     run_task(job, &task, run);
 }
 
+/* Runs task `index` of a loop over `tasks`, on one of the schedule's items. */
+static void run_item(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
+                     run_function *run)
+{
+    run_on(job, index, index / (tasks / job->schedule.items),
+           place_of(job, index, tasks, thread), run);
+}
+
+/* Items in turn, as many as the plan gives to a task. */
 static void whole_task(const void *arg, int64_t index, int32_t thread)
 {
     const forward_job *job = arg;
-    run_item(job, index, job->schedule.items, thread, run_whole);
+    const int64_t grain = job->plan->grain, items = job->schedule.items,
+                  place = place_of(job, index, attn_cpu_tasks(job->plan), thread);
+    for (int64_t i = index * grain; i < min64((index + 1) * grain, items); i++) {
+        run_on(job, i, i, place, run_whole);
+    }
 }
 
 static void part_task(const void *arg, int64_t index, int32_t thread)
@@ -241,7 +253,7 @@ void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
         attn_tasks_run(executor, job.shared.tasks, shared_task, &job, plan->table);
         attn_tasks_run(executor, items, behind_task, &job, plan->table);
     } else if (pieces == 1) {
-        attn_tasks_run(executor, items, whole_task, &job, plan->table);
+        attn_tasks_run(executor, attn_cpu_tasks(plan), whole_task, &job, plan->table);
     } else {
         attn_tasks_run(executor, items * pieces, part_task, &job, plan->table);
         attn_tasks_run(executor, items, joining_task, &job, plan->table);

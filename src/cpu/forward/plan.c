@@ -26,8 +26,10 @@
 #include <math.h>
 
 enum {
-    MOST_SHARED_BYTES = 32 << 20
-}; /* of pieces; families beyond it are not shared, or in part */
+    MOST_SHARED_BYTES = 32 << 20, /* of pieces; families beyond it are not shared, or in part */
+    ITEM_TIME = 300,  /* ns of an item beside its products */
+    LEAST_TASK = 1000 /* ns: a thread waits for some hundred to take a task after another one */
+};
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -165,6 +167,23 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
 }
 
+/* Gives short items to tasks by several, equally many to each thread; all of a very short call to
+ * one. Items of varlen may have any length. */
+static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
+{
+    const double rows = fmin((double)plan->schedule.block_rows,
+                             (double)problem->q.shape[1] * (double)problem->group),
+                 products = rows * (double)problem->keys * (double)(problem->d + problem->dv),
+                 time = ITEM_TIME + products / plan->table->vector_bits * 16;
+    const int64_t items = plan->schedule.items;
+    plan->grain = 1;
+    if (!problem->varlen && time < LEAST_TASK && items > 0) {
+        int64_t tasks = max64((int64_t)((double)items * time / LEAST_TASK), 1);
+        tasks -= tasks > threads ? tasks % threads : 0;
+        plan->grain = (items + tasks - 1) / tasks;
+    }
+}
+
 /* Rows of different sequences can share a strip where scores do not depend on the sequence, and
  * keys where every row sees all of the first ones. */
 static bool may_share(const attn_cpu_plan *plan, const attn_problem *problem, int64_t segments)
@@ -227,7 +246,8 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
     plan_pieces(plan, machine, segments, &workspace);
     plan_shared(plan, problem, machine->threads, segments, &workspace);
-    const int64_t tasks = plan->schedule.items * plan->pieces.count;
+    plan_tasks(plan, problem, machine->threads);
+    const int64_t tasks = plan->shared.pieces > 0 ? plan->schedule.items : attn_cpu_tasks(plan);
     plan->threads = tasks < machine->threads ? (int32_t)tasks : machine->threads;
     plan->threads = plan->threads < 1 ? 1 : plan->threads;
     attn_rotated rotated;

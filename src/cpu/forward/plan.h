@@ -77,6 +77,7 @@ typedef struct attn_cpu_plan {
     int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
+    int64_t grain; /* items that a task takes, if they are whole */
     attn_pieces pieces;
     attn_shared_room shared;
     attn_cells cells;      /* of the mask tensor */
@@ -93,6 +94,14 @@ const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *prob
 /* Pure. Errors: overflow. */
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine);
+
+/* Tasks of the loop over items or their pieces. */
+static inline int64_t attn_cpu_tasks(const attn_cpu_plan *plan)
+{
+    const int64_t items = plan->schedule.items;
+    return plan->pieces.count > 1 ? items * plan->pieces.count
+                                  : items / plan->grain + (items % plan->grain != 0);
+}
 
 /* Tiles of all strips. */
 attn_tile_count attn_cpu_count_tiles(const attn_cpu_plan *plan, const attn_problem *problem);
