@@ -25,9 +25,10 @@ static void copy_finite(uint16_t *to, const uint16_t *from, int64_t n)
 /* Notes an element as bit `bit` of words, if it is special. */
 static void note(uint64_t *plus, uint64_t *minus, int64_t bit, float x)
 {
-    const bool special = x - x != 0;
-    plus[bit / 64] |= (uint64_t)(special && !(x < 0)) << bit % 64;
-    minus[bit / 64] |= (uint64_t)(special && !(x > 0)) << bit % 64;
+    if (x - x != 0) {
+        plus[bit / 64] |= (uint64_t)!(x < 0) << bit % 64;
+        minus[bit / 64] |= (uint64_t)!(x > 0) << bit % 64;
+    }
 }
 
 /* Rows i and 16 + i of a strip lie side by side. */

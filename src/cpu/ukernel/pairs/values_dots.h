@@ -8,8 +8,8 @@
  */
 enum { GRANULE = GROUP, RUN = 8, V_RUN = PANEL_KEYS * RUN /* numbers of 8 columns */ };
 
-/* Scores are computed for so many keys at a time, or for half as many. */
-enum { K_KEYS = SUMS / 2 };
+/* Scores are computed for as many keys at a time, of few lanes, or for fewer. */
+enum { K_KEYS = GROUP };
 
 static uint64_t v_bytes(int64_t dv_pad)
 {
