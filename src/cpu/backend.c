@@ -129,8 +129,7 @@ static attn_status forward_run(const void *device, const attn_problem *problem,
         TRY(attn_workspace_open(&workspace, &cpu->allocator, plan.workspace_bytes, call));
         attn_problem step;
         if (attn_cpu_appends(problem)) { /* else a copy would be a tenth of a short call */
-            step = attn_cpu_append(problem, &cpu->executor,
-                                   (char *)workspace.first + plan.rotated);
+            step = attn_cpu_append(problem, &cpu->executor, (char *)workspace.first + plan.rotated);
             problem = &step;
         }
         attn_cpu_forward(&plan, problem, &cpu->executor, workspace.first);

@@ -12,7 +12,7 @@ static uint64_t first_bits(int64_t n)
     return n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0;
 }
 
-/* The lanes, 32 at most, whose score is not -inf. With bits from an array compilers take vectors. */
+/* The lanes, 32 at most, whose score is not -inf. Bits from an array let compilers take vectors. */
 static uint32_t some_lanes_seeing(const float *s, int lanes)
 {
     static const uint32_t bit[32] = {

@@ -185,8 +185,8 @@ static void run_on(const forward_job *job, int64_t index, int64_t item, int64_t 
 static void run_item(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
                      run_function *run)
 {
-    run_on(job, index, index / (tasks / job->schedule.items),
-           place_of(job, index, tasks, thread), run);
+    run_on(job, index, index / (tasks / job->schedule.items), place_of(job, index, tasks, thread),
+           run);
 }
 
 /* Items in turn, as many as the plan gives to a task. */

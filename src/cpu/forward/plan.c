@@ -27,7 +27,7 @@
 
 enum {
     MOST_SHARED_BYTES = 32 << 20, /* of pieces; families beyond it are not shared, or in part */
-    ITEM_TIME = 300,  /* ns of an item beside its products */
+    ITEM_TIME = 300,              /* ns of an item beside its products */
     LEAST_TASK = 1000 /* ns: a thread waits for some hundred to take a task after another one */
 };
 

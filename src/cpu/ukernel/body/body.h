@@ -342,18 +342,6 @@ ATTN_INLINE void FN(pack_q_block)(real *to, const real *const *from, int64_t c, 
     }
 }
 
-/* Moves whole vectors of columns of at most four rows to lanes. */
-ATTN_INLINE void FN(pack_q_quads)(real *qt, const void *const *row, int64_t d, vec by)
-{
-    for (int64_t c = 0; c < d; c += VL, qt += VL * STRIP) {
-        vec x[4];
-        ATTN_UNROLL for (int i = 0; i < 4; i++) x[i] =
-            row[i] ? v_mul(v_load((const real *)row[i] + c), by) : v_set1(0);
-        FN(quads)((real (*)[4])qt, STRIP / 4, x);
-    }
-}
-
-/* The products of few lanes read no others, if columns are whole vectors. */
 static void FN(pack_q)(void *qt, const void *const *row, int64_t stride, int32_t dtype, int64_t d,
                        double factor, int lanes)
 {

@@ -39,6 +39,17 @@ ATTN_INLINE void FN(from_quads)(vec *x, const real (*from)[4], int64_t apart)
 #endif
 }
 
+/* Moves whole vectors of columns of at most four rows to lanes: products read no others then. */
+ATTN_INLINE void FN(pack_q_quads)(real *qt, const void *const *row, int64_t d, vec by)
+{
+    for (int64_t c = 0; c < d; c += VL, qt += VL * STRIP) {
+        vec x[4];
+        ATTN_UNROLL for (int i = 0; i < 4; i++) x[i] =
+            row[i] ? v_mul(v_load((const real *)row[i] + c), by) : v_set1(0);
+        FN(quads)((real (*)[4])qt, STRIP / 4, x);
+    }
+}
+
 /* Stores the scores of n <= VL keys, vectors of keys for each of `rows` lanes. Lanes beyond become
  * 0, since the softmax takes them too. */
 ATTN_INLINE void FN(few_keys_end)(real *s, const vec *sum, int n, const int rows)

@@ -1,6 +1,6 @@
 /*
- * clean.h: panels of V (values_tiles.h, values_dots.h) and X without numbers that are not finite: of an element, one of whose parts
- * is not finite, such parts become 0.
+ * clean.h: panels without numbers that are not finite: X here, V in values_tiles.h, values_dots.h.
+ * Of an element, one of whose parts is not finite, such parts become 0.
  */
 
 #include "cpu/ukernel/table_grad.h"

@@ -72,8 +72,8 @@ ATTN_INLINE dwords few_value(const attn_values *v, int64_t key, int64_t c)
     return x[0];
 }
 
-/* Columns PAIR_LOW(i), as far as below n, of OT = OT alpha + the sums of column i, a vector for each
- * of four lanes; without alpha (NULL) these sums. */
+/* Columns PAIR_LOW(i), as far as below n, of OT = OT alpha + the sums of column i, a vector for
+ * each of four lanes; without alpha (NULL) these sums. */
 ATTN_INLINE void few_columns_end(float *ot, int64_t n, const float *alpha, const vec *sum)
 {
     float column[VL][4];
