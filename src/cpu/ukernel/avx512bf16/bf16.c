@@ -10,6 +10,7 @@
 #define WEIGHT_LOSS 0x1p-8
 #define ASIDE 4
 #define K_GRANULE 8
+#define Q_QUADS 1
 #include "cpu/ukernel/pairs/pairs.h"
 
 #include "cpu/ukernel/pairs/element_bf16.h"

@@ -11,6 +11,7 @@
 #define VEC_HEADER "cpu/ukernel/pairs/vec_neon16.h"
 #define DWORDS_HEADER "cpu/ukernel/pairs/dwords_neon.h"
 #define K_GRANULE 8
+#define Q_QUADS 1
 #include "cpu/ukernel/pairs/pairs.h"
 
 #include "cpu/ukernel/pairs/element_bf16.h"

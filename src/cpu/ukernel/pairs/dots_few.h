@@ -93,12 +93,12 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
                              int64_t n, const float *alpha, const int rows, const int width)
 {
     vec sum[4][FEW_LANES];
-    const int64_t whole = c + 32 * width <= v->dv ? v->count & ~(int64_t)1 : 0, end = pad32(n);
+    const int64_t whole = c + 32 * width <= v->dv ? v->count & ~(int64_t)1 : 0;
     ATTN_UNROLL for (int r = 0; r < rows; r++)
     {
         ATTN_UNROLL for (int i = 0; i < 2 * width; i++) sum[i][r] = v_set1(0);
     }
-    for (int64_t key = 0; key < end; key += 2, p += 2 * STRIP) {
+    for (int64_t key = 0; key < n; key += 2, p += 2 * STRIP) {
         dwords x[2], y[2];
         attn_fetch_soon(v->soon, 128 * width);
         if (key < whole) {

@@ -7,6 +7,7 @@
  *   d_load_some(p,n)                  the first n of 32 numbers, the others 0
  *   d_pair(p)                         the pair at p in each dword
  *   d_keep_lanes(p,x,mask)            stores x in lanes outside of mask
+ *   d_as_floats(x)                    the same bits
  *   d_floats d_odd_floats d_pairs     the floats of lower halves, of upper halves; back from both
  *   d_low_halves d_high_halves(a,b)   the halves of a, each below that of b
  *   d_store_zip(p,a,b)                stores the 32 numbers of a, each before that of b
@@ -30,6 +31,7 @@
 #define d_zero _mm512_setzero_si512
 #define d_or _mm512_or_si512
 #define d_keep_lanes(p, x, mask) _mm512_mask_storeu_epi32(p, (__mmask16) ~(mask), x)
+#define d_as_floats _mm512_castsi512_ps
 #define d_floats(x) _mm512_castsi512_ps(_mm512_slli_epi32(x, 16))
 #define d_odd_floats(x) \
     _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000)))

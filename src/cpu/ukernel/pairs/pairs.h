@@ -32,6 +32,10 @@
 #define K_GRANULE 32 /* columns of the K panel are padded to a multiple of it, at most 32 */
 #endif
 
+#ifndef Q_QUADS
+#define Q_QUADS 0 /* 1: products of at most four rows of Q read no other lanes */
+#endif
+
 #ifndef VEC_HEADER /* vectors of 16 lanes */
 #define VEC_HEADER "cpu/ukernel/body/vec_avx512.h"
 #define DWORDS_HEADER "cpu/ukernel/pairs/dwords_avx512.h"

@@ -64,7 +64,16 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
 {
     (void)dtype;
     const int width = lanes > GROUP ? STRIP : GROUP; /* as much as qk reads */
-    for (int64_t c = 0; c < d; c += 32) {
+    for (int64_t c = 0; c < d && Q_QUADS && lanes <= 4; c += 32) {
+        dwords part[PARTS];
+        vec x[4];
+        for (int i = 0; i < 4; i++) {
+            split_row(part, row[i], stride, c, d, (float)factor);
+            x[i] = d_as_floats(part[0]);
+        }
+        quads_f32((float (*)[4])qt + c / 2 * STRIP / 4, STRIP / 4, x);
+    }
+    for (int64_t c = 0; c < d && !(Q_QUADS && lanes <= 4); c += 32) {
         for (int lane = 0; lane < width; lane += GROUP) {
             dwords split[GROUP][PARTS], x[GROUP];
             for (int i = 0; i < GROUP; i++) {

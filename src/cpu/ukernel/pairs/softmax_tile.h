@@ -62,7 +62,8 @@ ATTN_INLINE void end_tile(const score_tile *t, exponentials *e, vec c, const att
     }
     const vec sum[2] = {e->sum[0], e->sum[1]};
     for (int g = 0; g < groups; g++) {
-        for (int64_t key = even_keys(t); key < pad32(t->n); key += 2) {
+        const int64_t end = (t->n + P_STEP - 1) / P_STEP * P_STEP;
+        for (int64_t key = even_keys(t); key < end; key += 2) {
             store_pair(to + key * STRIP + 2 * g * VL, v_set1(0), v_set1(0));
         }
         v_store(l + g * VL, v_add(v_load(l + g * VL), sum[g]));

@@ -5,7 +5,7 @@
  *     V   [dv_pad][KEY_BLOCK + 32]  transposed, once per part; keys from the last packed one to a
  *                                   multiple of 32 are zero
  */
-enum { GRANULE = 2 * GROUP, K_KEYS = 0 };
+enum { GRANULE = 2 * GROUP, K_KEYS = 0, P_STEP = KEY_STEP };
 
 static uint64_t v_bytes(int64_t dv_pad)
 {
