@@ -8,7 +8,8 @@
  */
 enum { GRANULE = GROUP, RUN = 8, V_RUN = PANEL_KEYS * RUN /* numbers of 8 columns */ };
 
-/* Scores are computed for as many keys at a time, of few lanes, or for fewer. P is read by pairs. */
+/* Scores are computed for as many keys at a time, of few lanes, or for fewer. P is read by pairs
+ * of keys. */
 enum { K_KEYS = GROUP, P_STEP = 2 };
 
 static uint64_t v_bytes(int64_t dv_pad)
