@@ -10,7 +10,7 @@
  * they get once more then.
  */
 #pragma once
-#include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/forward/walk_sm90.cuh"
 #include "cuda/kernel/load/clean.cuh"
 #include "cuda/kernel/load/load.cuh"
 
@@ -108,16 +108,18 @@ __device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
             break;
         }
         const Even even = even_blocks<S>(a, post);
+        const Walk<S> walk(a, post.item, post.blocks);
         const int count = post.blocks.count;
 #pragma unroll 1
         for (int i = 0; i < count; i++) {
             const uint32_t n = number + i;
-            if (even.has(post.blocks.last - i)) {
+            const int block = walk.block(i);
+            if (even.has(block)) {
                 continue;
             }
             ptx::mbarrier_wait(memory.v_raw(n), parities >> n % S::STAGES & 1);
             parities ^= 1 << n % S::STAGES;
-            if (i == 0 && post.tail > 0) {
+            if (block == post.blocks.last && post.tail > 0) {
                 clear_rows<S>(memory.v(n), post.tail);
             }
             const bool found = clean_tile<S>(memory.v(n));

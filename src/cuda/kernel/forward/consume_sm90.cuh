@@ -27,9 +27,10 @@ __device__ __forceinline__ void finish_pv(const Memory<S> &memory, uint32_t n, S
 
 /* Runs blocks from .. from + b.count - 1 of an item. b: the blocks that the group's rows see. */
 template <class S>
-__device__ __forceinline__ void
-run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
-           const WarpRows &warp, Steps<S> &steps, const Blocks b, uint32_t number, int from)
+__device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
+                                           const Memory<S> &memory, const WarpRows &warp,
+                                           Steps<S> &steps, const Blocks b, const Walk<S> walk,
+                                           uint32_t number, int from)
 {
     const int group = row_group<S>();
     const bool leader = threadIdx.x % 128 == 0;
@@ -40,16 +41,17 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
     HeldQ<S> held;
     held.load(q);
 
-    if (S::HALVES && b.end <= b.last * S::BN + S::BN / 2) {
-        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, q,
+    const int first = walk.block(0);
+    if (S::HALVES && b.end <= first * S::BN + S::BN / 2) {
+        first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, first, q,
                                                     number, from > 0, p);
     } else {
-        first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, q, number, from > 0, p);
+        first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         uint32_t n = number + i;
-        steps.fetch_copies(a, (b.last - i) * S::BN, i + 1 < b.count);
+        steps.fetch_copies(a, walk.block(i) * S::BN, i + 1 < b.count);
         ptx::mbarrier_wait(memory.k_full(n), tile_parity<S>(n));
         begin_turn<S>();
         wgmma::hold(p);
@@ -61,10 +63,11 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
         end_turn<S>();
         uint32_t fresh[S::PARTS][S::BN / 4];
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
-        const int block = b.last - i;
+        const int block = walk.block(i);
         const bool masked = b.masked(block),
-                   begins = (S::STEPS || b.masked(block + 1)) && any_begins(rows.state);
+                   begins = (S::STEPS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
         auto e = steps.exponents(a, block * S::BN);
+        const bool looks = steps.look(block * S::BN);
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
@@ -82,8 +85,8 @@ run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S>
             }
             steps.apply(a, warp, block * S::BN, masked, s);
         }
-        const bool kept = !(masked || begins || steps.look(block * S::BN)) &&
-                          keep_bases<S::BF16>(s, e, rows.state, next);
+        const bool kept =
+            !(masked || begins || looks) && keep_bases<S::BF16>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
@@ -243,7 +246,9 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                     run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),
                                   ptx::uniform(number));
                 } else {
-                    run_blocks<S>(a, rows, memory, warp, steps, mine.uniform(),
+                    const Blocks blocks = mine.uniform();
+                    const Walk<S> walk(a, post.item, blocks);
+                    run_blocks<S>(a, rows, memory, warp, steps, blocks, walk.uniform(),
                                   ptx::uniform(number + from), from);
                 }
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {

@@ -281,10 +281,11 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         if (post.end) {
             break;
         }
-        const int last = post.blocks.last, count = post.blocks.count;
+        const Walk<S> walk(a, post.item, post.blocks);
+        const int count = post.blocks.count;
         if (count > 0) {
             load.begin(post);
-            load_k<S>(memory, load, number, last);
+            load_k<S>(memory, load, number, walk.block(0));
             for (int piece = 0; piece < S::Q_PIECES; piece++) {
                 if (S::PARTS == 1) {
                     ptx::mbarrier_wait(memory.q_empty(piece), (post.tiles & 1) ^ 1);
@@ -316,16 +317,16 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         for (int i = 1; i <= count; i++) {
             uint32_t n = number + i;
             if (!S::SHARED && i < count) {
-                load_k<S>(memory, load, n, last - i);
+                load_k<S>(memory, load, n, walk.block(i));
             }
             if (!S::VIEW) {
                 if (S::PARTS == 1) {
                     ptx::mbarrier_wait(memory.v_empty(n - 1), tile_parity<S>(n - 1) ^ 1);
                 }
-                load.v(n - 1, last - i + 1);
+                load.v(n - 1, walk.block(i - 1));
             }
             if (S::SHARED && i < count) { /* P V goes first in wide kernels */
-                load_k<S>(memory, load, n, last - i);
+                load_k<S>(memory, load, n, walk.block(i));
             }
         }
         number += count;

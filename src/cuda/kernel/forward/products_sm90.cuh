@@ -5,6 +5,7 @@
 #pragma once
 #include "cuda/kernel/forward/steps_sm90.cuh"
 #include "cuda/kernel/forward/turns_sm90.cuh"
+#include "cuda/kernel/forward/walk_sm90.cuh"
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 
@@ -117,14 +118,14 @@ template <class S> __device__ __forceinline__ int q_piece()
     return S::Q_PIECES > 1 ? ptx::opaque(threadIdx.x) / 128 - 1 : 0;
 }
 
-/* Runs the rightmost block, of which the group's rows see the first N keys at most. */
+/* Runs block number `block`, the first one, of which the group's rows see N keys at most. */
 template <class S, int N>
 __device__ __forceinline__ void
 first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
-            const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b,
+            const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b, int block,
             uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
 {
-    const int key = b.last * S::BN;
+    const int key = block * S::BN;
     float s[N / 2], alpha[2];
     steps.begin_copies(a, key);
     steps.fetch_copies(a, key, b.count > 1);
@@ -145,14 +146,14 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     }
     bool few[2] = {false, false};
     if constexpr (S::STEPS) {
-        steps.apply(a, warp, key, b.masked(b.last), s);
+        steps.apply(a, warp, key, b.masked(block), s);
         steps.hide(a, s);
         few[0] = steps.template few<N / 2>(0), few[1] = steps.template few<N / 2>(1);
     }
     auto e = steps.exponents(a, key);
     if constexpr (!S::STEPS) {
         steps.prepare(e, key, s);
-        if (b.masked(b.last)) {
+        if (b.masked(block)) {
             mask_block(warp, key, s, few);
         }
     }

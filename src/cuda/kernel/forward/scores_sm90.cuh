@@ -169,11 +169,13 @@ struct SlopedExponents {
 };
 
 template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
-    float slope[2];   /* slopes of the thread's rows, in exponents of 2 */
-    int64_t position; /* i + off in C3 of the first row */
-    int apart;        /* from there to the second row's */
-    bool steep;       /* right of it each block's scores are so much higher than those of the block
-                         before that the base moves */
+    float slope[2]; /* slopes of the thread's rows, in exponents of 2 */
+    int position;   /* i + off in C3 of the first row, at most FAR from 0 */
+    float beyond;   /* what is left of it then */
+    int apart;      /* from there to the second row's */
+    int reach;      /* keys to the right of it where each block's scores are so much higher than
+                       those of the block before that the base moves */
+    static constexpr int FAR = 1 << 30; /* no key lies so far */
 
     __device__ __forceinline__ Steps(const Memory<S> &)
     {
@@ -190,9 +192,10 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
             slope[r] = load_real<float>(at, t.dtype) * LOG2_E;
         }
         const int row = ptx::opaque(threadIdx.x % 32) / 4;
-        position = warp.row(item, row) + item.sequence.diagonal;
+        const int64_t at = warp.row(item, row) + item.sequence.diagonal;
+        position = (int)attn_clamp(at, -FAR, FAR), beyond = (float)(at - position);
         apart = warp.row(item, row + 8) - warp.row(item, row);
-        steep = slope[0] * S::BN > SLACK;
+        reach = slope[0] * S::BN > SLACK && attn_mask_differs(&a.problem) ? FAR : 0; /* Walk */
     }
     __device__ __forceinline__ SlopedExponents exponents(const attn_cuda_forward_params &a,
                                                          int key) const
@@ -208,29 +211,30 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
     }
     /* The distance from the block's first key to the row's own position, counted from the thread's
      * first column. */
-    __device__ __forceinline__ int64_t ahead(int key, int r) const
+    __device__ __forceinline__ int ahead(int key, int r) const
     {
         return position + r * apart - key;
     }
     __device__ __forceinline__ float distance(int key, int r) const
     {
-        return (float)(ahead(key, r) - 2 * (int)(ptx::opaque(threadIdx.x) % 4));
+        return (float)(ahead(key, r) - 2 * (int)(ptx::opaque(threadIdx.x) % 4)) + beyond;
     }
-    /* True if keys on both sides of the row's own position are in the block. */
-    __device__ __forceinline__ bool crosses(int key, int r) const
+    /* True if keys on both sides of the row's own position are in the block, or it begins up to
+     * `more` keys to the right of it. */
+    __device__ __forceinline__ bool crosses(int key, int r, int more) const
     {
-        return ahead(key, r) >= 0 && ahead(key, r) < S::BN - 1;
+        return (uint32_t)(ahead(key, r) + more) < (uint32_t)(S::BN - 1 + more);
     }
     __device__ __forceinline__ bool look(int key) const
     {
-        return __any_sync(~0u, crosses(key, 0) || crosses(key, 1) || (steep && ahead(key, 0) < 0));
+        return __any_sync(~0u, crosses(key, 0, reach) || crosses(key, 1, reach));
     }
     template <int N>
     __device__ __forceinline__ void prepare(const SlopedExponents &e, int key, float (&s)[N]) const
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if (crosses(key, r)) {
+            if (crosses(key, r, 0)) {
                 const float twice = 2 * slope[r] / e.c, first = distance(key, r);
 #pragma unroll
                 for (int i = 2 * r; i < N; i += 4) {

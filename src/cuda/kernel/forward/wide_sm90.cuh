@@ -19,7 +19,8 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     HeldQ<S> held;
-    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, memory.q(), number, false, p);
+    first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, memory.q(), number, false,
+                          p);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         const uint32_t n = number + i;
