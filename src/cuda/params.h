@@ -96,6 +96,22 @@ typedef struct attn_cuda_single {
     attn_cuda_place k, v, o;
 } attn_cuda_single;
 
+/* A divisor of whole numbers. inverse: ceil(2^32 / by), or 0 where its quotients are not exact. */
+typedef struct attn_cuda_divisor {
+    uint32_t by, inverse;
+} attn_cuda_divisor;
+
+/* The members of a problem that every CTA of forward_few takes. */
+typedef struct attn_cuda_few {
+    attn_cuda_divisor splits, blocks, kv_heads, group;
+    int32_t nq, keys;
+    int32_t before, after; /* row i sees keys i + diagonal - before .. i + diagonal + after */
+    /* rows and keys begin where the tensors do; without origins, and lengths of keys alone */
+    bool plain;
+    bool top_left; /* the diagonal is 0, not keys - nq */
+    attn_cuda_place k, v, q;
+} attn_cuda_few;
+
 /* Ways of a bias to forward_sm90's steps. */
 typedef enum attn_cuda_bias {
     ATTN_CUDA_NONE,     /* no bias */
@@ -124,7 +140,10 @@ typedef struct attn_cuda_steps {
 /* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a
  * kernel of a few microseconds waits for each new line. */
 typedef struct attn_cuda_forward_params {
-    attn_cuda_single single;
+    union {
+        attn_cuda_single single;
+        attn_cuda_few few;
+    };
     float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
     bool steps;       /* scores are more than scaled products, or a mask tensor counts */
     bool o_boxed;     /* O is laid out for the TMA, and of the inputs' type */

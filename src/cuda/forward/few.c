@@ -55,3 +55,34 @@ const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cu
                ? "lengths end at 2^30"
                : NULL;
 }
+
+/* most: the largest number that is divided. */
+static attn_cuda_divisor divisor(int64_t by, int64_t most)
+{
+    const uint64_t two_32 = UINT64_C(1) << 32;
+    const bool exact = by > 1 && (uint64_t)most <= two_32 / (uint64_t)by;
+    return (attn_cuda_divisor){(uint32_t)by,
+                               exact ? (uint32_t)((two_32 + (uint64_t)by - 1) / (uint64_t)by) : 0};
+}
+
+attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule)
+{
+    const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
+                  right = problem->window_right;
+    return (attn_cuda_few){
+        .splits = divisor(schedule->splits, schedule->items),
+        .blocks = divisor(schedule->blocks, schedule->items),
+        .kv_heads = divisor(problem->kv_heads, schedule->items),
+        .group = divisor(problem->group, rows),
+        .nq = (int32_t)problem->q.shape[1],
+        .keys = (int32_t)problem->keys,
+        .before = (int32_t)(problem->window_left < far ? problem->window_left : far),
+        .after = (int32_t)(right < far ? right : far - 1),
+        .plain = !problem->varlen && !attn_tensor_present(&problem->used_q) &&
+                 !attn_tensor_present(&problem->q_origin) &&
+                 !attn_tensor_present(&problem->k_origin) && !attn_tensor_present(&problem->pad_k),
+        .top_left = problem->top_left,
+        .k = attn_cuda_place_of(&problem->k),
+        .v = attn_cuda_place_of(&problem->v),
+        .q = attn_cuda_place_of(&problem->q)};
+}

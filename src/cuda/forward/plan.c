@@ -256,7 +256,7 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
     return ATTN_OK;
 }
 
-static attn_cuda_place place(const attn_tensor *tensor)
+attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor)
 {
     return (attn_cuda_place){tensor->data, attn_axis_step(tensor, 0), attn_axis_step(tensor, 1),
                              attn_axis_step(tensor, 2)};
@@ -286,10 +286,10 @@ static attn_cuda_pages pages(const attn_problem *problem, const attn_cuda_kernel
 static attn_cuda_single single(const attn_problem *problem, int32_t block)
 {
     attn_sequence whole = attn_problem_whole_sequence(problem, 0);
-    attn_cuda_single s = {.q = place(&problem->q),
-                          .k = place(&problem->k),
-                          .v = place(&problem->v),
-                          .o = place(&problem->o)};
+    attn_cuda_single s = {.q = attn_cuda_place_of(&problem->q),
+                          .k = attn_cuda_place_of(&problem->k),
+                          .v = attn_cuda_place_of(&problem->v),
+                          .o = attn_cuda_place_of(&problem->o)};
     s.band = attn_mask_band(problem, &whole),
     s.masked = whole.nk < block || attn_mask_differs(problem);
     s.group = (int32_t)problem->group, s.d = (int32_t)problem->d, s.dv = (int32_t)problem->dv;

@@ -249,8 +249,10 @@ template <int BN>
 __device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,
                                                const attn_band &band, const Blocks &b, int split)
 {
-    const int splits = band.keys < s.few ? 1 : max(min(s.splits, (b.count + least - 1) / least), 1);
-    const int each = (b.count + splits - 1) / splits, before = split * each;
+    const uint32_t count = (uint32_t)b.count, part = (uint32_t)least; /* unsigned divides faster */
+    const uint32_t most = min((uint32_t)s.splits, (count + part - 1) / part),
+                   splits = band.keys < s.few ? 1 : max(most, 1u);
+    const int each = (int)((count + splits - 1) / splits), before = split * each;
     Blocks mine = b;
     mine.last -= before;
     mine.count = max(min(b.count - before, each), 0);

@@ -14,34 +14,64 @@ template <int D> struct GatheredRow {
     float o[D / 32], base, l, m;
 };
 
-/* Gathers `count` parts, 32 at most, whose states and sums are `step` rows apart. Sums have
- * `columns` columns. */
-template <int D>
+/* Gathers `count` parts, MOST at most, whose states and sums are `step` rows apart. Sums have
+ * `columns` columns. MOST lanes have a state each, and the next ones the same. The first sums are
+ * asked for before the states are there; those of a part without keys were not written. */
+template <int MOST, int D>
 __device__ __forceinline__ void gather(const float4 *states, const float *sums, int64_t step,
                                        int columns, int count, GatheredRow<D> &row)
 {
-    const int lane = threadIdx.x % 32;
-    const float4 state = lane < count ? states[lane * step] : make_float4(0, 0, 0, 0);
+    constexpr int EARLY = 8;
+    const int lane = threadIdx.x % 32, part = lane % MOST;
+    const float4 state = part < count ? states[part * step] : make_float4(0, 0, 0, 0);
+    float2 early[EARLY][D / 64];
+    sums += 2 * lane;
+    const auto fetch = [&](int i, float2(&x)[D / 64]) {
+#pragma unroll
+        for (int j = 0; j < D / 64; j++) {
+            x[j] = i < count && 64 * j + 2 * lane < columns
+                       ? *(const float2 *)(sums + i * step * columns + 64 * j)
+                       : make_float2(0, 0);
+        }
+    };
+#pragma unroll
+    for (int i = 0; i < EARLY && i < MOST; i++) {
+        fetch(i, early[i]);
+    }
     const bool seen = state.y != 0;
-    row.base = warp_max(seen ? state.x : -INFINITY), row.m = warp_max(seen ? state.z : -INFINITY);
+    row.base = seen ? state.x : -INFINITY, row.m = seen ? state.z : -INFINITY;
+#pragma unroll
+    for (int lanes = MOST / 2; lanes > 0; lanes /= 2) {
+        row.base = fmaxf(row.base, __shfl_xor_sync(~0u, row.base, lanes));
+        row.m = fmaxf(row.m, __shfl_xor_sync(~0u, row.m, lanes));
+    }
     const float share = seen ? ptx::exp2(state.x - row.base) : 0;
-    row.l = warp_sum(state.y * share);
+    row.l = state.y * share;
+#pragma unroll
+    for (int lanes = MOST / 2; lanes > 0; lanes /= 2) {
+        row.l += __shfl_xor_sync(~0u, row.l, lanes);
+    }
 #pragma unroll
     for (int j = 0; j < D / 32; j++) {
         row.o[j] = 0;
     }
-    sums += 2 * lane;
-#pragma unroll(8)
-    for (int i = 0; i < count; i++, sums += step * columns) {
+    const auto add = [&](int i, const float2(&x)[D / 64]) {
         const float times = __shfl_sync(~0u, share, i);
 #pragma unroll
         for (int j = 0; j < D / 64; j++) {
-            if (64 * j + 2 * lane < columns) {
-                const float2 x = *(const float2 *)(sums + 64 * j);
-                row.o[2 * j] += times != 0 ? x.x * times : 0; /* else it was not written */
-                row.o[2 * j + 1] += times != 0 ? x.y * times : 0;
-            }
+            row.o[2 * j] += times != 0 ? x[j].x * times : 0;
+            row.o[2 * j + 1] += times != 0 ? x[j].y * times : 0;
         }
+    };
+#pragma unroll
+    for (int i = 0; i < EARLY && i < MOST; i++) {
+        add(i, early[i]);
+    }
+#pragma unroll(8)
+    for (int i = EARLY; i < count; i++) {
+        float2 x[D / 64];
+        fetch(i, x);
+        add(i, x);
     }
 }
 
@@ -121,32 +151,52 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
     }
 }
 
-/* Gathers what the warps of an item have left in shared memory: rows of O, or a split's. */
+/* Leaves a split's sums of row r for the merge. */
+template <class S>
+__device__ __forceinline__ void store_split(const attn_cuda_forward_params &a, const FewItem &item,
+                                            int r, const GatheredRow<S::D> &row)
+{
+    const int lane = threadIdx.x % 32;
+    float *to = a.parts.sums + (item.part + r) * S::D + 2 * lane;
+    if (r >= item.rows) {
+        return;
+    }
+    if (lane == 0) {
+        ((float4 *)a.parts.states)[item.part + r] = make_float4(row.base, row.l, row.m, 0);
+    }
+#pragma unroll
+    for (int j = 0; j < S::D / 64; j++) {
+        *(float2 *)(to + 64 * j) = make_float2(row.o[2 * j], row.o[2 * j + 1]);
+    }
+}
+
+/* Gathers what the warps of an item have left in shared memory: rows of O, or a split's. The latter
+ * first, in few instructions: constants for rows of O take their time. */
 template <class S>
 __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
 {
     const attn_cuda_forward_params &a = c.forward;
-    const int lane = threadIdx.x % 32;
-    const int warps = item.blocks.count > 0 ? S::WARPS : 0;
-#pragma unroll 1
-    for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
-        GatheredRow<S::D> row;
-        gather((const float4 *)(shared + S::STATES_AT) + r, (const float *)shared + r * S::D,
-               S::ROWS, S::D, warps, row);
-        if (a.schedule.splits > 1) {
-            float *to = a.parts.sums + (item.part + r) * S::D + 2 * lane;
-            if (lane == 0) {
-                ((float4 *)a.parts.states)[item.part + r] = make_float4(row.base, row.l, row.m, 0);
-            }
+    const int warps = item.blocks.count > 0 ? S::WARPS : 0, first = threadIdx.x / 32;
+    const auto gather_warps = [&](int r, GatheredRow<S::D> &row) {
+        gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
+                         (const float *)shared + r * S::D, S::ROWS, S::D, warps, row);
+    };
+    if (a.schedule.splits > 1) {
 #pragma unroll
-            for (int j = 0; j < S::D / 64; j++) {
-                *(float2 *)(to + 64 * j) = make_float2(row.o[2 * j], row.o[2 * j + 1]);
-            }
-        } else {
-            OutputRow w = {item.sequence, item.head(c, r), item.query(c, r), true};
-            finish_gathered<S::DTYPE>(c, w, row);
+        for (int r = first; r < S::ROWS; r += S::WARPS) {
+            GatheredRow<S::D> row;
+            gather_warps(r, row);
+            store_split<S>(a, item, r, row);
         }
+        return;
+    }
+#pragma unroll 1
+    for (int r = first; r < item.rows; r += S::WARPS) {
+        GatheredRow<S::D> row;
+        gather_warps(r, row);
+        OutputRow w = {item.sequence, item.head(c, r), item.query(c, r), true};
+        finish_gathered<S::DTYPE>(c, w, row);
     }
 }
 
@@ -170,8 +220,8 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     const attn_sequence whole = attn_problem_sequence(&p, sequence);
     GatheredRow<D> sums;
     ptx::wait_for_last_launch();
-    gather((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
-           a.schedule.splits, sums);
+    gather<32>((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
+               a.schedule.splits, sums);
     OutputRow w = {whole, (int)head, (int)query, true};
     finish_gathered<DTYPE>(c, w, sums);
 }

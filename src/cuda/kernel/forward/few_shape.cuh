@@ -68,6 +68,11 @@ struct FewPlace {
     }
 };
 
+__device__ __forceinline__ uint32_t quotient(uint32_t n, const attn_cuda_divisor &d)
+{
+    return d.by == 1 ? n : d.inverse != 0 ? (uint32_t)((uint64_t)n * d.inverse >> 32) : n / d.by;
+}
+
 /* Rows of all query heads of one KV head, `rows` of them from `first` on; those of a query lie side
  * by side. */
 struct FewItem {
@@ -83,12 +88,12 @@ struct FewItem {
     /* Query and head of row r. */
     __device__ __forceinline__ int query(const attn_cuda_codes_params &c, int r) const
     {
-        return (first + r) / (int)c.forward.problem.group;
+        return (int)quotient((uint32_t)(first + r), c.forward.few.group);
     }
     __device__ __forceinline__ int head(const attn_cuda_codes_params &c, int r) const
     {
-        const int group = (int)c.forward.problem.group;
-        return kv_head * group + (first + r) % group;
+        const int group = (int)c.forward.few.group.by;
+        return kv_head * group + first + r - query(c, r) * group;
     }
 };
 
@@ -96,10 +101,11 @@ struct FewItem {
 __device__ __forceinline__ FewPlace few_place(const attn_cuda_codes_params &c, int which,
                                               int kv_head)
 {
-    const attn_problem &p = c.forward.problem;
-    const attn_tensor &t = which == K_CODES   ? p.k
-                           : which == V_CODES ? p.v
-                           : which == K_SCALE ? c.k_scale
+    if (which >= FACTORS) {
+        const attn_cuda_place &x = which == K_CODES ? c.forward.few.k : c.forward.few.v;
+        return {x.data + kv_head * x.head, x.batch, x.row};
+    }
+    const attn_tensor &t = which == K_SCALE   ? c.k_scale
                            : which == K_SHIFT ? c.k_shift
                            : which == V_SCALE ? c.v_scale
                                               : c.v_shift;
@@ -109,10 +115,39 @@ __device__ __forceinline__ FewPlace few_place(const attn_cuda_codes_params &c, i
             t.shape[1] == 1 ? 0 : attn_at(&t, 0, 1, 0, 0) - attn_at(&t, 0, 0, 0, 0)};
 }
 
-__device__ __forceinline__ int few_kv_head(const attn_cuda_forward_params &a, uint32_t index)
+/* The item's KV head, counted over all sequences; block and split of the item. */
+struct FewColumn {
+    uint32_t column, block, split;
+};
+
+__device__ __forceinline__ FewColumn few_column(const attn_cuda_few &few, uint32_t index)
 {
-    const attn_cuda_schedule &s = a.schedule;
-    return (int)(index / (uint32_t)s.splits / (uint32_t)s.blocks % (uint32_t)a.problem.kv_heads);
+    const uint32_t whole = quotient(index, few.splits), column = quotient(whole, few.blocks);
+    return {column, whole - column * few.blocks.by, index - whole * few.splits.by};
+}
+
+__device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t index)
+{
+    const uint32_t column = few_column(few, index).column;
+    return (int)(column - quotient(column, few.kv_heads) * few.kv_heads.by);
+}
+
+/* Fills in sequence and band of a plain problem: attn_problem_sequence and attn_mask_band in few
+ * steps. */
+__device__ __forceinline__ void fill_plain(const attn_cuda_forward_params &a, int sequence,
+                                           FewItem &item)
+{
+    const attn_cuda_few &few = a.few;
+    const attn_cuda_index &used = a.index[ATTN_CUDA_USED_K];
+    const int nk = used.data == NULL ? few.keys : index_at(used, sequence, few.keys),
+              diagonal = few.top_left ? 0 : nk - few.nq;
+    attn_sequence &s = item.sequence;
+    s.index = s.tensor = sequence, s.outside = false;
+    s.q_first = s.k_first = 0;
+    s.nq = s.nq_used = few.nq, s.nk = nk, s.k_rows = few.keys;
+    s.diagonal = diagonal;
+    item.band = {max(diagonal - few.before, -(1 << 30)), min(diagonal + few.after + 1, nk), few.nq,
+                 nk};
 }
 
 /* Finds an item: a split of a block of rows of a KV head of a sequence. */
@@ -122,22 +157,27 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
 {
     const attn_problem &p = a.problem;
     const attn_cuda_schedule &s = a.schedule;
-    const uint32_t splits = (uint32_t)s.splits, blocks = (uint32_t)s.blocks;
-    const uint32_t whole = index / splits, column = whole / blocks;
-    const int group = (int)p.group, rows = (int)p.q.shape[1] * group;
-    item.kv_head = few_kv_head(a, index);
-    item.first = (int)(whole % blocks) * S::ROWS;
-    item.rows = min(rows - item.first, S::ROWS);
+    const attn_cuda_few &few = a.few;
+    const FewColumn place = few_column(few, index);
+    const uint32_t sequence = quotient(place.column, few.kv_heads);
+    item.kv_head = (int)(place.column - sequence * few.kv_heads.by);
+    item.first = (int)place.block * S::ROWS;
+    item.rows = min(few.nq * (int)few.group.by - item.first, S::ROWS);
     const typename S::Codes::Masks masks = S::Codes::masks();
     item.masks[0] = masks.low, item.masks[1] = masks.high;
     item.part = (int64_t)index * S::ROWS;
     item.inverse = p.paged ? ~0u / (uint32_t)a.pages.size : 0;
-    fill_segment(a, (int)(column / (uint32_t)p.kv_heads) + 1, item.sequence);
-    item.band = attn_mask_band(&p, &item.sequence);
-    const int query = item.first / group, last = (item.first + item.rows - 1) / group;
+    if (few.plain) {
+        fill_plain(a, (int)sequence, item);
+    } else {
+        fill_segment(a, (int)sequence + 1, item.sequence);
+        item.band = attn_mask_band(&p, &item.sequence);
+    }
+    const int query = (int)quotient((uint32_t)item.first, few.group),
+              last = (int)quotient((uint32_t)(item.first + item.rows - 1), few.group);
     const Blocks all = key_blocks(item.band, query, last - query + 1, S::KEYS);
     const int even = (all.count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
               least = S::Codes::PLAIN ? min(max(even, s.least), 2 * s.least) : s.least;
     item.blocks =
-        splits == 1 ? all : split_blocks<S::KEYS>(s, least, item.band, all, (int)(index % splits));
+        s.splits == 1 ? all : split_blocks<S::KEYS>(s, least, item.band, all, (int)place.split);
 }

@@ -21,7 +21,6 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
 {
     typename FewLoader<S>::Row row = loader.look(1);
     typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
-    tile.rows.load_q(loader.c, loader.item);
     tile.rows.clear();
     const attn_problem &p = loader.c.forward.problem;
     if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
@@ -33,6 +32,9 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
         ptx::copy_async_wait<S::STAGES - 2>();
         __syncwarp();
         loader.copy(next);
+        if (next == 0) { /* behind the first keys, which take longer */
+            tile.rows.load_q(loader.c, loader.item);
+        }
         const typename FewLoader<S>::Factors following = loader.find(next + 1, row);
         row = loader.look(next + 2);
         loader.put(next, factors);
@@ -52,7 +54,7 @@ template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_par
         few_item<S>(c.forward, blockIdx.x, item);
     } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
         const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
-        item.places[which] = few_place(c, which, few_kv_head(c.forward, blockIdx.x));
+        item.places[which] = few_place(c, which, few_kv_head(c.forward.few, blockIdx.x));
     }
     __syncthreads();
     if (item.blocks.count > 0) {
