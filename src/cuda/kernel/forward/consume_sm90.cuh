@@ -67,7 +67,6 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         const bool masked = b.masked(block),
                    begins = (S::STEPS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
         auto e = steps.exponents(a, block * S::BN);
-        const bool looks = steps.look(block * S::BN);
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
@@ -86,7 +85,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             steps.apply(a, warp, block * S::BN, masked, s);
         }
         const bool kept =
-            !(masked || begins || looks) && keep_bases<S::BF16>(s, e, rows.state, next);
+            !(masked || begins || steps.look(e)) && keep_bases<S::BF16>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }

@@ -94,7 +94,7 @@ template <class S> struct Steps<S, ATTN_CUDA_CAPPED> : NoSteps {
     {
         return CappedExponents(a.steps_sm90);
     }
-    __device__ __forceinline__ bool look(int) const
+    __device__ __forceinline__ bool look(const CappedExponents &) const
     {
         return far;
     }
@@ -125,6 +125,7 @@ template <class S> struct Steps<S, ATTN_CUDA_CAPPED> : NoSteps {
 
 struct SlopedExponents {
     float c, slope[2], start[2]; /* exponents of 2 */
+    bool looked;                 /* the block is looked at */
 
     /* The column of accumulator i, from the thread's first column on. */
     static __device__ __forceinline__ constexpr float column(int i)
@@ -207,6 +208,7 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
             e.slope[r] = ahead(key, r) < 0 ? -slope[r] : slope[r];
             e.start[r] = distance(key, r) * -e.slope[r];
         }
+        e.looked = __any_sync(~0u, crosses(key, 0, reach) || crosses(key, 1, reach));
         return e;
     }
     /* The distance from the block's first key to the row's own position, counted from the thread's
@@ -225,9 +227,9 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
     {
         return (uint32_t)(ahead(key, r) + more) < (uint32_t)(S::BN - 1 + more);
     }
-    __device__ __forceinline__ bool look(int key) const
+    __device__ __forceinline__ bool look(const SlopedExponents &e) const
     {
-        return __any_sync(~0u, crosses(key, 0, reach) || crosses(key, 1, reach));
+        return e.looked;
     }
     template <int N>
     __device__ __forceinline__ void prepare(const SlopedExponents &e, int key, float (&s)[N]) const

@@ -37,8 +37,8 @@ struct LinearSteps {
     {
         return {a.scale_log2};
     }
-    /* True if the block that begins at `key` needs maxima, whatever its scores are. */
-    __device__ __forceinline__ bool look(int) const
+    /* True if the block needs maxima, whatever its scores are. */
+    __device__ __forceinline__ bool look(const Linear &) const
     {
         return false;
     }
