@@ -170,6 +170,22 @@ static void test_few(void **state)
     attn_context_destroy(context);
 }
 
+/* Of what a CTA takes: quotients of items by inverses are exact. */
+static void assert_quotients(const attn_cuda_forward_params *params)
+{
+    const attn_cuda_few *few = &params->few;
+    const attn_cuda_divisor all[] = {few->splits, few->blocks, few->kv_heads, few->group};
+    assert_int_equal(few->splits.by, 8);
+    assert_int_equal(few->kv_heads.by, 4);
+    assert_true(few->plain && few->nq == 8 && few->keys == 3000);
+    for (uint64_t n = 0; n <= (uint64_t)params->schedule.items; n++) {
+        for (int i = 0; i < 4; i++) {
+            assert_true(all[i].inverse == 0 || n * all[i].inverse >> 32 == n / all[i].by);
+        }
+    }
+    assert_true(few->splits.inverse > 0 && few->group.by == 1 && few->group.inverse == 0);
+}
+
 /* Elements of 16 bits in K and V: the same for few rows, for twice as many with score steps. A mask
  * has as many keys as the pages, if no lengths say that fewer are in use. */
 static void test_few_rows(void **state)
@@ -188,6 +204,10 @@ static void test_few_rows(void **state)
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
     assert_string_equal(fake.last.kernel, "attn_forward_few_bf16_merge");
     assert_int_equal(fake.last.params.schedule.items, 2 * 4 * 8); /* 47 blocks of 64 keys */
+    assert_quotients(&fake.last.params);
+    args.seqused_q = attn_tensor_bshd(fake_memory(6), ATTN_I32, 2, 1, 1, 1);
+    assert_int_equal(attn_forward(context, &args), ATTN_OK);
+    assert_false(fake.last.params.few.plain);
     args = fake_args(ATTN_BF16, 16, 3000, 128);
     args.block_table = attn_tensor_bshd(fake_memory(4), ATTN_I32, 2, 3, 1, 1);
     args.k = args.v = attn_tensor_bshd(fake_memory(1), ATTN_BF16, 70, 16, 4, 128);
