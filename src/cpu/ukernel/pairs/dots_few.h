@@ -8,7 +8,7 @@
 ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const int rows)
 {
     vec sum[FEW_LANES];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = v_set1(0);
+    ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++) sum[r] = v_set1(0); /* ends take four lanes */
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
         const uint16_t *q = f->b + step * f->b_step;
         dwords x[GROUP];
@@ -94,7 +94,7 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
 {
     vec sum[4][FEW_LANES];
     const int64_t whole = c + 32 * width <= v->dv ? v->count & ~(int64_t)1 : 0;
-    ATTN_UNROLL for (int r = 0; r < rows; r++)
+    ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++)
     {
         ATTN_UNROLL for (int i = 0; i < 2 * width; i++) sum[i][r] = v_set1(0);
     }
