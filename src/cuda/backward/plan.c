@@ -71,9 +71,6 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     if (is_stepped(problem) && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
         return "score steps and dropout end at d = 128";
     }
-    if (problem->dropout.on && problem->q.dtype == ATTN_F16) {
-        return "where dropout drops a row's heaviest key dS may be below the range of f16";
-    }
     if (attn_cuda_steps_lack(problem)) {
         return attn_cuda_steps_lack(problem);
     }
@@ -274,11 +271,18 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     (void)make_items(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
+    if (plan->fast && problem->q.dtype == ATTN_F16) {
+        plan->peaks_offset = attn_arena_take(
+            &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
+    }
     if (plan->ordered) {
         plan_sums(plan, &arena);
     }
     const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
+    if (plan->peaks_offset > 0) {
+        plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
+    }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }

@@ -118,6 +118,17 @@ __device__ __forceinline__ int64_t grad_tile_place(const attn_problem &p, const 
     return (item.sequence.tensor * p.heads + head) * slots + tile;
 }
 
+/* The sequence of row i of tensor batch b; -1: none. */
+__device__ __forceinline__ int64_t grad_sequence_of_row(const attn_problem &p, int64_t b, int64_t i)
+{
+    int64_t lo = 0, hi = p.batch + 2;
+    while (p.varlen && hi - lo > 1) {
+        const int64_t middle = (lo + hi) / 2;
+        (grad_segment_start(p, false, middle) <= i ? lo : hi) = middle;
+    }
+    return !p.varlen ? b : lo <= p.batch ? lo - 1 : -1;
+}
+
 /* The place of row 0 of a head of the sequence among LSE and delta: heads of a tensor's batch one
  * after the other, rows side by side. */
 __device__ __forceinline__ int64_t grad_row_place(const attn_problem &p,

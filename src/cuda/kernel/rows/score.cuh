@@ -47,6 +47,15 @@ __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, 
     }
 }
 
+/* The gradient of a row's LSE, or 0. */
+template <class Real>
+__device__ __forceinline__ Real load_d_lse(const attn_gradients &grads, int64_t b, int64_t i,
+                                           int64_t h)
+{
+    const attn_tensor &t = grads.d_lse;
+    return t.data == NULL ? 0 : load_real<Real>(attn_at(&t, b, i, h, 0), t.dtype);
+}
+
 /* One query row of a head, with the data of its scores. Indices are clamped, since extents are not
  * checked against lengths in the GPU's memory. */
 template <class Real> struct ScoreRow {
