@@ -108,6 +108,13 @@ __device__ __forceinline__ attn_interval grad_rows_of_keys(const attn_problem &p
     return rows;
 }
 
+/* The members of an axis of extent `all` that share element i of a tensor's axis. */
+__device__ __forceinline__ attn_interval grad_sharing(int64_t extent, int64_t all, int64_t i)
+{
+    attn_interval v = {extent == 1 ? 0 : i, extent == 1 ? all : i + 1};
+    return v;
+}
+
 /* The place of tile 0 of a query head of the item's sequence among turns and sums; its next tiles
  * follow. slots: tiles of a head. */
 __device__ __forceinline__ int64_t grad_tile_place(const attn_problem &p, const GradItem &item,

@@ -299,15 +299,14 @@ template <class S> struct OrderedGroup {
         if constexpr (S::BF16) {
             return false;
         }
-        const float n = (float)(o.all * S::STEP), least = least_sum(n);
-        const float2 scores = of_four_lanes(sizes()), one = {1, 1},
-                     weights = S::STEPPED ? of_four_lanes(shared_terms(0)) : one;
+        const float2 scores = of_four_lanes(sizes()),
+                     weights = S::STEPPED ? of_four_lanes(shared_terms(0)) : scores;
+        const float x = fminf(weights.x, scores.x), y = fminf(weights.y, scores.y);
         const int64_t key =
             o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const bool light = (weights.x > 0 && fminf(weights.x, scores.x) < least),
-                   light_8 = (weights.y > 0 && fminf(weights.y, scores.y) < least);
-        return (light && has_terms(a, o.item, o.band, key)) ||
-               (light_8 && has_terms(a, o.item, o.band, key + 8));
+        const bool seen = !S::STEPPED || weights.x > 0, seen_8 = !S::STEPPED || weights.y > 0;
+        return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
+               (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));
     }
 
     __device__ __forceinline__ void store()

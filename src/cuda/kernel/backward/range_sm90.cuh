@@ -32,11 +32,11 @@ __device__ __forceinline__ bool may_be_alone(const attn_problem &p)
     return p.sinks.data != NULL || p.dropout.on;
 }
 
-/* Raises a peak, a number from 0 on. */
+/* Raises a peak, a number from 0 on. What the L1 cache has of it may be less. */
 __device__ __forceinline__ void raise_peak(uint32_t *peak, float x)
 {
     const uint32_t bits = __float_as_uint(x);
-    if (*(volatile uint32_t *)peak < bits) {
+    if (*peak < bits) {
         ptx::atomic_max(peak, bits);
     }
 }
@@ -61,8 +61,12 @@ __device__ __forceinline__ void note_sizes(const attn_cuda_backward_params &a, i
     if (index < 0 || lse == -INFINITY || !(size > 0 && size < INFINITY)) {
         return;
     }
-    const attn_sequence sequence = attn_problem_lengths(&p, index);
-    if (i - sequence.q_first < sequence.nq_used) {
+    bool used = true;
+    if (attn_tensor_present(&p.used_q)) {
+        const attn_sequence sequence = attn_problem_lengths(&p, index);
+        used = i - sequence.q_first < sequence.nq_used;
+    }
+    if (used) {
         uint32_t *const peaks = peaks_of(a, index, h / p.group);
         a.reach[at] = may_be_alone(p) ? size * sqrtf(o) : size;
         raise_peak(peaks, size);
@@ -185,17 +189,20 @@ struct FaintRows {
     }
 };
 
-/* Whether some row that the band shows to the key has a dO to speak of. Lanes of four look at other
+/* Whether the sum of a key's terms is too small. The band says how many there are; there are none
+ * unless some row that it shows to the key has a dO to speak of. Lanes of four look at other
  * rows. */
-__device__ __forceinline__ bool has_terms(const attn_cuda_backward_params &a, const GradItem &item,
-                                          const attn_band &band, int64_t key)
+__device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
+                                             const GradItem &item, const attn_band &band,
+                                             int64_t key, float sum)
 {
     const attn_problem &p = a.grads.problem;
     const uint32_t *const peaks = peaks_of(a, item.sequence.index, item.head);
     const int64_t first = max((int64_t)0, key - band.to + 1),
                   end = min(item.sequence.nq_used, key - band.from + 1);
-    if (key >= band.keys || peaks[0] == 0 || (peaks[1] == 0 && !may_be_alone(p))) {
-        return false; /* V = 0: dS is 0 */
+    if (key >= band.keys || !(sum < least_sum((float)((end - first) * p.group))) || peaks[0] == 0 ||
+        (peaks[1] == 0 && !may_be_alone(p))) {
+        return false; /* peaks of 0: dS is 0 */
     }
     for (int64_t h = item.head * p.group; h < (item.head + 1) * p.group; h++) {
         const float *const reach = a.reach + grad_row_place(p, item.sequence, h);

@@ -93,9 +93,9 @@ struct StepTile {
         return fmaf(-t, t, 1);
     }
 
-    /* Makes P^T, packed, without the factor of dropout, and P^T times the derivative of S^T. lse:
-     * in shared memory. */
-    template <bool BF16, bool CAPPED, int PARTS>
+    /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
+     * S^T. lse: in shared memory. */
+    template <bool BF16, bool CAPPED, bool DERIVED, int PARTS>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
                                            uint32_t lse) const
@@ -135,6 +135,7 @@ struct StepTile {
                 const bool gone = (drop >> e & 1) != 0;
                 weight[i] = gone ? 0 : weighed;
                 size[i] = gone ? weighed * 0x1p-60f : weighed; /* a term, too small for dV */
+                derivative = DERIVED ? derivative : 1;
                 s[e] = weighed * (gone ? -derivative : derivative);
             }
             uint32_t *const pairs = &packed[j / EACH][j % EACH * 2];
@@ -142,7 +143,7 @@ struct StepTile {
             pairs[1] = ptx::pack_half<BF16>(weight[2], weight[3]);
             terms.add(size[0], size[1], size[2], size[3]);
         }
-        if constexpr (!BF16) {
+        if constexpr (!BF16 && DERIVED) {
             const float2 sum = ptx::unpack_half<true>(terms.both);
             add_terms(shared_terms(0), sum.x, sum.y);
         }
@@ -153,9 +154,21 @@ struct StepTile {
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
         if (a.steps.softcap) {
-            finish<BF16, true>(s, packed, lse);
+            finish<BF16, true, true>(s, packed, lse);
         } else {
-            finish<BF16, false>(s, packed, lse);
+            finish<BF16, false, true>(s, packed, lse);
+        }
+    }
+
+    /* Makes P^T of S^T alone. */
+    template <bool BF16>
+    __device__ __forceinline__ void weigh(float (&s)[ELEMENTS], uint32_t lse) const
+    {
+        uint32_t packed[1][ELEMENTS / 2];
+        if (a.steps.softcap) {
+            finish<BF16, true, false>(s, packed, lse);
+        } else {
+            finish<BF16, false, false>(s, packed, lse);
         }
     }
 };

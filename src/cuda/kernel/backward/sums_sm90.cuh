@@ -83,7 +83,8 @@ template <class S> struct SumWalk {
             step();
             const attn_interval hull =
                 attn_mask_range(&p, &tile.item.sequence, tile.row, tile.row + S::STEP).hull;
-            if (tile.row < tile.item.sequence.nq_used && key < hull.hi && key + S::FIXED > hull.lo) {
+            if (tile.row < tile.item.sequence.nq_used && key < hull.hi &&
+                key + S::FIXED > hull.lo) {
                 return true;
             }
         }
@@ -135,18 +136,21 @@ template <class S> struct ScoreSums {
     float elements[N / 2] = {};
     double keys[2] = {};
 
-    /* Computes dS of a tile in place of P^T, whose sign says what dropout drops. A P of 0 is that of
-     * a masked position, say, whatever dP is. */
+    /* Computes dS of a tile in place of P^T, whose sign says what dropout drops. A P of 0 is that
+     * of a masked position, say, whatever dP is. Rows from the `end`th of the tile on, as this
+     * thread counts them, are not in use, and hold anything. */
     __device__ __forceinline__ void differentiate(float (&s)[N / 2], const float (&dp)[N / 2],
-                                                  uint32_t delta, float kept, float back) const
+                                                  uint32_t delta, float kept, float back,
+                                                  int end) const
     {
 #pragma unroll
         for (int j = 0; j < N / 8; j++) {
             const float2 base = ptx::load_shared_8(delta + 32 * j);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float weight = s[4 * j + i], left = signbit(weight) ? 0 : dp[4 * j + i] * kept;
-                s[4 * j + i] = fabsf(weight) < FLT_MIN
+                const float weight = s[4 * j + i],
+                            left = signbit(weight) ? 0 : dp[4 * j + i] * kept;
+                s[4 * j + i] = fabsf(weight) < FLT_MIN || 8 * j + i % 2 >= end
                                    ? 0
                                    : fabsf(weight) * (left - (i % 2 ? base.y : base.x)) * back;
             }
@@ -179,12 +183,16 @@ template <class S> struct ScoreSums {
         const attn_tensor &out = a.sum.out;
         const int64_t across = (out.shape[3] + S::FIXED - 1) / S::FIXED,
                       down = (out.shape[2] + N - 1) / N, pair = blockIdx.x / across / down;
+        char *const first = attn_at(&out, pair / out.shape[1], pair % out.shape[1], row, key);
+        const int64_t down_step = attn_at(&out, 0, 0, 1, 0) - attn_at(&out, 0, 0, 0, 0),
+                      step = attn_at(&out, 0, 0, 0, 1) - attn_at(&out, 0, 0, 0, 0);
+        const int rows = (int)min(out.shape[2] - row, (int64_t)N),
+                  columns = (int)min(out.shape[3] - key, (int64_t)N);
 #pragma unroll
         for (int e = 0; e < N / 2; e++) {
-            const int64_t k = key + e / 2 % 2 * 8, r = row + e / 4 * 8 + e % 2;
-            if (r < out.shape[2] && k < out.shape[3]) {
-                store_double(out, pair / out.shape[1], pair % out.shape[1], r, k,
-                             (double)elements[e]);
+            const int k = e / 2 % 2 * 8, r = e / 4 * 8 + e % 2;
+            if (r < rows && k < columns) {
+                store_at(first + r * down_step + k * step, out.dtype, elements[e]);
             }
         }
     }
@@ -225,8 +233,7 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
         const int at = (int)tile.row;
         const bool masked =
             at + N - 1 + band.from > first || min(at + band.to, band.keys) < first + 64;
-        const StepTile steps = {a,   sequence, (int)tile.head, key, at + lane % 4 * 2, band,
-                                masked};
+        const StepTile steps = {a, sequence, (int)tile.head, key, at + lane % 4 * 2, band, masked};
         const uint32_t statistics = memory.statistics(n) + lane % 4 * 8;
         float s[N / 2], dp[N / 2];
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
@@ -237,7 +244,8 @@ __device__ __forceinline__ void consume_sums(const attn_cuda_backward_params &a,
         wgmma::hold(s);
         wgmma::hold(dp);
         steps.weigh<S::BF16>(s, statistics);
-        sums.differentiate(s, dp, statistics + N * 4, a.kept * unit, back);
+        sums.differentiate(s, dp, statistics + N * 4, a.kept * unit, back,
+                           band.rows - at - lane % 4 * 2);
         sums.add(s, (float)(at + lane % 4 * 2 + sequence.diagonal - key));
         __syncwarp();
         if (lane == 0) {
