@@ -144,10 +144,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_fast_sums),
-        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
