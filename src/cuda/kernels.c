@@ -132,8 +132,10 @@
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
-#define ATTN_BACKWARD_SM90_STEPS(name, ...) \
-    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                   \
+    ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages)         \
+    GRAD_KERNEL_OF(steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384, \
+                   ATTN_GRAD_SM90_BYTES(d, 2, step, 2, 2 * 128 * (d)*2), ATTN_CUDA_GRAD_SUMS)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

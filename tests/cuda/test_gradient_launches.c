@@ -70,6 +70,26 @@ static void test_tensor_cores(void **state)
     attn_context_destroy(context);
 }
 
+/* Gradients of a bias and of slopes on tensor cores. */
+static void test_fast_sums(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F16);
+    p.args.dq.data = p.args.dk.data = p.args.dv.data = NULL;
+    p.forward.bias = attn_tensor_bshd(fake_memory(10), ATTN_F32, 1, 4, 300, 200);
+    p.args.d_bias = p.forward.bias, p.args.d_bias.data = fake_memory(11);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 2); /* delta, elements */
+    assert_string_equal(fake.last.kernel, "attn_backward_sm90_steps_f16_d128_sums");
+    assert_int_equal(fake.last.grid, 4 * 5 * 2); /* 64 rows x 128 keys */
+    attn_context_destroy(context);
+}
+
 /* Sums of dS for a bias of each kind, slopes and sinks. */
 static void test_sums(void **state)
 {
@@ -124,9 +144,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),
-        cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,9 @@ typedef struct attn_cuda_grad_plan {
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
         turns_offset, sums_offset;
-    /* words from bad_keys_offset on, zero at first: notes, ticket, a turn for each tile of rows */
+    uint64_t peaks_offset, reach_offset; /* sizes for f16; 0: none */
+    /* words from bad_keys_offset on, zero at first: notes, peaks, ticket, a turn for each tile of
+     * rows */
     size_t clear_words;
     uint64_t workspace_bytes;
     attn_cuda_backward_params params; /* arguments of all launches, without the tensor maps */

@@ -48,6 +48,10 @@ typedef struct attn_cuda_backward_params {
     uint32_t *ticket, *turns;
     float *sums;
     int64_t slots;
+    /* backward_sm90 in f16 (kernel/backward/range_sm90.cuh): for each sequence and KV head bits of
+     * the largest |dO_i| and |O_i|, 0 at first; the size of each row. NULL: another type */
+    uint32_t *peaks;
+    float *reach;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
     /* kernel/backward/steps_sm90.cuh: 1 / softcap, and the factor of what dropout keeps */
     attn_cuda_steps steps;

@@ -71,9 +71,6 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
     if (is_stepped(problem) && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
         return "score steps and dropout end at d = 128";
     }
-    if (problem->dropout.on && problem->q.dtype == ATTN_F16) {
-        return "where dropout drops a row's heaviest key dS may be below the range of f16";
-    }
     if (attn_cuda_steps_lack(problem)) {
         return attn_cuda_steps_lack(problem);
     }
@@ -217,20 +214,25 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     const attn_problem *problem = &plan->params.grads.problem;
     attn_cuda_grad_launch launch = {.sum = {.out = *out, .kind = kind}};
     const double pairs = (double)out->shape[0] * (double)out->shape[1];
-    const int scores = find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     if (out->data == NULL) {
         return ATTN_OK;
     }
+    const bool fast = plan->ordered && is_stepped(problem) && kind != ATTN_CUDA_BY_ROWS;
+    const int scores =
+        fast ? find_ordered(problem, ATTN_CUDA_GRAD_SUMS)
+             : find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
+    const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
         return add_launch(plan, cuda, scores, &launch,
-                          pairs * (double)ceil_div(out->shape[2], BLOCK) *
-                              (double)ceil_div(out->shape[3], BLOCK));
+                          pairs * (double)ceil_div(out->shape[2], rows) *
+                              (double)ceil_div(out->shape[3], keys));
     }
     if (kind != ATTN_CUDA_SINKS) {
+        const bool by_keys = kind == ATTN_CUDA_BY_KEYS || fast;
         double count;
-        launch.items =
-            make_items(problem, kind == ATTN_CUDA_BY_KEYS, problem->heads, BLOCK, &count);
+        launch.items = make_items(problem, by_keys, problem->heads, by_keys ? keys : rows, &count);
         TRY(add_launch(plan, cuda, scores, &launch, count));
+        launch.sum.kind = by_keys ? ATTN_CUDA_BY_KEYS : kind;
     }
     return add_launch(plan, cuda,
                       find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_FINISH),
@@ -262,8 +264,10 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     const uint64_t real = problem->q.dtype == ATTN_F64 ? 8 : 4;
     const int64_t heads = problem->q.shape[0] * problem->heads;
     const bool bias = grads->d_bias.data && kind_of_bias(&grads->d_bias) != ATTN_CUDA_ELEMENTS;
-    const bool keys = bias && kind_of_bias(&grads->d_bias) == ATTN_CUDA_BY_KEYS;
-    const bool rows = (bias && !keys) || grads->d_alibi.data;
+    const bool slopes = grads->d_alibi.data != NULL;
+    const bool by_keys = bias && kind_of_bias(&grads->d_bias) == ATTN_CUDA_BY_KEYS;
+    const bool keys = by_keys || (slopes && plan->ordered);
+    const bool rows = (bias && !by_keys) || (slopes && !plan->ordered);
     int64_t sums = rows ? problem->q.shape[1] : 0;
     sums = keys && problem->k.shape[1] > sums ? problem->k.shape[1] : sums;
     attn_arena arena = {0};
@@ -274,11 +278,18 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     (void)make_items(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
+    if (plan->fast && problem->q.dtype == ATTN_F16) {
+        plan->peaks_offset = attn_arena_take(
+            &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
+    }
     if (plan->ordered) {
         plan_sums(plan, &arena);
     }
     const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
+    if (plan->peaks_offset > 0) {
+        plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
+    }
     plan->partial_offset = attn_arena_take(&arena, heads, sums, sizeof(double));
     return attn_arena_room(&arena, &plan->workspace_bytes);
 }

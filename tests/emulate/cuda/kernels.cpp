@@ -49,7 +49,8 @@
 #elif defined(EMULATED_backward_sm90_steps)
 #define ATTN_BACKWARD_SM90_STEPS(name, ...)          \
     ENTRY(attn_backward_sm90_steps_##name##_ordered) \
-    ENTRY(attn_backward_sm90_steps_##name##_round)
+    ENTRY(attn_backward_sm90_steps_##name##_round)   \
+    ENTRY(attn_backward_sm90_steps_##name##_sums)
 #elif defined(EMULATED_append_generic)
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
 #elif defined(EMULATED_merge_generic)

@@ -14,6 +14,7 @@
  * Results have 64 columns in a CTA; further columns are further CTAs, which compute P and g again.
  * Each block is summed afresh, then added once.
  */
+#include "cuda/kernel/backward/range_sm90.cuh"
 #include "cuda/kernel/backward/sums_generic.cuh"
 
 /* ---- delta ----------------------------------------------------------------------------------- */
@@ -29,20 +30,22 @@ template <class Real> __device__ __forceinline__ void delta_rows(const attn_cuda
     }
     const int64_t h = index % p.heads, i = index / p.heads % p.q.shape[1],
                   b = index / p.heads / p.q.shape[1], at = (b * p.heads + h) * p.q.shape[1] + i;
-    Real sum = 0;
+    Real sum = 0, d_o_size = 0, o_size = 0;
     for (int64_t c = lane; c < p.dv; c += 32) {
-        sum = fma(load_real<Real>(attn_at(&d_o, b, i, h, c), d_o.dtype),
-                  load_real<Real>(attn_at(&o, b, i, h, c), o.dtype), sum);
+        const Real x = load_real<Real>(attn_at(&d_o, b, i, h, c), d_o.dtype),
+                   y = load_real<Real>(attn_at(&o, b, i, h, c), o.dtype);
+        sum = fma(x, y, sum), d_o_size = fma(x, x, d_o_size), o_size = fma(y, y, o_size);
     }
-    sum = warp_sum(sum);
+    sum = warp_sum(sum), d_o_size = warp_sum(d_o_size), o_size = warp_sum(o_size);
     if (lane == 0) {
-        const Real lse = load_real<Real>(attn_at(&p.lse, b, i, h, 0), p.lse.dtype);
-        if (a.grads.d_lse.data != NULL) {
-            sum -= load_real<Real>(attn_at(&a.grads.d_lse, b, i, h, 0), a.grads.d_lse.dtype);
-        }
+        const Real lse = load_real<Real>(attn_at(&p.lse, b, i, h, 0), p.lse.dtype),
+                   d_lse = load_d_lse<Real>(a.grads, b, i, h);
         /* no visible key: P = e^(S - inf) = 0 whatever S is */
         ((Real *)a.lse)[at] = lse == (Real)-INFINITY ? (Real)INFINITY : lse;
-        ((Real *)a.delta)[at] = sum;
+        ((Real *)a.delta)[at] = sum - d_lse;
+        if (a.peaks != NULL) {
+            note_sizes(a, b, i, h, at, (float)lse, (float)d_lse, (float)d_o_size, (float)o_size);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 /*
  * backward_sm90_steps.cu: the kernels of backward_sm90.cu with five products, for problems with
- * score steps or dropout (steps_sm90.cuh).
+ * score steps or dropout (steps_sm90.cuh), and gradients of a bias and of slopes (sums_sm90.cuh).
  */
 #include "cuda/kernel/backward/ordered_sm90.cuh"
 #include "cuda/kernel/backward/round_sm90.cuh"
+#include "cuda/kernel/backward/sums_sm90.cuh"
 
 #define KERNEL(name, threads, ctas, ...)                                                         \
     extern "C" __global__ __launch_bounds__(threads, ctas) void attn_backward_sm90_steps_##name( \
@@ -13,5 +14,6 @@
     }
 #define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                             \
     KERNEL(name##_ordered, 384, 1, ordered_sm90<OrderShape<dtype, d, step, stages, true>>) \
-    KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages, true>>)
+    KERNEL(name##_round, 256, 4, round_sm90<OrderShape<dtype, d, step, stages, true>>)     \
+    KERNEL(name##_sums, 384, 1, sums_sm90<SumShape<dtype, d, step>>)
 #include "cuda/kernels.inc"

@@ -1,10 +1,9 @@
 /*
  * delta_sm90.cuh: LSE, and delta = dO.O - dLSE, of all rows, from 16-bit rows that are read 16
- * bytes at a time: D / 8 lanes a row.
+ * bytes at a time: D / 8 lanes a row. For f16 the sizes of dO and O as well (range_sm90.cuh).
  */
 #pragma once
-#include "cuda/backward/params.h"
-#include "cuda/kernel/ptx/ptx.cuh"
+#include "cuda/kernel/backward/range_sm90.cuh"
 #include "cuda/kernel/rows/score.cuh"
 
 template <bool BF16> __device__ __forceinline__ float dot_8(const uint4 &x, const uint4 &y)
@@ -40,22 +39,31 @@ __device__ __forceinline__ void delta_sm90(const attn_cuda_backward_params &a)
     const int h = (int)(index - (int64_t)query * heads), i = (int)(query % rows);
     const int64_t b = (int64_t)(query / rows);
     const int column = threadIdx.x % LANES * 8;
-    float sum = 0;
+    constexpr bool BF16 = DTYPE == ATTN_BF16;
+    constexpr int SUMS = BF16 ? 1 : 3;
+    float sums[3] = {}; /* dO.O, and for f16 dO.dO, O.O */
     if (inside) {
-        sum = dot_8<DTYPE == ATTN_BF16>(load_8(a.grads.d_o, b, i, h, column),
-                                        load_8(p.o, b, i, h, column));
+        const uint4 d_o = load_8(a.grads.d_o, b, i, h, column), o = load_8(p.o, b, i, h, column);
+        sums[0] = dot_8<BF16>(d_o, o);
+        if constexpr (!BF16) {
+            sums[1] = dot_8<BF16>(d_o, d_o), sums[2] = dot_8<BF16>(o, o);
+        }
     }
 #pragma unroll
     for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
-        sum += __shfl_xor_sync(~0u, sum, lanes);
+#pragma unroll
+        for (int n = 0; n < SUMS; n++) {
+            sums[n] += __shfl_xor_sync(~0u, sums[n], lanes);
+        }
     }
     if (inside && column == 0) {
         const int64_t at = (b * heads + h) * rows + i;
         const float lse = load_real<float>(attn_at(&p.lse, b, i, h, 0), p.lse.dtype);
-        if (a.grads.d_lse.data != NULL) {
-            sum -= load_real<float>(attn_at(&a.grads.d_lse, b, i, h, 0), a.grads.d_lse.dtype);
-        }
+        const float d_lse = load_d_lse<float>(a.grads, b, i, h);
         ((float *)a.lse)[at] = lse == -INFINITY ? INFINITY : lse;
-        ((float *)a.delta)[at] = sum;
+        ((float *)a.delta)[at] = sums[0] - d_lse;
+        if constexpr (!BF16) {
+            note_sizes(a, b, i, h, at, lse, d_lse, sums[1], sums[2]);
+        }
     }
 }

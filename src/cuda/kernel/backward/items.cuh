@@ -108,6 +108,13 @@ __device__ __forceinline__ attn_interval grad_rows_of_keys(const attn_problem &p
     return rows;
 }
 
+/* The members of an axis of extent `all` that share element i of a tensor's axis. */
+__device__ __forceinline__ attn_interval grad_sharing(int64_t extent, int64_t all, int64_t i)
+{
+    attn_interval v = {extent == 1 ? 0 : i, extent == 1 ? all : i + 1};
+    return v;
+}
+
 /* The place of tile 0 of a query head of the item's sequence among turns and sums; its next tiles
  * follow. slots: tiles of a head. */
 __device__ __forceinline__ int64_t grad_tile_place(const attn_problem &p, const GradItem &item,
@@ -116,6 +123,17 @@ __device__ __forceinline__ int64_t grad_tile_place(const attn_problem &p, const 
     const int64_t tile =
         p.varlen ? grad_segment_start(p, false, item.segment) / rows + item.segment : 0;
     return (item.sequence.tensor * p.heads + head) * slots + tile;
+}
+
+/* The sequence of row i of tensor batch b; -1: none. */
+__device__ __forceinline__ int64_t grad_sequence_of_row(const attn_problem &p, int64_t b, int64_t i)
+{
+    int64_t lo = 0, hi = p.batch + 2;
+    while (p.varlen && hi - lo > 1) {
+        const int64_t middle = (lo + hi) / 2;
+        (grad_segment_start(p, false, middle) <= i ? lo : hi) = middle;
+    }
+    return !p.varlen ? b : lo <= p.batch ? lo - 1 : -1;
 }
 
 /* The place of row 0 of a head of the sequence among LSE and delta: heads of a tensor's batch one

@@ -21,20 +21,26 @@ __device__ __forceinline__ GradBlocks row_blocks(const attn_problem &p, const Gr
     return {first, rows.lo < rows.hi ? last - first : 0, (int)p.group};
 }
 
+/* The exponents of 2 of a row's LSE: of one by which P is as range_sm90.cuh has it. */
+template <bool BF16> __device__ __forceinline__ float lifted(float lse)
+{
+    return BF16 ? lse * 1.4426950408889634f : fmaf(lse, 1.4426950408889634f, -LIFT);
+}
+
 /* Loads LSE, in exponents of 2, and delta of STEP rows; a row that is not there has P = 0. One
  * warp. */
 template <class S>
 __device__ __forceinline__ void load_statistics(const attn_cuda_backward_params &a,
                                                 const GradMemory<S> &memory, const GradItem &item,
-                                                int head, int row, uint32_t n)
+                                                int head, int row, uint32_t n, float unit)
 {
     const int64_t place = grad_row_place(a.grads.problem, item.sequence, head);
     for (int r = threadIdx.x % 32; r < S::STEP; r += 32) {
         const bool inside = row + r < item.sequence.nq_used;
         const float lse = inside ? ((const float *)a.lse)[place + row + r] : INFINITY,
                     delta = inside ? ((const float *)a.delta)[place + row + r] : 0;
-        ptx::store_shared_4(memory.statistics(n) + 4 * r, lse * 1.4426950408889634f);
-        ptx::store_shared_4(memory.statistics(n) + 4 * (S::STEP + r), delta);
+        ptx::store_shared_4(memory.statistics(n) + 4 * r, lifted<S::BF16>(lse));
+        ptx::store_shared_4(memory.statistics(n) + 4 * (S::STEP + r), delta * unit);
     }
 }
 
@@ -45,6 +51,7 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
                                              const GradBlocks &blocks)
 {
     const bool first_lane = threadIdx.x % 32 == 0;
+    const float unit = score_unit<S::BF16>(a, item.sequence.index, item.head);
     const int start = (int)item.sequence.q_first;
     const int batch = (int)item.sequence.tensor, kv = (int)item.head,
               key = (int)(item.sequence.k_first + item.first);
@@ -68,7 +75,7 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
             load_tile<S>(memory.streamed(n, 1), &a.d_o_map, memory.full(n), S::STEP, start + row,
                          head, batch, tma::EVICT_LAST);
         }
-        load_statistics<S>(a, memory, item, head, row, n);
+        load_statistics<S>(a, memory, item, head, row, n, unit);
         ptx::mbarrier_arrive(memory.full(n));
     }
 }
@@ -103,28 +110,43 @@ __device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t l
 }
 
 /* Packs P^T of those rows. */
-template <bool BF16, int FROM, int ROWS, int N>
-__device__ __forceinline__ void pack_probabilities(const float (&p)[N],
-                                                   uint32_t (&packed)[ROWS / 4])
+template <bool BF16, int FROM, int ROWS, int N, bool ON>
+__device__ __forceinline__ void
+pack_probabilities(const float (&p)[N], uint32_t (&packed)[ROWS / 4], KeyTerms<ON> &terms)
 {
 #pragma unroll
-    for (int i = 0; i < ROWS / 4; i++) {
-        packed[i] = ptx::pack_half<BF16>(p[FROM / 2 + 2 * i], p[FROM / 2 + 2 * i + 1]);
+    for (int i = 0; i < ROWS / 4; i += 2) {
+        const float *const x = &p[FROM / 2 + 2 * i];
+        packed[i] = ptx::pack_half<BF16>(x[0], x[1]);
+        packed[i + 1] = ptx::pack_half<BF16>(x[2], x[3]);
+        terms.add(x[0], x[1], x[2], x[3]);
     }
 }
 
+/* Computes dS = P (dP - delta); delta has the factor that dP gets. */
+template <bool BF16>
+__device__ __forceinline__ float score_gradient(float p, float dp, float delta, float unit)
+{
+    return p * (BF16 ? dp - delta : fmaf(dp, unit, -delta));
+}
+
 /* Computes and packs dS^T = P^T (dP^T - delta) of those rows. */
-template <bool BF16, int FROM, int ROWS, int N>
+template <bool BF16, int FROM, int ROWS, int N, bool ON>
 __device__ __forceinline__ void pack_scores(const float (&p)[N], const float (&dp)[N],
-                                            uint32_t delta, uint32_t (&ds)[N / 2])
+                                            uint32_t delta, float unit, uint32_t (&ds)[N / 2],
+                                            KeyTerms<ON> &terms)
 {
 #pragma unroll
     for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
-        const float2 x = ptx::load_shared_8(delta + 32 * j);
-        ds[2 * j] = ptx::pack_half<BF16>(p[4 * j] * (dp[4 * j] - x.x),
-                                         p[4 * j + 1] * (dp[4 * j + 1] - x.y));
-        ds[2 * j + 1] = ptx::pack_half<BF16>(p[4 * j + 2] * (dp[4 * j + 2] - x.x),
-                                             p[4 * j + 3] * (dp[4 * j + 3] - x.y));
+        const float2 base = ptx::load_shared_8(delta + 32 * j);
+        float x[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            x[i] = score_gradient<BF16>(p[4 * j + i], dp[4 * j + i], i % 2 ? base.y : base.x, unit);
+        }
+        ds[2 * j] = ptx::pack_half<BF16>(x[0], x[1]);
+        ds[2 * j + 1] = ptx::pack_half<BF16>(x[2], x[3]);
+        terms.add(x[0], x[1], x[2], x[3]);
     }
 }
 
@@ -133,6 +155,9 @@ template <class S> struct KeySums {
     static constexpr int N = S::STEP;
     float dk[S::DK ? S::D / 2 : 1], dv[S::DV ? S::D / 2 : 1];
     uint32_t p[S::DV ? N / 4 : 4], ds[S::DK ? N / 4 : 4];
+    /* P, |dS| (range_sm90.cuh). Without score steps and V far apart dS is no larger than P. */
+    KeyTerms<!S::BF16 && S::DV && !S::DK> weights;
+    KeyTerms<!S::BF16 && S::DK && !S::DV> scores;
 
     __device__ __forceinline__ void clear()
     {
@@ -147,6 +172,28 @@ template <class S> struct KeySums {
         /* before any product: ptxas serialises all of them if zeros come between */
         wgmma::hold(dk);
         wgmma::hold(dv);
+    }
+
+    /* Whether a key of the warp has n terms that are too small. */
+    __device__ __forceinline__ bool faint(float n) const
+    {
+        const bool by_weight = weights.faint(n), by_score = scores.faint(n);
+        return by_weight || by_score;
+    }
+
+    /* Takes the factors of P and dS out of the sums. kept: the factor of what dropout keeps. */
+    __device__ __forceinline__ void lower(float unit, float kept)
+    {
+        const float keys = power_of_2(-LIFT) / unit, values = S::BF16 ? 1 : power_of_2(-LIFT);
+#pragma unroll
+        for (int i = 0; i < S::D / 2; i++) {
+            if constexpr (!S::BF16 && S::DK) {
+                dk[i] *= keys;
+            }
+            if constexpr (S::DV && (S::STEPPED || !S::BF16)) {
+                dv[i] *= values * kept;
+            }
+        }
     }
 
     /* Waits for the products of a block. */
@@ -169,7 +216,7 @@ template <class S> struct KeySums {
 template <class S>
 __device__ __forceinline__ void
 sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const attn_band &band,
-          KeySums<S> &sums, int group, uint32_t n, int first, int row)
+          KeySums<S> &sums, int group, uint32_t n, int first, int row, float unit)
 {
     constexpr int N = S::STEP;
     const int lane = threadIdx.x % 32, key = first + threadIdx.x / 32 % 4 * 16 + lane / 4;
@@ -192,14 +239,14 @@ sum_block(const attn_cuda_backward_params &a, const GradMemory<S> &memory, const
     }
     probabilities<0, N>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
     if constexpr (S::DV) {
-        pack_probabilities<S::BF16, 0, N>(s, sums.p);
+        pack_probabilities<S::BF16, 0, N>(s, sums.p, sums.weights);
         wgmma::fence();
         issue_sum<S, N>(sums.dv, sums.p, d_o);
     }
     if constexpr (S::DK) {
         wgmma::wait<S::DV ? 1 : 0>();
         wgmma::hold(dp);
-        pack_scores<S::BF16, 0, N>(s, dp, lse + N * 4, sums.ds);
+        pack_scores<S::BF16, 0, N>(s, dp, lse + N * 4, unit, sums.ds, sums.scores);
         wgmma::fence();
         issue_sum<S, N>(sums.dk, sums.ds, q);
         if constexpr (S::DV) { /* one sum runs on beside the next block: ptxas serialises two */
@@ -217,13 +264,14 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
     const int group = ptx::uniform(threadIdx.x / 128) - 1, first = (int)item.first + 64 * group;
     const uint32_t all = (uint32_t)ptx::uniform(blocks.all());
     const attn_band band = attn_mask_band(&a.grads.problem, &item.sequence);
+    const float unit = score_unit<S::BF16>(a, item.sequence.index, item.head);
     KeySums<S> sums;
     sums.clear();
     ptx::mbarrier_wait(memory.fixed_full(), 0);
     for (uint32_t n = 0; n < all; n++) {
         ptx::mbarrier_wait(memory.full(n), memory.parity(n));
         sum_block<S>(a, memory, band, sums, group, n, first,
-                     (blocks.first + (int)(n % (uint32_t)blocks.count)) * S::STEP);
+                     (blocks.first + (int)(n % (uint32_t)blocks.count)) * S::STEP, unit);
     }
     wgmma::wait<0>();
     sums.hold_keys(all);
@@ -232,7 +280,8 @@ __device__ __forceinline__ void consume_keys(const attn_cuda_backward_params &a,
               head = (int)item.head;
     const int64_t key = item.sequence.k_first + first;
     const attn_gradients &grads = a.grads;
-    bool bad = false;
+    bool bad = sums.faint((float)(all * S::STEP));
+    sums.lower(score_unit<S::BF16>(a, item.sequence.index, item.head), 1);
     if constexpr (S::DK) {
         bad |=
             store_pairs<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch, key, head, left);

@@ -90,7 +90,7 @@ __device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params 
             load_ordered<S>(a, memory, o, n, (int)o.item.sequence.q_first + row, head);
         }
         __syncwarp();
-        load_statistics<S>(a, memory, o.item, head, row, n);
+        load_statistics<S>(a, memory, o.item, head, row, n, o.unit);
         ptx::mbarrier_arrive(memory.full(n));
     }
 }
@@ -122,11 +122,22 @@ template <class S> struct OrderedGroup {
     KeySums<S> sums;
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
+    float2 own_sizes = {0, 0};
 
     __device__ __forceinline__ int group() const
     {
         const int both = ptx::thread() / 128; /* this order spills nothing */
-        return (EARLY ? both : ptx::uniform(both)) - 1;
+        return (EARLY && (S::BF16 || !S::STEPPED) ? both : ptx::uniform(both)) - 1;
+    }
+
+    /* Sums of |dS^T| of this thread's two keys (range_sm90.cuh). */
+    __device__ __forceinline__ float2 &sizes()
+    {
+        if constexpr (S::STEPPED) {
+            return shared_terms(1);
+        } else {
+            return own_sizes;
+        }
     }
 
     __device__ __forceinline__ void issue_next(uint32_t n)
@@ -165,7 +176,7 @@ template <class S> struct OrderedGroup {
     {
         constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
         if constexpr (!S::STEPPED) {
-            pack_probabilities<S::BF16, FROM, PART>(s, p[AT]);
+            pack_probabilities<S::BF16, FROM, PART>(s, p[AT], sums.weights);
         }
         wgmma::fence();
         issue_sum<S, S::STEP, FROM, PART>(sums.dv, p[AT], d_o);
@@ -176,9 +187,9 @@ template <class S> struct OrderedGroup {
             wgmma::keep(p[BEFORE], n);
         }
         if constexpr (S::STEPPED) {
-            pack_step_scores<S::BF16, FROM, PART>(s, dp, a.kept, delta, sums.ds);
+            pack_step_scores<S::BF16, FROM, PART>(s, dp, a.kept * o.unit, delta, sums.ds);
         } else {
-            pack_scores<S::BF16, FROM, PART>(s, dp, delta, sums.ds);
+            pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds, sums.scores);
         }
         if constexpr (FROM + PART < S::STEP) {
             differentiate<FROM + PART>(dp, delta, d_o, n);
@@ -234,6 +245,9 @@ template <class S> struct OrderedGroup {
         }
         ptx::barrier_sync(3 + group(), 256); /* the other's dQ of the tile before is done */
         stage_scores<S>(memory.scores(), sums.ds);
+        if constexpr (!S::BF16) {
+            add_terms(sizes(), packed_sizes(sums.ds, 0), packed_sizes(sums.ds, 1));
+        }
         ptx::fence_proxy_async();
         if constexpr (MORE && !EARLY) {
             issue_next(n + 1);
@@ -258,6 +272,9 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ void run()
     {
         sums.clear();
+        if constexpr (!S::BF16 && S::STEPPED) {
+            shared_terms(0) = shared_terms(1) = make_float2(0, 0);
+        }
         if (o.all == 0) {
             return;
         }
@@ -276,8 +293,26 @@ template <class S> struct OrderedGroup {
         sums.hold_keys(n);
     }
 
+    /* Whether a key of the warp has P or dS that are too small (range_sm90.cuh). */
+    __device__ __forceinline__ bool has_faint_keys()
+    {
+        if constexpr (S::BF16) {
+            return false;
+        }
+        const float2 scores = of_four_lanes(sizes()),
+                     weights = S::STEPPED ? of_four_lanes(shared_terms(0)) : scores;
+        const float x = fminf(weights.x, scores.x), y = fminf(weights.y, scores.y);
+        const int64_t key =
+            o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        const bool seen = !S::STEPPED || weights.x > 0, seen_8 = !S::STEPPED || weights.y > 0;
+        return (seen && is_faint_key(a, o.item, o.band, key, x)) ||
+               (seen_8 && is_faint_key(a, o.item, o.band, key + 8, y));
+    }
+
     __device__ __forceinline__ void store()
     {
+        const bool faint = has_faint_keys();
+        sums.lower(o.unit, S::STEPPED ? a.kept : 1);
         const attn_sequence &sequence = o.item.sequence;
         const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
                   batch = (int)sequence.tensor, head = (int)o.item.head;
@@ -286,7 +321,7 @@ template <class S> struct OrderedGroup {
         const bool bad_keys = store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
                                             key, head, left),
                    bad_values = store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left),
-                   bad = any_of_group(group(), bad_keys || bad_values);
+                   bad = any_of_group(group(), bad_keys || bad_values || faint);
         if (threadIdx.x % 128 == 0 && left > 0) {
             note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
         }
@@ -306,6 +341,7 @@ __device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_par
     o.before = row_blocks<S>(p, before);
     o.place = grad_tile_place(p, o.item, o.item.head * p.group, S::STEP, a.slots);
     o.all = (uint32_t)o.blocks.all();
+    o.unit = score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
     return o;
 }
 

@@ -24,13 +24,18 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     const float factor = a.turns[place] > 0 ? (float)p.scale : 0;
     const float4 *sums =
         (const float4 *)(a.sums + place * (S::STEP * S::D)) + threadIdx.x / 32 * 8 * 32 + lane;
+    float back = 1;
+    bool bad = false;
+    if constexpr (!S::BF16) {
+        back = power_of_2(-score_exponent(a, item.sequence.index, item.head / p.group));
+        bad = has_faint_rows(a, item, row);
+    }
     float4 x[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float4 none = {0, 0, 0, 0};
         x[i] = factor == 0 ? none : sums[i * 32];
     }
-    bool bad = false;
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
         const int half = i / 8, r = row + 8 * half;
@@ -38,7 +43,8 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const float4 &v = x[i % 8 + j];
-            values[j][0] = (half ? v.z : v.x) * factor, values[j][1] = (half ? v.w : v.y) * factor;
+            values[j][0] = (half ? v.z : v.x) * back * factor;
+            values[j][1] = (half ? v.w : v.y) * back * factor;
         }
         char *const to = attn_at(&grads.dq, item.sequence.tensor,
                                  item.sequence.q_first + item.first + r, item.head, 0);

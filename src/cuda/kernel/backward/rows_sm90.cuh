@@ -7,7 +7,7 @@
  *         issue dQ += dS K
  */
 #pragma once
-#include "cuda/kernel/backward/shape_sm90.cuh"
+#include "cuda/kernel/backward/keys_sm90.cuh"
 
 template <class S>
 __device__ __forceinline__ GradBlocks key_blocks(const attn_problem &p, const GradItem &item)
@@ -57,6 +57,8 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     const uint32_t q = memory.fixed(0) + 64 * 128 * group, d_o = memory.fixed(1) + 64 * 128 * group,
                    all = (uint32_t)ptx::uniform(blocks.count);
     const int64_t place = grad_row_place(a.grads.problem, item.sequence, item.head);
+    const float unit =
+        score_unit<S::BF16>(a, item.sequence.index, item.head / a.grads.problem.group);
     float dq[S::D / 2], lse[2], delta[2];
     uint32_t ds[N / 4] = {};
 #pragma unroll
@@ -66,9 +68,9 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const bool inside = row + 8 * half < band.rows;
-        lse[half] = inside ? ((const float *)a.lse)[place + row + 8 * half] * 1.4426950408889634f
-                           : INFINITY;
-        delta[half] = inside ? ((const float *)a.delta)[place + row + 8 * half] : 0;
+        lse[half] =
+            lifted<S::BF16>(inside ? ((const float *)a.lse)[place + row + 8 * half] : INFINITY);
+        delta[half] = inside ? ((const float *)a.delta)[place + row + 8 * half] * unit : 0;
     }
     ptx::mbarrier_wait(memory.fixed_full(), 0);
     for (uint32_t n = 0; n < all; n++) {
@@ -107,8 +109,9 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
         wgmma::hold(dp);
 #pragma unroll
         for (int i = 0; i < N / 4; i++) {
-            ds[i] = ptx::pack_half<S::BF16>(e[2 * i] * (dp[2 * i] - delta[i % 2]),
-                                            e[2 * i + 1] * (dp[2 * i + 1] - delta[i % 2]));
+            ds[i] = ptx::pack_half<S::BF16>(
+                score_gradient<S::BF16>(e[2 * i], dp[2 * i], delta[i % 2], unit),
+                score_gradient<S::BF16>(e[2 * i + 1], dp[2 * i + 1], delta[i % 2], unit));
         }
         wgmma::fence();
         issue_sum<S, N>(dq, ds, k);
@@ -116,11 +119,17 @@ __device__ __forceinline__ void consume_rows(const attn_cuda_backward_params &a,
     wgmma::wait<0>();
     wgmma::hold(dq);
     wgmma::keep(ds, all);
+#pragma unroll
+    for (int i = 0; i < S::D / 2 && !S::BF16; i++) {
+        dq[i] *= power_of_2(-LIFT) / unit;
+    }
     const int left = (int)item.sequence.nq - first;
     const attn_gradients &grads = a.grads;
+    const bool faint = !S::BF16 && has_faint_rows(a, item, row - (int)item.first);
     const bool bad = any_of_group(
         group, store_pairs<S>(grads.dq, dq, (float)grads.problem.scale, (int)item.sequence.tensor,
-                              item.sequence.q_first + first, (int)item.head, left));
+                              item.sequence.q_first + first, (int)item.head, left) ||
+                   faint);
     if (threadIdx.x % 128 == 0 && left > 0) {
         note_block(a, grad_note(grads.problem, a.items, item, first), bad);
     }

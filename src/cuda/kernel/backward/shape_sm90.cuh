@@ -10,7 +10,7 @@
  */
 #pragma once
 #include "cuda/backward/params.h"
-#include "cuda/kernel/backward/items.cuh"
+#include "cuda/kernel/backward/range_sm90.cuh"
 #include "cuda/kernel/mma/wgmma.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"

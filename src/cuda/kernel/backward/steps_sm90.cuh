@@ -93,8 +93,9 @@ struct StepTile {
         return fmaf(-t, t, 1);
     }
 
-    /* Makes P^T, packed, and P^T times the derivative of S^T. lse: in shared memory. */
-    template <bool BF16, bool CAPPED, int PARTS>
+    /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
+     * S^T. lse: in shared memory. */
+    template <bool BF16, bool CAPPED, bool DERIVED, int PARTS>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
                                            uint32_t lse) const
@@ -105,10 +106,11 @@ struct StepTile {
         const char *const bias = first_of(p.bias), *const slope_at = first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
+        KeyTerms<!BF16> terms;
 #pragma unroll
         for (int j = 0; j < ELEMENTS / 4; j++) {
             const float2 base = ptx::load_shared_8(lse + 32 * j);
-            float b[4] = {}, weight[4];
+            float b[4] = {}, weight[4], size[4];
             if (bias != NULL) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
@@ -131,12 +133,19 @@ struct StepTile {
                 const bool none = (hide >> e & 1) != 0 || b[i] == -INFINITY;
                 const float weighed = none ? 0 : ptx::exp2(x);
                 const bool gone = (drop >> e & 1) != 0;
-                weight[i] = gone ? 0 : weighed * a.kept;
+                weight[i] = gone ? 0 : weighed;
+                size[i] = gone ? weighed * 0x1p-60f : weighed; /* a term, too small for dV */
+                derivative = DERIVED ? derivative : 1;
                 s[e] = weighed * (gone ? -derivative : derivative);
             }
             uint32_t *const pairs = &packed[j / EACH][j % EACH * 2];
             pairs[0] = ptx::pack_half<BF16>(weight[0], weight[1]);
             pairs[1] = ptx::pack_half<BF16>(weight[2], weight[3]);
+            terms.add(size[0], size[1], size[2], size[3]);
+        }
+        if constexpr (!BF16 && DERIVED) {
+            const float2 sum = ptx::unpack_half<true>(terms.both);
+            add_terms(shared_terms(0), sum.x, sum.y);
         }
     }
 
@@ -145,15 +154,27 @@ struct StepTile {
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
         if (a.steps.softcap) {
-            finish<BF16, true>(s, packed, lse);
+            finish<BF16, true, true>(s, packed, lse);
         } else {
-            finish<BF16, false>(s, packed, lse);
+            finish<BF16, false, true>(s, packed, lse);
+        }
+    }
+
+    /* Makes P^T of S^T alone. */
+    template <bool BF16>
+    __device__ __forceinline__ void weigh(float (&s)[ELEMENTS], uint32_t lse) const
+    {
+        uint32_t packed[1][ELEMENTS / 2];
+        if (a.steps.softcap) {
+            finish<BF16, true, false>(s, packed, lse);
+        } else {
+            finish<BF16, false, false>(s, packed, lse);
         }
     }
 };
 
-/* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T where dropout
- * keeps the element. */
+/* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where
+ * dropout keeps the element. */
 template <bool BF16, int FROM, int ROWS, int N>
 __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
                                                  float kept, uint32_t delta, uint32_t (&ds)[N / 2])

@@ -28,13 +28,6 @@ __device__ __forceinline__ void store_double(const attn_tensor &t, int64_t i0, i
     }
 }
 
-/* The members of an axis of extent `all` that share element i of a tensor's axis. */
-__device__ __forceinline__ attn_interval sharing(int64_t extent, int64_t all, int64_t i)
-{
-    attn_interval v = {extent == 1 ? 0 : i, extent == 1 ? all : i + 1};
-    return v;
-}
-
 /* ---- an element for each score --------------------------------------------------------------- */
 
 /* Adds the tiles that lie on elements (row, key) .. of every sequence and head that share them. */
@@ -77,8 +70,8 @@ template <class Real> __device__ __forceinline__ void elements(const attn_cuda_b
     const int64_t b = head / out.shape[1], h = head % out.shape[1];
     const int64_t row = index / across % down * TILE, key = index % across * TILE;
     double sum[EACH][EACH] = {};
-    add_elements<Real>(a, sharing(out.shape[0], p.batch, b), sharing(out.shape[1], p.heads, h), row,
-                       key, sum);
+    add_elements<Real>(a, grad_sharing(out.shape[0], p.batch, b),
+                       grad_sharing(out.shape[1], p.heads, h), row, key, sum);
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int64_t r = row + threadIdx.x / SIDE * EACH + i;
@@ -238,7 +231,7 @@ __device__ __forceinline__ double add_terms(const attn_cuda_backward_params &a,
     }
     const bool keys = a.sum.kind == ATTN_CUDA_BY_KEYS;
     const attn_interval n =
-        keys ? sharing(out.shape[3], s.nk, j) : sharing(out.shape[2], s.nq_used, i);
+        keys ? grad_sharing(out.shape[3], s.nk, j) : grad_sharing(out.shape[2], s.nq_used, i);
     const int64_t last = min(n.hi, keys ? s.nk : s.nq_used);
     const double *from = a.sum.partial + (keys ? (s.tensor * p.heads + h) * p.k.shape[1] + s.k_first
                                                : grad_row_place(p, s, h));
@@ -260,9 +253,9 @@ __device__ __forceinline__ void finish_generic(const attn_cuda_backward_params &
     index /= out.shape[3] * out.shape[2];
     const int64_t b = index / out.shape[1], h = index % out.shape[1];
     /* rows outside every sequence have a sink, too */
-    const attn_interval all = sharing(
+    const attn_interval all = grad_sharing(
         out.shape[0], a.sum.kind == ATTN_CUDA_SINKS ? attn_problem_sequences(&p) : p.batch, b);
-    const attn_interval heads = sharing(out.shape[1], p.heads, h);
+    const attn_interval heads = grad_sharing(out.shape[1], p.heads, h);
     double sum = 0;
     for (int64_t bb = all.lo; bb < all.hi; bb++) {
         const attn_sequence sequence = attn_problem_sequence(&p, bb);

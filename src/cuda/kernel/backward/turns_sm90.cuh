@@ -31,6 +31,7 @@ struct OrderedItem {
     int64_t place; /* of tile 0 of the group's first head among turns */
     attn_band band;
     uint32_t all; /* tiles of all heads */
+    float unit;   /* range_sm90.cuh */
 };
 
 /* The n-th tile of an item: head of the group, and number of the tile. */

@@ -214,6 +214,12 @@ __device__ __forceinline__ uint32_t atomic_add(uint32_t *word, uint32_t n)
     return before;
 }
 
+/* Makes a word in global memory at least n. */
+__device__ __forceinline__ void atomic_max(uint32_t *word, uint32_t n)
+{
+    asm volatile("red.global.max.u32 [%0], %1;" ::"l"(word), "r"(n) : "memory");
+}
+
 /* A word by which CTAs order their accesses to global memory. */
 __device__ __forceinline__ uint32_t load_acquire(const uint32_t *word)
 {
@@ -317,6 +323,24 @@ template <bool BF16> __device__ __forceinline__ uint32_t times_zero(uint32_t x, 
         asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0), "r"(before));
     }
     return y;
+}
+
+/* x + y of both halves. */
+template <bool BF16> __device__ __forceinline__ uint32_t add_halves(uint32_t x, uint32_t y)
+{
+    uint32_t r;
+    if (BF16) {
+        asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    } else {
+        asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    }
+    return r;
+}
+
+/* |x| of both halves. */
+__device__ __forceinline__ uint32_t absolute_halves(uint32_t x)
+{
+    return x & 0x7fff7fff;
 }
 
 /* x y + z of both halves. */

@@ -22,16 +22,10 @@ template <class Real> __device__ __forceinline__ Real load_real(const char *at, 
     }
 }
 
-/* Stores x, to a 16-bit type by way of float, as the CPU does. An absent tensor is left alone. */
-template <class Real>
-__device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, int64_t row,
-                                           int64_t head, int64_t c, Real x)
+/* Stores x, to a 16-bit type by way of float, as the CPU does. */
+template <class Real> __device__ __forceinline__ void store_at(char *to, int32_t dtype, Real x)
 {
-    if (t.data == NULL) {
-        return;
-    }
-    void *to = attn_at(&t, batch, row, head, c);
-    switch (t.dtype) {
+    switch (dtype) {
     case ATTN_F64:
         *(double *)to = (double)x;
         break;
@@ -45,6 +39,25 @@ __device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, 
         *(__nv_bfloat16 *)to = __float2bfloat16_rn((float)x);
         break;
     }
+}
+
+/* Stores x in an element. An absent tensor is left alone. */
+template <class Real>
+__device__ __forceinline__ void store_real(const attn_tensor &t, int64_t batch, int64_t row,
+                                           int64_t head, int64_t c, Real x)
+{
+    if (t.data != NULL) {
+        store_at(attn_at(&t, batch, row, head, c), t.dtype, x);
+    }
+}
+
+/* The gradient of a row's LSE, or 0. */
+template <class Real>
+__device__ __forceinline__ Real load_d_lse(const attn_gradients &grads, int64_t b, int64_t i,
+                                           int64_t h)
+{
+    const attn_tensor &t = grads.d_lse;
+    return t.data == NULL ? 0 : load_real<Real>(attn_at(&t, b, i, h, 0), t.dtype);
 }
 
 /* One query row of a head, with the data of its scores. Indices are clamped, since extents are not

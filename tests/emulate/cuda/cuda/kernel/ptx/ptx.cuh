@@ -142,6 +142,13 @@ inline uint32_t atomic_add(uint32_t *word, uint32_t n)
 {
     return __atomic_fetch_add(word, n, __ATOMIC_SEQ_CST);
 }
+inline void atomic_max(uint32_t *word, uint32_t n)
+{
+    uint32_t before = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    while (before < n && !__atomic_compare_exchange_n(word, &before, n, false, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST)) {
+    }
+}
 inline uint32_t load_acquire(const uint32_t *word)
 {
     const uint32_t x = __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -200,6 +207,15 @@ template <bool BF16> inline uint32_t times_zero(uint32_t x, uint32_t before)
 {
     const float2 a = unpack_half<BF16>(x), b = unpack_half<BF16>(before);
     return pack_half<BF16>(0 * a.x + b.x, 0 * a.y + b.y);
+}
+inline uint32_t absolute_halves(uint32_t x)
+{
+    return x & 0x7fff7fff;
+}
+template <bool BF16> inline uint32_t add_halves(uint32_t x, uint32_t y)
+{
+    const float2 a = unpack_half<BF16>(x), b = unpack_half<BF16>(y);
+    return pack_half<BF16>(a.x + b.x, a.y + b.y);
 }
 template <bool BF16> inline uint32_t fma_halves(uint32_t x, uint32_t y, uint32_t z)
 {

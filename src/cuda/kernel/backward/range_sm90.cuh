@@ -1,0 +1,225 @@
+/*
+ * range_sm90.cuh: P and dS in f16. Its numbers have 11 digits from 2^-14 to 2^16 and fewer below,
+ * so both are multiplied by powers of 2, which sums are divided by at the end:
+ *
+ *     P by 2^15, which P <= 1 allows
+ *     dS by 2^k: 2^k D is in [2^9, 2^10), D the largest |dO_i| of the sequence and KV head. |dS| is
+ *     at most |dO_i| |V_j - V_m| / 4, so none overflows unless |V_j - V_m| > 2^8 along dO_i; such a
+ *     result is not finite, and its block is noted
+ *
+ * A number below 2^-14 is then off by at most 2^-25, and n of them cost no more than a key's other
+ * roundings, 2^-11 of its terms, if its terms add up to n 2^-14. The kernels add up those of each
+ * key, and blocks with a key of smaller sums are noted. From 256 terms on 16 times their root is
+ * asked for: roundings go either way. Rows have |dO_i| times the largest |O_i| for such a sum, or
+ * times their own |O_i|, if a sink or dropout may leave them light keys alone.
+ *
+ * A key's sum of |dS| answers for P too without dropout: times 2^(k - 15) |dP - delta| is at most 1
+ * if |V_j - V_m| is 32 along dO_i, and such sums have that much to spare.
+ *
+ * D looks at rows that see keys, and at no V: what is masked has no influence.
+ */
+#pragma once
+#include "cuda/backward/params.h"
+#include "cuda/kernel/backward/items.cuh"
+#include "cuda/kernel/ptx/ptx.cuh"
+
+/* Exponents: of the factor of P; of what the largest |dO_i| becomes. */
+enum { LIFT = 15, PEAK = 9 };
+
+/* Whether the keys that a row sees may all have small P. */
+__device__ __forceinline__ bool may_be_alone(const attn_problem &p)
+{
+    return p.sinks.data != NULL || p.dropout.on;
+}
+
+/* Raises a peak, a number from 0 on. What the L1 cache has of it may be less. */
+__device__ __forceinline__ void raise_peak(uint32_t *peak, float x)
+{
+    const uint32_t bits = __float_as_uint(x);
+    if (*peak < bits) {
+        ptx::atomic_max(peak, bits);
+    }
+}
+
+/* The peaks of a sequence and KV head: |dO_i|, |O_i|. */
+__device__ __forceinline__ uint32_t *peaks_of(const attn_cuda_backward_params &a, int64_t sequence,
+                                              int64_t kv)
+{
+    return a.peaks + 2 * (sequence * a.grads.problem.kv_heads + kv);
+}
+
+/* Notes the sizes of a row of tensor batch b: `at` is its place among LSE. d_o, o: sums of squares.
+ * One thread. */
+__device__ __forceinline__ void note_sizes(const attn_cuda_backward_params &a, int64_t b, int64_t i,
+                                           int64_t h, int64_t at, float lse, float d_lse, float d_o,
+                                           float o)
+{
+    const attn_problem &p = a.grads.problem;
+    const int64_t index = grad_sequence_of_row(p, b, i);
+    const float size = sqrtf(d_o) + fabsf(d_lse) / 16;
+    a.reach[at] = INFINITY; /* nothing is small */
+    if (index < 0 || lse == -INFINITY || !(size > 0 && size < INFINITY)) {
+        return;
+    }
+    bool used = true;
+    if (attn_tensor_present(&p.used_q)) {
+        const attn_sequence sequence = attn_problem_lengths(&p, index);
+        used = i - sequence.q_first < sequence.nq_used;
+    }
+    if (used) {
+        uint32_t *const peaks = peaks_of(a, index, h / p.group);
+        a.reach[at] = may_be_alone(p) ? size * sqrtf(o) : size;
+        raise_peak(peaks, size);
+        raise_peak(peaks + 1, o < INFINITY ? sqrtf(o) : 0);
+    }
+}
+
+/* 2^e. */
+__device__ __forceinline__ float power_of_2(int e)
+{
+    return __uint_as_float((uint32_t)(127 + e) << 23);
+}
+
+/* The k of dS. */
+__device__ __forceinline__ int score_exponent(const attn_cuda_backward_params &a, int64_t sequence,
+                                              int64_t kv)
+{
+    const int e = (int)(*peaks_of(a, sequence, kv) >> 23) - 127;
+    return e == -127 ? PEAK : PEAK - e;
+}
+
+/* The least sum of n terms that small ones leave right. */
+__device__ __forceinline__ float least_sum(float n)
+{
+    return 0x1p-14f * fminf(n, 16 * sqrtf(n));
+}
+
+/* The factor that a kernel has for dP and delta: P has its own already. */
+template <bool BF16>
+__device__ __forceinline__ float score_unit(const attn_cuda_backward_params &a, int64_t sequence,
+                                            int64_t kv)
+{
+    return BF16 ? 1 : power_of_2(score_exponent(a, sequence, kv) - LIFT);
+}
+
+/* Adds the four lanes of each key up. */
+__device__ __forceinline__ float2 of_four_lanes(float2 sum)
+{
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+        sum.x += __shfl_xor_sync(~0u, sum.x, lanes);
+        sum.y += __shfl_xor_sync(~0u, sum.y, lanes);
+    }
+    return sum;
+}
+
+/* Sums of the sizes of terms of a thread's two keys, in bf16: registers are few, and the range is
+ * that of f32, so a sum is 0 only if there are no terms. ON: there are such sums. */
+template <bool ON> struct KeyTerms {
+    uint32_t both = 0;
+
+    /* Terms of two rows: x of the first key, y of the second. */
+    __device__ __forceinline__ void add(float x0, float x1, float y0, float y1)
+    {
+        if constexpr (ON) {
+            both = ptx::add_halves<true>(both, ptx::pack_half<true>(fabsf(x0), fabsf(y0)));
+            both = ptx::add_halves<true>(both, ptx::pack_half<true>(fabsf(x1), fabsf(y1)));
+        }
+    }
+
+    /* Whether n terms of one of the warp's keys are too small. */
+    __device__ __forceinline__ bool faint(float n) const
+    {
+        if constexpr (!ON) {
+            return false;
+        }
+        const float2 sum = of_four_lanes(ptx::unpack_half<true>(both));
+        const float least = least_sum(n);
+        return (sum.x > 0 && sum.x < least) || (sum.y > 0 && sum.y < least);
+    }
+};
+
+/* The sum of sizes of packed terms, one word in two from `first` on. It may be 0 because all terms
+ * are too small. */
+template <int N> __device__ __forceinline__ float packed_sizes(const uint32_t (&ds)[N], int first)
+{
+    uint32_t sum = ptx::absolute_halves(ds[first]);
+#pragma unroll
+    for (int i = first + 2; i < N; i += 2) {
+        sum = ptx::add_halves<false>(sum, ptx::absolute_halves(ds[i]));
+    }
+    const float2 x = ptx::unpack_half<false>(sum);
+    return x.x + x.y;
+}
+
+/* Sums of the terms of a thread's two keys in shared memory, since steps_sm90.cuh leaves no
+ * register: of P, of |dS|. 256 threads from number 128 on. */
+__device__ __forceinline__ float2 &shared_terms(int which)
+{
+    __shared__ float2 sums[2][256];
+    return sums[which][ptx::thread() - 128];
+}
+
+__device__ __forceinline__ void add_terms(float2 &sum, float x, float y)
+{
+    sum = make_float2(sum.x + x, sum.y + y);
+}
+
+/* Rows of a head whose dS may be too small: reach times `weight` is below `least`. */
+struct FaintRows {
+    const float *reach; /* of the sequence's first row */
+    float weight, least;
+
+    __device__ __forceinline__ FaintRows(const attn_cuda_backward_params &a,
+                                         const attn_sequence &sequence, int64_t head)
+    {
+        const attn_problem &p = a.grads.problem;
+        const int64_t kv = head / p.group;
+        const float other = __uint_as_float(peaks_of(a, sequence.index, kv)[1]);
+        reach = a.reach + grad_row_place(p, sequence, head);
+        weight = power_of_2(score_exponent(a, sequence.index, kv)) * (may_be_alone(p) ? 1
+                                                                      : other == 0    ? INFINITY
+                                                                                      : other);
+        least = least_sum((float)sequence.nk);
+    }
+
+    __device__ __forceinline__ bool has(int64_t row) const
+    {
+        return reach[row] * weight < least;
+    }
+};
+
+/* Whether the sum of a key's terms is too small. The band says how many there are; there are none
+ * unless some row that it shows to the key has a dO to speak of. Lanes of four look at other
+ * rows. */
+__device__ __forceinline__ bool is_faint_key(const attn_cuda_backward_params &a,
+                                             const GradItem &item, const attn_band &band,
+                                             int64_t key, float sum)
+{
+    const attn_problem &p = a.grads.problem;
+    const uint32_t *const peaks = peaks_of(a, item.sequence.index, item.head);
+    const int64_t first = max((int64_t)0, key - band.to + 1),
+                  end = min(item.sequence.nq_used, key - band.from + 1);
+    if (key >= band.keys || !(sum < least_sum((float)((end - first) * p.group))) || peaks[0] == 0 ||
+        (peaks[1] == 0 && !may_be_alone(p))) {
+        return false; /* peaks of 0: dS is 0 */
+    }
+    for (int64_t h = item.head * p.group; h < (item.head + 1) * p.group; h++) {
+        const float *const reach = a.reach + grad_row_place(p, item.sequence, h);
+        for (int64_t row = first + ptx::thread() % 4; row < end; row += 4) {
+            if (reach[row] < INFINITY) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether row `row` of the item or the row 8 below is faint. */
+__device__ __forceinline__ bool has_faint_rows(const attn_cuda_backward_params &a,
+                                               const GradItem &item, int row)
+{
+    const FaintRows faint(a, item.sequence, item.head);
+    const int64_t first = item.first + row, used = item.sequence.nq_used;
+    return (first < used && faint.has(first)) || (first + 8 < used && faint.has(first + 8));
+}
