@@ -126,18 +126,19 @@ __device__ __forceinline__ void careful_codes_row(const attn_cuda_codes_params &
     }
 }
 
-/* Writes a row of O and its statistics from the sums over all of its keys. */
+/* Writes a row of O and its statistics from the sums over all of its keys; w.seen: the row is in
+ * use. */
 template <int DTYPE, int D>
 __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c, OutputRow &w,
                                                 const GatheredRow<D> &row)
 {
     const attn_problem &p = c.forward.problem;
     const int lane = threadIdx.x % 32;
-    if (isnan(row.l)) {
+    if (w.seen && isnan(row.l)) {
         careful_codes_row<DTYPE, D>(c, w);
         return;
     }
-    w.seen = row.l != 0;
+    w.seen = w.seen && row.l != 0;
     const float2 factors = finish_row(p, w, row.base * LN2, row.l,
                                       __fmul_rn(row.m, c.forward.scale_log2) * LN2, lane == 0);
 #pragma unroll
@@ -195,7 +196,8 @@ __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, cons
     for (int r = first; r < item.rows; r += S::WARPS) {
         GatheredRow<S::D> row;
         gather_warps(r, row);
-        OutputRow w = {item.sequence, item.head(c, r), item.query(c, r), true};
+        const int query = item.query(c, r);
+        OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
         finish_gathered<S::DTYPE>(c, w, row);
     }
 }
@@ -222,6 +224,6 @@ __device__ __forceinline__ void merge_few(const attn_cuda_codes_params &c)
     ptx::wait_for_last_launch();
     gather<32>((const float4 *)a.parts.states + part, a.parts.sums + part * columns, rows, columns,
                a.schedule.splits, sums);
-    OutputRow w = {whole, (int)head, (int)query, true};
+    OutputRow w = {whole, (int)head, (int)query, query < whole.nq_used};
     finish_gathered<DTYPE>(c, w, sums);
 }
