@@ -146,12 +146,12 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
     }
 }
 
-/* True if pages of memory hold rows of several KV heads: with items head by head, each would go
- * through all pages again. */
-static bool heads_share_pages(const attn_problem *problem)
+/* True if many pages of memory hold rows of several KV heads: with items head by head, each
+ * would go through all of them again. */
+static bool heads_share_pages(const attn_problem *problem, int64_t segments)
 {
     const int64_t head = attn_axis_step(&problem->k, 2), key = attn_axis_step(&problem->k, 1);
-    return problem->kv_heads > 1 && !problem->paged && head > 0 && key > head;
+    return segments >= 8 && problem->kv_heads > 1 && !problem->paged && head > 0 && key > head;
 }
 
 /* Cuts items of one strip and long sequences into pieces: where there are few items, several for
@@ -169,7 +169,7 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
     (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
     pieces->bytes = arena.bytes, pieces->count = 1;
     const double room = (double)items * (double)segments * (double)pieces->bytes;
-    if (cut && (few || (heads_share_pages(problem) && room <= MOST_PIECE_BYTES))) {
+    if (cut && (few || (heads_share_pages(problem, segments) && room <= MOST_PIECE_BYTES))) {
         for (pieces->segments = 1; few && items * (segments / (2 * pieces->segments)) >= want;) {
             pieces->segments *= 2;
         }
