@@ -93,7 +93,7 @@ bool problem_is_decode(const problem_spec *problem)
            problem->nq * (problem->hq / problem->hkv) <= 64;
 }
 
-double problem_key_bytes(const problem_spec *problem)
+double problem_key_bytes(const problem_spec *problem, bool factors)
 {
     double keys = 0;
     for (int64_t b = 0; b < problem->b; b++) {
@@ -105,11 +105,11 @@ double problem_key_bytes(const problem_spec *problem)
     const double columns = (double)(problem->d + problem->dv) / (double)codes_columns(dtype);
     const double groups =
         problem->kv_group > 0 ? (double)(problem->d + problem->dv) / (double)problem->kv_group : 2;
-    const double factors =
-        strcmp(problem->kv_scale, "bkh") == 0 ? groups * (problem->kv_shift ? 2 : 1) : 0;
+    const double each =
+        factors && strcmp(problem->kv_scale, "bkh") == 0 ? groups * (problem->kv_shift ? 2 : 1) : 0;
     return keys * (double)problem->hkv *
            (columns * (double)attn_dtype_size(dtype) +
-            factors * (double)attn_dtype_size(problem->kv_scale_dtype));
+            each * (double)attn_dtype_size(problem->kv_scale_dtype));
 }
 
 attn_status problem_context(const problem_spec *problem, attn_context **context)

@@ -158,8 +158,8 @@ bool problem_tensors_intact(const problem_tensors *tensors);
  * once. */
 bool problem_is_decode(const problem_spec *problem);
 
-/* Bytes of K and V in use, and of scales that lie beside the keys. */
-double problem_key_bytes(const problem_spec *problem);
+/* Bytes of K and V in use, with `factors` also of scales that have rows of their own. */
+double problem_key_bytes(const problem_spec *problem, bool factors);
 
 /* Creates the context that the problem asks for (threads, cpu). */
 attn_status problem_context(const problem_spec *problem, attn_context **context);

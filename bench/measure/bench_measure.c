@@ -150,9 +150,10 @@ static void conclude_one(bench_result *result, const struct round *rounds, int c
     result->amx_peak_gflops = stats_of(amx_peak, count).median;
     result->amx_share = result->gflops / result->amx_peak_gflops;
     result->read_rate = stats_of(read, count).median;
-    result->cache_rate = problem_is_decode(result->problem)
-                             ? problem_key_bytes(result->problem) / result->seconds.median * 1e-9
-                             : NAN;
+    result->cache_rate =
+        problem_is_decode(result->problem)
+            ? problem_key_bytes(result->problem, true) / result->seconds.median * 1e-9
+            : NAN;
     result->cache_share = result->cache_rate / result->read_rate;
 }
 

@@ -74,7 +74,7 @@ struct child {
     attn_forward_args args;
     attn_backward_args grad;
     int32_t pass;     /* enum problem_pass of a call */
-    size_t key_bytes; /* of K, in a step of decoding and without gaps; else 0 */
+    size_t key_bytes; /* of K without factors, when decoding and without gaps; else 0 */
     attn_context *context;
     attn_plan plan;
     void *workspace;
@@ -253,8 +253,8 @@ static bool serve(struct child *child, const struct request *q, struct reply *re
     case PEAK:
         reply->value = peak_vectors(&child->plan, q->seconds);
         reply->amx = peak_amx(child->plan.threads, q->seconds);
-        reply->read = peak_read_of(child->tensors.args.k.data, child->key_bytes,
-                                   child->plan.threads, q->seconds);
+        reply->read = peak_read_of(child->tensors.args.k.data, child->tensors.args.v.data,
+                                   child->key_bytes, child->plan.threads, q->seconds);
         return true;
     default:
         getrusage(RUSAGE_SELF, &usage);
@@ -284,9 +284,9 @@ static void run_child(const char *implementation, const char *python, const prob
 {
     struct child child = {
         .kind = kind_of(implementation), .implementation = implementation, .python = python};
-    const bool whole = problem->layout <= LAYOUT_BHSD && problem->d == problem->dv;
-    child.key_bytes =
-        whole && problem_is_decode(problem) ? (size_t)problem_key_bytes(problem) / 2 : 0;
+    const bool whole =
+        problem->layout <= LAYOUT_BHSD && problem->d == problem->dv && problem_is_decode(problem);
+    child.key_bytes = whole ? (size_t)problem_key_bytes(problem, false) / 2 : 0;
     struct reply reply = {0};
     struct request request;
     bool go_on = prepare(&child, problem, &reply);

@@ -116,10 +116,10 @@ static bool can_run(const struct loop *loop)
 /* ---- Threads at once ------------------------------------------------------------------------- */
 
 struct share {
-    const struct loop *loop; /* multiply-adds, or NULL: */
-    bool tiles;              /* tile products, or else reading */
-    const uint64_t *buffer;
-    size_t words;
+    const struct loop *loop;   /* multiply-adds, or NULL: */
+    bool tiles;                /* tile products, or else reading */
+    const uint64_t *buffer[2]; /* one behind the other; the second may be NULL */
+    size_t words;              /* of each */
     double seconds;
     double (*clock)(void); /* of one thread: that of its processor time */
     double rate;           /* out: operations or bytes per second */
@@ -151,8 +151,10 @@ static void *run_share(void *argument)
         } else if (s->tiles) {
             work += peak_amx_loop(rounds);
         } else {
-            sink = (double)read_words(s->buffer, s->words);
-            work += (double)(s->words * sizeof(uint64_t));
+            for (int i = 0; i < 2 && s->buffer[i] != NULL; i++) {
+                sink = (double)read_words(s->buffer[i], s->words);
+                work += (double)(s->words * sizeof(uint64_t));
+            }
         }
         now = s->clock();
     }
@@ -173,8 +175,9 @@ static double run_threads(const struct share *shares, int threads)
         share[t] = *shares;
         share[t].start = &start;
         share[t].clock = threads == 1 ? stats_used : stats_now;
-        share[t].buffer =
-            shares->buffer == NULL ? NULL : shares->buffer + (size_t)t * share[t].words;
+        for (int i = 0; i < 2 && shares->buffer[i] != NULL; i++) {
+            share[t].buffer[i] = shares->buffer[i] + (size_t)t * share[t].words;
+        }
         if (t > 0 && pthread_create(&id[t], NULL, run_share, &share[t]) != 0) {
             abort(); /* the others wait at the barrier */
         }
@@ -219,15 +222,19 @@ double peak_amx(int threads, double seconds)
     return run_threads(&share, threads) * 1e-9;
 }
 
-double peak_read_of(const void *memory, size_t bytes, int threads, double seconds)
+double peak_read_of(const void *memory, const void *other, size_t bytes, int threads,
+                    double seconds)
 {
-    const size_t skipped = -(uintptr_t)memory % sizeof(uint64_t);
+    const void *const of[2] = {memory, other};
+    struct share share = {.seconds = seconds};
     if (bytes < 1 << 16) {
         return 0;
     }
-    struct share share = {.buffer = (const void *)((const char *)memory + skipped),
-                          .seconds = seconds};
-    share.words = (bytes - skipped) / sizeof *share.buffer / (size_t)threads;
+    for (int i = 0; i < 2 && of[i] != NULL; i++) {
+        const size_t skipped = -(uintptr_t)of[i] % sizeof(uint64_t);
+        share.buffer[i] = (const void *)((const char *)of[i] + skipped);
+    }
+    share.words = bytes / sizeof(uint64_t) / (size_t)threads - 1;
     return run_threads(&share, threads) * 1e-9;
 }
 
@@ -239,7 +246,7 @@ double peak_read(int threads, double seconds)
         return 0;
     }
     memset(buffer, 1, bytes);
-    double rate = peak_read_of(buffer, bytes, threads, seconds);
+    double rate = peak_read_of(buffer, NULL, bytes, threads, seconds);
     free(buffer);
     return rate;
 }

@@ -28,7 +28,9 @@ double peak_amx_loop(long n);
  * memory for it. */
 double peak_read(int threads, double seconds);
 
-/* Likewise, of memory that the caller has; 0 for less than 64 KiB. */
-double peak_read_of(const void *memory, size_t bytes, int threads, double seconds);
+/* Likewise, of memory that the caller has, and of as much other memory in turn, or NULL; 0 for less
+ * than 64 KiB. */
+double peak_read_of(const void *memory, const void *other, size_t bytes, int threads,
+                    double seconds);
 
 #endif

@@ -35,26 +35,25 @@ static inline bool attn_next_soon(attn_soon *soon)
 
 /* Fetches the lines that are due when a member is done with `elements` elements of K or V, if any
  * are left. soon may be NULL. */
-static inline void attn_fetch_soon(attn_soon *soon, int64_t elements)
+ATTN_INLINE void attn_fetch_soon(attn_soon *soon, int64_t elements)
 {
     if (!soon) {
         return;
     }
-    int64_t lines = soon->due + elements * soon->each;
-    soon->due = lines % ATTN_SOON_LINE;
-    for (lines /= ATTN_SOON_LINE; lines > 0;) {
-        if (soon->at >= soon->end && !attn_next_soon(soon)) {
-            soon->each = 0;
-            return;
+    const uint64_t due = (uint64_t)(soon->due + elements * soon->each);
+    const char *at = soon->at, *end = soon->end;
+    soon->due = (int64_t)(due % ATTN_SOON_LINE);
+    for (uint64_t lines = due / ATTN_SOON_LINE; lines > 0; lines--, at += 64) {
+        if (at >= end) {
+            if (!attn_next_soon(soon)) {
+                soon->each = 0;
+                return;
+            }
+            at = soon->at, end = soon->end;
         }
-        const char *at = soon->at;
-        const int64_t left = (soon->end - at + 63) / 64, count = left < lines ? left : lines;
-        soon->at = at + 64 * count;
-        for (const char *end = soon->at; at < end; at += 64) {
-            ATTN_PREFETCH(at);
-        }
-        lines -= count;
+        ATTN_PREFETCH(at);
     }
+    soon->at = at;
 }
 
 #endif

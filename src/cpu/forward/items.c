@@ -73,12 +73,25 @@ static void run_whole(const forward_job *job, attn_forward_item *item, int64_t i
     attn_item_finish(item);
 }
 
+/* A task of an item in pieces. Pieces of all KV heads follow each other. */
+typedef struct piece_task {
+    int64_t item, piece;
+} piece_task;
+
+static piece_task piece_of(const forward_job *job, int64_t index)
+{
+    const int64_t heads = job->problem->kv_heads, count = job->plan->pieces.count;
+    return (piece_task){index / (heads * count) * heads + index % heads, index / heads % count};
+}
+
 static void run_part(const forward_job *job, attn_forward_item *item, int64_t index)
 {
     const attn_pieces *pieces = &job->plan->pieces;
-    const int64_t first = index % pieces->count * piece_keys(item);
+    const piece_task task = piece_of(job, index);
+    const int64_t first = task.piece * piece_keys(item),
+                  at = task.item * pieces->count + task.piece;
     run_piece(item, (attn_interval){first, first + piece_keys(item)},
-              (attn_piece *)(void *)(job->pieces + (uint64_t)index * pieces->bytes));
+              (attn_piece *)(void *)(job->pieces + (uint64_t)at * pieces->bytes));
 }
 
 static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
@@ -181,12 +194,10 @@ static void run_on(const forward_job *job, int64_t index, int64_t item, int64_t 
     run_task(job, &task, run);
 }
 
-/* Runs task `index` of a loop over `tasks`, on one of the schedule's items. */
-static void run_item(const forward_job *job, int64_t index, int64_t tasks, int32_t thread,
-                     run_function *run)
+/* Runs task `index` of a loop over items. */
+static void run_item(const forward_job *job, int64_t index, int32_t thread, run_function *run)
 {
-    run_on(job, index, index / (tasks / job->schedule.items), place_of(job, index, tasks, thread),
-           run);
+    run_on(job, index, index, place_of(job, index, job->schedule.items, thread), run);
 }
 
 /* Items in turn, as many as the plan gives to a task. */
@@ -203,13 +214,13 @@ static void whole_task(const void *arg, int64_t index, int32_t thread)
 static void part_task(const void *arg, int64_t index, int32_t thread)
 {
     const forward_job *job = arg;
-    run_item(job, index, job->schedule.items * job->plan->pieces.count, thread, run_part);
+    const int64_t tasks = job->schedule.items * job->plan->pieces.count;
+    run_on(job, index, piece_of(job, index).item, place_of(job, index, tasks, thread), run_part);
 }
 
 static void joining_task(const void *arg, int64_t index, int32_t thread)
 {
-    const forward_job *job = arg;
-    run_item(job, index, job->schedule.items, thread, run_joining);
+    run_item(arg, index, thread, run_joining);
 }
 
 static void shared_task(const void *arg, int64_t index, int32_t thread)
@@ -222,8 +233,7 @@ static void shared_task(const void *arg, int64_t index, int32_t thread)
 
 static void behind_task(const void *arg, int64_t index, int32_t thread)
 {
-    const forward_job *job = arg;
-    run_item(job, index, job->schedule.items, thread, run_behind);
+    run_item(arg, index, thread, run_behind);
 }
 
 void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,

@@ -26,8 +26,8 @@
 #include <math.h>
 
 enum {
-    MOST_SHARED_BYTES = 32 << 20, /* of pieces; families beyond it are not shared, or in part */
-    ITEM_TIME = 300,              /* ns of an item beside its products */
+    MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
+    ITEM_TIME = 300,             /* ns of an item beside its products */
     LEAST_TASK = 1000 /* ns: a thread waits for some hundred to take a task after another one */
 };
 
@@ -146,23 +146,35 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
     }
 }
 
-/* Cuts items of long sequences into pieces where there are few: several for each thread. */
-static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_t segments,
-                        attn_arena *workspace)
+/* True if many pages of memory hold rows of several KV heads: with items head by head, each
+ * would go through all of them again. */
+static bool heads_share_pages(const attn_problem *problem, int64_t segments)
+{
+    const int64_t head = attn_axis_step(&problem->k, 2), key = attn_axis_step(&problem->k, 1);
+    return segments >= 8 && problem->kv_heads > 1 && !problem->paged && head > 0 && key > head;
+}
+
+/* Cuts items of one strip and long sequences into pieces: where there are few items, several for
+ * each thread; where heads share pages, one for each segment, since pieces of all heads follow each
+ * other (items.c). */
+static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
+                        const attn_machine *machine, int64_t segments, attn_arena *workspace)
 {
     const int64_t items = plan->schedule.items, want = 4 * (int64_t)machine->threads;
+    const bool cut = plan->strips == 1 && segments > 1 && items > 0,
+               few = machine->threads > 1 && items < want / 2;
     attn_pieces *pieces = &plan->pieces;
-    pieces->count = 1;
-    if (machine->threads > 1 && plan->strips == 1 && segments > 1 && items < want / 2) {
-        for (pieces->segments = 1; items * (segments / (2 * pieces->segments)) >= want;) {
+    attn_arena arena = {0};
+    (void)attn_arena_take(&arena, 1, 1, sizeof(attn_piece));
+    (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
+    pieces->bytes = arena.bytes, pieces->count = 1;
+    const double room = (double)items * (double)segments * (double)pieces->bytes;
+    if (cut && (few || (heads_share_pages(problem, segments) && room <= MOST_PIECE_BYTES))) {
+        for (pieces->segments = 1; few && items * (segments / (2 * pieces->segments)) >= want;) {
             pieces->segments *= 2;
         }
         pieces->count = round_up(segments, pieces->segments) / pieces->segments;
     }
-    attn_arena arena = {0};
-    (void)attn_arena_take(&arena, 1, 1, sizeof(attn_piece));
-    (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
-    pieces->bytes = arena.bytes;
     pieces->offset =
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
 }
@@ -207,7 +219,7 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_
     const double strips =
         ceil((double)batch * (double)room->rows / (double)strip) + (double)(batch / 2);
     const double most = strips * (double)problem->kv_heads * (double)segments,
-                 fit = (double)MOST_SHARED_BYTES / (double)plan->pieces.bytes;
+                 fit = (double)MOST_PIECE_BYTES / (double)plan->pieces.bytes;
     room->pieces = share ? (int64_t)fmin(most, fit) : 0;
     room->lists = attn_arena_take(workspace, batch, 3, sizeof(int64_t));
     room->families = attn_arena_take(workspace, batch / 2, 1, sizeof(attn_family));
@@ -244,7 +256,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
-    plan_pieces(plan, machine, segments, &workspace);
+    plan_pieces(plan, problem, machine, segments, &workspace);
     plan_shared(plan, problem, machine->threads, segments, &workspace);
     plan_tasks(plan, problem, machine->threads);
     const int64_t tasks = plan->shared.pieces > 0 ? plan->schedule.items : attn_cpu_tasks(plan);

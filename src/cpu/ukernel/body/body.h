@@ -24,11 +24,13 @@
  *   v_even_quarters v_odd_quarters     (a,b) = quarters 0 and 2, or 1 and 3, of a, then those of b
  *   v_store_quads(to,step,a) v_load_quads(from,step)   each 4 lanes of a to rows of 4 of `to`,
  *                                      `step` rows apart, and back; or neither
+ *   v_repeat_quad v_add_quads v_join_f32 v_join_f16 v_join_bf16, or none: see vec_avx512.h
  *   v_load4(p) v_store4(p,a)           4 elements and zeros; the first 4 lanes; where VL > 4
  *   v_load_f16 v_load_bf16 v_store_f16 with conversion, f32 only
  *   v_load_i8 v_load_i4 v_load_e4m3 v_load_e5m2, of codes (core/codes.h), and v_load1_f16(p), one
  *                                      element as a float, or none of them; f32 only
- *   v_column_i8(x,j) v_column_i4(x,j)  codes of column j of dwords, or none of them; f32 only
+ *   v_column_i8(x,j) v_column_i4(x,j) v_column_f8   codes of column j of dwords, and
+ *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
  *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
@@ -251,6 +253,9 @@ static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_,
 {
     const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
     (void)p_, (void)done; /* in place */
+    if (FN(quads_softmax)(s_, n, c_, state, lanes)) {
+        return;
+    }
     for (int lane = 0; lane < lanes; lane += VL) {
         real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
         const vec old = v_load(m), top = FN(maximum)(old, s, n);

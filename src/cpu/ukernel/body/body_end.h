@@ -36,10 +36,14 @@
 #undef v_column
 #undef v_column_i8
 #undef v_column_i4
+#undef v_column_f8
+#undef v_any_beyond
 #undef v_low_halves
 #undef v_high_halves
 #undef v_even_quarters
 #undef v_odd_quarters
+#undef v_repeat_quad
+#undef v_add_quads
 #undef v_store_quads
 #undef v_load_quads
 #undef v_load4

@@ -34,6 +34,45 @@ ATTN_INLINE void FN(few_columns_end)(real *ot, const vec *sum, const real *alpha
     }
 }
 
+#if defined v_join_f32 && REAL_BITS == 32
+enum { FN(RUN) = VL / 2 }; /* columns transposed at a time */
+
+/* Loads VL / 2 elements from column c on of two rows, side by side. */
+ATTN_INLINE vec FN(load_two)(const char *row, const char *next, int64_t c, const int32_t dtype)
+{
+    const int64_t size = dtype == ATTN_F16 || dtype == ATTN_BF16 ? 2 : sizeof(real);
+    const void *a = row + c * size, *b = next + c * size;
+    return dtype == ATTN_F16 ? v_join_f16(a, b) : dtype == ATTN_BF16 ? v_join_bf16(a, b)
+                                                                     : v_join_f32(a, b);
+}
+
+/* x[i] = column c + i of VL rows. Half of a vector of each row takes fewer registers and shuffles
+ * than a whole one, so that the next shuffles overlap products. */
+ATTN_INLINE void FN(columns)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
+{
+    vec y[VL / 2];
+    ATTN_UNROLL for (int i = 0; i < VL / 2; i++) {
+        const char *const *row = at + i / 4 * 8 + i % 4;
+        y[i] = FN(load_two)(row[0], row[4], c, dtype);
+    }
+    FN(shuffle)(y, 4);
+    FN(shuffle)(y + 4, 4);
+    ATTN_UNROLL for (int i = 0; i < VL / 4; i++) {
+        x[i] = v_even_quarters(y[i], y[i + 4]);
+        x[i + 4] = v_odd_quarters(y[i], y[i + 4]);
+    }
+}
+#else
+enum { FN(RUN) = VL };
+
+/* x[i] = column c + i of VL rows. */
+ATTN_INLINE void FN(columns)(vec *x, const char *const *at, int64_t c, const int32_t dtype)
+{
+    ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = FN(load_row)(at[i], c, dtype);
+    FN(transpose)(x);
+}
+#endif
+
 /* Computes the scores of the first n <= VL of the rows of K at `row` for `rows` lanes; d is a
  * multiple of VL. */
 ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const real *qt, int64_t d,
@@ -49,12 +88,11 @@ ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const 
         const int64_t end = d - first < ATTN_DOT_CHUNK ? d : first + ATTN_DOT_CHUNK;
         vec chunk[8];
         ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] = v_set1(0);
-        for (int64_t c = first; c < end; c += VL) {
-            vec x[VL];
-            attn_fetch_soon(soon, VL * VL);
-            ATTN_UNROLL for (int i = 0; i < VL; i++) x[i] = FN(load_row)(at[i], c, dtype);
-            FN(transpose)(x);
-            ATTN_UNROLL for (int i = 0; i < VL; i++) {
+        for (int64_t c = first; c < end; c += FN(RUN)) {
+            vec x[FN(RUN)];
+            attn_fetch_soon(soon, FN(RUN) * VL);
+            FN(columns)(x, at, c, dtype);
+            ATTN_UNROLL for (int i = 0; i < FN(RUN); i++) {
                 ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] =
                     v_fma(x[i], v_set1(qt[(c + i) * STRIP + r]), chunk[r]);
             }
@@ -140,6 +178,80 @@ static int64_t FN(few_qk)(real *s, const real *k, const real *qt, int64_t d, int
     FN(few_rows)(s, &keys, lanes, soon, FN(OWN));
     return count;
 }
+
+/* ---- softmax of at most four lanes ----------------------------------------------------------- */
+
+#if defined v_repeat_quad && REAL_BITS == 32
+#define FOURS(s) ((real (*)[4])(uintptr_t)(s)) /* rows of four lanes */
+enum { FN(EACH_QUAD) = VL / 4 }; /* keys of a vector */
+
+/* max(top, S) of four lanes. */
+ATTN_INLINE vec FN(quads_maximum)(vec top, const real *s, int64_t n)
+{
+    real quads[VL];
+    vec of[2] = {v_repeat_quad(top), v_repeat_quad(top)};
+    int64_t key = 0;
+    for (; key + 2 * FN(EACH_QUAD) <= n; key += 2 * FN(EACH_QUAD), s += 2 * FN(EACH_QUAD) * STRIP) {
+        of[0] = v_max(of[0], v_load_quads(FOURS(s), STRIP / 4));
+        of[1] = v_max(of[1], v_load_quads(FOURS(s + FN(EACH_QUAD) * STRIP), STRIP / 4));
+    }
+    v_store(quads, v_max(of[0], of[1]));
+    for (int i = 0; i < VL; i += 4) top = v_max(top, v_load4(quads + i));
+    for (; key < n; key++, s += STRIP) top = v_max(top, v_load4(s));
+    return top;
+}
+
+/* P of the keys of `count` vectors in place of their scores; returns sum + P, in their order. */
+ATTN_INLINE vec FN(quads_exponentials)(real *s, vec sum, vec used, vec c, vec least,
+                                       const int count)
+{
+    const int step = FN(EACH_QUAD) * STRIP;
+    vec d[SIDE], p[SIDE];
+    EACH d[k] = v_sub(v_load_quads(FOURS(s + k * step), STRIP / 4), used);
+    FN(exp2_each)(p, d, c, least, count);
+    EACH v_store_quads(FOURS(s + k * step), STRIP / 4, p[k]);
+    EACH sum = v_add_quads(sum, p[k]);
+    return sum;
+}
+
+/* softmax() with several keys to a vector; false for other numbers of lanes. */
+static bool FN(quads_softmax)(real *s, int64_t n, double c_, const attn_running *state, int lanes)
+{
+    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
+    real *m = state->m, *l = state->l;
+    if (lanes > 4) {
+        return false;
+    }
+    const vec old = v_load4(m), top = FN(quads_maximum)(old, s, n);
+    const vec used = v_zero_lt(top, v_set1(-REAL_MAX), top), four = v_repeat_quad(used);
+    const int64_t many = SIDE * FN(EACH_QUAD);
+    vec sum = v_set1(0);
+    int64_t key = 0;
+    for (; key + many <= n; key += many, s += many * STRIP) {
+        sum = FN(quads_exponentials)(s, sum, four, c, least, SIDE);
+    }
+    for (; key + FN(EACH_QUAD) <= n; key += FN(EACH_QUAD), s += FN(EACH_QUAD) * STRIP) {
+        sum = FN(quads_exponentials)(s, sum, four, c, least, 1);
+    }
+    for (; key < n; key++, s += STRIP) {
+        const vec p = FN(exp2)(v_sub(v_load4(s), used), c, least);
+        v_store4(s, p);
+        sum = v_add(sum, p);
+    }
+    const vec a = FN(exp2)(v_sub(old, used), c, least);
+    v_store4(m, top);
+    v_store4(l, v_fma(v_load4(l), a, sum));
+    v_store4((real *)state->alpha, a);
+    return true;
+}
+#undef FOURS
+#else
+static bool FN(quads_softmax)(real *s, int64_t n, double c, const attn_running *state, int lanes)
+{
+    (void)s, (void)n, (void)c, (void)state, (void)lanes;
+    return false;
+}
+#endif
 
 /* ---- V^T P ----------------------------------------------------------------------------------- */
 

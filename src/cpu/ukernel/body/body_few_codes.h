@@ -23,30 +23,49 @@ static void FN(code_scales)(real (*scale)[VL], const attn_rows *k, int64_t key, 
     }
 }
 
-/* Adds dwords first .. first + 32 / each - 1 of the keys, 32 columns, to the sums. */
+/* Reads column i of 32 of dwords of codes. */
+ATTN_INLINE vec FN(column)(const vec *x, int i, const int32_t dtype)
+{
+    return dtype == ATTN_I4X2   ? v_column_i4(x[i / 8], i % 8)
+           : dtype == ATTN_I8   ? v_column_i8(x[i / 4], i % 4)
+           : dtype == ATTN_E4M3 ? v_column_f8(x[i / 4], i % 4, 4, 0x87f00000u, 0x1p120f)
+                                : v_column_f8(x[i / 4], i % 4, 3, 0x8fe00000u, 0x1p112f);
+}
+
+/* Adds 32 columns of the keys, of which x holds dwords, to the sums. */
 ATTN_INLINE void FN(code_chunk)(vec *sum, const vec *x, vec scale, const real *qt, bool more,
-                                const int each, const int rows)
+                                const int32_t dtype, const int rows)
 {
     vec chunk[8];
     ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] = v_set1(0);
     ATTN_UNROLL for (int i = 0; i < ATTN_DOT_CHUNK; i++) {
-        const vec dword = x[i / each];
-        const vec code = each == 8 ? v_column_i4(dword, i % 8) : v_column_i8(dword, i % 4);
-        const vec y = v_mul(scale, code);
+        const vec y = v_mul(scale, FN(column)(x, i, dtype));
         ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] =
             v_fma(y, v_set1(qt[i * STRIP + r]), chunk[r]);
     }
     ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = more ? v_add(sum[r], chunk[r]) : chunk[r];
 }
 
-/* Computes scores of keys key .. key+VL-1 below n. Dwords hold `each` columns. */
-ATTN_INLINE void FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t n, const real *qt,
-                               int64_t d, const int each, const int rows)
+/* True if a code of the dwords is not finite. */
+ATTN_INLINE bool FN(any_special)(const vec *x, const int32_t dtype)
 {
+    bool any = false;
+    if (dtype == ATTN_E4M3 || dtype == ATTN_E5M2) {
+        ATTN_UNROLL for (int i = 0; i < VL; i++) any |=
+            v_any_beyond(x[i], dtype == ATTN_E4M3 ? 0x7e : 0x7b);
+    }
+    return any;
+}
+
+/* Computes scores of keys key .. key+VL-1 below n; false where a code is not finite. */
+ATTN_INLINE bool FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t n, const real *qt,
+                               int64_t d, const int32_t dtype, const int rows)
+{
+    const int each = dtype == ATTN_I4X2 ? 8 : 4; /* columns of a dword */
     const int64_t group = k->codes.group;
-    real scale[CODE_GROUPS][VL], scores[8][VL];
+    real scale[CODE_GROUPS][VL];
     vec sum[8];
-    ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] = v_set1(0);
+    ATTN_UNROLL for (int r = 0; r < 8; r++) sum[r] = v_set1(0);
     FN(code_scales)(scale, k, key, n, d / group);
     for (int64_t c = 0; c < d; c += each * VL) {
         vec x[VL];
@@ -55,42 +74,51 @@ ATTN_INLINE void FN(code_keys)(real *s, const attn_rows *k, int64_t key, int64_t
             const char *at = (const char *)k->data + row * k->row_stride + c / each * 4;
             x[i] = v_load((const real *)(const void *)at);
         }
+        if (FN(any_special)(x, dtype)) {
+            return false;
+        }
         FN(transpose)(x);
         ATTN_UNROLL for (int i = 0; i < VL * each; i += ATTN_DOT_CHUNK) {
             attn_fetch_soon(k->soon, VL * ATTN_DOT_CHUNK);
             FN(code_chunk)(sum, x + i / each, v_load(scale[(c + i) / group]), qt + (c + i) * STRIP,
-                           c + i > 0, each, rows);
+                           c + i > 0, dtype, rows);
         }
     }
-    ATTN_UNROLL for (int r = 0; r < rows; r++) v_store(scores[r], sum[r]);
-    for (int i = 0; i < VL && key + i < n; i++, s += STRIP) {
-        v_store(s, v_set1(0)); /* lanes beyond `rows`, which the softmax takes too */
-        ATTN_UNROLL for (int r = 0; r < rows; r++) s[r] = scores[r][i];
+    FN(few_keys_end)(s, sum, n - key < VL ? (int)(n - key) : VL, rows);
+    return true;
+}
+
+/* Computes scores of n keys. */
+ATTN_INLINE bool FN(code_rows)(real *s, const attn_rows *k, const real *qt, int64_t d, int64_t n,
+                               int lanes, const int32_t dtype)
+{
+    bool done = true;
+    for (int64_t key = 0; key < n && done; key += VL, s += VL * STRIP) {
+        done = lanes <= 4 ? FN(code_keys)(s, k, key, n, qt, d, dtype, 4)
+                          : FN(code_keys)(s, k, key, n, qt, d, dtype, 8);
     }
+    return done;
 }
 
 static bool FN(qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n,
                          int lanes)
 {
-    const int each = k->dtype == ATTN_I8 ? 4 : 8;
-    if ((k->dtype != ATTN_I8 && k->dtype != ATTN_I4X2) || k->col_stride != 1 || k->codes.shift ||
-        lanes > FN(FEW) || d == 0 || d % (each * VL) != 0 || k->codes.group % ATTN_DOT_CHUNK != 0 ||
+    const int each = k->dtype == ATTN_I4X2 ? 8 : 4;
+    if (!attn_is_code(k->dtype) || k->col_stride != 1 || k->codes.shift || lanes > FN(FEW) ||
+        d == 0 || d % (each * VL) != 0 || k->codes.group % ATTN_DOT_CHUNK != 0 ||
         d / k->codes.group > CODE_GROUPS) {
         return false;
     }
-    for (int64_t key = 0; key < n; key += VL) {
-        real *to = (real *)s + key * STRIP;
-        if (each == 4 && lanes <= 4) {
-            FN(code_keys)(to, k, key, n, qt, d, 4, 4);
-        } else if (each == 4) {
-            FN(code_keys)(to, k, key, n, qt, d, 4, 8);
-        } else if (lanes <= 4) {
-            FN(code_keys)(to, k, key, n, qt, d, 8, 4);
-        } else {
-            FN(code_keys)(to, k, key, n, qt, d, 8, 8);
-        }
+    switch (k->dtype) {
+    case ATTN_I8:
+        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_I8);
+    case ATTN_I4X2:
+        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_I4X2);
+    case ATTN_E4M3:
+        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_E4M3);
+    default:
+        return FN(code_rows)(s, k, qt, d, n, lanes, ATTN_E5M2);
     }
-    return true;
 }
 #define QK_CODES FN(qk_codes)
 #else

@@ -49,6 +49,11 @@
      _mm_storeu_ps((to)[step], _mm256_extractf128_ps(a, 1)))
 #define v_load_quads(from, step) \
     _mm256_insertf128_ps(v_load4((from)[0]), _mm_loadu_ps((from)[step]), 1)
+#define v_repeat_quad(x) _mm256_permute2f128_ps(x, x, 0)
+#define v_add_quads(to, a)                                                                \
+    _mm256_zextps128_ps256(                                                               \
+        _mm_add_ps(_mm_add_ps(_mm256_castps256_ps128(to), _mm256_castps256_ps128(a)),      \
+                   _mm256_extractf128_ps(a, 1)))
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define v_load_bf16(p)   \
@@ -67,6 +72,17 @@
         32 - (bits)))
 #define v_column_i8(x, j) v_column(x, 8, j)
 #define v_column_i4(x, j) v_column(x, 4, j)
+#define v_column_f8(x, j, shift, mask, factor)                                             \
+    _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(                                     \
+                      _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_castps_si256(x),           \
+                                                          _mm256_set1_epi32(24 - 8 * (j))), \
+                                        shift),                                             \
+                      _mm256_set1_epi32((int)(mask)))),                                     \
+                  v_set1(factor))
+#define v_any_beyond(x, last)                                                              \
+    (_mm256_movemask_epi8(_mm256_cmpgt_epi8(                                               \
+         _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi8(0x7f)),                  \
+         _mm256_set1_epi8(last))) != 0)
 ATTN_INLINE vec v_load_i4(const char *p)
 {
     int32_t bytes;

@@ -50,6 +50,25 @@
         _mm512_insertf32x4(_mm512_insertf32x4(v_load4((from)[0]), _mm_loadu_ps((from)[step]), 1), \
                            _mm_loadu_ps((from)[2 * (step)]), 2),                             \
         _mm_loadu_ps((from)[3 * (step)]), 3)
+/* The first four lanes four times; four lanes of sums, to which those of x are added in turn. */
+#define v_repeat_quad(x) _mm512_shuffle_f32x4(x, x, 0)
+ATTN_INLINE vec v_add_quads(vec to, vec x)
+{
+    __m128 sum = _mm_add_ps(_mm512_castps512_ps128(to), _mm512_castps512_ps128(x));
+    sum = _mm_add_ps(sum, _mm512_extractf32x4_ps(x, 1));
+    sum = _mm_add_ps(sum, _mm512_extractf32x4_ps(x, 2));
+    return _mm512_zextps128_ps512(_mm_add_ps(sum, _mm512_extractf32x4_ps(x, 3)));
+}
+/* 8 numbers at a, then 8 at b. */
+#define v_join_f32(a, b) \
+    _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(a)), _mm256_loadu_ps(b), 1)
+#define v_join_halves(a, b)                                                           \
+    _mm256_inserti128_si256(                                                          \
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(a))), \
+        _mm_loadu_si128((const __m128i *)(const void *)(b)), 1)
+#define v_join_f16(a, b) _mm512_cvtph_ps(v_join_halves(a, b))
+#define v_join_bf16(a, b) \
+    _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v_join_halves(a, b)), 16))
 #define v_load1_f16(p) _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*(p))))
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p)   \
@@ -68,6 +87,19 @@
     _mm512_permutexvar_ps(                                                          \
         _mm512_srlv_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(4 * (j))),      \
         _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1))
+/* The same of floats of 8 bits: moved `shift` bits down from the top, sign and rest are an f32 that
+ * is 1 / factor of the code. Codes beyond `last` are not finite, and wrong. */
+#define v_column_f8(x, j, shift, mask, factor)                                             \
+    _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(                                     \
+                      _mm512_srai_epi32(_mm512_sllv_epi32(_mm512_castps_si512(x),           \
+                                                          _mm512_set1_epi32(24 - 8 * (j))), \
+                                        shift),                                             \
+                      _mm512_set1_epi32((int)(mask)))),                                     \
+                  v_set1(factor))
+#define v_any_beyond(x, last)                                                              \
+    (_mm512_cmpgt_epi8_mask(                                                               \
+         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi8(0x7f)),                  \
+         _mm512_set1_epi8(last)) != 0)
 ATTN_INLINE vec v_load_i4(const char *p)
 {
     const __m128i both = _mm_loadl_epi64((const __m128i *)(const void *)p);

@@ -34,6 +34,6 @@ ATTN_INLINE void tiles_in_turn(uint16_t *p, int64_t done, float *s, const attn_k
             const factors f = score_factors(keys->k, at, keys->qt, keys->d);
             store_product(s, &f, tile.n, true, lanes);
         }
-        softmax_tile(&tile, c, state, &r, fetch_after(keys, at, left, state), groups);
+        lanes_softmax(&tile, c, state, &r, fetch_after(keys, at, left, state), groups, lanes);
     }
 }

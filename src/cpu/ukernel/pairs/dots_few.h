@@ -4,6 +4,24 @@
  * which includes this file.
  */
 
+/* Adds the products of 32 columns of 16 keys, `apart` numbers from each to the next, to chains of
+ * `rows` lanes. */
+ATTN_INLINE void few_step(vec *chain, const uint16_t *k, int64_t apart, const uint16_t *q,
+                          const int rows)
+{
+    ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] = v_set1(0);
+    ATTN_UNROLL for (int half = 0; half < 2; half++, k += GROUP, q += GROUP * STRIP)
+    {
+        dwords x[GROUP / 2];
+        d_columns(x, k, apart);
+        ATTN_UNROLL for (int pair = 0; pair < GROUP / 2; pair++)
+        {
+            ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] =
+                add_pairs(chain[r], x[pair], d_pair(q + pair * 2 * STRIP + 2 * r));
+        }
+    }
+}
+
 /* Scores of 16 keys with `rows` lanes. */
 ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const int rows)
 {
@@ -11,26 +29,19 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
     ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++) sum[r] = v_set1(0); /* ends take four lanes */
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
         const uint16_t *q = f->b + step * f->b_step;
-        dwords x[GROUP];
-        vec chunk[FEW_LANES];
+        vec chain[FEW_LANES];
         attn_fetch_soon(f->soon, f->elements);
         if (step + 1 < f->steps || f->last == GROUP) {
-            ATTN_UNROLL for (int key = 0; key < GROUP; key++) x[key] =
-                d_load(k + key * f->a_stride / 2);
+            few_step(chain, k, f->a_stride / 2, q, rows);
         } else { /* the next row's numbers would be multiplied by 0 */
+            uint16_t part[GROUP][2 * GROUP];
             for (int key = 0; key < GROUP; key++) {
-                x[key] = d_load_some(k + key * f->a_stride / 2, 2 * f->last);
+                d_store(part[key], d_load_some(k + key * f->a_stride / 2, 2 * f->last));
             }
-        }
-        d_transpose(x);
-        ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] = v_set1(0);
-        ATTN_UNROLL for (int pair = 0; pair < GROUP; pair++)
-        {
-            ATTN_UNROLL for (int r = 0; r < rows; r++) chunk[r] =
-                add_pairs(chunk[r], x[pair], d_pair(q + pair * 2 * STRIP + 2 * r));
+            few_step(chain, part[0], 2 * GROUP, q, rows);
         }
         ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
-            step > 0 ? v_add(sum[r], chunk[r]) : chunk[r];
+            step > 0 ? v_add(sum[r], chain[r]) : chain[r];
     }
     few_keys_end_f32(s, sum, GROUP, rows);
 }

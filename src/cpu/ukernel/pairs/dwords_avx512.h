@@ -13,6 +13,11 @@
  *   d_store_zip(p,a,b)                stores the 32 numbers of a, each before that of b
  *   d_zip_low d_zip_high(a,b)         halves of d_store_zip, in each quarter of a vector by itself
  *   d_even(row,step)                  16 pointers are `step` bytes apart
+ *   d_columns(x,row,apart)            8 columns of 16 rows of dwords
+ *   v_load_quads(p,step)              rows p, p + step .. of four floats
+ *   d_store_quads(p,step,x)           four dwords to each of p, p + step ..
+ *   v_repeat_quad(x)                  the first four lanes four times
+ *   v_add_two_quads(sum,a,b)          sum + each four lanes of a, then of b, in turn
  *   d_upper_halves(a,b)               the upper halves of a below those of b
  *   d_rounded(x) d_rounded_number(x)  a float rounded to bf16 in the upper half, the lower one left
  *                                     over; the second for a NaN, too
@@ -126,6 +131,60 @@ ATTN_INLINE void d_transpose(dwords *x)
         x[i + 4] = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0x88);
         x[i + 12] = _mm512_shuffle_i32x4(a[i + 8], a[i + 12], 0xdd);
     }
+}
+
+ATTN_INLINE void d_store_quads(uint16_t *p, int64_t step, dwords x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_castsi512_si128(x));
+    _mm_storeu_si128((__m128i *)(void *)(p + step), _mm512_extracti32x4_epi32(x, 1));
+    _mm_storeu_si128((__m128i *)(void *)(p + 2 * step), _mm512_extracti32x4_epi32(x, 2));
+    _mm_storeu_si128((__m128i *)(void *)(p + 3 * step), _mm512_extracti32x4_epi32(x, 3));
+}
+
+#define ADD_QUADS(i)                                                \
+    sum = _mm_add_ps(_mm_add_ps(sum, _mm512_extractf32x4_ps(a, i)), \
+                     _mm512_extractf32x4_ps(b, i))
+ATTN_INLINE vec v_add_two_quads(vec to, vec a, vec b)
+{
+    __m128 sum = _mm512_castps512_ps128(to);
+    ADD_QUADS(0);
+    ADD_QUADS(1);
+    ADD_QUADS(2);
+    ADD_QUADS(3);
+    return _mm512_zextps128_ps512(sum);
+}
+#undef ADD_QUADS
+
+/* x[c] = dword c of 16 rows, `apart` numbers from each to the next, for c < 8: half a line of each.
+ * Fewer registers and shuffles than for a line: the next rows' shuffles overlap products. */
+ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
+{
+    dwords a[8];
+    ATTN_UNROLL for (int i = 0; i < 8; i++)
+    {
+        const uint16_t *at = row + (i / 4 * 8 + i % 4) * apart;
+        const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)at),
+                      high = _mm256_loadu_si256((const __m256i *)(const void *)(at + 4 * apart));
+        x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    }
+    ATTN_UNROLL for (int i = 0; i < 8; i += 2)
+    {
+        a[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        a[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 8; i += 4)
+    {
+        x[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+    {
+        a[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+    }
+    ATTN_UNROLL for (int i = 0; i < 8; i++) x[i] = a[i];
 }
 
 /* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */

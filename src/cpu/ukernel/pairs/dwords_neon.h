@@ -135,14 +135,45 @@ static void transpose16(uint32_t *to, int64_t stride, const dwords *from)
     }
 }
 
-ATTN_INLINE void d_transpose(dwords *x)
+ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
 {
-    uint32_t to[16 * 16];
-    transpose16(to, 16, x);
-    for (int i = 0; i < 16; i++) {
-        x[i] = d_load(to + i * 16);
+    uint32_t to[8 * 16];
+    for (int r = 0; r < 16; r += 4) {
+        for (int c = 0; c < 8; c += 4) {
+            uint32x4_t of[4];
+            for (int i = 0; i < 4; i++) {
+                of[i] = vreinterpretq_u32_u16(vld1q_u16(row + (r + i) * apart + 2 * c));
+            }
+            transpose4(to + c * 16 + r, 16, of[0], of[1], of[2], of[3]);
+        }
+    }
+    for (int c = 0; c < 8; c++) {
+        x[c] = d_load(to + c * 16);
     }
 }
+
+ATTN_INLINE vec v_load_quads(const float (*p)[4], int64_t step)
+{
+    return (vec){vld1q_f32(p[0]), vld1q_f32(p[step]), vld1q_f32(p[2 * step]),
+                 vld1q_f32(p[3 * step])};
+}
+
+ATTN_INLINE void d_store_quads(uint16_t *p, int64_t step, dwords x)
+{
+    vst1q_u16(p, HALVES(x.a)), vst1q_u16(p + step, HALVES(x.b));
+    vst1q_u16(p + 2 * step, HALVES(x.c)), vst1q_u16(p + 3 * step, HALVES(x.d));
+}
+
+#define v_repeat_quad(x) ((vec){(x).a, (x).a, (x).a, (x).a})
+
+#define ADD_QUADS(to, x, y) vaddq_f32(vaddq_f32(to, x), y)
+ATTN_INLINE vec v_add_two_quads(vec to, vec x, vec y)
+{
+    const float32x4_t none = vdupq_n_f32(0), first = ADD_QUADS(to.a, x.a, y.a),
+                      second = ADD_QUADS(first, x.b, y.b), third = ADD_QUADS(second, x.c, y.c);
+    return (vec){ADD_QUADS(third, x.d, y.d), none, none, none};
+}
+#undef ADD_QUADS
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 

@@ -77,6 +77,52 @@ ATTN_INLINE void softmax_tile(const score_tile *t, vec c, const attn_running *st
     end_tile(t, &e, c, state, r, groups);
 }
 
+/* The softmax of a whole tile of at most 4 lanes, four keys to a vector. False, and P alone
+ * written, if the reference of a lane is too low. */
+ATTN_INLINE bool quads_softmax(const score_tile *t, const attn_running *state,
+                               const references *r, fetch *ahead)
+{
+    const reference of = {.m = v_repeat_quad(r->of[0].m), .mc = v_repeat_quad(r->of[0].mc),
+                          .c = r->of[0].c, .least = r->of[0].least};
+    const vec c = FUSED_EXPONENT ? v_set1(1) : of.c;
+    const float *s = t->s;
+    uint16_t *p = t->p + t->done * STRIP;
+    vec sum = v_set1(0);
+    for (int64_t key = 0; key < KEY_TILE; key += 16, s += 16 * STRIP) {
+        const float (*fours)[4] = (const float (*)[4])s;
+        vec d[4], of_key[4]; /* keys 0, 2, 4, 6 and 1, 3, 5, 7 of eight */
+        ATTN_UNROLL for (int i = 0; i < 8; i++) fetch_some(ahead);
+        ATTN_UNROLL for (int i = 0; i < 4; i++) d[i] =
+            distance(v_load_quads(fours + (i / 2 * 8 + i % 2) * STRIP / 4, STRIP / 2), &of, false);
+        probabilities(of_key, d, c, of.least, 4, FLUSHES);
+        ATTN_UNROLL for (int i = 0; i < 4; i += 2, p += 8 * STRIP)
+        {
+            dwords even[PARTS], odd[PARTS];
+            split_probability(even, of_key[i]);
+            split_probability(odd, of_key[i + 1]);
+            sum = v_add_two_quads(sum, of_key[i], of_key[i + 1]);
+            for (int part = 0; part < PARTS; part++) {
+                d_store_quads(p + part * P_PART, 2 * STRIP, d_upper_halves(even[part], odd[part]));
+            }
+        }
+    }
+    if (v_gt(sum, v_set1(1 << SLACK)) != 0) {
+        return false;
+    }
+    v_store((float *)state->l, v_add(v_load((float *)state->l), sum));
+    return true;
+}
+
+/* softmax_tile() of a strip with so many lanes. */
+ATTN_INLINE void lanes_softmax(const score_tile *t, vec c, const attn_running *state,
+                               references *r, fetch ahead, const int groups, const int lanes)
+{
+    const bool plain = t->n == KEY_TILE && !r->unseen && !r->far && !state->top;
+    if (lanes > 4 || !plain || !quads_softmax(t, state, r, &ahead)) {
+        softmax_tile(t, c, state, r, ahead, groups);
+    }
+}
+
 /* Before the first tile of a block. */
 ATTN_INLINE void start_block(references *r, int64_t done, const attn_running *state, vec c,
                              const int groups)
