@@ -87,6 +87,17 @@ static void test_fast_sums(void **state)
     assert_int_equal(fake.launches, 2); /* delta, elements */
     assert_string_equal(fake.last.kernel, "attn_backward_sm90_steps_f16_d128_sums");
     assert_int_equal(fake.last.grid, 4 * 5 * 2); /* 64 rows x 128 keys */
+
+    /* an element with more terms than a sum in f32 may have */
+    attn_tensor *const of_batch[] = {&p.forward.q, &p.forward.k, &p.forward.v,
+                                     &p.forward.o, &p.args.d_o,  &p.forward.lse};
+    for (int i = 0; i < 6; i++) {
+        of_batch[i]->shape[0] = 1025, of_batch[i]->stride[0] = 0;
+    }
+    p.forward.bias.shape[1] = p.args.d_bias.shape[1] = 1;
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_scores");
     attn_context_destroy(context);
 }
 

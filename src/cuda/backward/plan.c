@@ -207,6 +207,15 @@ static int32_t kind_of_bias(const attn_tensor *d_bias)
                                    : ATTN_CUDA_ELEMENTS;
 }
 
+/* True if an element adds so few terms that a sum in f32 (sums_sm90.cuh) errs less than a rounding
+ * to f16: n terms by n 2^-24 of their sizes. */
+static bool has_few_terms(const attn_problem *problem, const attn_tensor *out)
+{
+    const double sharing = (double)(out->shape[0] == 1 ? problem->batch : 1) *
+                           (double)(out->shape[1] == 1 ? problem->heads : 1);
+    return sharing <= 4096;
+}
+
 /* A gradient that is a sum of dS; what an element has is summed first, then what shares it. */
 static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, const attn_tensor *out,
                            int32_t kind)
@@ -217,7 +226,8 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     if (out->data == NULL) {
         return ATTN_OK;
     }
-    const bool fast = plan->ordered && is_stepped(problem) && kind != ATTN_CUDA_BY_ROWS;
+    const bool fast = plan->ordered && is_stepped(problem) && kind != ATTN_CUDA_BY_ROWS &&
+                      (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
         fast ? find_ordered(problem, ATTN_CUDA_GRAD_SUMS)
              : find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);

@@ -101,28 +101,33 @@ ATTN_INLINE dwords d_upper_halves(dwords a, dwords b)
     return _mm512_mask_shuffle_epi8(b, 0x3333333333333333u, a, upper);
 }
 
+/* Rows become columns, 4 x 4 dwords: of each four of n vectors, in each quarter by itself. */
+ATTN_INLINE void d_shuffle(dwords *x, const int n)
+{
+    ATTN_UNROLL for (int i = 0; i < n; i += 4)
+    {
+        const dwords a = _mm512_unpacklo_epi32(x[i], x[i + 1]),
+                     b = _mm512_unpackhi_epi32(x[i], x[i + 1]),
+                     c = _mm512_unpacklo_epi32(x[i + 2], x[i + 3]),
+                     d = _mm512_unpackhi_epi32(x[i + 2], x[i + 3]);
+        x[i] = _mm512_unpacklo_epi64(a, c);
+        x[i + 1] = _mm512_unpackhi_epi64(a, c);
+        x[i + 2] = _mm512_unpacklo_epi64(b, d);
+        x[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+}
+
 /* Rows become columns, 16 x 16 dwords. */
 ATTN_INLINE void d_transpose(dwords *x)
 {
-    dwords a[16], b[16];
-    ATTN_UNROLL for (int i = 0; i < 16; i += 2)
-    {
-        a[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        a[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-    ATTN_UNROLL for (int i = 0; i < 16; i += 4)
-    {
-        b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-        b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-        b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-        b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
+    dwords a[16];
+    d_shuffle(x, 16);
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
-        a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
-        a[i + 8] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xdd);
-        a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xdd);
+        a[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        a[i + 8] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+        a[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
     }
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
@@ -167,18 +172,7 @@ ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
                       high = _mm256_loadu_si256((const __m256i *)(const void *)(at + 4 * apart));
         x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     }
-    ATTN_UNROLL for (int i = 0; i < 8; i += 2)
-    {
-        a[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        a[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-    ATTN_UNROLL for (int i = 0; i < 8; i += 4)
-    {
-        x[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
+    d_shuffle(x, 8);
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
         a[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);

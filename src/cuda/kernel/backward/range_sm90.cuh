@@ -80,12 +80,12 @@ __device__ __forceinline__ float power_of_2(int e)
     return __uint_as_float((uint32_t)(127 + e) << 23);
 }
 
-/* The k of dS. */
+/* The k of dS; 2^k and 2^(k - LIFT) are normal numbers. */
 __device__ __forceinline__ int score_exponent(const attn_cuda_backward_params &a, int64_t sequence,
                                               int64_t kv)
 {
     const int e = (int)(*peaks_of(a, sequence, kv) >> 23) - 127;
-    return e == -127 ? PEAK : PEAK - e;
+    return e == -127 ? PEAK : max(min(PEAK - e, 127), LIFT - 126);
 }
 
 /* The least sum of n terms that small ones leave right. */

@@ -9,8 +9,9 @@
  *               sum for each key
  *     SLOPES    as BY_KEYS, of -dS |i + off - j|
  *
- * attn_backward_.._finish adds what shares an element of the last two (sums_generic.cuh). A tile's
- * terms are added in f32, then tiles in f64.
+ * attn_backward_.._finish adds what shares an element of the last two (sums_generic.cuh). An
+ * element's terms, one of each tile, are added in f32: registers hold no second sum, so
+ * backward/plan.c limits their number. A key's terms of a tile are added in f32, then tiles in f64.
  */
 #pragma once
 #include "cuda/kernel/backward/steps_sm90.cuh"
