@@ -68,6 +68,7 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
     int64_t h = at % heads, i = at / heads % rows, b = at / heads / rows;
     double u = args->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
     errors->score_abs = fmax(errors->score_abs, exact->score_abs[at]);
+    errors->spread += isfinite(exact->score_spread[at]) ? pow(exact->score_spread[at], 2) : 0;
     for (int64_t c = 0; c < dv; c++) {
         double o = exact->o[at * dv + c], o_abs = exact->o_abs[at * dv + c];
         double got = oracle_element(&args->o, b, i, h, c);
@@ -121,6 +122,7 @@ static int64_t rows_in_a_second(const attn_forward_args *args, int64_t all)
 /* Sums over n elements become means. */
 static void finish(error_stats *errors, double n)
 {
+    errors->spread = errors->rows > 0 ? sqrt(errors->spread / (double)errors->rows) : 0;
     if (n > 0) {
         errors->l2 = errors->l2 > 0 ? sqrt(errors->rmse / errors->l2) : 0;
         errors->rmse = sqrt(errors->rmse / n), errors->rmse_once = sqrt(errors->rmse_once / n);
@@ -149,13 +151,18 @@ bool errors_scores_small(int32_t dtype, const error_stats *errors)
     return 0x1p-24 * (1 + errors->score_abs) <= weight_loss(dtype) / 2;
 }
 
+double errors_rmse_limit(const error_stats *errors, bool alike)
+{
+    return alike || errors->spread < 0.75 ? sqrt(5) : 1.45;
+}
+
 void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats *errors)
 {
     int64_t all = args->o.shape[0] * args->o.shape[1] * args->o.shape[2], dv = args->o.shape[3];
     int64_t wanted = max_rows > 0 ? max_rows : rows_in_a_second(args, all),
             count = wanted < all ? wanted : all;
     size_t elements = (size_t)(all * dv + 1), size = sizeof(double);
-    double *row = calloc((size_t)all * 6 + 1, size), *o = calloc(elements, size),
+    double *row = calloc((size_t)all * 7 + 1, size), *o = calloc(elements, size),
            *o_abs = calloc(elements, size), *o_tiny = calloc(elements, size);
     int64_t *rows = calloc((size_t)count + 1, sizeof *rows);
     if (row == NULL || o == NULL || o_abs == NULL || o_tiny == NULL || rows == NULL) {
@@ -169,7 +176,8 @@ void errors_measure(const attn_forward_args *args, int64_t max_rows, error_stats
                            .score_max = row + 2 * all,
                            .score_abs = row + 3 * all,
                            .lse_abs = row + 4 * all,
-                           .row_max_abs = row + 5 * all};
+                           .row_max_abs = row + 5 * all,
+                           .score_spread = row + 6 * all};
     for (int64_t n = 0; n < count; n++) {
         rows[n] = row_of_sample(n, count, all);
     }

@@ -27,6 +27,7 @@ typedef struct error_stats {
      * sign(O64), which truncation would show. errors_bias: the larger of the two. */
     double mean, outward;
     double score_abs; /* the largest of oracle.h */
+    double spread;    /* of the scores of a row (oracle.h): root mean square over rows */
 } error_stats;
 
 /* Compares up to max_rows rows: all of them, or else the first, the last and others spread by a
@@ -51,6 +52,10 @@ errors_limits errors_allowed(double input_loss, double weight_loss);
 /* True where rounding a score to f32 moves O by less than rounding O to `dtype`, the inputs', does:
  * else an RMSE in roundings of O says nothing. */
 bool errors_scores_small(int32_t dtype, const error_stats *errors);
+
+/* RMSE of O, over that of rounding it once, where probabilities are rounded to 16 bits. alike: rows
+ * may be (alike.h). docs/numerics.md, "RMSE of rounded probabilities". */
+double errors_rmse_limit(const error_stats *errors, bool alike);
 
 /* |x - exact|: 0 if both are NaN or the same infinity, infinite if one of them is and the other is
  * not. */

@@ -27,6 +27,7 @@ typedef struct oracle_result {
     /* max over visible j of a_j - (row_max - s_j) / 4u: a_j of the scores that may seem the
      * largest, if the error of s_j is 4u (1 + a_j) */
     double *row_max_abs;
+    double *score_spread; /* standard deviation of s_j over visible j, 0 for an empty row */
 } oracle_result;
 
 /* Computes all rows if rows == NULL, else rows[count], flat (b, i, h) indices; the others are left

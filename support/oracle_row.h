@@ -12,7 +12,7 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
          *terms = s + sequence->nk, *o = terms + sequence->nk, *o_abs = o + sequence->dv,
          *o_tiny = o_abs + sequence->dv;
     const REAL least = sequence->args->q.dtype == ATTN_F64 ? (REAL)0x1p-1019 : (REAL)0x1p-123;
-    REAL top[3], lse_abs = 0, row_max_abs = 0,
+    REAL top[3], lse_abs = 0, row_max_abs = 0, keys = 0, mean = 0, squares = 0,
                  slack = sequence->args->q.dtype == ATTN_F64 ? (REAL)0x1p-51 : (REAL)0x1p-22;
     NAME(scores)(sequence, i, h, panel, s, terms, top);
     REAL sink =
@@ -27,6 +27,9 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
         }
         REAL p = exp(s[j] - base);
         sum += p;
+        const REAL step = (s[j] - mean) / ++keys; /* Welford's recurrence */
+        squares += step * step * keys * (keys - 1);
+        mean += step;
         lse_abs += p * terms[j];
         row_max_abs = fmax(row_max_abs, terms[j] - (top[0] - s[j]) / slack);
         const bool tiny = p < least;
@@ -48,4 +51,5 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
     put(out->score_abs, at, (double)top[2]);
     put(out->lse_abs, at, (double)(lse_abs / sum));
     put(out->row_max_abs, at, (double)row_max_abs);
+    put(out->score_spread, at, keys > 0 ? (double)sqrt(squares / keys) : 0);
 }

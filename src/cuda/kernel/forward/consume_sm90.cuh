@@ -171,11 +171,14 @@ template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forw
     return S::RAGGED ? a.schedule.rows : S::BM;
 }
 
+/* The end of an item's rows. Whether some of them see less than others is asked of the item's own
+ * blocks: those of a group are all masked where maxima are asked for, which may change no bit. */
 template <class S, class Warp>
 __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory,
-                                       Post &post, bool masked, const Warp &warp, Rows<S::DV> &rows)
+                                       Post &post, const Warp &warp, Rows<S::DV> &rows)
 {
     constexpr bool STEPPED = S::SCORES != ATTN_CUDA_SCALED;
+    const bool masked = post.blocks.any_masked() || (S::STEPS && a.steps_sm90.masks);
     const bool again = S::TMA && masked && !post.clean && rows_differ<S>(a);
     bool left;
     if (S::RAGGED && a.schedule.splits > 1) {
@@ -235,8 +238,6 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
-            /* opaque: else its sources are kept over the tile loop, and spilled */
-            const int capped = S::SCORES == ATTN_CUDA_CAPPED ? ptx::opaque(mine.any_masked()) : 0;
             pass_blocks<S>(memory, number, 0, from);
             if (mine.count > 0) {
                 Steps<S> steps(memory);
@@ -255,11 +256,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             }
             pass_blocks<S>(memory, number, from + mine.count, b.count);
             /* opaque: else the place is kept over the tile loop, and spilled */
-            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
-                      S::SCORES == ATTN_CUDA_CAPPED
-                          ? capped != 0
-                          : mine.any_masked() || (S::STEPS && a.steps_sm90.masks),
-                      warp, rows);
+            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)), warp, rows);
             number += b.count;
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);

@@ -87,7 +87,7 @@ __device__ __forceinline__ void careful_codes_row(const attn_cuda_codes_params &
     const attn_interval see = attn_mask_row(&p, &w.s, w.row);
     const ScoreRow<float> score(p, w.s, w.head, w.row);
     const float scale = c.forward.steps ? LOG2_E : c.forward.scale_log2;
-    float o[D / 32] = {}, m = -INFINITY, l = 0;
+    CarefulSums<D / 32> sums;
 #pragma unroll 1
     for (int64_t j = see.lo; j < see.hi; j++) {
         float dot = 0;
@@ -103,25 +103,21 @@ __device__ __forceinline__ void careful_codes_row(const attn_cuda_codes_params &
         if (dot == -INFINITY) {
             continue;
         }
-        const float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale),
-                    e = ptx::exp2((dot - top) * scale);
-        m = top, l = l * alpha + e;
+        const double e = sums.add(dot, scale);
 #pragma unroll
         for (int i = 0; i < D / 32; i++) {
             const int column = lane + 32 * i;
-            o[i] = o[i] * alpha + (column < p.dv ? e * keys.v(w.s, kv_head, j, column) : 0);
+            sums.o[i] += column < p.dv ? e * keys.v(w.s, kv_head, j, column) : 0;
         }
     }
-    OutputRow end = w;
-    end.seen = l != 0; /* no key at all: every score was -inf */
-    const float2 factors = finish_row(p, end, m * scale * LN2, l, m * scale * LN2, lane == 0);
+    const float2 factors = sums.finish(p, w, scale, lane == 0);
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         const int column = lane + 32 * i;
         if (column < p.dv) {
             store_element<DTYPE>(p.o,
                                  attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, column),
-                                 o[i] * factors.x * factors.y);
+                                 (float)(sums.o[i] * factors.x * factors.y));
         }
     }
 }

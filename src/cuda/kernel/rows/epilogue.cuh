@@ -108,6 +108,39 @@ __device__ __forceinline__ bool sees_nonfinite(const attn_cuda_forward_params &a
     return found;
 }
 
+/* Sums of a row whose keys come one by one. In double, since a chain of floats loses a rounding a
+ * key; the base moves as in the tile loop (softmax.cuh), since each move costs one of an exp2. */
+template <int COLUMNS> struct CarefulSums {
+    double o[COLUMNS] = {}, l = 0;
+    float base = -INFINITY, most = -INFINITY; /* scores */
+
+    /* Takes a key's score, of which `scale` makes an exponent of 2. Returns its probability,
+     * relative to the base. */
+    __device__ __forceinline__ double add(float score, float scale)
+    {
+        most = fmaxf(most, score);
+        if ((score - base) * scale > SLACK) {
+            const double alpha = ptx::exp2((base - score) * scale);
+            base = score;
+            l *= alpha;
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) {
+                o[i] *= alpha;
+            }
+        }
+        const double p = ptx::exp2((score - base) * scale);
+        l += p;
+        return p;
+    }
+    /* Writes the row's statistics, if `write`. Returns the factors of o. */
+    __device__ __forceinline__ float2 finish(const attn_problem &p, OutputRow w, float scale,
+                                             bool write) const
+    {
+        w.seen = l != 0; /* no key at all: every score was -inf */
+        return finish_row(p, w, base * scale * LN2, (float)l, most * scale * LN2, write);
+    }
+};
+
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, ..
  * Slow: it is for rows whose data or exponents are out of the ordinary. D beyond 256: columns of O
  * from w.column on, as many as a group has. */
@@ -122,7 +155,8 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
     const ScoreRow<float> score(p, w.s, w.head, w.row);
     const float scale = STEPS && a.steps ? LOG2_E : a.scale_log2; /* of scores, or of products */
     constexpr int HELD = D > 256 ? 1 : D / 32; /* of q, in registers; else it is read again */
-    float q[HELD], o[DV / 32], m = -INFINITY, l = 0;
+    float q[HELD];
+    CarefulSums<DV / 32> sums;
     const auto load_q = [&](int c) {
         const char *at = attn_at(&p.q, w.s.tensor, w.s.q_first + w.row, w.head, c);
         return c < p.d ? load_real<float>(at, DTYPE) : 0;
@@ -130,10 +164,6 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         q[i] = load_q(lane + 32 * i);
-    }
-#pragma unroll
-    for (int i = 0; i < DV / 32; i++) {
-        o[i] = 0;
     }
 #pragma unroll 1
     for (int64_t j = keys.lo; j < keys.hi; j++) {
@@ -155,27 +185,21 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
         if (dot == -INFINITY) {
             continue;
         }
-        float top = fmaxf(m, dot), alpha = ptx::exp2((m - top) * scale),
-              e = ptx::exp2((dot - top) * scale);
-        m = top;
-        l = l * alpha + e;
+        const double e = sums.add(dot, scale);
 #pragma unroll
         for (int i = 0; i < DV / 32; i++) {
             int c = first + 32 * i;
             const char *at = key_at<PAGED>(p, p.v, w.s, kv_head, j, c);
-            o[i] = o[i] * alpha + (c < p.dv ? e * load_real<float>(at, DTYPE) : 0);
+            sums.o[i] += c < p.dv ? e * load_real<float>(at, DTYPE) : 0;
         }
     }
-    OutputRow end = w;
-    end.seen = l != 0; /* no key at all: every score was -inf */
-    const bool write = lane == 0 && w.column == 0;
-    const float2 factors = finish_row(p, end, m * scale * LN2, l, m * scale * LN2, write);
+    const float2 factors = sums.finish(p, w, scale, lane == 0 && w.column == 0);
 #pragma unroll
     for (int i = 0; i < DV / 32; i++) {
         int c = first + 32 * i;
         if (c < p.dv) {
             store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c),
-                                 o[i] * factors.x * factors.y);
+                                 (float)(sums.o[i] * factors.x * factors.y));
         }
     }
 }
