@@ -45,6 +45,17 @@ EMULATED(__m512i) emulated_512_maskz_loadu_epi16(uint32_t mask, const uint16_t *
     return _mm512_loadu_si512(x);
 }
 
+EMULATED(__m512i) emulated_512_maskz_loadu_epi8(uint64_t mask, const void *p)
+{
+    uint8_t x[64] = {0};
+    for (int i = 0; i < 64; i++) {
+        if (mask >> i & 1) {
+            x[i] = ((const uint8_t *)p)[i];
+        }
+    }
+    return _mm512_loadu_si512(x);
+}
+
 EMULATED(__m256i) emulated_256_maskz_loadu_epi16(uint16_t mask, const uint16_t *p)
 {
     uint16_t x[16] = {0};
@@ -188,6 +199,7 @@ EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
 #define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
 #define _mm512_maskz_loadu_ps(mask, p) emulated_maskz_loadu_ps(mask, p)
+#define _mm512_maskz_loadu_epi8(mask, p) emulated_512_maskz_loadu_epi8(mask, p)
 #define _mm512_maskz_loadu_epi16(mask, p) emulated_512_maskz_loadu_epi16(mask, p)
 #define _mm256_maskz_loadu_epi16(mask, p) emulated_256_maskz_loadu_epi16(mask, p)
 #define _mm512_mask_storeu_epi32(to, mask, a) emulated_mask_storeu_epi32(to, mask, a)

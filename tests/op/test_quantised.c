@@ -27,8 +27,8 @@ static attn_tensor packed(const attn_tensor *from)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A call has the bits of one with the values in place of the codes; with values of 16 bits where
- * those are exact. */
+/* A call has the bits of one with the values in place of the codes, with ATTN_PRECISE where Q is of
+ * bf16; with values of 16 bits where those are exact. */
 static void test_bits_of_values(void **state)
 {
     static const char *const lines[] = {
@@ -50,6 +50,7 @@ static void test_bits_of_values(void **state)
         b->k = values_of(&a->k, &a->k_scale, &a->k_shift, a->q.dtype);
         b->v = values_of(&a->v, &a->v_scale, &a->v_shift, a->q.dtype);
         b->k_scale.data = b->k_shift.data = b->v_scale.data = b->v_shift.data = NULL;
+        a->flags |= a->q.dtype == ATTN_BF16 ? ATTN_PRECISE : 0;
         b->flags |= ATTN_PRECISE;
         for (int threads = 1; threads <= 3; threads++) {
             outputs_poison(a), outputs_poison(b);
@@ -61,6 +62,42 @@ static void test_bits_of_values(void **state)
         free(b->v.data);
         trial_close(&codes);
         trial_close(&values);
+    }
+}
+
+/* Beside Q of bf16 each code counts as it does with ATTN_PRECISE, but for the rounding of P to 8
+ * bits: byte c + key in column c. */
+static void test_every_code(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * 2; i++) {
+        op_trial t = trial_open("hq=4 hkv=1 nq=%d nk=256 d=64 dtype=bf16 o_dtype=f32 scale=1e-4 "
+                                "kv_dtype=%s kv_scale=h",
+                                i % 2 ? 40 : 1,
+                                i / 2 == 0   ? "i8"
+                                : i / 2 == 1 ? "e4m3"
+                                             : "e5m2");
+        attn_forward_args *a = t.args, precise = *a;
+        const uint8_t last = i / 2 == 0 ? 127 : i / 2 == 1 ? 126 : 123;
+        for (int64_t at = 0; at < 256 * 64; at++) {
+            const uint8_t code = (uint8_t)(at / 64 + at % 64);
+            const bool counts = i / 2 == 0 || (code & 127) <= last;
+            ((uint8_t *)a->k.data)[at] = ((uint8_t *)a->v.data)[at] = counts ? code : 0;
+        }
+        tensor_fill(&a->k_scale, 0.25), tensor_fill(&a->v_scale, i / 2 == 2 ? 0x1p-9 : 0.25);
+        precise.flags |= ATTN_PRECISE, precise.o = fresh(ATTN_F32, a->o.shape);
+        assert_ok(attn_forward(NULL, a));
+        assert_ok(attn_forward(NULL, &precise));
+        const attn_tensor o = packed(&a->o);
+        const double most = i / 2 == 0 ? 32 : 112;
+        for (int64_t at = 0; at < (i % 2 ? 40 : 1) * 4 * 64; at++) {
+            const double x = (double)((float *)o.data)[at],
+                         y = (double)((float *)precise.o.data)[at];
+            assert_true(fabs(x - y) <= 0x1p-8 * most);
+        }
+        free(precise.o.data);
+        free(o.data);
+        trial_close(&t);
     }
 }
 
@@ -327,9 +364,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits_of_values), cmocka_unit_test(test_step_and_prefill),
-        cmocka_unit_test(test_unused_rows),    cmocka_unit_test(test_append),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bits_of_values),   cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_step_and_prefill), cmocka_unit_test(test_unused_rows),
+        cmocka_unit_test(test_append),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

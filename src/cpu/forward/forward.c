@@ -206,7 +206,8 @@ static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
     item->k_rows =
         few && !attn_is_code(problem->k.dtype) && rows_fit(item, &problem->k, problem->d, 1);
     item->v_rows = few && rows_fit(item, &problem->v, problem->dv, groups);
-    item->few = few && (item->table->rows_are_panels || (item->k_rows && item->v_rows));
+    item->few = few && (item->table->rows_are_panels ||
+                        ((item->k_rows || item->table->qk_codes) && item->v_rows));
     item->k_rows &= item->few, item->v_rows &= item->few;
 }
 

@@ -190,6 +190,20 @@ attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const 
                        .dtype = item->problem->k.dtype};
 }
 
+/* Copies scales of n rows, or 1 where there are none, group by group. The usual type has a loop of
+ * its own. */
+static float *copy_scales(float *to, const attn_row_codes *codes, int64_t n, int64_t groups)
+{
+    const float *from = codes->dtype == ATTN_F32 ? codes->scale : NULL;
+    for (int64_t i = 0; from && groups == 1 && i < n; i++) {
+        to[i] = from[i * codes->scale_row];
+    }
+    for (int64_t i = 0; !(from && groups == 1) && i < n * groups; i++) {
+        to[i] = attn_row_scale(codes, i / groups, i % groups);
+    }
+    return to + n * groups;
+}
+
 /* Lays scales and shifts of V's codes side by side, run by run, for keys of the block at hand. */
 static void list_factors(attn_forward_item *item, attn_interval keys, attn_values *values)
 {
@@ -201,11 +215,9 @@ static void list_factors(attn_forward_item *item, attn_interval keys, attn_value
         values->scale = item->factors->scale;
         values->shift = rows.codes.shift ? item->factors->shift : NULL;
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        for (int64_t i = 0; i < end - key; i++) {
-            for (int64_t group = 0; group < values->groups; group++) {
-                *scale++ = attn_row_scale(&rows.codes, i, group);
-                *shift++ = values->shift ? attn_row_shift(&rows.codes, i, group) : 0;
-            }
+        scale = copy_scales(scale, &rows.codes, end - key, values->groups);
+        for (int64_t i = 0; values->shift && i < (end - key) * values->groups; i++) {
+            *shift++ = attn_row_shift(&rows.codes, i / values->groups, i % values->groups);
         }
     }
 }

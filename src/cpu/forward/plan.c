@@ -69,12 +69,27 @@ static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *pr
     return round_up(strips, items) / items;
 }
 
+/* True for codes that the table of codes takes: of 8 bits, with scales that 32 columns share. */
+static bool are_plain_codes(const attn_tensor *tensor, const attn_codes *codes, int64_t columns)
+{
+    const bool scaled = attn_tensor_present(codes->scale);
+    const int64_t groups = scaled ? max64(codes->scale->shape[3], 1) : 1;
+    return attn_is_code(tensor->dtype) && tensor->dtype != ATTN_I4X2 &&
+           !attn_tensor_present(codes->shift) && (groups == 1 || columns / groups % 32 == 0);
+}
+
 const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *problem)
 {
+    const bool codes = attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
     if (problem->q.dtype == ATTN_F64) {
         return isa->f64;
     }
-    if (problem->precise || attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype)) {
+    if (codes && !problem->precise && isa->codes && problem->q.dtype == ATTN_BF16 &&
+        !problem->dropout.on && are_plain_codes(&problem->k, &problem->k_codes, problem->d) &&
+        are_plain_codes(&problem->v, &problem->v_codes, problem->dv)) {
+        return isa->codes;
+    }
+    if (problem->precise || codes) {
         return isa->precise; /* values of codes have the bits of f32 */
     }
     if (problem->q.dtype == ATTN_F32) {

@@ -93,7 +93,8 @@ enum {
     ATTN_BITS_AMX,
     ATTN_BITS_UNFUSED, /* products of sums are rounded before they are added */
     ATTN_BITS_PAIRS,   /* dot products of pairs of bf16 (avx512bf16) */
-    ATTN_BITS_ODD_PAIRS /* those that are rounded to odd (neonbf16) */
+    ATTN_BITS_ODD_PAIRS, /* those that are rounded to odd (neonbf16) */
+    ATTN_BITS_CODES      /* dot products of pairs of codes (avx512bf16) */
 };
 
 /* Losses, as a share of |x y|, of a product of two inputs and of one of P or dS with an input:

@@ -218,61 +218,7 @@ static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n,
     }
 }
 
-/* ---- softmax --------------------------------------------------------------------------------- */
-
-/* The maximum of top and n scores, in chains side by side: one alone would wait for itself. */
-ATTN_INLINE vec FN(maximum)(vec top, const real *s, int64_t n)
-{
-    vec of[SIDE];
-    int64_t key = 0;
-    ATTN_UNROLL for (int k = 0; k < SIDE; k++) of[k] = top;
-    for (; key <= n - SIDE; key += SIDE) {
-        ATTN_UNROLL for (int k = 0; k < SIDE; k++) of[k] =
-            v_max(of[k], v_load(s + (key + k) * STRIP));
-    }
-    for (; key < n; key++) of[0] = v_max(of[0], v_load(s + key * STRIP));
-    ATTN_UNROLL for (int k = 1; k < SIDE; k++) of[0] = v_max(of[0], of[k]);
-    return of[0];
-}
-
-/* P of `count` keys in place of their scores; returns sum + P, in their order. */
-ATTN_INLINE vec FN(exponentials)(real *s, vec sum, vec used, vec c, vec least, const int count)
-{
-    vec d[SIDE], p[SIDE];
-    EACH d[k] = v_sub(v_load(s + k * STRIP), used);
-    FN(exp2_each)(p, d, c, least, count);
-    EACH v_store(s + k * STRIP, p[k]);
-    EACH sum = v_add(sum, p[k]);
-    return sum;
-}
-
-/* One vector of lanes at a time: the constants of exp2, one reference and one sum fill the 16
- * registers of AVX2. */
-static void FN(softmax)(void *p_, int64_t done, void *s_, int64_t n, double c_,
-                        const attn_running *state, int lanes)
-{
-    const vec c = v_set1((real)c_), least = v_set1((real)(EXP2_MIN / c_));
-    (void)p_, (void)done; /* in place */
-    if (FN(quads_softmax)(s_, n, c_, state, lanes)) {
-        return;
-    }
-    for (int lane = 0; lane < lanes; lane += VL) {
-        real *s = (real *)s_ + lane, *m = (real *)state->m + lane, *l = (real *)state->l + lane;
-        const vec old = v_load(m), top = FN(maximum)(old, s, n);
-        /* nothing seen yet: any finite reference */
-        const vec used = v_zero_lt(top, v_set1(-REAL_MAX), top);
-        vec sum = v_set1(0);
-        int64_t key = 0;
-        for (; key <= n - SIDE; key += SIDE, s += SIDE * STRIP) {
-            sum = FN(exponentials)(s, sum, used, c, least, SIDE);
-        }
-        for (; key < n; key++, s += STRIP) sum = FN(exponentials)(s, sum, used, c, least, 1);
-        const vec a = FN(exp2)(v_sub(old, used), c, least);
-        v_store(m, top);
-        v_store(l, v_fma(v_load(l), a, sum));
-        v_store((real *)state->alpha + lane, a);
-    }
-}
+#include "cpu/ukernel/body/body_softmax.h"
 
 /* A block is one tile. */
 static void FN(qk_softmax)(void *p, int64_t done, void *s, const attn_keys *keys, double c,

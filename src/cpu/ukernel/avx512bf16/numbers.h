@@ -1,0 +1,122 @@
+/*
+ * numbers.h: codes of 8 bits as bf16 numbers, which are exact: each half of a number comes from a
+ * table of 128 bytes (AVX512_VBMI). Floats of 8 bits are looked up without their sign, integers by
+ * |code| - 1.
+ */
+
+/* The bf16 of an integer from 1 to 128, and of a float without its sign. Powers of two and smaller
+ * floats have an exponent of their own. */
+#define INTEGER_LOG(n) \
+    ((n) > 127 ? 7 : (n) > 63 ? 6 : (n) > 31 ? 5 : (n) > 15 ? 4 : (n) > 7 ? 3 : (n) > 3 ? 2 \
+                                                                                    : (n) > 1)
+#define NUMBER_I8(at)                               \
+    ((127 + INTEGER_LOG((at) + 1)) << 7 |           \
+     ((((at) + 1) << (7 - INTEGER_LOG((at) + 1))) & 127))
+#define NUMBER_E4M3(code)                                                           \
+    ((code) == 127 ? 0x7fc0                                                         \
+     : (code) > 7  ? (120 << 7) + ((code) << 4)                                     \
+     : (code) == 0 ? 0                                                              \
+                   : (118 + INTEGER_LOG(code)) << 7 | ((code) << (7 - INTEGER_LOG(code)) & 127))
+#define NUMBER_E5M2(code)                                                           \
+    ((code) > 124   ? 0x7fc0                                                        \
+     : (code) > 123 ? 0x7f80                                                        \
+     : (code) > 3   ? (112 << 7) + ((code) << 5)                                    \
+     : (code) == 0  ? 0                                                             \
+                    : (111 + INTEGER_LOG(code)) << 7 | ((code) << (7 - INTEGER_LOG(code)) & 127))
+
+#define EIGHT(half, of, n)                                                               \
+    half(of(n)), half(of(n + 1)), half(of(n + 2)), half(of(n + 3)), half(of(n + 4)),     \
+        half(of(n + 5)), half(of(n + 6)), half(of(n + 7))
+#define HALVES(half, of)                                                                 \
+    {                                                                                    \
+        EIGHT(half, of, 0), EIGHT(half, of, 8), EIGHT(half, of, 16), EIGHT(half, of, 24), \
+            EIGHT(half, of, 32), EIGHT(half, of, 40), EIGHT(half, of, 48),               \
+            EIGHT(half, of, 56), EIGHT(half, of, 64), EIGHT(half, of, 72),               \
+            EIGHT(half, of, 80), EIGHT(half, of, 88), EIGHT(half, of, 96),               \
+            EIGHT(half, of, 104), EIGHT(half, of, 112), EIGHT(half, of, 120)             \
+    }
+#define LOW_HALF(x) (uint8_t)((x) & 255)
+#define HIGH_HALF(x) (uint8_t)((x) >> 8)
+#define BOTH_HALVES(of) {HALVES(LOW_HALF, of), HALVES(HIGH_HALF, of)}
+
+static const uint8_t number_bytes[3][2][128] = {BOTH_HALVES(NUMBER_I8), BOTH_HALVES(NUMBER_E4M3),
+                                                BOTH_HALVES(NUMBER_E5M2)};
+
+/* The tables of a type, in registers. */
+typedef struct numbers {
+    dwords low[2], high[2];
+} numbers;
+
+ATTN_INLINE numbers numbers_of(const int32_t dtype)
+{
+    const uint8_t(*of)[128] = number_bytes[dtype == ATTN_I8 ? 0 : dtype == ATTN_E4M3 ? 1 : 2];
+    return (numbers){{d_load(of[0]), d_load(of[0] + 64)}, {d_load(of[1]), d_load(of[1] + 64)}};
+}
+
+/* Halves of the numbers of 64 codes. */
+ATTN_INLINE void number_halves(dwords *low, dwords *high, dwords x, const numbers *of,
+                               const int32_t dtype)
+{
+    if (dtype == ATTN_I8) {
+        const __mmask64 some = _mm512_test_epi8_mask(x, x);
+        const dwords at = _mm512_sub_epi8(_mm512_abs_epi8(x), _mm512_set1_epi8(1));
+        *low = _mm512_maskz_permutex2var_epi8(some, of->low[0], at, of->low[1]);
+        *high = _mm512_maskz_permutex2var_epi8(some, of->high[0], at, of->high[1]);
+    } else {
+        *low = _mm512_permutex2var_epi8(of->low[0], x, of->low[1]);
+        *high = _mm512_permutex2var_epi8(of->high[0], x, of->high[1]);
+    }
+    *high = _mm512_ternarylogic_epi32(*high, x, _mm512_set1_epi8((char)0x80), 0xf8); /* | x & y */
+}
+
+/* Numbers 0 and 2, and 1 and 3, of each dword of codes. */
+ATTN_INLINE void number_pairs(dwords *even, dwords *odd, dwords x, const numbers *of,
+                              const int32_t dtype)
+{
+    dwords low, high;
+    number_halves(&low, &high, x, of, dtype);
+    *even = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaau, low, _mm512_slli_epi16(high, 8));
+    *odd = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaau, _mm512_srli_epi16(low, 8), high);
+}
+
+/* Numbers of 16 codes side by side as floats. */
+ATTN_INLINE vec load_numbers(const char *codes, int32_t dtype)
+{
+    return dtype == ATTN_I8     ? v_load_i8(codes)
+           : dtype == ATTN_E4M3 ? v_load_e4m3(codes)
+                                : v_load_e5m2(codes);
+}
+
+/* Columns c .. c+15, as far as below n, of row `row` as bf16 numbers in the upper halves of dwords:
+ * codes, or if the scale of the row is not finite, values. */
+ATTN_INLINE dwords row_numbers(const attn_rows *src, int64_t row, int64_t c, int64_t n, bool values)
+{
+    const char *at = (const char *)src->data + row * src->row_stride;
+    if (!values && src->col_stride == 1 && c + 16 <= n) {
+        return _mm512_castps_si512(load_numbers(at + c, src->dtype));
+    }
+    uint32_t number[16] = {0};
+    for (int64_t i = c; i < c + 16 && i < n; i++) {
+        const float x =
+            values ? attn_row_value(at, src->col_stride, src->dtype, &src->codes, row, i)
+                   : attn_code_at(at + i * src->col_stride, src->dtype, 0);
+        number[i - c] = (uint32_t)attn_f32_to_bf16(x) << 16;
+    }
+    return d_load(number);
+}
+
+/* Puts the scales of a row, one for each of `columns` of its n columns, to[0], to[apart] .. False,
+ * and 1 put, if one is not finite. */
+ATTN_INLINE bool row_scales(float *to, int64_t apart, const attn_rows *src, int64_t row, int64_t n,
+                            int64_t columns)
+{
+    bool finite = true;
+    for (int64_t c = 0; c < n; c += columns, to += apart) {
+        *to = attn_row_scale(&src->codes, row, c / src->codes.group);
+        finite &= *to - *to == 0;
+    }
+    for (int64_t c = 0; c < n && !finite; c += columns) {
+        to -= apart, *to = 1;
+    }
+    return finite;
+}
