@@ -14,7 +14,8 @@
 struct round {
     double seconds[BENCH_IMPLEMENTATIONS], one_by_one[BENCH_IMPLEMENTATIONS];
     worker_peaks peaks;
-    double waited; /* the largest share of a sample's time that threads waited for a core */
+    /* shares of the samples' time that threads waited for a core, and the largest */
+    double waits[BENCH_IMPLEMENTATIONS], waited;
 };
 
 /* The given number of rounds, or fewer: those that ten seconds hold. */
@@ -78,7 +79,8 @@ static struct round measure_round(bench_run *bench, bench_worker *worker, bench_
             continue;
         }
         round.seconds[i] = times.seconds, round.one_by_one[i] = times.one_by_one;
-        round.waited = fmax(round.waited, times.waited / times.seconds);
+        round.waits[i] = times.waited / times.seconds;
+        round.waited = fmax(round.waited, round.waits[i]);
         if (n == number % count) {
             bench->on->peak(&worker[i], bench->python, &round.peaks);
         }
@@ -136,7 +138,7 @@ static void conclude_one(bench_result *result, const struct round *rounds, int c
     for (int n = 0; n < count; n++) {
         peak[n] = rounds[n].peaks.gflops, amx_peak[n] = rounds[n].peaks.tiles;
         read[n] = rounds[n].peaks.read;
-        result->waited = fmax(result->waited, rounds[n].waited);
+        result->waited = fmax(result->waited, rounds[n].waits[i]);
     }
     result->samples = count;
     result->seconds = over_rounds(rounds, count, i, -1);

@@ -114,10 +114,24 @@ static bool call(struct child *child, struct reply *reply)
     return status == ATTN_OK || fail_status(reply, status);
 }
 
+static bool calls(struct child *child, int64_t repeats, struct reply *reply)
+{
+    for (int64_t i = 0; i < repeats; i++) {
+        if (!call(child, reply)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Mean seconds of a call, and of waiting for cores during it. One thread is measured by its
- * processor time, so that the load of others does not count; several threads by the clock. */
+ * processor time, so that the load of others does not count; several threads by the clock. Half as
+ * many calls come before: threads that have slept share a core until the system moves one. */
 static bool sample(struct child *child, int64_t repeats, struct reply *reply)
 {
+    if (child->kind != PEER && !calls(child, repeats / 2, reply)) {
+        return false;
+    }
     bool one = child->plan.threads == 1;
     double (*clock_of)(void) = one ? stats_used : stats_now;
     double waited = stats_waited(), start = clock_of();
@@ -126,10 +140,8 @@ static bool sample(struct child *child, int64_t repeats, struct reply *reply)
         reply->value /= (double)repeats, reply->waited *= one ? 0 : 1 / (double)repeats;
         return ok || fail(reply, WORKER_FAILED, "%s", child->peer.why);
     }
-    for (int64_t i = 0; i < repeats; i++) {
-        if (!call(child, reply)) {
-            return false;
-        }
+    if (!calls(child, repeats, reply)) {
+        return false;
     }
     reply->value = (clock_of() - start) / (double)repeats;
     reply->waited = one ? 0 : (stats_waited() - waited) / (double)repeats;
