@@ -11,6 +11,16 @@ int32_t attn_system_cores(void)
     return cores > 0 && cores < INT32_MAX ? (int32_t)cores : 1;
 }
 
+int32_t attn_system_core(void)
+{
+    return -1;
+}
+
+void attn_system_leave_core(int32_t core)
+{
+    (void)core;
+}
+
 int64_t attn_system_cache(int level)
 {
     static const char *const names[] = {"hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize"};

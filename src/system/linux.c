@@ -79,6 +79,27 @@ int32_t attn_system_cores(void)
     return own < 1 ? 1 : own < quota ? (int32_t)own : quota;
 }
 
+int32_t attn_system_core(void)
+{
+    return sched_getcpu();
+}
+
+/* The system moves a thread at once off a core that its affinity has lost, and leaves it where it
+ * is when it gets the core back. */
+void attn_system_leave_core(int32_t core)
+{
+    const int saved = errno;
+    cpu_set_t own, others;
+    if (core >= 0 && core < CPU_SETSIZE && sched_getaffinity(0, sizeof own, &own) == 0) {
+        others = own;
+        CPU_CLR((size_t)core, &others);
+        if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0) {
+            (void)sched_setaffinity(0, sizeof own, &own);
+        }
+    }
+    errno = saved;
+}
+
 /* ---- caches and tiles ------------------------------------------------------------------------ */
 
 int64_t attn_system_cache(int level)

@@ -98,6 +98,16 @@ int32_t attn_system_cores(void)
     return 1;
 }
 
+int32_t attn_system_core(void)
+{
+    return -1;
+}
+
+void attn_system_leave_core(int32_t core)
+{
+    (void)core;
+}
+
 int64_t attn_system_cache(int level)
 {
     (void)level;

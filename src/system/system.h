@@ -86,6 +86,12 @@ void *attn_library_symbol(void *library, const char *symbol); /* NULL: it has no
  * least 1. */
 int32_t attn_system_cores(void);
 
+/* The core that runs this thread; -1: not known. */
+int32_t attn_system_core(void);
+
+/* Moves this thread off a core, to another one of its affinity if there is one. */
+void attn_system_leave_core(int32_t core);
+
 /* Linux. Number of cores, rounded up, whose time the control groups allow: the least of cpu.max
  * (version 2: "QUOTA PERIOD" or "max PERIOD", microseconds) in the group and in those around it.
  * groups: a file like /proc/self/cgroup; mount: the folder where groups are mounted. INT32_MAX

@@ -28,7 +28,9 @@
 enum {
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     ITEM_TIME = 300,             /* ns of an item beside its products */
-    LEAST_TASK = 1000 /* ns: a thread waits for some hundred to take a task after another one */
+    LEAST_TASK = 1000,  /* ns: a thread waits for some hundred to take a task after another one */
+    MOST_WHOLE = 10000, /* ns: shorter items are not cut */
+    ROW_GROUP = 4       /* the fewest rows that products take at once */
 };
 
 static int64_t longest_sequence(const attn_problem *problem)
@@ -142,11 +144,38 @@ static bool nothing_to_write(const attn_problem *problem)
            !attn_tensor_present(&problem->k_new);
 }
 
-static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem)
+/* Estimated ns of an item. */
+static double item_time(const attn_cpu_plan *plan, const attn_problem *problem, int64_t block_rows)
+{
+    const double rows =
+                     fmin((double)block_rows, (double)problem->q.shape[1] * (double)problem->group),
+                 products = rows * (double)problem->keys * (double)(problem->d + problem->dv);
+    return ITEM_TIME + products / plan->table->vector_bits * 16;
+}
+
+/* Rows of an item. Where heads are fewer than threads and the rows of each are few, a strip of a
+ * head's group is cut: each part reads K and V again, which the caches hold. Long sequences are cut
+ * by keys (plan_pieces). */
+static int64_t item_rows(const attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
+                         int64_t segments)
+{
+    const int64_t whole = plan->strips * plan->table->strip,
+                  rows = problem->varlen ? whole + 1 : problem->q.shape[1] * problem->group,
+                  items = attn_problem_sequences(problem) * problem->kv_heads;
+    if (rows > whole || plan->strips > 1 || segments > 1 || items == 0 || items >= threads ||
+        item_time(plan, problem, whole) < MOST_WHOLE) {
+        return whole;
+    }
+    const int64_t parts = threads / items;
+    return round_up((rows + parts - 1) / parts, ROW_GROUP);
+}
+
+static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
+                          int64_t segments)
 {
     attn_schedule *schedule = &plan->schedule;
     schedule->sequences = attn_problem_sequences(problem);
-    schedule->block_rows = plan->strips * plan->table->strip;
+    schedule->block_rows = item_rows(plan, problem, threads, segments);
     int64_t different = nothing_to_write(problem) ? 0
                         : problem->varlen         ? schedule->sequences
                         : schedule->sequences > 0 ? 1
@@ -198,10 +227,7 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
  * one. Items of varlen may have any length. */
 static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
 {
-    const double rows = fmin((double)plan->schedule.block_rows,
-                             (double)problem->q.shape[1] * (double)problem->group),
-                 products = rows * (double)problem->keys * (double)(problem->d + problem->dv),
-                 time = ITEM_TIME + products / plan->table->vector_bits * 16;
+    const double time = item_time(plan, problem, plan->schedule.block_rows);
     const int64_t items = plan->schedule.items;
     plan->grain = 1;
     if (!problem->varlen && time < LEAST_TASK && items > 0) {
@@ -265,7 +291,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     const int64_t segments = most_segments(problem, plan->table);
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
-    plan_schedule(plan, problem);
+    plan_schedule(plan, problem, machine->threads, segments);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,

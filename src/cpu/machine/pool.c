@@ -41,6 +41,8 @@ struct attn_pool {
      * in cache lines of their own. */
     _Alignas(LINE) atomic_uint generation; /* odd while a job runs */
     atomic_bool quit;
+    bool apart;      /* a core for each thread */
+    atomic_int core; /* the caller's */
     int64_t n;
     void (*task)(void *arg, int64_t i, int32_t thread);
     void *arg;
@@ -84,6 +86,16 @@ static unsigned wait_for_job(attn_pool *pool, unsigned seen)
     return now;
 }
 
+/* Leaves the core that the caller works on. Some systems wake a thread on the core of the one that
+ * wakes it, and let both share it for a second. */
+static void leave_caller(attn_pool *pool)
+{
+    const int32_t core = attn_system_core();
+    if (pool->apart && core >= 0 && core == atomic_load(&pool->core)) {
+        attn_system_leave_core(core);
+    }
+}
+
 static void worker_main(void *arg)
 {
     pool_worker *worker = arg;
@@ -91,6 +103,7 @@ static void worker_main(void *arg)
     unsigned seen = 0;
     for (;;) {
         seen = wait_for_job(pool, seen);
+        leave_caller(pool);
         atomic_fetch_add(&pool->inside, 1);
         /* else the job ended before this worker joined */
         if (atomic_load(&pool->generation) == seen) {
@@ -121,6 +134,7 @@ static void start_workers(attn_pool *pool)
     atomic_store(&pool->inside, 0);
     atomic_store(&pool->asleep, 0);
     pool->process = attn_process();
+    pool->apart = pool->threads <= attn_system_cores();
     pool->started = 0;
     for (int32_t i = 1; i < pool->threads; i++) {
         pool_worker *worker = &pool->workers[pool->started];
@@ -177,6 +191,7 @@ static void run_job(attn_pool *pool, int64_t n, void (*task)(void *, int64_t, in
     }
     pool->n = n, pool->task = task, pool->arg = arg;
     atomic_store(&pool->next, 0);
+    atomic_store(&pool->core, attn_system_core());
     announce(pool); /* odd: running */
     run_tasks(pool, 0);
     atomic_fetch_add(&pool->generation, 1); /* even: no worker can join any more */
