@@ -166,8 +166,8 @@ static int64_t item_rows(const attn_cpu_plan *plan, const attn_problem *problem,
         item_time(plan, problem, whole) < MOST_WHOLE) {
         return whole;
     }
-    const int64_t parts = threads / items;
-    return round_up((rows + parts - 1) / parts, ROW_GROUP);
+    const int64_t parts = threads / items, each = round_up((rows + parts - 1) / parts, ROW_GROUP);
+    return each < rows ? each : whole;
 }
 
 static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
