@@ -101,11 +101,14 @@ static void begin_soon(attn_forward_item *item, attn_soon soon, int64_t elements
 }
 
 /* n rows of a tensor in four runs: the processor follows several runs farther ahead than one. Up to
- * three rows are left. */
-static attn_soon soon_rows(const char *const *row, int64_t n, const attn_tensor *tensor)
+ * three rows are left. Rows in pages shorter than that come in their order: a page in turn with
+ * others would be done before the processor follows it. */
+static attn_soon soon_rows(const attn_problem *problem, const char *const *row, int64_t n,
+                           const attn_tensor *tensor)
 {
-    const int64_t run = n / 4, bytes = tensor->shape[3] * attn_element_size(tensor->dtype);
-    return (attn_soon){.row = row, .run = run, .rows = run, .runs = 4, .bytes = bytes};
+    const int64_t runs = problem->paged && problem->k.shape[1] < n / 4 ? 1 : 4, run = n / runs,
+                  bytes = tensor->shape[3] * attn_element_size(tensor->dtype);
+    return (attn_soon){.row = row, .run = run, .rows = run, .runs = runs, .bytes = bytes};
 }
 
 /* How often members that fetch rows go over K or V, each fetching its share: packing and products,
@@ -123,7 +126,7 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     const bool codes = item->table->qk_codes && attn_is_code(item->problem->k.dtype);
     const int64_t n = keys.hi - keys.lo, tile = item->table->key_tile,
                   passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
-    attn_soon soon = soon_rows(now->v, n, &item->problem->v);
+    attn_soon soon = soon_rows(item->problem, now->v, n, &item->problem->v);
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
         list_rows(item, now, keys);
@@ -172,8 +175,9 @@ void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block
 {
     const attn_key_list *next = &item->list[!item->at_hand];
     const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space);
-    begin_soon(item, soon_rows(next->k, next->keys.hi - next->keys.lo, &item->problem->k),
-               (keys.hi - keys.lo) * item->problem->dv * passes);
+    const attn_soon soon =
+        soon_rows(item->problem, next->k, next->keys.hi - next->keys.lo, &item->problem->k);
+    begin_soon(item, soon, (keys.hi - keys.lo) * item->problem->dv * passes);
     if (!item->v_rows) {
         pack_v(item, keys, block);
     }
