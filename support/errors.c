@@ -29,6 +29,14 @@ static double in_units(double error, double unit)
     return error == 0 || isinf(error) ? error : error / unit;
 }
 
+/* The smallest c for which an error is within expm1(c unit) o_abs: in first order c unit o_abs. The
+ * least unit of o_abs: half of the least f64 is 0, so it is the least f64. */
+static double scores_c(double error, double unit, double o_abs)
+{
+    const double first = in_units(error, fmax(unit * o_abs, 0x1p-1074)), share = first * unit;
+    return share > 0 && isfinite(share) ? log1p(share) / unit : first;
+}
+
 /* Of a kernel on a GPU's tensor cores: its c where scores are large. */
 static const double fast_c = 16;
 
@@ -78,11 +86,10 @@ static void compare_row(const attn_forward_args *args, const oracle_result *exac
         const double beyond = isinf(error) ? error : fmax(error - granted, 0),
                      of_scores = u * (1 + exact->score_abs[at]);
         compare_element(args->o.dtype, got, o, o_abs, errors);
-        /* half of the least f64 is 0, so the unit is the least f64 */
-        errors->c = fmax(errors->c, in_units(beyond, fmax(of_scores * o_abs, 0x1p-1074)));
-        errors->rounded =
-            fmax(errors->rounded,
-                 in_units(beyond, fmax(of_scores * fast_c, weight_loss(args->q.dtype)) * o_abs));
+        errors->c = fmax(errors->c, scores_c(beyond, of_scores, o_abs));
+        errors->rounded = fmax(
+            errors->rounded,
+            in_units(beyond, fmax(expm1(of_scores * fast_c), weight_loss(args->q.dtype)) * o_abs));
     }
     if (args->lse.data != NULL) {
         double lse = exact->lse[at], roundings = args->q.dtype == ATTN_F64 ? 3 : 1;

@@ -103,7 +103,8 @@ template <class S> struct FewRows {
                     sum = fmaf(x, 0, sum);
                     sums[row * S::D + i / 4 * 32 + lane / 4 * 4 + i % 4] = x;
                 }
-                sum = fabsf(from) > 4194304 && from != NO_BASE ? NAN : over_keys(sum, false);
+                sum = over_keys(sum, false); /* by all lanes: rows may differ in what follows */
+                sum = fabsf(from) > 4194304 && from != NO_BASE ? NAN : sum;
                 const float most = over_keys(m[t][r], true);
                 if (lane < 4) {
                     states[row] = make_float4(from, sum, most, 0);
