@@ -114,34 +114,23 @@ static bool call(struct child *child, struct reply *reply)
     return status == ATTN_OK || fail_status(reply, status);
 }
 
-static bool calls(struct child *child, int64_t repeats, struct reply *reply)
-{
-    for (int64_t i = 0; i < repeats; i++) {
-        if (!call(child, reply)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Mean seconds of a call, and of waiting for cores during it. One thread is measured by its
- * processor time, so that the load of others does not count; several threads by the clock. Half as
- * many calls come before: threads that have slept share a core until the system moves one. */
+/* Mean seconds of a call, and of waiting for cores: of one thread its processor time, whatever the
+ * load; of several by the clock, after half as many calls, in which they spread over the cores. */
 static bool sample(struct child *child, int64_t repeats, struct reply *reply)
 {
-    if (child->kind != PEER && !calls(child, repeats / 2, reply)) {
-        return false;
-    }
-    bool one = child->plan.threads == 1;
+    const bool one = child->plan.threads == 1;
     double (*clock_of)(void) = one ? stats_used : stats_now;
-    double waited = stats_waited(), start = clock_of();
+    double waited = 0, start = 0;
     if (child->kind == PEER) {
         bool ok = peer_sample(&child->peer, repeats, &reply->value, &reply->waited);
         reply->value /= (double)repeats, reply->waited *= one ? 0 : 1 / (double)repeats;
         return ok || fail(reply, WORKER_FAILED, "%s", child->peer.why);
     }
-    if (!calls(child, repeats, reply)) {
-        return false;
+    for (int64_t i = -(repeats / 2); i < repeats; i++) {
+        waited = i == 0 ? stats_waited() : waited, start = i == 0 ? clock_of() : start;
+        if (!call(child, reply)) {
+            return false;
+        }
     }
     reply->value = (clock_of() - start) / (double)repeats;
     reply->waited = one ? 0 : (stats_waited() - waited) / (double)repeats;
