@@ -26,6 +26,7 @@ IMAGE(forward_codes);
 IMAGE(forward_few);
 IMAGE(backward_generic);
 IMAGE(backward_sm90);
+IMAGE(backward_sm90_light);
 IMAGE(backward_sm90_steps);
 IMAGE(merge_generic);
 IMAGE(append_generic);

@@ -132,6 +132,8 @@
     GRAD_KERNEL_OF(name##_round, family, dtype, d, step, 128, 256, 0, ATTN_CUDA_GRAD_ROUND)
 #define ATTN_BACKWARD_SM90_ORDERED(name, ...) \
     ORDERED_KERNELS(name, ATTN_CUDA_BACKWARD_SM90, __VA_ARGS__)
+#define ATTN_BACKWARD_SM90_LIGHT(name, ...) \
+    ORDERED_KERNELS(light_##name, ATTN_CUDA_BACKWARD_SM90_LIGHT, __VA_ARGS__)
 #define ATTN_BACKWARD_SM90_STEPS(name, dtype, d, step, stages)                                   \
     ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages)         \
     GRAD_KERNEL_OF(steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384, \

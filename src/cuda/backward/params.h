@@ -53,7 +53,8 @@ typedef struct attn_cuda_backward_params {
     uint32_t *peaks;
     float *reach;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
-    /* kernel/backward/steps_sm90.cuh: 1 / softcap, and the factor of what dropout keeps */
+    /* kernel/backward/steps_sm90.cuh: 1 / softcap, and the factor of what dropout keeps, if it
+     * keeps something, else 1 */
     attn_cuda_steps steps;
     float inverse_cap, kept;
 } attn_cuda_backward_params;

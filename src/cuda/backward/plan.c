@@ -41,12 +41,22 @@ static bool is_stepped(const attn_problem *problem)
     return attn_cuda_has_steps(problem) || problem->dropout.on;
 }
 
+/* ALiBi and dropout alone have faster ones, in bf16: f16 asks for sums of P too, which take
+ * registers. */
+static attn_cuda_family ordered_family(const attn_problem *problem)
+{
+    attn_problem rest = *problem;
+    rest.alibi.data = NULL;
+    return !is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90
+           : problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest)
+               ? ATTN_CUDA_BACKWARD_SM90_LIGHT
+               : ATTN_CUDA_BACKWARD_SM90_STEPS;
+}
+
 /* The kernel with sums of dQ in the workspace, or the one that rounds them; -1: none. */
 static int find_ordered(const attn_problem *problem, int32_t part)
 {
-    return find_kernel(
-        problem, is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90_STEPS : ATTN_CUDA_BACKWARD_SM90,
-        part);
+    return find_kernel(problem, ordered_family(problem), part);
 }
 
 static bool is_stored(const attn_tensor *tensor)
@@ -229,7 +239,7 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     const bool fast = plan->ordered && is_stepped(problem) && kind != ATTN_CUDA_BY_ROWS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
-        fast ? find_ordered(problem, ATTN_CUDA_GRAD_SUMS)
+        fast ? find_kernel(problem, ATTN_CUDA_BACKWARD_SM90_STEPS, ATTN_CUDA_GRAD_SUMS)
              : find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
@@ -337,7 +347,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                    lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
     if (plan->fast) {
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
-        plan->params.kept = problem->dropout.on ? (float)problem->dropout.scale : 1;
+        plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
     }
     if (plan->fast && is_stepped(problem)) {
         plan->params.steps = attn_cuda_steps_of(problem);

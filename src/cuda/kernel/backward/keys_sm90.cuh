@@ -80,21 +80,26 @@ __device__ __forceinline__ void produce_keys(const attn_cuda_backward_params &a,
     }
 }
 
-/* Makes P^T of S^T: 64 keys, and rows FROM .. FROM + ROWS - 1 of a tile. key, row: the thread's
- * first ones in the tile. */
+/* Makes exponents of P^T of S^T: 64 keys, and rows FROM .. FROM + ROWS - 1 of a tile. */
 template <int FROM, int ROWS, int N>
-__device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t lse,
-                                              const attn_band &band, bool masked, int key, int row)
+__device__ __forceinline__ void make_exponents(float (&s)[N], float c, uint32_t lse)
 {
-    constexpr int LO = FROM / 2, HI = (FROM + ROWS) / 2;
 #pragma unroll
-    for (int j = LO / 4; j < HI / 4; j++) {
+    for (int j = FROM / 8; j < (FROM + ROWS) / 8; j++) {
         const float2 x = ptx::load_shared_8(lse + 32 * j);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             s[4 * j + i] = fmaf(s[4 * j + i], c, -(i % 2 ? x.y : x.x));
         }
     }
+}
+
+/* Makes P^T of its exponents. key, row: the thread's first ones in the tile. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void raise_exponents(float (&s)[N], const attn_band &band, bool masked,
+                                                int key, int row)
+{
+    constexpr int LO = FROM / 2, HI = (FROM + ROWS) / 2;
     if (masked) {
 #pragma unroll
         for (int i = LO; i < HI; i++) {
@@ -107,6 +112,15 @@ __device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t l
     for (int i = LO; i < HI; i++) {
         s[i] = ptx::exp2(s[i]);
     }
+}
+
+/* Makes P^T of S^T. */
+template <int FROM, int ROWS, int N>
+__device__ __forceinline__ void probabilities(float (&s)[N], float c, uint32_t lse,
+                                              const attn_band &band, bool masked, int key, int row)
+{
+    make_exponents<FROM, ROWS>(s, c, lse);
+    raise_exponents<FROM, ROWS>(s, band, masked, key, row);
 }
 
 /* Packs P^T of those rows. */
@@ -181,7 +195,8 @@ template <class S> struct KeySums {
         return by_weight || by_score;
     }
 
-    /* Takes the factors of P and dS out of the sums. kept: the factor of what dropout keeps. */
+    /* Takes the factors of P and dS out of the sums. kept: the factor of what dropout keeps, which
+     * is not in dV; nor in dK, if LIGHT (turns_sm90.cuh). */
     __device__ __forceinline__ void lower(float unit, float kept)
     {
         const float keys = power_of_2(-LIFT) / unit, values = S::BF16 ? 1 : power_of_2(-LIFT);
@@ -190,7 +205,10 @@ template <class S> struct KeySums {
             if constexpr (!S::BF16 && S::DK) {
                 dk[i] *= keys;
             }
-            if constexpr (S::DV && (S::STEPPED || !S::BF16)) {
+            if constexpr (S::LIGHT) {
+                dk[i] *= kept;
+            }
+            if constexpr (S::DV && (S::DROPS || !S::BF16)) {
                 dv[i] *= values * kept;
             }
         }

@@ -84,7 +84,7 @@ __device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params 
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         if (ptx::thread() == 0) {
             row_of[n % S::STAGES] = row;
-            if constexpr (S::STEPPED) {
+            if constexpr (S::DROPS) {
                 row_of[S::STAGES + n % S::STAGES] = head;
             }
             load_ordered<S>(a, memory, o, n, (int)o.item.sequence.q_first + row, head);
@@ -123,6 +123,7 @@ template <class S> struct OrderedGroup {
     uint32_t p[PARTS][PART / 4];
     float s[S::STEP / 2]; /* S^T of the tile to come */
     float2 own_sizes = {0, 0};
+    uint32_t drop[S::STEP / 64] = {}; /* of the tile to come (steps_sm90.cuh) */
 
     __device__ __forceinline__ int group() const
     {
@@ -175,7 +176,9 @@ template <class S> struct OrderedGroup {
                                                   uint32_t d_o, uint32_t n)
     {
         constexpr int AT = FROM / PART % PARTS, BEFORE = (AT + PARTS - 1) % PARTS;
-        if constexpr (!S::STEPPED) {
+        if constexpr (S::LIGHT) {
+            pack_kept<S::BF16, FROM, PART>(s, p[AT]);
+        } else if constexpr (!S::STEPPED) {
             pack_probabilities<S::BF16, FROM, PART>(s, p[AT], sums.weights);
         }
         wgmma::fence();
@@ -186,14 +189,37 @@ template <class S> struct OrderedGroup {
         } else {
             wgmma::keep(p[BEFORE], n);
         }
-        if constexpr (S::STEPPED) {
-            pack_step_scores<S::BF16, FROM, PART>(s, dp, a.kept * o.unit, delta, sums.ds);
+        if constexpr (S::DROPS) {
+            pack_step_scores<S::BF16, FROM, PART>(s, dp, S::LIGHT ? 1 : a.kept * o.unit, delta,
+                                                  sums.ds);
         } else {
             pack_scores<S::BF16, FROM, PART>(s, dp, delta, o.unit, sums.ds, sums.scores);
         }
         if constexpr (FROM + PART < S::STEP) {
             differentiate<FROM + PART>(dp, delta, d_o, n);
         }
+    }
+
+    /* What a warp has of tile n, for its steps. */
+    __device__ __forceinline__ StepTile steps_of(uint32_t n) const
+    {
+        const int lane = ptx::thread() % 32, row = row_of[n % S::STAGES],
+                  first = (int)o.item.first + 64 * group(),
+                  key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+        return {a,
+                o.item.sequence,
+                row_of[S::STAGES + n % S::STAGES],
+                key,
+                row + lane % 4 * 2,
+                o.band,
+                is_masked(row, first)};
+    }
+
+    /* Whether the band hides some of a tile, which begins with these. */
+    __device__ __forceinline__ bool is_masked(int row, int key) const
+    {
+        const attn_band &band = o.band;
+        return row + S::STEP - 1 + band.from > key || min(row + band.to, band.keys) < key + 64;
     }
 
     /* n: the tile's number in the item. more: it is not the last. */
@@ -213,10 +239,14 @@ template <class S> struct OrderedGroup {
                   key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
         const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
         const attn_band band = o.band;
-        const bool masked =
-            row + N - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
-        if constexpr (!S::STEPPED) {
+        const bool masked = is_masked(row, first);
+        if constexpr (!S::DROPS) {
             probabilities<0, N / 2>(s, a.scale_log2, lse, band, masked, key, row + lane % 4 * 2);
+        } else if constexpr (!EARLY) {
+            const StepTile steps = steps_of(n);
+            steps.find_dropped(drop);
+            steps.weigh_lightly(s, lse, drop);
+            wgmma::hold(s); /* without this ptxas spills */
         }
         if (n > 0) {
             give_sums(n - 1);
@@ -226,13 +256,16 @@ template <class S> struct OrderedGroup {
             wgmma::fence();
             issue_scores<S, N>(dp, values, d_o);
         }
-        if constexpr (S::STEPPED) {
+        if constexpr (EARLY && S::DROPS) {
             retire_keys<1>(n); /* P^T takes the registers of dS^T of the tile before */
-            const StepTile steps = {a,     o.item.sequence,    row_of[S::STAGES + n % S::STAGES],
-                                    key,   row + lane % 4 * 2, band,
-                                    masked};
+        }
+        if constexpr (S::STEPPED) {
+            StepTile steps = steps_of(n);
+            steps.drop[0] = drop[0];
             steps.run<S::BF16>(s, p, lse);
-        } else {
+        } else if constexpr (EARLY && S::LIGHT) {
+            steps_of(n).weigh_lightly(s, lse, drop);
+        } else if constexpr (!S::DROPS) {
             probabilities<N / 2, N / 2>(s, a.scale_log2, lse, band, masked, key,
                                         row + lane % 4 * 2);
             if constexpr (EARLY) {
@@ -259,6 +292,9 @@ template <class S> struct OrderedGroup {
         wgmma::fence();
         query.issue(memory.scores(), memory.fixed(0), group());
         issue_sum<S, N>(sums.dk, sums.ds, q);
+        if constexpr (MORE && EARLY && S::DROPS) {
+            steps_of(n + 1).find_dropped(drop);
+        }
         wgmma::wait<1>(); /* dQ, and S^T of the next tile */
         wgmma::hold(query.dq);
         if constexpr (MORE) {
@@ -267,6 +303,9 @@ template <class S> struct OrderedGroup {
         wgmma::hold(s);
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         query.stage(memory.sums());
+        if constexpr (MORE && S::STEPPED) {
+            steps_of(n + 1).prefetch();
+        }
     }
 
     __device__ __forceinline__ void run()
@@ -281,6 +320,9 @@ template <class S> struct OrderedGroup {
         ptx::mbarrier_wait(memory.fixed_full(), 0);
         ptx::barrier_arrive(4 - group(), 256);
         issue_next(0);
+        if constexpr (EARLY && S::DROPS) {
+            steps_of(0).find_dropped(drop);
+        }
         wgmma::wait<0>();
         wgmma::hold(s);
         uint32_t n = 0;
@@ -312,7 +354,7 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ void store()
     {
         const bool faint = has_faint_keys();
-        sums.lower(o.unit, S::STEPPED ? a.kept : 1);
+        sums.lower(o.unit, S::DROPS ? a.kept : 1);
         const attn_sequence &sequence = o.item.sequence;
         const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
                   batch = (int)sequence.tensor, head = (int)o.item.head;
@@ -341,7 +383,7 @@ __device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_par
     o.before = row_blocks<S>(p, before);
     o.place = grad_tile_place(p, o.item, o.item.head * p.group, S::STEP, a.slots);
     o.all = (uint32_t)o.blocks.all();
-    o.unit = score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
+    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
     return o;
 }
 
@@ -349,7 +391,7 @@ template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_
 {
     extern __shared__ unsigned char shared[];
     __shared__ OrderedItem o;
-    __shared__ int row_of[S::STAGES * (S::STEPPED ? 2 : 1)]; /* then heads, for steps */
+    __shared__ int row_of[S::STAGES * (S::DROPS ? 2 : 1)]; /* then heads, for steps */
     const uint32_t start = ptx::shared_address(shared);
     const GradMemory<S> memory = {start + (-start & 1023)};
     if (threadIdx.x == 0) {

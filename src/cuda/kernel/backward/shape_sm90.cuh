@@ -15,12 +15,18 @@
 #include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/shape.h"
 
+/* What stands between the product and P: a scale; ALiBi or dropout, or both; any score steps and
+ * dropout. */
+enum GradSteps { GRAD_SCALED, GRAD_LIGHT, GRAD_STEPPED };
+
 /* DK, DV: what a kernel that owns keys computes. ROOM: bytes of dS and sums of dQ in shared
- * memory. STEPPED: there may be score steps and dropout. */
+ * memory. */
 template <int DTYPE, int D_, int STEP_, int STAGES_, bool DK_ = true, bool DV_ = true, int ROOM = 0,
-          bool STEPPED_ = false>
+          GradSteps STEPS = GRAD_SCALED>
 struct GradShape {
-    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_, STEPPED = STEPPED_;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, DK = DK_, DV = DV_,
+                          LIGHT = STEPS == GRAD_LIGHT, STEPPED = STEPS == GRAD_STEPPED,
+                          DROPS = STEPS != GRAD_SCALED;
     static constexpr int D = D_, STEP = STEP_, STAGES = STAGES_, FIXED = 128, BOX = ATTN_GRAD_BOX,
                          FIXED_TILES = DK ? 2 : 1;
     static constexpr int FIXED_BYTES = FIXED * D * 2, STEP_BYTES = STEP * D * 2;

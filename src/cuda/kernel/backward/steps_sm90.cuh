@@ -6,10 +6,19 @@
  * P times the derivative says whether dropout drops the element: it needs no register then.
  */
 #pragma once
-#include "cuda/kernel/backward/shape_sm90.cuh"
+#include "cuda/kernel/backward/keys_sm90.cuh"
 #include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
+
+/* Byte i of lane 4 j of sixteen lanes becomes byte j of lane 4 i; likewise lanes 4 j + 1 and so
+ * on. All lanes of the warp. */
+__device__ __forceinline__ uint32_t transpose_bytes(uint32_t x)
+{
+    const bool odd = ptx::thread() / 4 % 2, high = ptx::thread() / 8 % 2;
+    x = ptx::permute(x, __shfl_xor_sync(~0u, x, 4), odd ? 0x3715 : 0x6240);
+    return ptx::permute(x, __shfl_xor_sync(~0u, x, 8), high ? 0x3276 : 0x5410);
+}
 
 /* A thread's part of a tile. */
 struct StepTile {
@@ -18,7 +27,8 @@ struct StepTile {
     const attn_sequence &sequence;
     int head, key, row; /* of element 0 */
     attn_band band;
-    bool masked; /* the band hides some of the tile */
+    bool masked;       /* the band hides some of the tile */
+    uint32_t drop[1] = {0}; /* what find_dropped() says */
 
     __device__ __forceinline__ int key_of(int e) const
     {
@@ -39,6 +49,30 @@ struct StepTile {
     __device__ __forceinline__ const char *first_of(const attn_tensor &t) const
     {
         return t.data == NULL ? NULL : attn_at_broadcast(&t, sequence.index, head, 0, 0);
+    }
+
+    /* Asks for the mask and the bias of the tile, whose elements are read one by one. All lanes. */
+    __device__ __forceinline__ void prefetch() const
+    {
+        const attn_problem &p = a.grads.problem;
+        prefetch_rows(p.mask, a.steps.mask_row, a.steps.mask_step);
+        prefetch_rows(p.bias, a.steps.bias_row, a.steps.bias_step);
+    }
+    /* Each lane asks for the warp's 16 keys of two rows, which lie in one line, or two. */
+    __device__ __forceinline__ void prefetch_rows(const attn_tensor &t, int64_t row_step,
+                                                  int64_t key_step) const
+    {
+        const int lane = ptx::thread() % 32;
+        const char *const first = first_of(t);
+        if (first == NULL) {
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int r = row - lane % 4 * 2 + lane + i / 2 * 32, k = key - lane / 4 + i % 2 * 15;
+            ptx::prefetch(first + min((int64_t)r, t.shape[2] - 1) * row_step +
+                          min((int64_t)k, t.shape[3] - 1) * key_step);
+        }
     }
 
     /* A bit for each position that is masked. */
@@ -62,20 +96,62 @@ struct StepTile {
         return bits;
     }
 
-    /* A bit for each position that dropout drops. */
-    __device__ __forceinline__ uint32_t dropped() const
+    /* Finds the positions that dropout drops: bit drop_bit(e) of word e / 32 for element e. Four
+     * lanes have four neighbouring keys of the same rows, whose words are of one call of Philox. So
+     * each calls it for a quarter of the rows, and they exchange what it says. All lanes of the
+     * warp. */
+    template <int WORDS> __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
     {
         const attn_problem &p = a.grads.problem;
-        uint32_t bits = 0;
+        const int member = ptx::thread() / 4 % 4;
         if (!p.dropout.on) {
-            return 0;
+            return;
         }
+        DropoutRow drop(p, sequence, head, row + 8 * member);
+#pragma unroll
+        for (uint32_t &word : words) {
+            uint32_t bits = 0;
 #pragma unroll 1
-        for (int e = 0; e < ELEMENTS; e++) {
-            const DropoutRow drop(p, sequence, head, row_of(e));
-            bits |= (drop.factor<float>(key_of(e)) == 0 ? 1u : 0u) << e;
+            for (int i = 0; i < 4; i++) {
+                const int from = key - member + i % 2 * 8;
+                bits = bits << 2 | drop.dropped_of_four(from) << 1;
+                drop.query++;
+                bits |= drop.dropped_of_four(from);
+                drop.query += i % 2 == 1 ? 31 : -1;
+            }
+            word = transpose_bytes(bits);
         }
-        return bits;
+    }
+    static __device__ __forceinline__ constexpr int drop_bit(int e)
+    {
+        return e / 4 % 4 * 8 + 7 - (e / 16 % 2 * 4 + e % 4);
+    }
+
+    /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone. */
+    template <int N>
+    __device__ __forceinline__ void weigh_lightly(float (&s)[N], uint32_t lse,
+                                                  const uint32_t (&words)[N / 32]) const
+    {
+        const attn_problem &p = a.grads.problem;
+        const char *const slope_at = first_of(p.alibi);
+        make_exponents<0, 2 * N>(s, a.scale_log2, lse);
+        if (slope_at != NULL) {
+            const float slope = load_real<float>(slope_at, p.alibi.dtype) * -1.4426950408889634f,
+                        distance = (float)(row + sequence.diagonal - key);
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                const float far = distance + (float)(row_of(e) - row - key_of(e) + key);
+                s[e] = fmaf(slope, fabsf(far), s[e]);
+            }
+        }
+        raise_exponents<0, 2 * N>(s, band, masked, key, row);
+        if (p.dropout.on) {
+#pragma unroll
+            for (int e = 0; e < N; e++) {
+                const uint32_t sign = words[e / 32] << (31 - drop_bit(e)) & 0x80000000;
+                s[e] = __uint_as_float(__float_as_uint(s[e]) ^ sign);
+            }
+        }
     }
 
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
@@ -102,7 +178,7 @@ struct StepTile {
     {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
-        const uint32_t hide = hidden(), drop = dropped();
+        const uint32_t hide = hidden();
         const char *const bias = first_of(p.bias), *const slope_at = first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
@@ -132,7 +208,7 @@ struct StepTile {
                 x = fmaf(x, 1.4426950408889634f, -(i % 2 ? base.y : base.x));
                 const bool none = (hide >> e & 1) != 0 || b[i] == -INFINITY;
                 const float weighed = none ? 0 : ptx::exp2(x);
-                const bool gone = (drop >> e & 1) != 0;
+                const bool gone = (drop[0] >> drop_bit(e) & 1) != 0;
                 weight[i] = gone ? 0 : weighed;
                 size[i] = gone ? weighed * 0x1p-60f : weighed; /* a term, too small for dV */
                 derivative = DERIVED ? derivative : 1;
@@ -173,8 +249,18 @@ struct StepTile {
     }
 };
 
+/* Packs P^T of ROWS rows from FROM on: 0 where it is negative. */
+template <bool BF16, int FROM, int ROWS, int N>
+__device__ __forceinline__ void pack_kept(const float (&p)[N], uint32_t (&packed)[ROWS / 4])
+{
+#pragma unroll
+    for (int i = 0; i < ROWS / 4; i++) {
+        packed[i] = ptx::pack_positive<BF16>(p[FROM / 2 + 2 * i], p[FROM / 2 + 2 * i + 1]);
+    }
+}
+
 /* Computes and packs dS^T of ROWS rows from FROM on: |s| (dP^T - delta), with dP^T times kept where
- * dropout keeps the element. */
+ * dropout keeps the element, and 0 where s is negative. */
 template <bool BF16, int FROM, int ROWS, int N>
 __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const float (&dp)[N],
                                                  float kept, uint32_t delta, uint32_t (&ds)[N / 2])
@@ -185,9 +271,8 @@ __device__ __forceinline__ void pack_step_scores(const float (&s)[N], const floa
         float g[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const float weight = s[4 * j + i];
-            const float left = signbit(weight) ? 0 : dp[4 * j + i] * kept;
-            g[i] = fabsf(weight) * (left - (i % 2 ? x.y : x.x));
+            const float weight = s[4 * j + i], base = i % 2 ? x.y : x.x;
+            g[i] = weight * (signbit(weight) ? base : fmaf(dp[4 * j + i], kept, -base));
         }
         ds[2 * j] = ptx::pack_half<BF16>(g[0], g[1]);
         ds[2 * j + 1] = ptx::pack_half<BF16>(g[2], g[3]);

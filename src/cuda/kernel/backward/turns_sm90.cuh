@@ -20,9 +20,9 @@
 #pragma once
 #include "cuda/kernel/backward/keys_sm90.cuh"
 
-template <int DTYPE, int D, int STEP, int STAGES, bool STEPPED = false>
+template <int DTYPE, int D, int STEP, int STAGES, GradSteps STEPS = GRAD_SCALED>
 using OrderShape =
-    GradShape<DTYPE, D, STEP, STAGES, true, true, 128 * STEP * 2 + STEP * D * 4, STEPPED>;
+    GradShape<DTYPE, D, STEP, STAGES, true, true, 128 * STEP * 2 + STEP * D * 4, STEPS>;
 
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {
@@ -31,7 +31,7 @@ struct OrderedItem {
     int64_t place; /* of tile 0 of the group's first head among turns */
     attn_band band;
     uint32_t all; /* tiles of all heads */
-    float unit;   /* range_sm90.cuh */
+    float unit;   /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
 };
 
 /* The n-th tile of an item: head of the group, and number of the tile. */

@@ -364,6 +364,12 @@ __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t whi
     return r;
 }
 
+/* Asks for a line of memory, so that it is in the L1 cache when it is read. */
+__device__ __forceinline__ void prefetch(const void *at)
+{
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+}
+
 /* Rounds two floats to nearest even; lo goes to the low half. */
 template <bool BF16> __device__ __forceinline__ uint32_t pack_half(float lo, float hi)
 {
@@ -372,6 +378,18 @@ template <bool BF16> __device__ __forceinline__ uint32_t pack_half(float lo, flo
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     } else {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    }
+    return y;
+}
+
+/* The same of max(lo, 0) and max(hi, 0); a NaN stays. */
+template <bool BF16> __device__ __forceinline__ uint32_t pack_positive(float lo, float hi)
+{
+    uint32_t y;
+    if (BF16) {
+        asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
+    } else {
+        asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(hi), "f"(lo));
     }
     return y;
 }

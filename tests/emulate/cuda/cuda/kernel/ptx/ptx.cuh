@@ -203,6 +203,14 @@ template <bool BF16> inline uint32_t pack_half(float lo, float hi)
 {
     return emulated::float_to_half<BF16>(lo) | (uint32_t)emulated::float_to_half<BF16>(hi) << 16;
 }
+inline void prefetch(const void *at)
+{
+    (void)*(const volatile char *)at;
+}
+template <bool BF16> inline uint32_t pack_positive(float lo, float hi)
+{
+    return pack_half<BF16>(lo <= 0 ? 0 : lo, hi <= 0 ? 0 : hi);
+}
 template <bool BF16> inline uint32_t times_zero(uint32_t x, uint32_t before)
 {
     const float2 a = unpack_half<BF16>(x), b = unpack_half<BF16>(before);
