@@ -18,38 +18,6 @@
 #include "cuda/kernel/backward/steps_sm90.cuh"
 #include "cuda/kernel/backward/turns_sm90.cuh"
 
-/* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
- * fragments of dQ: float4 number i of lane l of warp w of the two groups is (8 w + i) 32 + l. */
-template <class S> struct QuerySums {
-    static_assert(S::STEP * S::D == 2 * 64 * 64, "64 x 64 sums for each warpgroup");
-    float dq[32];
-
-    /* dS: chunks of 64 rows, keys along k. K: chunks of 64 columns. */
-    __device__ __forceinline__ void issue(uint32_t ds, uint32_t k, int group)
-    {
-        const int at = group * 128 * 128;
-        const uint64_t left = wgmma::descriptor(ptx::uniform(ds + (S::STEP == 128 ? at : 0)), 0),
-                       right = wgmma::descriptor(ptx::uniform(k + (S::STEP == 64 ? at : 0)), 0);
-#pragma unroll
-        for (int step = 0; step < 128 / 16; step++) {
-            wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
-                                                        step > 0);
-        }
-        wgmma::commit();
-    }
-
-    __device__ __forceinline__ void stage(uint32_t sums) const
-    {
-        const uint32_t to = sums + (ptx::thread() - 128) / 32 * 8 * 512 + ptx::thread() % 32 * 16;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            ptx::store_shared_16(to + i * 512,
-                                 {__float_as_uint(dq[4 * i]), __float_as_uint(dq[4 * i + 1]),
-                                  __float_as_uint(dq[4 * i + 2]), __float_as_uint(dq[4 * i + 3])});
-        }
-    }
-};
-
 /* Loads Q and dO of a tile, and the keys with the first one. Lane 0. */
 template <class S>
 __device__ __forceinline__ void load_ordered(const attn_cuda_backward_params &a,
@@ -148,8 +116,7 @@ template <class S> struct OrderedGroup {
         issue_scores<S, S::STEP>(s, memory.fixed(0) + 64 * 128 * group(), memory.streamed(n, 0));
     }
 
-    /* Gives the sums of dQ of tile n to the TMA, some time after they were written, as the fence
-     * waits for all stores. */
+    /* Gives the sums of dQ of tile n to the TMA, late, as the fence waits for all stores. */
     __device__ __forceinline__ void give_sums(uint32_t n)
     {
         ptx::fence_proxy_async();
@@ -159,7 +126,7 @@ template <class S> struct OrderedGroup {
         }
     }
 
-    /* Waits for dK of the tile before. LEFT: groups of products behind it. */
+    /* Waits for dK of the tile before. LEFT: groups behind it. */
     template <int LEFT> __device__ __forceinline__ void retire_keys(uint32_t n)
     {
         wgmma::wait<LEFT>();
@@ -218,8 +185,8 @@ template <class S> struct OrderedGroup {
     /* Whether the band hides some of a tile, which begins with these. */
     __device__ __forceinline__ bool is_masked(int row, int key) const
     {
-        const attn_band &band = o.band;
-        return row + S::STEP - 1 + band.from > key || min(row + band.to, band.keys) < key + 64;
+        return row + S::STEP - 1 + o.band.from > key ||
+               min(row + o.band.to, o.band.keys) < key + 64;
     }
 
     /* n: the tile's number in the item. more: it is not the last. */

@@ -27,7 +27,7 @@ struct StepTile {
     const attn_sequence &sequence;
     int head, key, row; /* of element 0 */
     attn_band band;
-    bool masked;       /* the band hides some of the tile */
+    bool masked;            /* the band hides some of the tile */
     uint32_t drop[1] = {0}; /* what find_dropped() says */
 
     __device__ __forceinline__ int key_of(int e) const
@@ -100,7 +100,8 @@ struct StepTile {
      * lanes have four neighbouring keys of the same rows, whose words are of one call of Philox. So
      * each calls it for a quarter of the rows, and they exchange what it says. All lanes of the
      * warp. */
-    template <int WORDS> __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
+    template <int WORDS>
+    __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
     {
         const attn_problem &p = a.grads.problem;
         const int member = ptx::thread() / 4 % 4;

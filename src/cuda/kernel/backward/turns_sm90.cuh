@@ -34,6 +34,38 @@ struct OrderedItem {
     float unit;   /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
 };
 
+/* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
+ * fragments of dQ: float4 number i of lane l of warp w of the two groups is (8 w + i) 32 + l. */
+template <class S> struct QuerySums {
+    static_assert(S::STEP * S::D == 2 * 64 * 64, "64 x 64 sums for each warpgroup");
+    float dq[32];
+
+    /* dS: chunks of 64 rows, keys along k. K: chunks of 64 columns. */
+    __device__ __forceinline__ void issue(uint32_t ds, uint32_t k, int group)
+    {
+        const int at = group * 128 * 128;
+        const uint64_t left = wgmma::descriptor(ptx::uniform(ds + (S::STEP == 128 ? at : 0)), 0),
+                       right = wgmma::descriptor(ptx::uniform(k + (S::STEP == 64 ? at : 0)), 0);
+#pragma unroll
+        for (int step = 0; step < 128 / 16; step++) {
+            wgmma::Product<S::BF16, 64>::template ss<1>(dq, left + step * 128, right + step * 128,
+                                                        step > 0);
+        }
+        wgmma::commit();
+    }
+
+    __device__ __forceinline__ void stage(uint32_t sums) const
+    {
+        const uint32_t to = sums + (ptx::thread() - 128) / 32 * 8 * 512 + ptx::thread() % 32 * 16;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            ptx::store_shared_16(to + i * 512,
+                                 {__float_as_uint(dq[4 * i]), __float_as_uint(dq[4 * i + 1]),
+                                  __float_as_uint(dq[4 * i + 2]), __float_as_uint(dq[4 * i + 3])});
+        }
+    }
+};
+
 /* The n-th tile of an item: head of the group, and number of the tile. */
 struct TileWalk {
     int head, tile;
