@@ -27,11 +27,12 @@
 
 enum {
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
-    ITEM_TIME = 300,             /* ns of an item beside its products */
-    LEAST_TASK = 1000,  /* ns: a thread waits for some hundred to take a task after another one */
-    MOST_WHOLE = 10000, /* ns: shorter items are not cut */
-    ROW_GROUP = 4       /* the fewest rows that products take at once */
+    ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
+
+/* ns: of an item beside its products; of a task, since a thread waits for some hundred to take one
+ * after another; of an item that is not cut */
+static const double ITEM_TIME = 300, LEAST_TASK = 1000, MOST_WHOLE = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -213,7 +214,8 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
     (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
     pieces->bytes = arena.bytes, pieces->count = 1;
     const double room = (double)items * (double)segments * (double)pieces->bytes;
-    if (cut && (few || (heads_share_pages(problem, segments) && room <= MOST_PIECE_BYTES))) {
+    if (cut &&
+        (few || (heads_share_pages(problem, segments) && room <= (double)MOST_PIECE_BYTES))) {
         for (pieces->segments = 1; few && items * (segments / (2 * pieces->segments)) >= want;) {
             pieces->segments *= 2;
         }
