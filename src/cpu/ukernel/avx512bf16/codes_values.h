@@ -202,7 +202,9 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
         attn_fetch_soon(v->soon, 4 * 64); /* twice: in attn_values of rows, see pack.c */
         add_two_keys(sum, few_codes(v, key, n, c), few_codes(v, key + 1, n, c), w, upper, &of,
                      dtype);
-        upper += upper ? 2 * STRIP : 0;
+        if (upper) {
+            upper += 2 * STRIP;
+        }
     }
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
