@@ -31,7 +31,8 @@ static void run_all(void *user, int64_t n, void (*task)(void *arg, int64_t i, in
 static attn_status plan_rows(const problem_spec *problem, const attn_problem *checked, int64_t rows,
                              attn_cpu_plan *plan)
 {
-    attn_machine machine = {attn_select(attn_cpu_features(), problem->cpu), {1, 1, 1}, 1};
+    const uint32_t features = attn_cpu_features();
+    attn_machine machine = {attn_select(features, problem->cpu), {1, 1, 1}, 1, features};
     attn_status status = attn_cpu_plan_forward(plan, checked, &machine);
     if (status == ATTN_OK) {
         const int64_t strips = rows / plan->table->strip;

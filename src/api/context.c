@@ -54,7 +54,7 @@ static void list_tables(attn_context *context)
     int count;
     const attn_isa *isas = attn_isas(&count);
     for (int i = count - 1; i >= 0; i--) {
-        if ((isas[i].needs & ~context->cpu.features) == 0) {
+        if ((isas[i].needs & ~context->cpu.machine.features) == 0) {
             strncat(context->tables, context->tables[0] ? " " : "",
                     sizeof context->tables - strlen(context->tables) - 1);
             strncat(context->tables, isas[i].name,
@@ -66,8 +66,8 @@ static void list_tables(attn_context *context)
 static attn_status select_table(attn_context *context, const char *cpu)
 {
     const char *cap = cpu ? cpu : getenv("ATTN_CPU");
-    context->cpu.features = attn_cpu_features();
-    context->cpu.machine.isa = attn_select(context->cpu.features, cap);
+    context->cpu.machine.features = attn_cpu_features();
+    context->cpu.machine.isa = attn_select(context->cpu.machine.features, cap);
     list_tables(context);
     if (context->cpu.machine.isa == NULL) {
         return attn_fail(ATTN_ERR_UNSUPPORTED,

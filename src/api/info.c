@@ -31,7 +31,7 @@ attn_status attn_get_info(attn_context *context, attn_info *info)
     const attn_info out = {
         .version = VERSION,
         .build = COMPILER,
-        .cpu_features = attn_cpu_feature_names(context->cpu.features),
+        .cpu_features = attn_cpu_feature_names(context->cpu.machine.features),
         .cpu_table = machine.isa->name,
         .cpu_tables = context->tables,
         .threads = machine.threads,

@@ -34,11 +34,11 @@ static const char *name(const void *device)
 static void explain(const attn_cpu_device *device, char *why, size_t size)
 {
     int count;
-    const attn_isa *isas = attn_isas(&count), *best = attn_select(device->features, NULL);
+    const attn_isa *isas = attn_isas(&count), *best = attn_select(device->machine.features, NULL);
     if (best != device->machine.isa) {
         (void)snprintf(why, size, "the context or ATTN_CPU asked for %s; the default here is %s",
                        device->machine.isa->name, best->name);
-    } else if (best != &isas[count - 1] && (best[1].needs & ~device->features) == 0) {
+    } else if (best != &isas[count - 1] && (best[1].needs & ~device->machine.features) == 0) {
         (void)snprintf(why, size, "%s is the default here: this CPU is slower with %s", best->name,
                        best[1].name);
     } else if (best != &isas[count - 1]) {

@@ -12,7 +12,6 @@ typedef struct attn_cpu_device {
     attn_machine machine; /* threads: of the pool; a caller's executor is asked at each call */
     attn_executor executor;
     bool own_pool; /* the executor is the context's pool */
-    uint32_t features;
     attn_allocator allocator;
 } attn_cpu_device;
 

@@ -75,7 +75,7 @@ static const attn_ukernel *table_of(const char *name, int32_t dtype, uint64_t fl
                                   .bf16x3 = (flags & ATTN_BF16X3) != 0};
     const attn_ukernel *table = NULL;
     for (int i = 0; i < count; i++) {
-        table = strcmp(name, isas[i].name) == 0 ? attn_cpu_table(&isas[i], &problem) : table;
+        table = strcmp(name, isas[i].name) == 0 ? attn_cpu_table(&isas[i], 0, &problem) : table;
     }
     return table;
 }

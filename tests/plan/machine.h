@@ -11,8 +11,9 @@
 /* One table, caches of 32 KiB, 1 MiB and 32 MiB, and the threads of the problem, or 4. */
 static inline attn_machine test_machine(const attn_isa *isa, const problem_spec *problem)
 {
-    return (attn_machine){
-        isa, {32 << 10, 1 << 20, 32 << 20}, problem->threads > 0 ? problem->threads : 4};
+    return (attn_machine){.isa = isa,
+                          .caches = {32 << 10, 1 << 20, 32 << 20},
+                          .threads = problem->threads > 0 ? problem->threads : 4};
 }
 
 /* A problem's plan on that machine; tensors lie nowhere, but for lengths. */

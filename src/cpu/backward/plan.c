@@ -317,7 +317,7 @@ static const attn_ukernel *table(const attn_isa *isa, const attn_gradients *grad
 {
     const bool mixed =
         grads->problem.q.dtype != ATTN_F64 && grads->d_o.dtype != grads->problem.q.dtype;
-    return mixed ? isa->precise : attn_cpu_table(isa, &grads->problem);
+    return mixed ? isa->precise : attn_cpu_table(isa, 0, &grads->problem);
 }
 
 static bool nothing_to_write(const attn_gradients *grads)

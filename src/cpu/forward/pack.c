@@ -194,16 +194,18 @@ attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const 
                        .dtype = item->problem->k.dtype};
 }
 
-/* Copies scales of n rows, or 1 where there are none, group by group. The usual type has a loop of
- * its own. */
+/* Copies scales of n rows, or 1 where there are none, group by group. */
 static float *copy_scales(float *to, const attn_row_codes *codes, int64_t n, int64_t groups)
 {
-    const float *from = codes->dtype == ATTN_F32 ? codes->scale : NULL;
-    for (int64_t i = 0; from && groups == 1 && i < n; i++) {
-        to[i] = from[i * codes->scale_row];
-    }
-    for (int64_t i = 0; !(from && groups == 1) && i < n * groups; i++) {
-        to[i] = attn_row_scale(codes, i / groups, i % groups);
+    if (codes->scale && codes->dtype == ATTN_F32 && groups == 1) { /* the usual case */
+        const float *from = codes->scale;
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = from[i * codes->scale_row];
+        }
+    } else {
+        for (int64_t i = 0; i < n * groups; i++) {
+            to[i] = attn_row_scale(codes, i / groups, i % groups);
+        }
     }
     return to + n * groups;
 }

@@ -81,13 +81,15 @@ static bool are_plain_codes(const attn_tensor *tensor, const attn_codes *codes, 
            !attn_tensor_present(codes->shift) && (groups == 1 || columns / groups % 32 == 0);
 }
 
-const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *problem)
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, uint32_t features,
+                                   const attn_problem *problem)
 {
     const bool codes = attn_is_code(problem->k.dtype) || attn_is_code(problem->v.dtype);
     if (problem->q.dtype == ATTN_F64) {
         return isa->f64;
     }
-    if (codes && !problem->precise && isa->codes && problem->q.dtype == ATTN_BF16 &&
+    const bool fast = isa->codes && (isa->codes_needs & ~features) == 0;
+    if (codes && fast && !problem->precise && problem->q.dtype == ATTN_BF16 &&
         !problem->dropout.on && are_plain_codes(&problem->k, &problem->k_codes, problem->d) &&
         are_plain_codes(&problem->v, &problem->v_codes, problem->dv)) {
         return isa->codes;
@@ -285,7 +287,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1], (long long)problem->dv);
     }
-    *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, problem)};
+    *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, machine->features, problem)};
     plan->dv_pad = round_up(problem->dv, plan->table->granule);
     map_strip(plan, problem);
     plan->strips = strips_per_item(plan, problem, machine);

@@ -18,6 +18,7 @@ typedef struct attn_machine {
     const attn_isa *isa;
     attn_caches caches;
     int32_t threads;
+    uint32_t features; /* some tables of a set need more of them than the set */
 } attn_machine;
 
 /* Offsets in bytes into one thread's scratch; cpu/forward/plan.c draws the map. */
@@ -88,8 +89,9 @@ typedef struct attn_cpu_plan {
     uint64_t workspace_bytes;
 } attn_cpu_plan;
 
-/* The table for a problem's type and flags. */
-const attn_ukernel *attn_cpu_table(const attn_isa *isa, const attn_problem *problem);
+/* The table for a problem's type and flags on a machine with these features. */
+const attn_ukernel *attn_cpu_table(const attn_isa *isa, uint32_t features,
+                                   const attn_problem *problem);
 
 /* Pure. Errors: overflow. */
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,

@@ -15,24 +15,29 @@ static uint64_t enabled_state(void)
     return (uint64_t)hi << 32 | lo;
 }
 
-/* Cores that begin as many dot products of pairs in a cycle as multiply-adds: AMD's. Those of Intel
- * begin one for four (docs/notebook/cpu-pairs.md), but for Cooper Lake, which lacks AVX512_VBMI. */
+/* Cores that begin as many dot products of pairs in a cycle as multiply-adds: AMD's, Cooper Lake
+ * (family 6, model 85). Later ones of Intel begin one for four (docs/notebook/cpu-pairs.md). */
 static bool fast_pairs(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
-           d == signature_AMD_edx;
+    const unsigned cooper_lake = 0x50650, family_and_model = 0xfff0ff0;
+    if (__get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx &&
+        d == signature_AMD_edx) {
+        return true;
+    }
+    return __get_cpuid(1, &a, &b, &c, &d) && (a & family_and_model) == cooper_lake;
 }
 
 static uint32_t pair_features(void)
 {
     unsigned a, b, c, d;
     const unsigned avx512_vbmi = 1u << 1, avx512_bf16 = 1u << 5;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (c & avx512_vbmi) == 0 ||
-        !__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a & avx512_bf16) == 0) {
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a & avx512_bf16) == 0) {
         return 0;
     }
-    return ATTN_CPU_AVX512BF16 | (fast_pairs() ? ATTN_CPU_FAST_PAIRS : 0);
+    const bool lookups = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & avx512_vbmi) != 0;
+    return ATTN_CPU_AVX512BF16 | (lookups ? ATTN_CPU_AVX512VBMI : 0) |
+           (fast_pairs() ? ATTN_CPU_FAST_PAIRS : 0);
 }
 
 uint32_t attn_cpu_features(void)
@@ -85,7 +90,7 @@ uint32_t attn_cpu_features(void)
 
 const char *attn_cpu_feature_names(uint32_t features)
 {
-    switch (features & ~(uint32_t)ATTN_CPU_FAST_PAIRS) {
+    switch (features & ~(uint32_t)(ATTN_CPU_FAST_PAIRS | ATTN_CPU_AVX512VBMI)) {
     case ATTN_CPU_AVX2:
         return "avx2";
     case ATTN_CPU_AVX2 | ATTN_CPU_AVX512:

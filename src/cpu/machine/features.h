@@ -15,11 +15,11 @@ enum {
     ATTN_CPU_NEON = 1 << 2,
     /* AMX tiles with bf16, and an operating system that lets this process use them */
     ATTN_CPU_AMX = 1 << 3,
-    ATTN_CPU_WASM128 = 1 << 4, /* WebAssembly with 128-bit vectors */
-    /* dot products of pairs of bf16 (AVX512_BF16), and lookups of bytes (AVX512_VBMI) */
-    ATTN_CPU_AVX512BF16 = 1 << 5,
+    ATTN_CPU_WASM128 = 1 << 4,    /* WebAssembly with 128-bit vectors */
+    ATTN_CPU_AVX512BF16 = 1 << 5, /* dot products of pairs of bf16 (AVX512_BF16) */
     ATTN_CPU_FAST_PAIRS = 1 << 6, /* and as many of them in a cycle as multiply-adds */
-    ATTN_CPU_NEONBF16 = 1 << 7    /* dot products of pairs of bf16 on Arm (FEAT_BF16) */
+    ATTN_CPU_NEONBF16 = 1 << 7,   /* dot products of pairs of bf16 on Arm (FEAT_BF16) */
+    ATTN_CPU_AVX512VBMI = 1 << 8  /* lookups of bytes (AVX512_VBMI), beside AVX512_BF16 */
 };
 
 uint32_t attn_cpu_features(void);

@@ -167,21 +167,11 @@ ATTN_INLINE bool few_scales(float (*scale)[VL], const attn_row_codes *codes, int
 /* x[i] = dword i of 32 bytes from byte c on of 16 rows. */
 ATTN_INLINE void code_columns(dwords *x, const char *const *row, int64_t c)
 {
-    dwords a[8];
     ATTN_UNROLL for (int i = 0; i < 8; i++)
     {
-        const char *const *at = row + i / 4 * 8 + i % 4;
-        const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)(at[0] + c)),
-                      high = _mm256_loadu_si256((const __m256i *)(const void *)(at[4] + c));
-        x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        x[i] = d_load_halves(row[ROW_OF_HALF(i)] + c, row[ROW_OF_HALF(i) + 4] + c);
     }
-    d_shuffle(x, 8);
-    ATTN_UNROLL for (int i = 0; i < 4; i++)
-    {
-        a[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-        a[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-    }
-    ATTN_UNROLL for (int i = 0; i < 8; i++) x[i] = a[i];
+    d_half_columns(x);
 }
 
 /* Scores of 16 keys for `rows` lanes. */

@@ -42,13 +42,9 @@ static void pack_v(void *v, int64_t at, const attn_rows *src, int64_t n, int64_t
         attn_fetch_soon(src->soon, dv);
         for (int64_t c = 0; c < dv_pad; c += 16, to += 2 * V_RUN) {
             const dwords x = row_numbers(src, row, c, dv, values);
-            const __m256i *before = (const __m256i *)(const void *)to,
-                          *beyond = (const __m256i *)(const void *)(to + V_RUN);
             dwords pair = _mm512_srli_epi32(x, 16);
             if (key % 2) {
-                pair = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(before)),
-                                          _mm256_loadu_si256(beyond), 1);
-                pair = _mm512_or_si512(x, pair);
+                pair = _mm512_or_si512(x, d_load_halves(to, to + V_RUN));
             }
             _mm256_storeu_si256((__m256i *)(void *)to, _mm512_castsi512_si256(pair));
             _mm256_storeu_si256((__m256i *)(void *)(to + V_RUN),

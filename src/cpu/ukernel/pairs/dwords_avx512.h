@@ -160,18 +160,21 @@ ATTN_INLINE vec v_add_two_quads(vec to, vec a, vec b)
 }
 #undef ADD_QUADS
 
-/* x[c] = dword c of 16 rows, `apart` numbers from each to the next, for c < 8: half a line of each.
- * Fewer registers and shuffles than for a line: the next rows' shuffles overlap products. */
-ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
+/* 32 bytes of each of two places. */
+ATTN_INLINE dwords d_load_halves(const void *low, const void *high)
+{
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(low)),
+                              _mm256_loadu_si256(high), 1);
+}
+
+/* The row, one of 16, in the lower half of vector i < 8; that of the upper half is 4 later. */
+#define ROW_OF_HALF(i) ((i) / 4 * 8 + (i) % 4)
+
+/* Half lines of 16 rows become columns: x[c] = dword c of each. Fewer registers and shuffles than
+ * for lines: the next rows' shuffles overlap products. */
+ATTN_INLINE void d_half_columns(dwords *x)
 {
     dwords a[8];
-    ATTN_UNROLL for (int i = 0; i < 8; i++)
-    {
-        const uint16_t *at = row + (i / 4 * 8 + i % 4) * apart;
-        const __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)at),
-                      high = _mm256_loadu_si256((const __m256i *)(const void *)(at + 4 * apart));
-        x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    }
     d_shuffle(x, 8);
     ATTN_UNROLL for (int i = 0; i < 4; i++)
     {
@@ -179,6 +182,17 @@ ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
         a[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
     }
     ATTN_UNROLL for (int i = 0; i < 8; i++) x[i] = a[i];
+}
+
+/* The same of rows that are `apart` numbers from each to the next. */
+ATTN_INLINE void d_columns(dwords *x, const uint16_t *row, int64_t apart)
+{
+    ATTN_UNROLL for (int i = 0; i < 8; i++)
+    {
+        const uint16_t *at = row + ROW_OF_HALF(i) * apart;
+        x[i] = d_load_halves(at, at + 4 * apart);
+    }
+    d_half_columns(x);
 }
 
 /* Rows become columns: to[c * stride + r] = from[r][c], 16 x 16 dwords. */
