@@ -50,8 +50,8 @@ static void test_every_code(void **state)
 }
 
 /* The scale of one key is x: rows that do not see it keep their bits, others have what they have
- * with ATTN_PRECISE, but for the rounding of P. One head of 32 columns: scores added up before their
- * scale could be -inf there, where the values add up to a NaN. */
+ * with ATTN_PRECISE, but for the rounding of P. One head of 32 columns: sums that are scaled
+ * afterwards could be -inf there, where the values add up to a NaN. */
 static void check_special_scale(const char *type, int64_t nq, bool of_v, double x)
 {
     enum { KEY = 37, D = 32 };
