@@ -1,6 +1,6 @@
 /*
  * test_cores.c: threads that a context gets by itself: control groups' quotas, read from files made
- * here, and affinity.
+ * here, and affinity. Threads that leave a core.
  */
 #include "call.h"
 #include "system/system.h"
@@ -110,12 +110,32 @@ static void test_affinity(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+/* A thread leaves its core and keeps its affinity; it stays where there is no other core. */
+static void test_leaving(void **state)
+{
+    (void)state;
+    cpu_set_t before, after, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    const int32_t core = attn_system_core();
+    assert_in_range(core, 0, CPU_SETSIZE - 1);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0); /* it is there for sure */
+    attn_system_leave_core(core);
+    assert_int_equal(attn_system_core(), core);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    attn_system_leave_core(core);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quota),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_leaving),
     };
     return cmocka_run_group_tests(tests, make_groups, remove_groups);
 }
