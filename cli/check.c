@@ -148,13 +148,14 @@ static void run_one(const problem_spec *problem, const struct outcome *known, st
 }
 
 /* known: the first outcome whose bits are those of "scalar"; NULL: this one. */
-static void judge(struct check *c, struct outcome *out, const struct outcome *known)
+static void judge(struct check *c, const problem_spec *problem, struct outcome *out,
+                  const struct outcome *known)
 {
     struct check_verdict *verdict = &out->verdict;
     verdict->equal = out->bits != 0 || known == NULL || out->hash == known->hash;
     verdict->exact = verdict->errors.c <= out->allowed.c;
     verdict->exact_lse = verdict->errors.lse <= out->allowed.lse;
-    verdict->exact_grad = verdict->grad_c <= out->allowed.grad_c;
+    check_judge_gradients(verdict, problem, out->allowed.grad_c);
     verdict->ok = verdict->intact && verdict->equal && verdict->exact && verdict->exact_lse &&
                   verdict->exact_grad;
     c->worst_c = out->allowed.c > usual.c ? c->worst_c : fmax(c->worst_c, verdict->errors.c);
@@ -223,7 +224,7 @@ static void check_problem(struct check *c, const problem_spec *given)
             cli_progress("%s", line);
             snprintf(out.table, sizeof out.table, "%s", problem.cpu);
             run_one(&problem, known, &out);
-            judge(c, &out, known);
+            judge(c, &problem, &out, known);
             if (known == NULL && out.bits == 0) {
                 first = out, known = &first;
             }

@@ -119,7 +119,7 @@ void check_gpu_gradients(attn_context *context, void *const streams[2], const pr
             const double c = verdict->gradients.c[n];
             verdict->grad_c = isnan(c) ? (double)INFINITY : fmax(verdict->grad_c, c);
         }
-        verdict->exact_grad = verdict->grad_c <= out->allowed;
+        check_judge_gradients(verdict, problem, out->allowed);
         verdict->ok = verdict->intact && verdict->equal && verdict->exact_grad;
     }
     problem_tensors_free(&tensors);

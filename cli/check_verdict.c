@@ -40,6 +40,14 @@ uint64_t check_hash_gradients(const attn_backward_args *args, uint64_t hash)
     return hash;
 }
 
+void check_judge_gradients(struct check_verdict *verdict, const problem_spec *problem,
+                           double allowed)
+{
+    const bool random = problem->inputs == INPUTS_NORMAL && problem->sown == 0;
+    verdict->exact_grad =
+        verdict->grad_c <= allowed && (!random || grad_errors_proportional(&verdict->gradients));
+}
+
 void check_tell_json(cJSON *o, uint64_t seed, const struct check_verdict *verdict)
 {
     cJSON_AddNumberToObject(o, "seed", (double)seed);

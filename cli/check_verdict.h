@@ -30,6 +30,10 @@ struct check_verdict {
 };
 void check_tell_json(cJSON *object, uint64_t seed, const struct check_verdict *verdict);
 
+/* Sets exact_grad. allowed: of grad_c. */
+void check_judge_gradients(struct check_verdict *verdict, const problem_spec *problem,
+                           double allowed);
+
 /* The reason of a verdict that is not ok, on a line of its own. */
 void check_tell_failure(const char *by, const struct check_verdict *verdict);
 

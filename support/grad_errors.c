@@ -55,24 +55,25 @@ static double farthest(const attn_forward_args *args)
            largest(&args->k_origin);
 }
 
-/* The part of an error beyond half an ulp, u times the size of the terms, and the least error. */
+/* The part of an error beyond half an ulp and `granted`, in units of u times the size of the
+ * terms. */
 static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
-                             double exact, double size, double least)
+                             double exact, double size, double granted)
 {
     bool wide = args->forward->q.dtype == ATTN_F64;
     double half_ulp = oracle_bound(args->forward->q.dtype, t->dtype, 0, exact, 0, 0),
            u = wide ? 0x1p-53 : 0x1p-24;
-    double excess = isinf(error) ? error : fmax(error - half_ulp - least, 0);
+    double excess = isinf(error) ? error : fmax(error - half_ulp - granted, 0);
     return excess == 0 ? 0 : excess / (u * size);
 }
 
 /* True for an infinity that the bound allows, beyond the largest number of a type: terms of f64 in
  * a gradient of f32. */
 static bool leaves_type(const attn_backward_args *args, int32_t dtype, double got, double exact,
-                        double size)
+                        double size, double granted)
 {
     const double u = args->forward->q.dtype == ATTN_F64 ? 0x1p-53 : 0x1p-24;
-    return isinf(got) && isinf(half_rounded(dtype, fabs(exact) + 4 * u * size));
+    return isinf(got) && isinf(half_rounded(dtype, fabs(exact) + 4 * u * size + granted));
 }
 
 static void measure(const attn_backward_args *args, const attn_tensor *t,
@@ -88,27 +89,43 @@ static void measure(const attn_backward_args *args, const attn_tensor *t,
                     double x = (double)exact->of[which][at];
                     double got = oracle_element(t, i0, i1, i2, i3);
                     double size = (double)exact->size[which][at];
-                    double error = leaves_type(args, t->dtype, got, x, size)
+                    double granted = least + (double)exact->loss[which][at];
+                    double error = leaves_type(args, t->dtype, got, x, size, granted)
                                        ? 0
                                        : errors_element(t->dtype, got, x);
                     double once = errors_element(t->dtype, half_rounded(t->dtype, x), x);
                     errors->c[which] =
-                        fmax(errors->c[which], error_in_units(args, t, error, x, size, least));
+                        fmax(errors->c[which], error_in_units(args, t, error, x, size, granted));
                     errors->rmse[which] += error * error;
                     errors->rmse_once[which] += once * once;
+                    errors->rms[which] += x * x;
+                    errors->rms_loss[which] += pow((double)exact->loss[which][at], 2);
                 }
             }
         }
     }
-    errors->rmse[which] = count > 0 ? sqrt(errors->rmse[which] / (double)count) : 0;
-    errors->rmse_once[which] = count > 0 ? sqrt(errors->rmse_once[which] / (double)count) : 0;
+    double *const sums[] = {&errors->rmse[which], &errors->rmse_once[which], &errors->rms[which],
+                            &errors->rms_loss[which]};
+    for (int n = 0; n < 4 && count > 0; n++) {
+        *sums[n] = sqrt(*sums[n] / (double)count);
+    }
+}
+
+bool grad_errors_proportional(const grad_errors *errors)
+{
+    for (int n = 0; n < ORACLE_GRADIENTS; n++) {
+        if (errors->rmse[n] > errors->rms[n] * 0x1p-6 + errors->rms_loss[n]) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void grad_errors_measure(const attn_backward_args *args, grad_errors *errors)
 {
     const attn_tensor *tensors[ORACLE_GRADIENTS];
     oracle_gradients exact;
-    *errors = (grad_errors){{0}, {0}, {0}};
+    *errors = (grad_errors){0};
     oracle_backward(args, &exact);
     grad_errors_tensors(args, tensors);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {

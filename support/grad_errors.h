@@ -14,6 +14,8 @@ typedef struct grad_errors {
     double c[ORACLE_GRADIENTS];
     double rmse[ORACLE_GRADIENTS];      /* 0 without such a gradient */
     double rmse_once[ORACLE_GRADIENTS]; /* RMSE of rounding the exact gradient once to its type */
+    double rms[ORACLE_GRADIENTS];       /* of the exact gradient */
+    double rms_loss[ORACLE_GRADIENTS];  /* of what the rounding of O may cost */
 } grad_errors;
 
 /* "dQ", "dK", ... */
@@ -25,5 +27,9 @@ void grad_errors_tensors(const attn_backward_args *args,
 
 /* Compares every element. */
 void grad_errors_measure(const attn_backward_args *args, grad_errors *errors);
+
+/* False if some gradient is off as a whole, by a factor, say, for which bounds of 16 bits on each
+ * element leave room. For terms of random signs (docs/numerics.md, "Gradients as a whole"). */
+bool grad_errors_proportional(const grad_errors *errors);
 
 #endif

@@ -37,7 +37,8 @@ void oracle_forward(const attn_forward_args *args, const oracle_result *result, 
 
 /* Dense gradients in the shapes of q, k, v, bias, alibi_slopes and sinks (outer axis first), and
  * with each the sum of the sizes of its terms, every term of a row weighted with 1 + its largest
- * sum of |score| terms + |LSE|: u times that is the scale of an error. */
+ * sum of |score| terms + |LSE|: u times that is the scale of an error; and the error that the
+ * rounding of O to its type may cost. */
 enum oracle_gradient {
     ORACLE_DQ,
     ORACLE_DK,
@@ -50,11 +51,10 @@ enum oracle_gradient {
 
 typedef struct oracle_gradients {
     /* NULL without such an input */
-    long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS];
+    long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS], *loss[ORACLE_GRADIENTS];
 } oracle_gradients;
 
-/* Computes O and LSE anew. Only the type of the call's o (or o_f32) counts: 16 bits cost the
- * rounding of O. */
+/* Computes O and LSE anew. Only the type of the call's o (or o_f32) counts. */
 void oracle_backward(const attn_backward_args *args, oracle_gradients *g);
 void oracle_gradients_free(oracle_gradients *g);
 

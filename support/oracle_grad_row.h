@@ -12,16 +12,17 @@ struct NAME(row) {
     /* for each key: score, a of oracle.h, probability, factor of dropout */
     REAL *s, *terms, *p, *z;
     REAL *q_row, *do_row; /* Q and dO of the row */
-    /* the weight of sizes; rowsum(dO O) - dLSE and its size */
-    REAL weight, delta, delta_size;
+    /* the weight of sizes; rowsum(dO O) - dLSE, its size, and its error by the rounding of O */
+    REAL weight, delta, delta_size, delta_loss;
 };
 
 static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int64_t at, REAL x,
-                      REAL size)
+                      REAL size, REAL loss)
 {
     if (g->of[which] != NULL) {
         ((REAL *)g->of[which])[at] += x;
         ((REAL *)g->size[which])[at] += size;
+        ((REAL *)g->loss[which])[at] += loss;
     }
 }
 
@@ -81,7 +82,7 @@ static REAL NAME(slope_of_cap)(const struct NAME(row) * terms, int64_t j)
     return isinf(x) ? 0 : 1 / x / x;
 }
 
-/* delta, its size, and the error that O in fewer bits may add to it, in units of u. */
+/* delta, its size, and the error that O in fewer bits may add to it: half an ulp of each O. */
 static void NAME(set_delta)(struct NAME(row) * terms)
 {
     const struct sequence *sequence = terms->q;
@@ -91,10 +92,10 @@ static void NAME(set_delta)(struct NAME(row) * terms)
     REAL d_lse = d_lse_of->data ? (REAL)oracle_element(d_lse_of, sequence->tensor,
                                                        sequence->q_first + terms->i, terms->h, 0)
                                 : 0;
-    REAL stored = o->dtype == ATTN_BF16 ? 0x1p15 : o->dtype == ATTN_F16 ? 0x1p12 : 0;
-    stored = args->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p28 : stored;
+    REAL stored = o->dtype == ATTN_BF16 ? 0x1p-8 : o->dtype == ATTN_F16 ? 0x1p-11 : 0;
+    stored = args->q.dtype == ATTN_F64 && o->dtype == ATTN_F32 ? 0x1p-24 : stored;
     REAL least = o->dtype == ATTN_F16 ? 0x1p-14 : 0; /* below that an ulp is no smaller */
-    terms->delta = -d_lse, terms->delta_size = fabs(d_lse);
+    terms->delta = -d_lse, terms->delta_size = fabs(d_lse), terms->delta_loss = 0;
     for (int64_t c = 0; c < sequence->dv; c++) {
         REAL sum = 0, size = 0;
         for (int64_t j = 0; j < sequence->nk; j++) {
@@ -104,7 +105,8 @@ static void NAME(set_delta)(struct NAME(row) * terms)
             }
         }
         terms->delta += terms->do_row[c] * sum;
-        terms->delta_size += fabs(terms->do_row[c]) * (size + stored * fmax(fabs(sum), least));
+        terms->delta_size += fabs(terms->do_row[c]) * size;
+        terms->delta_loss += fabs(terms->do_row[c]) * stored * fmax(fabs(sum), least);
     }
 }
 
@@ -127,23 +129,27 @@ static void NAME(add_key)(const struct NAME(row) * terms, int64_t j)
         dp += x, dp_size += fabs(x);
         NAME(add)
         (g, ORACLE_DV, key * sequence->dv + c, z * terms->do_row[c],
-         weight * fabs(z * terms->do_row[c]));
+         weight * fabs(z * terms->do_row[c]), 0);
     }
-    REAL ds = terms->p[j] * (dp - terms->delta), size = terms->p[j] * (dp_size + terms->delta_size);
+    REAL ds = terms->p[j] * (dp - terms->delta), size = terms->p[j] * (dp_size + terms->delta_size),
+         loss = terms->p[j] * terms->delta_loss;
     REAL scale = (REAL)sequence->scale * NAME(slope_of_cap)(terms, j),
          away = (REAL)llabs(terms->i + sequence->diagonal - j);
     for (int64_t c = 0; c < sequence->d; c++) {
         REAL x = terms->q_row[c], y = terms->k[c * sequence->nk + j];
-        NAME(add)(g, ORACLE_DQ, row + c, scale * ds * y, weight * fabs(scale * size * y));
         NAME(add)
-        (g, ORACLE_DK, key * sequence->d + c, scale * ds * x, weight * fabs(scale * size * x));
+        (g, ORACLE_DQ, row + c, scale * ds * y, weight * fabs(scale * size * y),
+         fabs(scale * loss * y));
+        NAME(add)
+        (g, ORACLE_DK, key * sequence->d + c, scale * ds * x, weight * fabs(scale * size * x),
+         fabs(scale * loss * x));
     }
     NAME(add)
-    (g, ORACLE_DBIAS, place(&args->bias, sequence->index, terms->h, terms->i, j), ds,
-     weight * size);
+    (g, ORACLE_DBIAS, place(&args->bias, sequence->index, terms->h, terms->i, j), ds, weight * size,
+     loss);
     NAME(add)
     (g, ORACLE_DSLOPES, place(&args->alibi_slopes, sequence->index, terms->h, 0, 0), -away * ds,
-     weight * away * size);
+     weight * away * size, away * loss);
 }
 
 static void NAME(grad_row)(const struct gradients *g, const struct sequence *sequence, int64_t i,
@@ -169,7 +175,7 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *seq
     REAL share = sink == -(REAL)INFINITY ? 0 : exp(sink - lse);
     NAME(add)
     (g, ORACLE_DSINKS, place(&g->forward->sinks, sequence->index, h, 0, 0), -share * terms.delta,
-     terms.weight * share * terms.delta_size);
+     terms.weight * share * terms.delta_size, share * terms.delta_loss);
 }
 
 /* Copies the sums of one tensor for the caller. */

@@ -13,9 +13,10 @@
 
 struct gradients {
     const attn_backward_args *args;
-    const attn_forward_args *forward;                    /* of args */
-    bool wide;                                           /* REAL is long double */
-    void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS]; /* sums as in oracle_gradients, of REAL */
+    const attn_forward_args *forward; /* of args */
+    bool wide;                        /* REAL is long double */
+    /* sums as in oracle_gradients, of REAL */
+    void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS], *loss[ORACLE_GRADIENTS];
 };
 
 /* Flat index of a position in a tensor that is broadcast along axes of extent 1. */
@@ -99,8 +100,9 @@ void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
     memset(out, 0, sizeof *out);
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (shapes[n]->data != NULL) {
-            g.of[n] = zeros(elements(shapes[n]), g.wide),
+            g.of[n] = zeros(elements(shapes[n]), g.wide);
             g.size[n] = zeros(elements(shapes[n]), g.wide);
+            g.loss[n] = zeros(elements(shapes[n]), g.wide);
         }
     }
     run(&g);
@@ -108,6 +110,7 @@ void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
         if (shapes[n]->data != NULL) {
             out->of[n] = widened(g.of[n], elements(shapes[n]), g.wide);
             out->size[n] = widened(g.size[n], elements(shapes[n]), g.wide);
+            out->loss[n] = widened(g.loss[n], elements(shapes[n]), g.wide);
         }
     }
 }
@@ -117,6 +120,7 @@ void oracle_gradients_free(oracle_gradients *g)
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         free(g->of[n]);
         free(g->size[n]);
+        free(g->loss[n]);
     }
     memset(g, 0, sizeof *g);
 }

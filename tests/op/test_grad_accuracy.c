@@ -109,12 +109,38 @@ static void test_f32(void **state)
     }
 }
 
+/* The judge of gradients as a whole: a factor in each of them is seen. */
+static void test_factors(void **state)
+{
+    (void)state;
+    op_trial trial = trial_open("nq=60 nk=90 hq=2 d=32 dtype=bf16 o_dtype=f32 grad_dtype=f32 "
+                                "bias=hqk d_bias=f32 pass=backward");
+    attn_backward_args *args = &trial.tensors.grad;
+    attn_tensor *const all[] = {&args->dq, &args->dk, &args->dv, &args->d_bias};
+    char sentence[256];
+    grad_errors errors;
+    assert_true(runs_once(trial.args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(grad_runs_once(args, best_table(), 2, RUNS_NOISE, sentence, sizeof sentence));
+    grad_errors_measure(args, &errors);
+    assert_true(grad_errors_proportional(&errors));
+    for (int n = 0; n < 4; n++) {
+        const int64_t *shape = all[n]->shape, count = shape[0] * shape[1] * shape[2] * shape[3];
+        float *x = all[n]->data;
+        for (int64_t i = 0; i < count; i++)
+            x[i] *= 1.05f;
+        grad_errors_measure(args, &errors);
+        assert_false(grad_errors_proportional(&errors));
+        for (int64_t i = 0; i < count; i++)
+            x[i] /= 1.05f;
+    }
+    trial_close(&trial);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_16_bits),
-        cmocka_unit_test(test_fast),
-        cmocka_unit_test(b103a_outliers),
+        cmocka_unit_test(test_factors), cmocka_unit_test(test_16_bits),
+        cmocka_unit_test(test_fast),    cmocka_unit_test(b103a_outliers),
         cmocka_unit_test(test_f32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
