@@ -209,16 +209,16 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
 
 /* ---- Judging --------------------------------------------------------------------------------- */
 
-/* RMSE of O over that of rounding once. NaN where that says nothing: too few elements, O of 32
- * bits, which is not rounded, NaN sown, which leave few rows, or scores so large that their own
- * rounding decides. */
+/* RMSE of O over that of rounding it, or any number of its size, once. NaN where that says little:
+ * few elements, O of 32 bits, which is not rounded, NaN sown, which leave few rows, or scores so
+ * large that their own rounding decides. */
 static double rmse_ratio(const problem_spec *problem, const struct outcome *out)
 {
     const error_stats *errors = &out->verdict.errors;
     bool many = errors->rows * problem->dv >= MANY;
     return many && problem->o_dtype == problem->dtype && problem->sown == 0 &&
-                   errors_scores_small(problem->dtype, errors) && errors->rmse_once > 0
-               ? errors->rmse / errors->rmse_once
+                   errors_scores_small(problem->dtype, errors) && errors->rmse_any > 0
+               ? errors->rmse / fmax(errors->rmse_once, errors->rmse_any)
                : NAN;
 }
 

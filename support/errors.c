@@ -57,10 +57,12 @@ static double score_unit(double max, double abs)
  * means are sums. */
 static void compare_element(int32_t dtype, double got, double o, double o_abs, error_stats *errors)
 {
-    const double error = errors_element(dtype, got, o);
+    const double error = errors_element(dtype, got, o),
+                 half_ulp = oracle_bound(dtype, dtype, 0, o, 0, 0);
     errors->relative = fmax(errors->relative, in_units(error, o_abs));
     errors->rmse += error * error;
     errors->rmse_once += pow(errors_element(dtype, half_rounded(dtype, o), o), 2);
+    errors->rmse_any += isfinite(half_ulp) ? half_ulp * half_ulp / 3 : 0;
     errors->l2 += isfinite(o) ? o * o : 0;
     if (isfinite(error) && error > 0 && o_abs > 0) {
         errors->mean += (got - o) / o_abs;
@@ -133,6 +135,7 @@ static void finish(error_stats *errors, double n)
     if (n > 0) {
         errors->l2 = errors->l2 > 0 ? sqrt(errors->rmse / errors->l2) : 0;
         errors->rmse = sqrt(errors->rmse / n), errors->rmse_once = sqrt(errors->rmse_once / n);
+        errors->rmse_any = sqrt(errors->rmse_any / n);
         errors->mean /= n, errors->outward /= n;
     }
 }

@@ -22,7 +22,8 @@ typedef struct error_stats {
     double row_max;   /* likewise of the row maximum, with row_max_abs */
     double rmse;      /* of O */
     double rmse_once; /* RMSE of rounding the exact O once to its type */
-    double l2;        /* |O - O64| / |O64|, as vectors of all elements */
+    double rmse_any; /* the same of any numbers of such sizes: O may be one that has no more bits */
+    double l2;       /* |O - O64| / |O64|, as vectors of all elements */
     /* Systematic errors, in sum_j p_j |v_j|: the mean of O - O64, and the mean of (O - O64)
      * sign(O64), which truncation would show. errors_bias: the larger of the two. */
     double mean, outward;

@@ -101,7 +101,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                     mask_block(warp, block * S::BN, s, few);
                 }
             }
-            update_bases(e, s, few, rows);
+            update_bases<S::BF16>(e, s, few, rows);
             probabilities<S::BF16>(s, e, rows.state, next);
         }
         steps.learn(e);

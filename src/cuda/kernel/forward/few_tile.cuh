@@ -143,12 +143,16 @@ template <class S> struct FewTile {
         return x;
     }
 
+    __device__ __forceinline__ float base_of(float score) const
+    {
+        return __fmul_rn(score, c.forward.scale_log2) - RAISED<S::BF16>;
+    }
     /* True if a score of row r of the lane's is too far above its base. A row's first scores leave
      * no slack. */
     __device__ __forceinline__ bool above(int t, int r, float most) const
     {
         const float base = rows.base[t][r], slack = base == NO_BASE ? 0 : SLACK;
-        return __fmul_rn(most, c.forward.scale_log2) - base > slack;
+        return base_of(most) - base > slack;
     }
     __device__ __forceinline__ void move_bases() const
     {
@@ -161,7 +165,7 @@ template <class S> struct FewTile {
                 const float most = rows.over_keys(rows.m[t][r], true);
                 alpha[r] = 1;
                 if (above(t, r, most)) {
-                    const float moved = __fmul_rn(most, c.forward.scale_log2);
+                    const float moved = base_of(most);
                     alpha[r] = ptx::exp2(base - moved);
                     base = moved;
                 }

@@ -227,7 +227,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         }
         few[0] = few[1] = true; /* bases are exact: maxima are taken in every block */
         const Linear e = {a.scale_log2};
-        update_bases(e, s, few, rows);
+        update_bases<S::BF16>(e, s, few, rows);
         probabilities<S::BF16>(s, e, rows.state, p);
         accumulate<S>(rows, p, tiles.v + stage);
     }

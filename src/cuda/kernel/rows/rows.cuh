@@ -159,12 +159,12 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
 }
 
 /* Moves bases for these scores, and scales earlier sums down where bases move. */
-template <int N, int D, class Exponents>
+template <bool BF16, int N, int D, class Exponents>
 __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s)[N],
                                              const bool (&few)[2], Rows<D> &rows)
 {
     float alpha[2];
-    move_bases(s, e, few, rows.state, alpha);
+    move_bases<BF16>(s, e, few, rows.state, alpha);
     if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
         rescale(rows.o, alpha);
     }

@@ -3,27 +3,31 @@
  * holds two rows; a row lies in the four threads of a quad. Scores stay as they come from Q K^T; c
  * = scale log2(e) > 0 turns them into exponents of 2.
  *
- * A row's base, to which its exponents are relative, need not be its maximum. A base moves, and
- * earlier sums are scaled down, only when a score lies more than SLACK above it. In most blocks no
- * score does, which their sums show: so probabilities are computed first, and maxima only where a
- * sum is too large. A row's base depends on the row's scores alone, not on the way of its warp.
+ * A row's base, to which its exponents are relative, need not come from its maximum. It moves, and
+ * earlier sums are scaled down, only when a score lies more than SLACK above the one that it came
+ * from. In most blocks no score does, which their sums show: so probabilities are computed first,
+ * and maxima only where a sum is too large. A row's base depends on the row's scores alone, not on
+ * the way of its warp.
  */
 #pragma once
 #include "cuda/kernel/mma/mma.cuh"
 #include <math.h>
 
-constexpr float SLACK =
-    8; /* exponents of 2: probabilities are at most 2^SLACK, far from the end of f16 */
+constexpr float SLACK = 8; /* exponents of 2: relative to RAISED, P is at most 2^SLACK */
 constexpr float SUSPECT =
     250; /* less than 2^SLACK, and more than 32 scores of no more than their base add up to */
+
+/* How far a base lies below the score that it comes from. f16 has 11 digits down to 2^-14 and fewer
+ * below, so P is raised there: to 2^15 at most, with all digits down to 2^-21 of that score's. */
+template <bool BF16> constexpr float RAISED = BF16 ? 0 : 7;
 
 /* The base of a row without a visible score: exponentials of visible scores become infinite, those
  * of masked ones 0. */
 constexpr float NO_BASE = -3.4e38f;
 
 struct RowState {
-    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far;
-                   NO_BASE: none seen */
+    float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far,
+                   less RAISED; NO_BASE: none seen */
     float l; /* sum of 2^(s c - base) over this thread's columns; 0 if none was visible. Its sign is
                 a flag: negative until the row has seen half a block, which is too few keys to allow
                 slack beside them */
@@ -98,7 +102,7 @@ template <int N> __device__ __forceinline__ float Linear::top(const float (&s)[N
 
 /* Moves bases for these scores. Returns the factors of earlier sums and outputs: exactly 1 where a
  * base stays. few: a row sees few of the keys. */
-template <int N, class Exponents>
+template <bool BF16, int N, class Exponents>
 __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents &e,
                                            const bool (&few)[2], RowState (&state)[2],
                                            float (&alpha)[2])
@@ -107,6 +111,7 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents 
     for (int r = 0; r < 2; r++) {
         float m = quad_max(e.top(s, r)), base = e.base(m);
         state[r].m = fmaxf(state[r].m, e.score(m, base));
+        base -= RAISED<BF16>;
         alpha[r] = 1;
         const bool begins = signbit(state[r].l);
         float l = fabsf(state[r].l);
@@ -167,7 +172,8 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, Ro
 {
     float sum[2];
     exponentials<BF16, true>(s, e, state, p, sum);
-    const bool good = sum[0] < SUSPECT && sum[1] < SUSPECT && e.good(); /* false for NaN */
+    constexpr float most = BF16 ? SUSPECT : SUSPECT * 128;        /* 2^RAISED */
+    const bool good = sum[0] < most && sum[1] < most && e.good(); /* false for NaN */
     if (__any_sync(~0u, !good)) {
         return false;
     }
