@@ -15,7 +15,10 @@ typedef struct grad_errors {
     double rmse[ORACLE_GRADIENTS];      /* 0 without such a gradient */
     double rmse_once[ORACLE_GRADIENTS]; /* RMSE of rounding the exact gradient once to its type */
     double rms[ORACLE_GRADIENTS];       /* of the exact gradient */
-    double rms_loss[ORACLE_GRADIENTS];  /* of what the rounding of O may cost */
+    /* of the parts of an element's terms, added as errors of random signs add */
+    double rms_parts[ORACLE_GRADIENTS];
+    /* of what roundings of O and of the gradient itself, and P of 0, may cost */
+    double rms_loss[ORACLE_GRADIENTS];
 } grad_errors;
 
 /* "dQ", "dK", ... */

@@ -52,6 +52,8 @@ enum oracle_gradient {
 typedef struct oracle_gradients {
     /* NULL without such an input */
     long double *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS], *loss[ORACLE_GRADIENTS];
+    /* sum of squares of the parts of all terms: P dP and P delta, each times the other factors */
+    double squares[ORACLE_GRADIENTS];
 } oracle_gradients;
 
 /* Computes O and LSE anew. Only the type of the call's o (or o_f32) counts. */

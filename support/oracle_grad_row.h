@@ -16,13 +16,26 @@ struct NAME(row) {
     REAL weight, delta, delta_size, delta_loss;
 };
 
-static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int64_t at, REAL x,
-                      REAL size, REAL loss)
+/* One term of a gradient: its size and loss as in oracle_gradients, and the sum of squares of the
+ * parts that it is the difference of. */
+struct NAME(term) {
+    REAL x, size, loss, squares;
+};
+
+static struct NAME(term) NAME(times)(struct NAME(term) term, REAL factor)
+{
+    return (struct NAME(term)){term.x * factor, term.size * fabs(factor), term.loss * fabs(factor),
+                               term.squares * factor * factor};
+}
+
+static void NAME(add)(const struct gradients *g, enum oracle_gradient which, int64_t at,
+                      struct NAME(term) term)
 {
     if (g->of[which] != NULL) {
-        ((REAL *)g->of[which])[at] += x;
-        ((REAL *)g->size[which])[at] += size;
-        ((REAL *)g->loss[which])[at] += loss;
+        ((REAL *)g->of[which])[at] += term.x;
+        ((REAL *)g->size[which])[at] += term.size;
+        ((REAL *)g->loss[which])[at] += term.loss;
+        g->squares[which] += (double)term.squares;
     }
 }
 
@@ -123,33 +136,30 @@ static void NAME(add_key)(const struct NAME(row) * terms, int64_t j)
         sequence->d;
     int64_t key =
         (sequence->tensor * args->k.shape[1] + sequence->k_first + j) * args->k.shape[2] + hk;
-    REAL dp = 0, dp_size = 0, weight = terms->weight, z = terms->z[j] * terms->p[j];
+    REAL dp = 0, dp_size = 0, weight = terms->weight, p = terms->p[j];
     for (int64_t c = 0; c < sequence->dv; c++) {
-        REAL x = terms->z[j] * terms->do_row[c] * terms->v[j * sequence->dv + c];
+        REAL x = terms->z[j] * terms->do_row[c] * terms->v[j * sequence->dv + c],
+             dv = terms->z[j] * p * terms->do_row[c];
         dp += x, dp_size += fabs(x);
         NAME(add)
-        (g, ORACLE_DV, key * sequence->dv + c, z * terms->do_row[c],
-         weight * fabs(z * terms->do_row[c]), 0);
+        (g, ORACLE_DV, key * sequence->dv + c,
+         (struct NAME(term)){dv, weight * fabs(dv), 0, dv * dv});
     }
-    REAL ds = terms->p[j] * (dp - terms->delta), size = terms->p[j] * (dp_size + terms->delta_size),
-         loss = terms->p[j] * terms->delta_loss;
+    const struct NAME(term) ds = {p * (dp - terms->delta),
+                                  weight * p * (dp_size + terms->delta_size),
+                                  p * terms->delta_loss,
+                                  p * p * (dp * dp + terms->delta * terms->delta)};
     REAL scale = (REAL)sequence->scale * NAME(slope_of_cap)(terms, j),
          away = (REAL)llabs(terms->i + sequence->diagonal - j);
     for (int64_t c = 0; c < sequence->d; c++) {
         REAL x = terms->q_row[c], y = terms->k[c * sequence->nk + j];
-        NAME(add)
-        (g, ORACLE_DQ, row + c, scale * ds * y, weight * fabs(scale * size * y),
-         fabs(scale * loss * y));
-        NAME(add)
-        (g, ORACLE_DK, key * sequence->d + c, scale * ds * x, weight * fabs(scale * size * x),
-         fabs(scale * loss * x));
+        NAME(add)(g, ORACLE_DQ, row + c, NAME(times)(ds, scale * y));
+        NAME(add)(g, ORACLE_DK, key * sequence->d + c, NAME(times)(ds, scale * x));
     }
+    NAME(add)(g, ORACLE_DBIAS, place(&args->bias, sequence->index, terms->h, terms->i, j), ds);
     NAME(add)
-    (g, ORACLE_DBIAS, place(&args->bias, sequence->index, terms->h, terms->i, j), ds, weight * size,
-     loss);
-    NAME(add)
-    (g, ORACLE_DSLOPES, place(&args->alibi_slopes, sequence->index, terms->h, 0, 0), -away * ds,
-     weight * away * size, away * loss);
+    (g, ORACLE_DSLOPES, place(&args->alibi_slopes, sequence->index, terms->h, 0, 0),
+     NAME(times)(ds, -away));
 }
 
 static void NAME(grad_row)(const struct gradients *g, const struct sequence *sequence, int64_t i,
@@ -173,9 +183,11 @@ static void NAME(grad_row)(const struct gradients *g, const struct sequence *seq
     REAL sink =
         (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, h, 0, 0);
     REAL share = sink == -(REAL)INFINITY ? 0 : exp(sink - lse);
+    const struct NAME(term) d_sink = {terms.delta, terms.weight * terms.delta_size,
+                                      terms.delta_loss, terms.delta * terms.delta};
     NAME(add)
-    (g, ORACLE_DSINKS, place(&g->forward->sinks, sequence->index, h, 0, 0), -share * terms.delta,
-     terms.weight * share * terms.delta_size, share * terms.delta_loss);
+    (g, ORACLE_DSINKS, place(&g->forward->sinks, sequence->index, h, 0, 0),
+     NAME(times)(d_sink, -share));
 }
 
 /* Copies the sums of one tensor for the caller. */

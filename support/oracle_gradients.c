@@ -17,6 +17,7 @@ struct gradients {
     bool wide;                        /* REAL is long double */
     /* sums as in oracle_gradients, of REAL */
     void *of[ORACLE_GRADIENTS], *size[ORACLE_GRADIENTS], *loss[ORACLE_GRADIENTS];
+    double *squares; /* of oracle_gradients */
 };
 
 /* Flat index of a position in a tensor that is broadcast along axes of extent 1. */
@@ -98,6 +99,7 @@ void oracle_backward(const attn_backward_args *args, oracle_gradients *out)
         &forward->sinks};
     struct gradients g = {.args = args, .forward = forward, .wide = forward->q.dtype == ATTN_F64};
     memset(out, 0, sizeof *out);
+    g.squares = out->squares;
     for (int n = 0; n < ORACLE_GRADIENTS; n++) {
         if (shapes[n]->data != NULL) {
             g.of[n] = zeros(elements(shapes[n]), g.wide);

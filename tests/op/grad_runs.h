@@ -27,8 +27,9 @@ bool grad_runs_tables_agree(const attn_backward_args *args, char *sentence, size
 bool grad_runs_own_bits(const attn_backward_args *args, char *sentence, size_t size);
 
 /* The largest share of its bound (half an ulp and c u times the weighted sizes; grad_c of
- * errors_allowed) that the error of a gradient has. The sentence has the numbers. */
-double grad_runs_judge(const attn_backward_args *args, const char *table, char *sentence,
-                       size_t size);
+ * errors_allowed) that the error of a gradient has. random: inputs are N(0, 1), and the share is
+ * infinite for a gradient that is off as a whole. The sentence has the numbers. */
+double grad_runs_judge(const attn_backward_args *args, const char *table, bool random,
+                       char *sentence, size_t size);
 
 #endif

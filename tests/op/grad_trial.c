@@ -48,7 +48,7 @@ void grad_trial_check(op_trial *trial)
     }
     grad_trial_forward(trial);
     grad_trial_backward(trial);
-    if (!(grad_runs_judge(&trial->tensors.grad, NULL, sentence, sizeof sentence) <= 1)) {
+    if (!(grad_runs_judge(&trial->tensors.grad, NULL, false, sentence, sizeof sentence) <= 1)) {
         fail_with_line(trial, sentence);
     }
 }

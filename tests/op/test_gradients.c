@@ -44,7 +44,7 @@ static unsigned char *copy(const problem_tensors *tensors, size_t *bytes)
 
 static double judge(const problem_tensors *tensors, char *sentence, size_t size)
 {
-    return grad_runs_judge(&tensors->grad, NULL, sentence, size);
+    return grad_runs_judge(&tensors->grad, NULL, false, sentence, size);
 }
 
 static const placed_steps steps = {run_passes, copy, judge};

@@ -10,7 +10,7 @@
 #include "core/half.h"
 #include "cpu/prefetch.h"
 #include "core/segment.h"
-#include "cpu/ukernel/exp2.h"
+#include "core/exp2.h"
 #include "cpu/ukernel/members.h"
 #include "cpu/ukernel/table.h"
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "core/compiler.h"
 #include "core/half.h"
 #include "core/segment.h"
-#include "cpu/ukernel/exp2.h"
+#include "core/exp2.h"
 #include "cpu/ukernel/members.h"
 #include "cpu/ukernel/table_grad.h"
 #include <float.h>

@@ -85,7 +85,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             steps.apply(a, warp, block * S::BN, masked, s);
         }
         const bool kept =
-            !(masked || begins || steps.look(e)) && keep_bases<S::BF16>(s, e, rows.state, next);
+            !(masked || begins || steps.look(e)) && keep_bases<S::DTYPE>(s, e, rows.state, next);
         if (S::AHEAD) {
             finish_pv<S>(memory, n - 1, sum, rows, p);
         }
@@ -101,8 +101,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                     mask_block(warp, block * S::BN, s, few);
                 }
             }
-            update_bases<S::BF16>(e, s, few, rows);
-            probabilities<S::BF16>(s, e, rows.state, next);
+            update_bases<S::DTYPE>(e, s, few, rows);
+            probabilities<S::DTYPE>(s, e, rows.state, next);
         }
         steps.learn(e);
         if (S::AHEAD) {

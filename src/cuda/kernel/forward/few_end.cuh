@@ -135,8 +135,9 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
         return;
     }
     w.seen = w.seen && row.l != 0;
-    const float2 factors = finish_row(p, w, row.base * LN2, row.l,
-                                      __fmul_rn(row.m, c.forward.scale_log2) * LN2, lane == 0);
+    const float2 factors =
+        finish_row(p, w, row.base, row.l, __fmul_rn(row.m, c.forward.scale_log2) * LN2,
+                   RAISED<DTYPE>, lane == 0);
 #pragma unroll
     for (int j = 0; j < D / 32; j++) {
         const int column = 64 * (j / 2) + 2 * lane + j % 2;

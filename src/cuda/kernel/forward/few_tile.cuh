@@ -145,7 +145,7 @@ template <class S> struct FewTile {
 
     __device__ __forceinline__ float base_of(float score) const
     {
-        return __fmul_rn(score, c.forward.scale_log2) - RAISED<S::BF16>;
+        return __fmul_rn(score, c.forward.scale_log2) - RAISED<S::DTYPE>;
     }
     /* True if a score of row r of the lane's is too far above its base. A row's first scores leave
      * no slack. */

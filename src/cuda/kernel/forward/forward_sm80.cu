@@ -227,8 +227,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         }
         few[0] = few[1] = true; /* bases are exact: maxima are taken in every block */
         const Linear e = {a.scale_log2};
-        update_bases<S::BF16>(e, s, few, rows);
-        probabilities<S::BF16>(s, e, rows.state, p);
+        update_bases<S::DTYPE>(e, s, few, rows);
+        probabilities<S::DTYPE, NEAR_ALL>(s, e, rows.state, p);
         accumulate<S>(rows, p, tiles.v + stage);
     }
 }

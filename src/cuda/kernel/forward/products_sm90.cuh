@@ -157,7 +157,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
             mask_block(warp, key, s, few);
         }
     }
-    move_bases<S::BF16>(s, e, few, rows.state, alpha);
-    probabilities<S::BF16>(s, e, rows.state, p);
+    move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
+    probabilities<S::DTYPE>(s, e, rows.state, p);
     steps.learn(e);
 }

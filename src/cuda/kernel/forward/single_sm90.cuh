@@ -122,8 +122,8 @@ __device__ __forceinline__ void single_block(const attn_cuda_forward_params &a, 
         mask_scores(see, 0, s, few);
     }
     const Linear e = {a.scale_log2};
-    move_bases<S::BF16>(s, e, few, rows.state, alpha);
-    probabilities<S::BF16>(s, e, rows.state, p);
+    move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
+    probabilities<S::DTYPE>(s, e, rows.state, p);
     ptx::barrier_sync(2, 256); /* V is there */
     Sum<S> sum(rows);
     wgmma::hold(p);

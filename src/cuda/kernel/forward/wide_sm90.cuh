@@ -47,13 +47,13 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
         if (!S::VIEW && leader) {
             ptx::mbarrier_arrive(memory.k_empty(n));
         }
-        if (looked_at || !keep_bases<S::BF16>(s, e, rows.state, p)) {
+        if (looked_at || !keep_bases<S::DTYPE>(s, e, rows.state, p)) {
             bool few[2] = {false, false};
             if (masked) {
                 mask_block(warp, block * S::BN, s, few);
             }
-            update_bases<S::BF16>(e, s, few, rows);
-            probabilities<S::BF16>(s, e, rows.state, p);
+            update_bases<S::DTYPE>(e, s, few, rows);
+            probabilities<S::DTYPE>(s, e, rows.state, p);
         }
     }
     const uint32_t n = number + b.count - 1;

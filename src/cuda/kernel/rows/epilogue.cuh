@@ -6,12 +6,15 @@
 #pragma once
 #include "core/kv.h"
 #include "core/mask.h"
+#include "core/segment.h"
+#include "core/softmax.h"
 #include "cuda/params.h"
 #include "cuda/kernel/load/clean.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softmax.cuh"
 
 constexpr float LN2 = 0.693147181f, LOG2_E = 1.44269504f;
+constexpr double LN2_F64 = 0.693147180559945309;
 
 __device__ __forceinline__ void store_wide(const attn_tensor &t, int64_t batch, int64_t row,
                                            int64_t head, float x)
@@ -45,26 +48,36 @@ struct OutputRow {
     int column = 0; /* of O: the first one */
 };
 
-/* Writes a row's statistics, in natural units; l is relative to e^base. Returns the factors of the
- * accumulators: x, then y, since their product may be less than any float in rows far below their
- * sink. */
-__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base,
-                                             float l, float max, bool write)
+/* LSE from l, the sum of a row's probabilities relative to a base that lies `raised` below the
+ * score that it comes from. The base is raised first: it might be large beside that score. */
+__device__ __forceinline__ float natural_lse(float base, float l, float raised)
 {
-    float sink = -INFINITY, lse = -INFINITY;
+    return __fmul_rn(base + raised, LN2) + logf(ldexpf(l, -(int)raised));
+}
+
+/* Writes a row's statistics, max in natural units; base, l, raised as above. Returns the factors of
+ * the accumulators: x, then y, since their product may be less than any float in rows far below
+ * their sink. Beside a sink all is double: an error of its exponential is one of the whole row. */
+__device__ __forceinline__ float2 finish_row(const attn_problem &p, const OutputRow &w, float base,
+                                             float l, float max, float raised, bool write)
+{
+    double sink = -INFINITY;
+    float lse = -INFINITY;
     float2 factors = make_float2(1, w.seen ? 1 / l : 0);
     if (attn_sequence_has_sink(&p, &w.s)) {
         const char *at = attn_at_broadcast(&p.sinks, w.s.index, w.head, 0, 0);
-        sink = p.sinks.dtype == ATTN_F64 ? (float)*(const double *)at : *(const float *)at;
+        sink = p.sinks.dtype == ATTN_F64 ? *(const double *)at : *(const float *)at;
     }
-    base = w.seen ? base : -INFINITY;
-    if (sink > -INFINITY) {
-        float top = fmaxf(sink, base), half = w.seen ? expf((base - top) / 2) : 0;
-        float sum = (w.seen ? l * half * half : 0) + expf(sink - top);
-        lse = top + logf(sum);
-        factors = make_float2(half, half / sum);
+    if (sink != -INFINITY) {
+        const double own = w.seen ? base * LN2_F64 + attn_ln(l) : -INFINITY;
+        const attn_row_end end = attn_sink_divisor(own, 0, sink);
+        const double nan = sink - sink; /* of a sink that is not finite */
+        lse = (float)(attn_segment_join(own, 0, sink, 0).lse + nan);
+        factors.x = end.far > 0 ? (float)(1 / end.far) : 1;
+        const double divisor = (end.far > 0 ? end.far * factors.x : 1) * end.divisor * l;
+        factors.y = w.seen && factors.x > 0 ? (float)(1 / divisor) : 0;
     } else if (w.seen && p.lse.data != NULL) {
-        lse = base + logf(l);
+        lse = natural_lse(base, l, raised);
     }
     if (write) {
         store_wide(p.lse, w.s.tensor, w.s.q_first + w.row, w.head, lse);
@@ -137,7 +150,7 @@ template <int COLUMNS> struct CarefulSums {
                                              bool write) const
     {
         w.seen = l != 0; /* no key at all: every score was -inf */
-        return finish_row(p, w, base * scale * LN2, (float)l, most * scale * LN2, write);
+        return finish_row(p, w, base * scale, (float)l, most * scale * LN2, 0, write);
     }
 };
 

@@ -159,12 +159,12 @@ __device__ __forceinline__ void score_block(const attn_problem &p, const Item &i
 }
 
 /* Moves bases for these scores, and scales earlier sums down where bases move. */
-template <bool BF16, int N, int D, class Exponents>
+template <int DTYPE, int N, int D, class Exponents>
 __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s)[N],
                                              const bool (&few)[2], Rows<D> &rows)
 {
     float alpha[2];
-    move_bases<BF16>(s, e, few, rows.state, alpha);
+    move_bases<DTYPE>(s, e, few, rows.state, alpha);
     if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
         rescale(rows.o, alpha);
     }
@@ -244,7 +244,7 @@ __device__ __forceinline__ uint32_t nonfinite_rows(const attn_cuda_forward_param
 template <int D, class Warp>
 __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a, const Item &item,
                                                const Warp &warp, const Rows<D> &rows,
-                                               const float (&l)[2], uint32_t careful)
+                                               const float (&l)[2], float raised, uint32_t careful)
 {
     const int lane = threadIdx.x % 32, i = lane % 16, from = i % 8 * 4, row = warp.row(item, i);
     const float base[2] = {__shfl_sync(~0u, rows.state[0].base, from),
@@ -257,8 +257,8 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
                    (r ? sum[1] : sum[0]) != 0 && row < item.sequence.nq_used};
     bool write =
         lane < 16 && warp.column() == 0 && row < item.sequence.nq && !(careful >> (from + r) & 1);
-    return finish_row(a.problem, w, (r ? base[1] : base[0]) * LN2, r ? sum[1] : sum[0],
-                      __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, write);
+    return finish_row(a.problem, w, r ? base[1] : base[0], r ? sum[1] : sum[0],
+                      __fmul_rn(r ? m[1] : m[0], a.scale_log2) * LN2, raised, write);
 }
 
 /* LSE of the thread's rows, where nothing else is asked for but O: by the first two threads of a
@@ -266,13 +266,15 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
 template <class Warp>
 __device__ __forceinline__ void store_lse(const attn_problem &p, const Item &item, const Warp &warp,
                                           const RowState (&state)[2], const float (&l)[2],
-                                          const bool (&write)[2], const bool (&seen)[2])
+                                          float raised, const bool (&write)[2],
+                                          const bool (&seen)[2])
 {
     const int lane = threadIdx.x % 32, i = lane / 4 + lane % 2 * 8;
     const bool odd = lane & 1;
     if (lane % 4 < 2 && warp.column() == 0 && (odd ? write[1] : write[0])) {
-        const float base = __fmul_rn(odd ? state[1].base : state[0].base, LN2);
-        const float lse = (odd ? seen[1] : seen[0]) ? base + logf(odd ? l[1] : l[0]) : -INFINITY;
+        const float base = odd ? state[1].base : state[0].base;
+        const float lse =
+            (odd ? seen[1] : seen[0]) ? natural_lse(base, odd ? l[1] : l[0], raised) : -INFINITY;
         store_wide(p.lse, item.sequence.tensor, item.sequence.q_first + warp.row(item, i),
                    warp.head(item, i), lse);
     }
@@ -288,6 +290,7 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
                                             bool masked, bool nonfinite, const Warp &warp,
                                             Rows<D> &rows, const Store &store, bool again = false)
 {
+    constexpr float raised = RAISED<DTYPE>;
     const int lane = threadIdx.x % 32;
     const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
@@ -303,7 +306,7 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
         careful |= nonfinite_rows<DTYPE, WIDEST, STEPS>(a, item, warp);
     }
     if (a.statistics) {
-        const float2 lanes = finish_lanes(a, item, warp, rows, l, careful);
+        const float2 lanes = finish_lanes(a, item, warp, rows, l, raised, careful);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             x[r] = __shfl_sync(~0u, lanes.x, lane / 4 + 8 * r);
@@ -323,7 +326,7 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
     }
     store.rows(item, warp, rows.o, factor, write, careful != 0);
     if (a.lse_alone) {
-        store_lse(a.problem, item, warp, rows.state, l, write, seen);
+        store_lse(a.problem, item, warp, rows.state, l, raised, write, seen);
     }
     if (again) {
         return careful != 0;
@@ -346,7 +349,7 @@ __device__ __forceinline__ void finish_empty(const attn_problem &p, const Item &
 #pragma unroll 1
     for (int i = 0; i < 16 && warp.column() == 0 && warp.row(item, i) < item.sequence.nq; i++) {
         OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), false};
-        finish_row(p, w, 0, 0, 0, lane == 0);
+        finish_row(p, w, 0, 0, 0, 0, lane == 0);
 #pragma unroll 1
         for (int c = lane; c < p.dv; c += 32) {
             store_element<DTYPE>(p.o, attn_at(&p.o, w.s.tensor, w.s.q_first + w.row, w.head, c), 0);

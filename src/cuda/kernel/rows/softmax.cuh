@@ -10,6 +10,7 @@
  * the way of its warp.
  */
 #pragma once
+#include "core/exp2.h"
 #include "cuda/kernel/mma/mma.cuh"
 #include <math.h>
 
@@ -19,7 +20,23 @@ constexpr float SUSPECT =
 
 /* How far a base lies below the score that it comes from. f16 has 11 digits down to 2^-14 and fewer
  * below, so P is raised there: to 2^15 at most, with all digits down to 2^-21 of that score's. */
-template <bool BF16> constexpr float RAISED = BF16 ? 0 : 7;
+template <int DTYPE> constexpr float RAISED = DTYPE == ATTN_F16 ? 7 : 0;
+
+/* 2^x to 0.8 ulp for |x| <= 125, else as ptx::exp2. Where few keys weigh, the errors of their
+ * exponentials are those of O; among many they cancel. */
+__device__ __forceinline__ float exp2_near(float x)
+{
+    const float t = x + ATTN_EXP2_MAGIC_F32, n = t - ATTN_EXP2_MAGIC_F32;
+    const float f = x - n, scale = __uint_as_float((__float_as_uint(t) + 127) << 23);
+    float y = ATTN_EXP2_FIRST_F32;
+#define ATTN_NEXT(coefficient) y = fmaf(y, f, coefficient);
+    ATTN_EXP2_REST_F32(ATTN_NEXT)
+#undef ATTN_NEXT
+    return fabsf(x) <= 125 ? fmaf(y, f, 1) * scale : ptx::exp2(x);
+}
+
+/* Rows whose exponentials are so: none, those that have seen less than half a block, all. */
+enum Near { NEAR_NONE, NEAR_FEW, NEAR_ALL };
 
 /* The base of a row without a visible score: exponentials of visible scores become infinite, those
  * of masked ones 0. */
@@ -102,7 +119,7 @@ template <int N> __device__ __forceinline__ float Linear::top(const float (&s)[N
 
 /* Moves bases for these scores. Returns the factors of earlier sums and outputs: exactly 1 where a
  * base stays. few: a row sees few of the keys. */
-template <bool BF16, int N, class Exponents>
+template <int DTYPE, int N, class Exponents>
 __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents &e,
                                            const bool (&few)[2], RowState (&state)[2],
                                            float (&alpha)[2])
@@ -111,12 +128,13 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents 
     for (int r = 0; r < 2; r++) {
         float m = quad_max(e.top(s, r)), base = e.base(m);
         state[r].m = fmaxf(state[r].m, e.score(m, base));
-        base -= RAISED<BF16>;
+        base -= RAISED<DTYPE>;
         alpha[r] = 1;
         const bool begins = signbit(state[r].l);
         float l = fabsf(state[r].l);
         if (base - state[r].base > (begins ? 0 : SLACK)) {
-            alpha[r] = ptx::exp2(state[r].base - base);
+            const float down = state[r].base - base;
+            alpha[r] = DTYPE == ATTN_F32 && begins ? exp2_near(down) : ptx::exp2(down);
             state[r].base = base;
             l *= alpha[r];
         }
@@ -125,9 +143,8 @@ __device__ __forceinline__ void move_bases(const float (&s)[N], const Exponents 
 }
 
 /* Computes probabilities relative to base, packed as the A operand of P V: four words of each part
- * for a k-step of 16 keys. Words of P beyond the scores are 0. sum: over this thread's columns.
- * BF16: type of the parts. */
-template <bool BF16, bool QUICK, int PARTS, int N, int WORDS, class Exponents>
+ * for a k-step of 16 keys. Words of P beyond the scores are 0. sum: over this thread's columns. */
+template <int DTYPE, bool QUICK, Near NEAR, int PARTS, int N, int WORDS, class Exponents>
 __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
                                              const RowState (&state)[2],
                                              uint32_t (&p)[PARTS][WORDS], float (&sum)[2])
@@ -139,13 +156,16 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
         const int r = i % 2, chain = i / 2 % 2 * 2;
         float x = 0, y = 0;
         if (i < N / 2) {
-            x = ptx::exp2(e.template exponent<QUICK>(s[2 * i], 2 * i, from[r]));
-            y = ptx::exp2(e.template exponent<QUICK>(s[2 * i + 1], 2 * i + 1, from[r]));
+            x = e.template exponent<QUICK>(s[2 * i], 2 * i, from[r]);
+            y = e.template exponent<QUICK>(s[2 * i + 1], 2 * i + 1, from[r]);
+            const bool near = NEAR == NEAR_ALL || (NEAR == NEAR_FEW && signbit(state[r].l));
+            x = near ? exp2_near(x) : ptx::exp2(x);
+            y = near ? exp2_near(y) : ptx::exp2(y);
             sums[r][chain] += x;
             sums[r][chain + 1] += y;
         }
         if constexpr (PARTS == 1) {
-            p[0][i] = ptx::pack_half<BF16>(x, y);
+            p[0][i] = ptx::pack_half<DTYPE == ATTN_BF16>(x, y);
         } else {
             uint32_t parts[3];
             mma::split(x, y, parts);
@@ -166,13 +186,13 @@ __device__ __forceinline__ bool any_begins(const RowState (&state)[2])
 
 /* Computes probabilities with bases that stay, if no row begins. Returns false if some base of the
  * warp's rows may have to move; p is useless then. */
-template <bool BF16, int PARTS, int N, class Exponents>
+template <int DTYPE, int PARTS, int N, class Exponents>
 __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, RowState (&state)[2],
                                            uint32_t (&p)[PARTS][N / 2])
 {
     float sum[2];
-    exponentials<BF16, true>(s, e, state, p, sum);
-    constexpr float most = BF16 ? SUSPECT : SUSPECT * 128;        /* 2^RAISED */
+    exponentials<DTYPE, true, NEAR_NONE>(s, e, state, p, sum);
+    constexpr float most = DTYPE == ATTN_F16 ? SUSPECT * 128 : SUSPECT; /* 2^RAISED */
     const bool good = sum[0] < most && sum[1] < most && e.good(); /* false for NaN */
     if (__any_sync(~0u, !good)) {
         return false;
@@ -182,16 +202,18 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, Ro
     return true;
 }
 
-/* Computes probabilities after bases have moved. */
-template <bool BF16, int PARTS, int N, int WORDS, class Exponents>
+/* Computes probabilities after bases have moved. NEAR: of f32. */
+template <int DTYPE, Near NEAR = NEAR_FEW, int PARTS, int N, int WORDS, class Exponents>
 __device__ __forceinline__ void probabilities(const float (&s)[N], Exponents &e,
                                               RowState (&state)[2], uint32_t (&p)[PARTS][WORDS])
 {
     float sum[2];
-    if (e.beyond()) {
-        exponentials<BF16, false>(s, e, state, p, sum);
+    if (DTYPE == ATTN_F32 && (NEAR == NEAR_ALL || any_begins(state))) {
+        exponentials<DTYPE, false, NEAR>(s, e, state, p, sum);
+    } else if (e.beyond()) {
+        exponentials<DTYPE, false, NEAR_NONE>(s, e, state, p, sum);
     } else {
-        exponentials<BF16, true>(s, e, state, p, sum);
+        exponentials<DTYPE, true, NEAR_NONE>(s, e, state, p, sum);
     }
     state[0].l += copysignf(sum[0], state[0].l);
     state[1].l += copysignf(sum[1], state[1].l);

@@ -178,10 +178,14 @@ inline int64_t opaque_wide(int64_t x)
 {
     return x;
 }
+/* As wrong as PTX allows, 2 ulp either way, but for whole x. */
 inline float exp2(float x)
 {
     const float y = exp2f(x);
-    return y < 0x1p-126f ? 0 : y;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int ulps = x == rintf(x) ? 0 : (bits * 2654435761u >> 31) ? 1 : -1;
+    return y < 0x1p-126f ? 0 : y * (1 + (float)ulps * 0x1p-22f);
 }
 inline float select(bool first, float x, float y)
 {

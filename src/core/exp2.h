@@ -1,6 +1,6 @@
 /*
  * exp2.h: 2^f = 1 + f P(f) for |f| <= 1/2, the one formula behind every exponential of the CPU
- * kernels.
+ * kernels, and of rows of f32 with few keys on GPUs.
  *
  * P is the minimax polynomial of the relative error of 2^f (Remez exchange in 40 digits): 2.6e-9
  * for f32 and 1.8e-17 for f64 before rounding; in f32 each coefficient was refitted after those
@@ -10,8 +10,8 @@
  * and 2^(d c) = 2^n (1 + f P(f)). Results below about 2^-125 (2^-1021) are 0: no subnormal
  * probabilities, hence no slow ones.
  */
-#ifndef ATTN_CPU_EXP2_H
-#define ATTN_CPU_EXP2_H
+#ifndef ATTN_CORE_EXP2_H
+#define ATTN_CORE_EXP2_H
 
 /* Coefficients from the highest power down: the first, and COEFF(x) for each of the rest. */
 /* clang-format off */
