@@ -71,7 +71,7 @@ static REAL NAME(probabilities)(const struct NAME(row) * terms, REAL top)
     const struct sequence *sequence = terms->q;
     REAL sink =
         (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, terms->h, 0, 0);
-    REAL base = sink > top ? sink : top, sum = exp(sink - base);
+    REAL base = sink > top || isnan(sink) ? sink : top, sum = exp(sink - base);
     for (int64_t j = 0; j < sequence->nk; j++) {
         bool seen = NAME(sees)(terms, j);
         terms->p[j] = seen ? exp(terms->s[j] - base) : 0;

@@ -17,7 +17,8 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
     NAME(scores)(sequence, i, h, panel, s, terms, top);
     REAL sink =
         (REAL)broadcast(&sequence->args->sinks, -(double)INFINITY, sequence->index, h, 0, 0);
-    REAL base = sink > top[0] ? sink : top[0]; /* so no exponent is positive */
+    /* no exponent is positive; a sink that is NaN makes all NaN but O without keys */
+    REAL base = sink > top[0] || isnan(sink) ? sink : top[0];
     bool empty = base == -(REAL)INFINITY;
     REAL sum = empty ? 1 : exp(sink - base);
     memset(o, 0, 3 * (size_t)sequence->dv * sizeof *o);
@@ -41,9 +42,10 @@ static void NAME(row)(const struct sequence *sequence, int64_t i, int64_t h, int
         }
     }
     for (int64_t c = 0; c < sequence->dv; c++) {
-        put(out->o, at * sequence->dv + c, (double)(o[c] / sum));
-        put(out->o_abs, at * sequence->dv + c, (double)(o_abs[c] / sum));
-        put(out->o_tiny, at * sequence->dv + c, (double)(o_tiny[c] / sum));
+        const REAL whole = keys > 0 ? sum : 1;
+        put(out->o, at * sequence->dv + c, (double)(o[c] / whole));
+        put(out->o_abs, at * sequence->dv + c, (double)(o_abs[c] / whole));
+        put(out->o_tiny, at * sequence->dv + c, (double)(o_tiny[c] / whole));
     }
     put(out->lse, at, (double)(base + log(sum)));
     put(out->row_max, at, (double)top[0]);

@@ -56,8 +56,9 @@ static void fill(struct maker *maker, struct piece *piece, const attn_tensor *t,
     if (piece != NULL && maker->placement != PLACE_NOWHERE) {
         inputs_fill(t, which >= INPUTS_K_SCALE ? maker->spec->kv_dtype : maker->spec->inputs,
                     maker->spec->seed, which);
-        if (maker->spec->sown > 0 && (which <= INPUTS_V || which == INPUTS_GRAD_O)) {
-            inputs_sow(t, maker->spec->sown, maker->spec->seed, which);
+        const bool sink = which == INPUTS_SINKS;
+        if (maker->spec->sown > 0 && (which <= INPUTS_V || which == INPUTS_GRAD_O || sink)) {
+            inputs_sow(t, sink ? 4 : maker->spec->sown, maker->spec->seed, which);
         }
         piece->hash = region_hash(&piece->region);
     }

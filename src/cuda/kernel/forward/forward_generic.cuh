@@ -201,7 +201,7 @@ template <int DTYPE, class Real, class Keys> struct GenericRun {
             sink = load_real<Real>(attn_at_broadcast(&p.sinks, s.index, item.head, 0, 0),
                                    p.sinks.dtype);
         }
-        if (sink > (Real)-INFINITY) {
+        if (sink != (Real)-INFINITY) {
             Real top = fmax(sink, max);
             half = exp((max - top) / 2);
             Real sum = l * half * half + exp(sink - top);
