@@ -62,9 +62,8 @@ static bool make_room(bench_peer *peer, size_t bytes)
 
 static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
 {
-    static const char *const type[] = {
-        [ATTN_F64] = "f64", [ATTN_F32] = "f32",   [ATTN_F16] = "f16",
-        [ATTN_BF16] = "bf16", [ATTN_BOOL] = "u8", [ATTN_U8] = "u8"};
+    static const char *const type[] = {[ATTN_F64] = "f64",   [ATTN_F32] = "f32", [ATTN_F16] = "f16",
+                                       [ATTN_BF16] = "bf16", [ATTN_BOOL] = "u8", [ATTN_U8] = "u8"};
     cJSON *place = cJSON_AddObjectToObject(question, name);
     cJSON *shape = cJSON_AddArrayToObject(place, "shape"),
           *stride = cJSON_AddArrayToObject(place, "stride");

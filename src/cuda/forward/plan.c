@@ -160,12 +160,10 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
 
 static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
 {
-    static const attn_cuda_family families[] = {[ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,
-                                                [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
-                                                [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP,
-                                                [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
-                                                [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,
-                                                [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
+    static const attn_cuda_family families[] = {
+        [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
+        [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
+        [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
     return problem->paged     ? ATTN_CUDA_SM90_PAGED
            : is_wide(problem) ? ATTN_CUDA_SM90_WIDE
                               : families[scores];

@@ -54,8 +54,8 @@ template <class S> struct Steps<S, ATTN_CUDA_BIASED> : NoSteps, MaskSteps<S> {
     {
         if (threadIdx.x % 32 == 0) {
             StepsNote &x = Rows::memory.note(threadIdx.x / 32 - 4);
-            x.bias = Rows::first(a.problem.bias, item, (int)item.first_row + warp.first,
-                                 &x.bias_rows);
+            x.bias =
+                Rows::first(a.problem.bias, item, (int)item.first_row + warp.first, &x.bias_rows);
         }
         Rows::begin_room(a);
     }
@@ -93,13 +93,12 @@ template <class S> struct Steps<S, ATTN_CUDA_BIASED> : NoSteps, MaskSteps<S> {
     }
     /* Lane l reads row l % 8 of matrix l / 8: rows 0 .. 7 and 8 .. 15 of 8 columns, then of the 8
      * columns after them. */
-    __device__ __forceinline__ BiasedExponents<S::BF16>
-    exponents(const attn_cuda_forward_params &a, int key) const
+    __device__ __forceinline__ BiasedExponents<S::BF16> exponents(const attn_cuda_forward_params &a,
+                                                                  int key) const
     {
         const int lane = ptx::opaque(threadIdx.x % 32),
                   row = a.steps_sm90.bias_row == 0 ? 0 : lane % 16;
-        return {a.scale_log2, a.steps_sm90.bias_factor,
-                tile(key) + row_place<ROW>(row, lane / 16)};
+        return {a.scale_log2, a.steps_sm90.bias_factor, tile(key) + row_place<ROW>(row, lane / 16)};
     }
     __device__ __forceinline__ bool look(const BiasedExponents<S::BF16> &) const
     {

@@ -42,8 +42,7 @@ __device__ __forceinline__ void add_bits(const uint4 &x, uint32_t weights, uint3
     first = ptx::dot_bytes(ptx::permute(flags[0], flags[2], 0x5410), weights, first);
 #pragma unroll
     for (int q = 1; q < 4; q++) {
-        const uint32_t both =
-            ptx::permute(flags[q / 2], flags[q / 2 + 2], q % 2 ? 0x7632 : 0x5410);
+        const uint32_t both = ptx::permute(flags[q / 2], flags[q / 2 + 2], q % 2 ? 0x7632 : 0x5410);
         bits += ptx::dot_bytes(both, weights, 0) << (8 * q - 7);
     }
 }
@@ -143,10 +142,9 @@ template <class S> struct MaskSteps {
     /* True if the mask is copied to shared memory. */
     static __device__ __forceinline__ bool copies_mask(const attn_cuda_steps &x)
     {
-        return S::SCORES == ATTN_CUDA_MASKED
-                   ? x.mask_row != 0
-                   : S::BIAS && S::BN == 64 && x.mask_copied && x.mask_row != 0 &&
-                         x.bias == ATTN_CUDA_NONE;
+        return S::SCORES == ATTN_CUDA_MASKED ? x.mask_row != 0
+                                             : S::BIAS && S::BN == 64 && x.mask_copied &&
+                                                   x.mask_row != 0 && x.bias == ATTN_CUDA_NONE;
     }
     /* Waits until the warp's room is free, from which O of the last item is still read: each lane
      * for the rows that it sent. */

@@ -18,8 +18,8 @@ template <class S> struct Steps<S, ATTN_CUDA_MASKED> : LinearSteps, MaskSteps<S>
     {
         if (threadIdx.x % 32 == 0) {
             StepsNote &x = Mask::memory.note(ptx::opaque(threadIdx.x) / 32 - 4);
-            x.mask = Mask::first(a.problem.mask, item, (int)item.first_row + warp.first,
-                                 &x.mask_rows);
+            x.mask =
+                Mask::first(a.problem.mask, item, (int)item.first_row + warp.first, &x.mask_rows);
         }
         Mask::begin_room(a);
     }
