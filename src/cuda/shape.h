@@ -32,18 +32,18 @@
     (ATTN_SM90_SCORE_BYTES(dtype, d, bn, scores) > ATTN_SM90_STAGE_BYTES(d, dv, loads) \
          ? ATTN_SM90_SCORE_BYTES(dtype, d, bn, scores)                                 \
          : ATTN_SM90_STAGE_BYTES(d, dv, loads))
-/* A warp's notes on its item's score steps: of the item, with ALiBi alone of each row. */
-#define ATTN_SM90_NOTE_BYTES(scores) \
-    (ATTN_SM90_HAS_NOTES(scores) ? 40 : (scores) == ATTN_CUDA_SLOPED ? 16 * 16 : 0)
+/* A warp's notes on its item's score steps. */
+#define ATTN_SM90_NOTE_BYTES 40
 #define ATTN_SM90_HAS_NOTES(scores) \
     ((scores) == ATTN_CUDA_STEPPED || (scores) == ATTN_CUDA_MASKED || (scores) == ATTN_CUDA_BIASED)
 /* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
  * notes. */
-#define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores)                                  \
-    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 2 * (bn), ATTN_WIDE(d)) +                             \
-     ATTN_TILE_BYTES(dtype, 2 * (bn), ATTN_WIDE(dv)) +                                            \
-     4 * (groups) *                                                                               \
-         (ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, scores) + ATTN_SM90_NOTE_BYTES(scores)) + \
+#define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores)      \
+    (ATTN_TILE_BYTES(dtype, 64 * (groups) + 2 * (bn), ATTN_WIDE(d)) + \
+     ATTN_TILE_BYTES(dtype, 2 * (bn), ATTN_WIDE(dv)) +                \
+     4 * (groups) *                                                   \
+         (ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, scores) +     \
+          (ATTN_SM90_HAS_NOTES(scores) ? ATTN_SM90_NOTE_BYTES : 0)) + \
      ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
 
 /* The same for head dims beyond 256, d_v up to 512: Q of 64 rows; one stage of K and V, or two of K

@@ -32,19 +32,27 @@ template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x
     return bits;
 }
 
-/* Adds bits of 16 elements, by the lane of a quad whose columns they are: byte q has those of
- * elements 8 i + 2 q + {0, 1}, two for each i, times `weights`. Bits of byte 0 are in `first`, 128
- * times as large, as flags are. */
-__device__ __forceinline__ void add_bits(const uint4 &x, uint32_t weights, uint32_t &first,
-                                         uint32_t &bits)
+/* Makes bits of 32 elements that are 0 or 1, low first, by the lane of a quad whose columns they
+ * are: byte q has those of elements 8 i + 2 q + {0, 1}, two for each i. */
+__device__ __forceinline__ uint32_t lane_bits(const uint4 &low, const uint4 &high)
 {
-    const uint32_t flags[4] = {byte_flags(x.x), byte_flags(x.y), byte_flags(x.z), byte_flags(x.w)};
-    first = ptx::dot_bytes(ptx::permute(flags[0], flags[2], 0x5410), weights, first);
+    const uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t bits = 0;
 #pragma unroll
-    for (int q = 1; q < 4; q++) {
-        const uint32_t both = ptx::permute(flags[q / 2], flags[q / 2 + 2], q % 2 ? 0x7632 : 0x5410);
-        bits += ptx::dot_bytes(both, weights, 0) << (8 * q - 7);
+    for (int q = 0; q < 4; q++) {
+        const uint32_t which = q % 2 ? 0x7632 : 0x5410,
+                       first = ptx::permute(x[q / 2], x[q / 2 + 2], which),
+                       second = ptx::permute(x[q / 2 + 4], x[q / 2 + 6], which);
+        bits += ptx::dot_bytes(second, 0x80402010, ptx::dot_bytes(first, 0x08040201, 0)) << 8 * q;
     }
+    return bits;
+}
+
+/* 1 for bytes that are not 0. */
+__device__ __forceinline__ void make_ones(uint4 &x)
+{
+    x = make_uint4(byte_flags(x.x) >> 7, byte_flags(x.y) >> 7, byte_flags(x.z) >> 7,
+                   byte_flags(x.w) >> 7);
 }
 
 /* Exchanges bytes within a quad: byte i of lane q becomes byte q of lane i. */
@@ -229,14 +237,21 @@ template <class S> struct MaskSteps {
         __syncwarp();
         if constexpr (S::BN == 128) {
             const uint32_t at = tile(key) + row_place<S::BN>(lane / 4, lane % 4 * 2);
+            uint4 x[4];
+            uint32_t any = 0;
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const uint32_t row = at + r * 8 * S::BN;
-                uint32_t first = 0, bits = 0;
-                add_bits(ptx::load_shared_16(row), 0x08040201, first, bits);
-                add_bits(ptx::load_shared_16(row ^ 16), 0x80402010, first, bits);
-                visible[r] = exchange_bytes(bits + (first >> 7));
+            for (int i = 0; i < 4; i++) {
+                x[i] = ptx::load_shared_16((at ^ i % 2 * 16) + i / 2 * 8 * S::BN);
+                any |= x[i].x | x[i].y | x[i].z | x[i].w;
             }
+            if (__any_sync(~0u, any & ~0x01010101)) { /* rare: most masks are of 0 and 1 */
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    make_ones(x[i]);
+                }
+            }
+            visible[0] = exchange_bytes(lane_bits(x[0], x[1]));
+            visible[1] = exchange_bytes(lane_bits(x[2], x[3]));
         } else {
             const uint32_t at = tile(key) + lane * 16;
             const uint32_t low = word_bits<KEYS>(ptx::load_shared_16(at));

@@ -170,65 +170,62 @@ struct SlopedExponents {
 };
 
 template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
-    const Memory<S> &memory;
+    float slope[2]; /* slopes of the thread's rows, in exponents of 2 */
+    int position;   /* i + off in C3 of the first row, at most FAR from 0 */
+    float beyond;   /* what is left of it then */
+    int apart;      /* from there to the second row's */
+    int reach;      /* keys to the right of it where each block's scores are so much higher than
+                       those of the block before that the base moves */
     static constexpr int FAR = 1 << 30; /* no key lies so far */
 
-    __device__ __forceinline__ Steps(const Memory<S> &memory_) : memory(memory_)
+    __device__ __forceinline__ Steps(const Memory<S> &)
     {
-    }
-    /* The note of the warp's row i. */
-    __device__ __forceinline__ SlopeNote &note(int i) const
-    {
-        return memory.slope_note((ptx::opaque(threadIdx.x) / 32 - 4) * 16 + i);
-    }
-    __device__ __forceinline__ SlopeNote row_note(int r) const
-    {
-        return note(ptx::opaque(threadIdx.x % 32) / 4 + 8 * r);
     }
     template <class Warp>
     __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
                                           const Warp &warp)
     {
         const attn_tensor &t = a.problem.alibi;
-        const int i = threadIdx.x % 32;
-        __syncwarp(); /* all lanes have read the last item's */
-        if (i < 16) {
-            const char *from = attn_at_broadcast(&t, item.sequence.index, warp.head(item, i), 0, 0);
-            const int64_t at = warp.row(item, i) + item.sequence.diagonal;
-            SlopeNote &x = note(i);
-            x.slope = load_real<float>(from, t.dtype) * LOG2_E;
-            x.position = (int)attn_clamp(at, -FAR, FAR), x.beyond = (float)(at - x.position);
-            x.reach = x.slope * S::BN > SLACK && attn_mask_differs(&a.problem) ? FAR : 0; /* Walk */
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int i = ptx::opaque(threadIdx.x % 32) / 4 + 8 * r;
+            const char *at = attn_at_broadcast(&t, item.sequence.index, warp.head(item, i), 0, 0);
+            slope[r] = load_real<float>(at, t.dtype) * LOG2_E;
         }
-        __syncwarp();
+        const int row = ptx::opaque(threadIdx.x % 32) / 4;
+        const int64_t at = warp.row(item, row) + item.sequence.diagonal;
+        position = (int)attn_clamp(at, -FAR, FAR), beyond = (float)(at - position);
+        apart = warp.row(item, row + 8) - warp.row(item, row);
+        reach = slope[0] * S::BN > SLACK && attn_mask_differs(&a.problem) ? FAR : 0; /* Walk */
     }
     __device__ __forceinline__ SlopedExponents exponents(const attn_cuda_forward_params &a,
                                                          int key) const
     {
         SlopedExponents e;
         e.c = a.steps_sm90.slope_factor;
-        bool looked = false;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const SlopeNote x = row_note(r);
-            e.slope[r] = x.position < key ? -x.slope : x.slope;
-            e.start[r] = distance(x, key) * -e.slope[r];
-            looked |= crosses(x, key, x.reach);
+            e.slope[r] = ahead(key, r) < 0 ? -slope[r] : slope[r];
+            e.start[r] = distance(key, r) * -e.slope[r];
         }
-        e.looked = __any_sync(~0u, looked);
+        e.looked = __any_sync(~0u, crosses(key, 0, reach) || crosses(key, 1, reach));
         return e;
     }
     /* The distance from the block's first key to the row's own position, counted from the thread's
      * first column. */
-    static __device__ __forceinline__ float distance(const SlopeNote &x, int key)
+    __device__ __forceinline__ int ahead(int key, int r) const
     {
-        return (float)(x.position - key - 2 * (int)(ptx::opaque(threadIdx.x) % 4)) + x.beyond;
+        return position + r * apart - key;
+    }
+    __device__ __forceinline__ float distance(int key, int r) const
+    {
+        return (float)(ahead(key, r) - 2 * (int)(ptx::opaque(threadIdx.x) % 4)) + beyond;
     }
     /* True if keys on both sides of the row's own position are in the block, or it begins up to
      * `more` keys to the right of it. */
-    static __device__ __forceinline__ bool crosses(const SlopeNote &x, int key, int more)
+    __device__ __forceinline__ bool crosses(int key, int r, int more) const
     {
-        return (uint32_t)(x.position - key + more) < (uint32_t)(S::BN - 1 + more);
+        return (uint32_t)(ahead(key, r) + more) < (uint32_t)(S::BN - 1 + more);
     }
     __device__ __forceinline__ bool look(const SlopedExponents &e) const
     {
@@ -239,9 +236,8 @@ template <class S> struct Steps<S, ATTN_CUDA_SLOPED> : NoSteps {
     {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const SlopeNote x = row_note(r);
-            if (crosses(x, key, 0)) {
-                const float twice = 2 * x.slope * ptx::reciprocal(e.c), first = distance(x, key);
+            if (crosses(key, r, 0)) {
+                const float twice = 2 * slope[r] / e.c, first = distance(key, r);
 #pragma unroll
                 for (int i = 2 * r; i < N; i += 4) {
                     s[i] = fmaf(twice, fminf(first - e.column(i), 0), s[i]);

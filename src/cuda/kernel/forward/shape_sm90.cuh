@@ -55,7 +55,8 @@ struct Shape {
                          V_BYTES = PARTS * V_PART;
     /* A block's probabilities are computed while P V of the block before goes on: twice the
      * registers for P, which three groups have not, nor d_v beyond 128. */
-    static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && SCORES != ATTN_CUDA_STEPPED;
+    static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && SCORES != ATTN_CUDA_STEPPED &&
+                                  SCORES != ATTN_CUDA_SLOPED;
     /* half of the first block is left out where no row sees it */
     static constexpr bool HALVES = BN == 128;
     static constexpr bool STAGED =
@@ -112,17 +113,7 @@ struct StepsNote {
     int64_t position;         /* i + off in C3 of the warp's first row */
     float slope;
 };
-static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES(ATTN_CUDA_STEPPED), "shape.h");
-
-/* The same of a row, with ALiBi alone (scores_sm90.cuh). */
-struct alignas(16) SlopeNote {
-    int position; /* i + off in C3, at most FAR from 0 */
-    float beyond; /* what is left of it then */
-    float slope;  /* in exponents of 2 */
-    int reach;    /* keys to the right of the position where each block's scores are so much higher
-                     than those of the block before that the base moves */
-};
-static_assert(16 * sizeof(SlopeNote) == ATTN_SM90_NOTE_BYTES(ATTN_CUDA_SLOPED), "shape.h");
+static_assert(sizeof(StepsNote) == ATTN_SM90_NOTE_BYTES, "shape.h");
 
 /* The parity of the n-th use of a ring of posts. */
 __device__ __forceinline__ uint32_t parity(uint32_t n)
@@ -171,8 +162,8 @@ template <class S> struct Memory {
     static constexpr int BOUNDS_AT = BARRIERS_AT + ATTN_SM90_CONTROL;
     static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
     static constexpr int NOTES_AT = BOUNDS_AT + 64 * S::GROUPS * (int)sizeof(int2);
-    static_assert(NOTES_AT + 4 * S::GROUPS * ATTN_SM90_NOTE_BYTES(S::SCORES) + ATTN_SM90_ALIGN ==
-                      S::SHARED_BYTES,
+    static constexpr int NOTES = S::MASKS ? 4 * S::GROUPS : 0;
+    static_assert(NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES + ATTN_SM90_ALIGN == S::SHARED_BYTES,
                   "shape.h");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
@@ -233,12 +224,6 @@ template <class S> struct Memory {
     __device__ __forceinline__ StepsNote &note(int w) const
     {
         return ((StepsNote *)(start + NOTES_AT))[w];
-    }
-
-    /* The note of row i of the item. */
-    __device__ __forceinline__ SlopeNote &slope_note(int i) const
-    {
-        return ((SlopeNote *)(start + NOTES_AT))[i];
     }
 
     /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the
