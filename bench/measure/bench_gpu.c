@@ -245,9 +245,9 @@ static bool start_peer(bench_worker *worker, const char *python)
 {
     static const char *const pass[] = {"forward", "backward", "training"};
     attn_forward_args args = gpu.tensors.args;
-    if (gpu.problem->pass != PASS_FORWARD) {
-        args.lse.data = NULL; /* other implementations choose what they keep for their backward
-                               * pass */
+    args.lse.data = NULL; /* others write none, or what they keep for their backward pass */
+    if (gpu.problem->pass == PASS_FORWARD) {
+        args.bias.data = args.mask.data = NULL; /* peers_cuda.py knows who takes them */
     }
     const char *refuses = peer_refuses(&args);
     if (refuses != NULL) {

@@ -62,7 +62,8 @@ static bool make_room(bench_peer *peer, size_t bytes)
 
 static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
 {
-    static const char *const type[] = {"", "f64", "f32", "f16", "bf16"};
+    static const char *const type[] = {[ATTN_F64] = "f64",   [ATTN_F32] = "f32", [ATTN_F16] = "f16",
+                                       [ATTN_BF16] = "bf16", [ATTN_BOOL] = "u8", [ATTN_U8] = "u8"};
     cJSON *place = cJSON_AddObjectToObject(question, name);
     cJSON *shape = cJSON_AddArrayToObject(place, "shape"),
           *stride = cJSON_AddArrayToObject(place, "stride");
@@ -77,22 +78,25 @@ static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, 
 bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_args *own,
                 cJSON *question)
 {
-    enum { TENSORS = 5 };
-    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias"};
-    attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias};
-    const int tensors = args->bias.data != NULL ? TENSORS : TENSORS - 1;
+    enum { TENSORS = 6 };
+    static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias", "mask"};
+    attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias, &own->mask};
     size_t offset[TENSORS + 1] = {0};
     *own = *args;
-    for (int i = 0; i < tensors; i++) { /* each from a page of its own on */
-        offset[i + 1] = (offset[i] + bytes_of(tensor[i]) + 4095) / 4096 * 4096;
+    for (int i = 0; i < TENSORS; i++) { /* each from a page of its own on */
+        const size_t bytes = tensor[i]->data != NULL ? bytes_of(tensor[i]) : 0;
+        offset[i + 1] = (offset[i] + bytes + 4095) / 4096 * 4096;
     }
-    if (!make_room(peer, offset[tensors])) {
+    if (!make_room(peer, offset[TENSORS])) {
         snprintf(peer->why, sizeof peer->why, "no shared memory for the tensors: %s",
                  strerror(errno));
         return false;
     }
-    for (int i = 0; i < tensors; i++) {
+    for (int i = 0; i < TENSORS; i++) {
         attn_tensor *t = tensor[i];
+        if (t->data == NULL) {
+            continue;
+        }
         memcpy((char *)peer->shared + offset[i], t->data, bytes_of(t));
         t->data = (char *)peer->shared + offset[i];
         add_tensor(question, name[i], t, offset[i]);
@@ -103,7 +107,7 @@ bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_ar
                             : cJSON_AddNullToObject(question, "scale");
     cJSON_AddNumberToObject(question, "dropout", args->dropout_p);
     cJSON_AddNumberToObject(question, "file", peer->file);
-    cJSON_AddNumberToObject(question, "bytes", (double)offset[tensors]);
+    cJSON_AddNumberToObject(question, "bytes", (double)offset[TENSORS]);
     return true;
 }
 

@@ -16,8 +16,8 @@ stdout, or {"refused": why}:
   {"ask": "matmul", "dtype": name}      {"flops": per second, of the product of two 8192 x 8192
                                         matrices}
 
-Times are those of the GPU between two events. Values are N(0, 1): zeros would draw less power and
-run at higher clocks.
+Peers write no LSE, also where the problem asks for one. Times are those of the GPU between two
+events. Values are N(0, 1): zeros would draw less power and run at higher clocks.
 """
 
 import contextlib
@@ -56,6 +56,12 @@ def prepare(question):
     return {}
 
 
+def score_tensors():
+    """The mask, as booleans, and the bias, where the problem has them."""
+    there = [view(name, "cuda").transpose(1, 2) for name in ("mask", "bias") if name in problem]
+    return [t.bool() if t.dtype == torch.uint8 else t for t in there]
+
+
 def backend(which):
     """scaled_dot_product_attention by one backend: the call, and the context that it wants
     around."""
@@ -69,6 +75,11 @@ def backend(which):
         options["is_causal"] = True
     elif problem["causal"] and nq > 1:
         options["attn_mask"] = causal_lower_right(nq, nk)
+    extra = score_tensors()
+    if extra:
+        if problem["causal"] or len(extra) > 1:
+            raise Refused("PyTorch takes one of causal, mask and bias")
+        options["attn_mask"] = extra[0].expand(q.shape[0], q.shape[1], nq, nk)
     call = functools.partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, **options)
     return call, lambda: sdpa_kernel(which)
 
@@ -76,6 +87,8 @@ def backend(which):
 def standard():
     """Two products, and between them the matrix of scores, its mask and its softmax, in the
     problem's type."""
+    if score_tensors():
+        raise Refused("standard attention here has no mask and no bias")
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     if q.shape[1] != k.shape[1]:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
@@ -211,6 +224,7 @@ try:
         "f32": torch.float32,
         "f16": torch.float16,
         "bf16": torch.bfloat16,
+        "u8": torch.uint8,
     }
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = False

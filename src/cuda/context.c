@@ -69,6 +69,8 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_SM90_PAGED] = attn_image_forward_sm90_paged,
         [ATTN_CUDA_SM90_SOFTCAP] = attn_image_forward_sm90_softcap,
         [ATTN_CUDA_SM90_ALIBI] = attn_image_forward_sm90_alibi,
+        [ATTN_CUDA_SM90_MASK] = attn_image_forward_sm90_mask,
+        [ATTN_CUDA_SM90_BIAS] = attn_image_forward_sm90_bias,
         [ATTN_CUDA_BACKWARD_SM90] = attn_image_backward_sm90,
         [ATTN_CUDA_BACKWARD_SM90_LIGHT] = attn_image_backward_sm90_light,
         [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,

@@ -60,7 +60,8 @@ attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
     attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[],
-    attn_image_forward_sm90_softcap[], attn_image_forward_sm90_alibi[], attn_image_forward_sm80[],
+    attn_image_forward_sm90_softcap[], attn_image_forward_sm90_alibi[],
+    attn_image_forward_sm90_mask[], attn_image_forward_sm90_bias[], attn_image_forward_sm80[],
     attn_image_forward_generic[], attn_image_forward_codes[], attn_image_forward_few[],
     attn_image_backward_generic[], attn_image_backward_sm90[], attn_image_backward_sm90_light[],
     attn_image_backward_sm90_steps[], attn_image_merge_generic[], attn_image_append_generic[];

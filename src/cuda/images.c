@@ -20,6 +20,8 @@ IMAGE(forward_sm90_wide);
 IMAGE(forward_sm90_paged);
 IMAGE(forward_sm90_softcap);
 IMAGE(forward_sm90_alibi);
+IMAGE(forward_sm90_mask);
+IMAGE(forward_sm90_bias);
 IMAGE(forward_sm80);
 IMAGE(forward_generic);
 IMAGE(forward_codes);

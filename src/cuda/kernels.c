@@ -9,34 +9,42 @@
 #define ATTN_FORWARD_SINGLE(name, dtype, d, bn, ctas)                                \
     {"attn_forward_sm90_" #name,      ATTN_CUDA_SM90,    dtype, d,   d, 64, bn, 256, \
      ATTN_SINGLE_BYTES(dtype, d, bn), ATTN_CUDA_THREADS, 0,     true},
-#define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, steps) \
-    {"attn_forward_sm90_" #name,                                          \
-     family,                                                              \
-     dtype,                                                               \
-     d,                                                                   \
-     dv,                                                                  \
-     64 * (groups),                                                       \
-     bn,                                                                  \
-     128 * ((groups) + 1),                                                \
-     ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, steps),             \
-     loads,                                                               \
-     0,                                                                   \
+#define SM90_KERNEL(name, family, dtype, d, dv, groups, bn, loads, scores) \
+    {"attn_forward_sm90_" #name,                                           \
+     family,                                                               \
+     dtype,                                                                \
+     d,                                                                    \
+     dv,                                                                   \
+     64 * (groups),                                                        \
+     bn,                                                                   \
+     128 * ((groups) + 1),                                                 \
+     ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores),             \
+     loads,                                                                \
+     0,                                                                    \
      false},
 #define ATTN_FORWARD_SM90(name, dtype, d, dv, groups, bn, registers, turns, loads) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, false)
+    SM90_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv, groups, bn, loads, ATTN_CUDA_SCALED)
 #define ATTN_FORWARD_SM90_STEPS(name, dtype, d, groups, bn, registers, turns, loads) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, true)
+    SM90_KERNEL(name, ATTN_CUDA_SM90_STEPS, dtype, d, d, groups, bn, loads, ATTN_CUDA_STEPPED)
 #define MERGE_KERNEL(name, family, dtype, d, dv) \
     {"attn_forward_sm90_" #name, family, dtype, d, dv, 1, 0, 128, 0, ATTN_CUDA_MERGE, 0, false},
 #define ATTN_FORWARD_MERGE(name, dtype, d, dv) MERGE_KERNEL(name, ATTN_CUDA_SM90, dtype, d, dv)
 #define ATTN_FORWARD_WIDE_MERGE(name, dtype, d, dv) \
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
 #define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, false)
-#define ATTN_FORWARD_SM90_SOFTCAP(name, dtype, d, groups, bn, registers, turns) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_SOFTCAP, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, false)
-#define ATTN_FORWARD_SM90_ALIBI(name, dtype, d, groups, bn, registers, turns) \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_ALIBI, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, false)
+    SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, ATTN_CUDA_SCALED)
+#define ATTN_FORWARD_SM90_SOFTCAP(name, dtype, d, groups, bn, registers, turns)          \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_SOFTCAP, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
+                ATTN_CUDA_CAPPED)
+#define ATTN_FORWARD_SM90_ALIBI(name, dtype, d, groups, bn, registers, turns)          \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_ALIBI, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
+                ATTN_CUDA_SLOPED)
+#define ATTN_FORWARD_SM90_MASK(name, dtype, d, groups, bn, registers, turns)          \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_MASK, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
+                ATTN_CUDA_MASKED)
+#define ATTN_FORWARD_SM90_BIAS(name, dtype, d, groups, bn, registers, turns)          \
+    SM90_KERNEL(name, ATTN_CUDA_SM90_BIAS, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
+                ATTN_CUDA_BIASED)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \

@@ -27,8 +27,16 @@ enum {
 };
 
 /* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for
- * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh). */
-enum { ATTN_CUDA_SCALED, ATTN_CUDA_STEPPED, ATTN_CUDA_CAPPED, ATTN_CUDA_SLOPED };
+ * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh); by a scale
+ * beside a mask tensor alone (masked_sm90.cuh), beside a bias alone (biased_sm90.cuh). */
+enum {
+    ATTN_CUDA_SCALED,
+    ATTN_CUDA_STEPPED,
+    ATTN_CUDA_CAPPED,
+    ATTN_CUDA_SLOPED,
+    ATTN_CUDA_MASKED,
+    ATTN_CUDA_BIASED
+};
 
 /* Splits of keys of 16 bits on forward_few: beyond that many each has up to twice as many blocks as
  * schedule.least. */
@@ -134,7 +142,7 @@ typedef struct attn_cuda_steps {
     int32_t bias;                      /* attn_cuda_bias */
     int64_t bias_row, bias_step, mask_row, mask_step; /* bytes */
     float cap[5], cap_most, cap_far; /* ATTN_CUDA_CAPPED: x = s P(s^2) up to this s^2; softcap */
-    float slope_factor;              /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
+    float slope_factor; /* ATTN_CUDA_SLOPED, _BIASED: from products to exponents of 2 */
 } attn_cuda_steps;
 
 /* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a

@@ -18,24 +18,32 @@
 /* Barriers and posts; then bounds, two numbers for each row. */
 #define ATTN_SM90_CONTROL 512
 /* A warp's room for its 16 rows of O, which it has by TMA up to d = 128; with score steps the same
- * room is for a block's bias in f32, but f32 at d = 128 leaves none. */
+ * room is for a block's bias in f32, but f32 at d = 128 leaves none; with a mask or a bias of 16 bits
+ * alone for two blocks of it. */
 #define ATTN_SM90_STAGE_BYTES(d, dv, loads) \
     ((loads) != ATTN_CUDA_THREADS && (d) <= 128 && (dv) <= 128 ? 16 * ATTN_WIDE(dv) * 2 : 0)
 #define ATTN_SM90_BIAS_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 && (d) == 128 ? 0 : 16 * (bn)*4)
-#define ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, steps)                             \
-    ((steps) && ATTN_SM90_BIAS_BYTES(dtype, d, bn) > ATTN_SM90_STAGE_BYTES(d, dv, loads) \
-         ? ATTN_SM90_BIAS_BYTES(dtype, d, bn)                                            \
+#define ATTN_SM90_SCORE_BYTES(dtype, d, bn, scores)                      \
+    ((scores) == ATTN_CUDA_STEPPED  ? ATTN_SM90_BIAS_BYTES(dtype, d, bn) \
+     : (scores) == ATTN_CUDA_MASKED ? 2 * 16 * (bn)                      \
+     : (scores) == ATTN_CUDA_BIASED ? 2 * 16 * (bn)*2                    \
+                                    : 0)
+#define ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, scores)                          \
+    (ATTN_SM90_SCORE_BYTES(dtype, d, bn, scores) > ATTN_SM90_STAGE_BYTES(d, dv, loads) \
+         ? ATTN_SM90_SCORE_BYTES(dtype, d, bn, scores)                                 \
          : ATTN_SM90_STAGE_BYTES(d, dv, loads))
 /* A warp's notes on its item's score steps. */
 #define ATTN_SM90_NOTE_BYTES 40
+#define ATTN_SM90_HAS_NOTES(scores) \
+    ((scores) == ATTN_CUDA_STEPPED || (scores) == ATTN_CUDA_MASKED || (scores) == ATTN_CUDA_BIASED)
 /* kernel/forward/shape_sm90.cuh: Q, two stages of K and V, O or bias, raw tiles, control, bounds,
  * notes. */
-#define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, steps)       \
+#define ATTN_SM90_BYTES(dtype, d, dv, groups, bn, loads, scores)      \
     (ATTN_TILE_BYTES(dtype, 64 * (groups) + 2 * (bn), ATTN_WIDE(d)) + \
      ATTN_TILE_BYTES(dtype, 2 * (bn), ATTN_WIDE(dv)) +                \
      4 * (groups) *                                                   \
-         (ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, steps) +      \
-          ((steps) ? ATTN_SM90_NOTE_BYTES : 0)) +                     \
+         (ATTN_SM90_WARP_BYTES(dtype, d, dv, bn, loads, scores) +     \
+          (ATTN_SM90_HAS_NOTES(scores) ? ATTN_SM90_NOTE_BYTES : 0)) + \
      ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
 
 /* The same for head dims beyond 256, d_v up to 512: Q of 64 rows; one stage of K and V, or two of K

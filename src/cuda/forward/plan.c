@@ -160,10 +160,10 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
 
 static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
 {
-    static const attn_cuda_family families[] = {[ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,
-                                                [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
-                                                [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP,
-                                                [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI};
+    static const attn_cuda_family families[] = {
+        [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
+        [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
+        [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
     return problem->paged     ? ATTN_CUDA_SM90_PAGED
            : is_wide(problem) ? ATTN_CUDA_SM90_WIDE
                               : families[scores];
@@ -194,7 +194,7 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                     problem->paged                         ? ATTN_CUDA_PAGED
                     : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
                                                            : ATTN_CUDA_RAGGED));
-    if (scores != ATTN_CUDA_STEPPED) {
+    if (scores == ATTN_CUDA_SCALED || scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
     if (whole && scores == ATTN_CUDA_SCALED && !is_wide(problem) && !problem->paged &&
@@ -309,8 +309,9 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     TRY(choose_kernel(plan, cuda, problem));
     plan->params.steps = attn_cuda_has_steps(problem);
     plan->params.steps_sm90 = attn_cuda_steps_of(problem);
+    const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     const bool scaled =
-        !plan->params.steps || (attn_cuda_kernels[plan->kernel].family == ATTN_CUDA_SM90_STEPS &&
+        !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK) &&
                                 attn_cuda_folds_scale(problem));
     plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
     /* the TMA was seen to write beyond a row that ends within 16 bytes */

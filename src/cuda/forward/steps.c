@@ -26,24 +26,33 @@ static bool is_usual(double scale)
     return scale >= 1e-4 && scale <= 1e4;
 }
 
-int32_t attn_cuda_scores_of(const attn_problem *problem)
-{
-    const bool cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
-               alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
-                       is_usual(problem->scale) && problem->q.dtype != ATTN_F32 &&
-                       problem->d <= 128 && problem->dv <= 128;
-    if (!attn_cuda_has_steps(problem)) {
-        return ATTN_CUDA_SCALED;
-    }
-    return alone && slopes                                        ? ATTN_CUDA_SLOPED
-           : alone && is_usual(problem->softcap / problem->scale) ? ATTN_CUDA_CAPPED
-                                                                  : ATTN_CUDA_STEPPED;
-}
-
 bool attn_cuda_folds_scale(const attn_problem *problem)
 {
     return problem->mask.data && !problem->bias.data && !problem->alibi.data &&
            problem->softcap <= 0 && is_usual(problem->scale);
+}
+
+int32_t attn_cuda_scores_of(const attn_problem *problem)
+{
+    const bool fits = problem->q.dtype != ATTN_F32 && problem->d <= 128 && problem->dv <= 128,
+               cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
+               alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
+                       is_usual(problem->scale) && fits;
+    if (!attn_cuda_has_steps(problem)) {
+        return ATTN_CUDA_SCALED;
+    }
+    if (fits && attn_cuda_folds_scale(problem) &&
+        (is_copied(&problem->mask) || attn_axis_step(&problem->mask, 2) == 0)) {
+        return ATTN_CUDA_MASKED;
+    }
+    if (fits && problem->bias.data && !problem->mask.data && !cap && !slopes &&
+        is_usual(problem->scale) && problem->bias.dtype == problem->q.dtype &&
+        is_copied(&problem->bias)) {
+        return ATTN_CUDA_BIASED;
+    }
+    return alone && slopes                                        ? ATTN_CUDA_SLOPED
+           : alone && is_usual(problem->softcap / problem->scale) ? ATTN_CUDA_CAPPED
+                                                                  : ATTN_CUDA_STEPPED;
 }
 
 static void set_softcap(attn_cuda_steps *steps, const attn_problem *problem)

@@ -32,6 +32,10 @@
 #define ATTN_FORWARD_SM90_SOFTCAP(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_forward_sm90_alibi)
 #define ATTN_FORWARD_SM90_ALIBI(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_mask)
+#define ATTN_FORWARD_SM90_MASK(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_bias)
+#define ATTN_FORWARD_SM90_BIAS(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_backward_generic)
 #define ATTN_BACKWARD_GENERIC(name, ...) \
     ENTRY(attn_backward_##name##_delta)  \

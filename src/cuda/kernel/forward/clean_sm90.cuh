@@ -27,7 +27,7 @@ struct Even {
 /* True if rows of an item may differ in the keys that they see. */
 template <class S> __device__ __forceinline__ bool rows_differ(const attn_cuda_forward_params &a)
 {
-    return (S::STEPS && a.steps_sm90.masks) || attn_mask_differs(&a.problem);
+    return (S::MASKS && a.steps_sm90.masks) || attn_mask_differs(&a.problem);
 }
 
 /* Blocks whose tiles of V stay as they are: none in a clean item with a mask tensor or a bias, nor
@@ -39,7 +39,7 @@ __device__ __forceinline__ Even even_blocks(const attn_cuda_forward_params &a, c
     if ((S::TMA && !post.clean) || !rows_differ<S>(a)) {
         return {0, b.last + (post.tail == 0)};
     }
-    return S::STEPS && a.steps_sm90.masks ? Even{0, 0} : Even{b.full_first, b.full_last};
+    return S::MASKS && a.steps_sm90.masks ? Even{0, 0} : Even{b.full_first, b.full_last};
 }
 
 /* The warps of the producer that clean: the third and the fourth. */

@@ -33,7 +33,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                                            uint32_t number, int from)
 {
     const int group = row_group<S>();
-    const bool leader = threadIdx.x % 128 == 0;
+    const bool leader = lean_thread<S, 2>() % 128 == 0;
     float s[S::BN / 2];
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
@@ -65,7 +65,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         uint32_t(&next)[S::PARTS][S::BN / 4] = S::AHEAD ? fresh : p;
         const int block = walk.block(i);
         const bool masked = b.masked(block),
-                   begins = (S::STEPS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
+                   begins = (S::MASKS || b.masked(walk.block(i - 1))) && any_begins(rows.state);
         auto e = steps.exponents(a, block * S::BN);
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
@@ -178,7 +178,7 @@ __device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const 
                                        Post &post, const Warp &warp, Rows<S::DV> &rows)
 {
     constexpr bool STEPPED = S::SCORES != ATTN_CUDA_SCALED;
-    const bool masked = post.blocks.any_masked() || (S::STEPS && a.steps_sm90.masks);
+    const bool masked = post.blocks.any_masked() || (S::MASKS && a.steps_sm90.masks);
     const bool again = S::TMA && masked && !post.clean && rows_differ<S>(a);
     bool left;
     if (S::RAGGED && a.schedule.splits > 1) {

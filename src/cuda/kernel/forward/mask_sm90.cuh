@@ -6,10 +6,19 @@
  *     rows that differ   each lane of a quad reads its quarter of the keys for the quad's two rows,
  *                        from shared memory, where the block's bytes were copied (cp.async) a block
  *                        ahead; where a bias has that room, or copies cannot be, from the tensor
+ *
+ * Blocks of 128 keys are for copied rows, or one row for all.
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
+#include "cuda/kernel/ptx/tma.cuh"
 #include "cuda/kernel/rows/rows.cuh"
+
+/* Bit 7 of the bytes that are not 0. */
+__device__ __forceinline__ uint32_t byte_flags(uint32_t x)
+{
+    return (((x & 0x7f7f7f7f) + 0x7f7f7f7f) | x) & 0x80808080;
+}
 
 /* Makes bits of KEYS elements (8, 16) of a mask. */
 template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x)
@@ -17,12 +26,41 @@ template <int KEYS> __device__ __forceinline__ uint32_t word_bits(const uint4 &x
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
     uint32_t bits = 0;
 #pragma unroll
-    /* bit 7 of bytes that are not 0, then these bits side by side */
-    for (int w = 0; w < KEYS / 4; w++) {
-        const uint32_t flags = (((words[w] & 0x7f7f7f7f) + 0x7f7f7f7f) | words[w]) & 0x80808080;
-        bits |= flags * 0x204081 >> 28 << 4 * w;
+    for (int w = 0; w < KEYS / 4; w++) { /* flags side by side */
+        bits |= byte_flags(words[w]) * 0x204081 >> 28 << 4 * w;
     }
     return bits;
+}
+
+/* Makes bits of 32 elements that are 0 or 1, low first, by the lane of a quad whose columns they
+ * are: byte q has those of elements 8 i + 2 q + {0, 1}, two for each i. */
+__device__ __forceinline__ uint32_t lane_bits(const uint4 &low, const uint4 &high)
+{
+    const uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t bits = 0;
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const uint32_t which = q % 2 ? 0x7632 : 0x5410,
+                       first = ptx::permute(x[q / 2], x[q / 2 + 2], which),
+                       second = ptx::permute(x[q / 2 + 4], x[q / 2 + 6], which);
+        bits += ptx::dot_bytes(second, 0x80402010, ptx::dot_bytes(first, 0x08040201, 0)) << 8 * q;
+    }
+    return bits;
+}
+
+/* 1 for bytes that are not 0. */
+__device__ __forceinline__ void make_ones(uint4 &x)
+{
+    x = make_uint4(byte_flags(x.x) >> 7, byte_flags(x.y) >> 7, byte_flags(x.z) >> 7,
+                   byte_flags(x.w) >> 7);
+}
+
+/* Exchanges bytes within a quad: byte i of lane q becomes byte q of lane i. */
+__device__ __forceinline__ uint32_t exchange_bytes(uint32_t x)
+{
+    const int lane = ptx::opaque(threadIdx.x);
+    x = ptx::permute(x, __shfl_xor_sync(~0u, x, 1), lane & 1 ? 0x3715 : 0x6240);
+    return ptx::permute(x, __shfl_xor_sync(~0u, x, 2), lane & 2 ? 0x3276 : 0x5410);
 }
 
 /* Reads KEYS elements of a mask from `row` on; those from `there` on are 0. */
@@ -41,6 +79,42 @@ __device__ __forceinline__ uint32_t mask_bits(const attn_cuda_steps &x, const ch
         }
     }
     return bits;
+}
+
+/* Bits of a row's number that turn the places of its pieces of 16 bytes: of rows of 64 bytes
+ * masks are read by pieces, of 128 bytes too, of 256 bytes a bias by matrices of 8 rows. */
+template <int ROW> constexpr int ROW_TURN = ROW == 64 ? 0 : ROW == 128 ? 1 : 7;
+
+/* The place of 16 bytes of a row of ROW bytes in shared memory: lanes that read together share no
+ * bank. */
+template <int ROW> __device__ __forceinline__ uint32_t row_place(int row, int piece)
+{
+    return row * ROW + (piece ^ (row & ROW_TURN<ROW>)) * 16;
+}
+
+/* Copies a warp's 16 rows of a block of a tensor of scores to shared memory, ROW bytes each, from
+ * byte `at` of rows of `width` bytes on; beyond them 0. origin: of row 0; rows: after that one. */
+template <int ROW>
+__device__ __forceinline__ void copy_rows(uint32_t to, const char *origin, int64_t at,
+                                          int64_t width, int64_t row_bytes, int rows)
+{
+    constexpr int PIECES = ROW / 16, STEP = 32 / PIECES, TURN = ROW_TURN<ROW>;
+    const int lane = ptx::opaque(threadIdx.x % 32), piece = lane % PIECES, first = lane / PIECES;
+    to += row_place<ROW>(first, piece), at += piece * 16;
+    if (rows >= 15 && width - at >= ROW - piece * 16 && row_bytes != 0) { /* all are there */
+        const char *from = origin + first * row_bytes + at;
+#pragma unroll
+        for (int i = 0; i < 16; i += STEP, from += STEP * row_bytes) {
+            ptx::copy_async_16((to ^ (i & TURN) * 16) + i * ROW, from);
+        }
+        return;
+    }
+    const int inside = (int)min(max(width - at, (int64_t)0), (int64_t)16);
+#pragma unroll 1
+    for (int i = 0; i < (row_bytes == 0 ? 1 : 16); i += STEP) { /* one row: any lane's */
+        const char *from = origin + min(first + i, rows) * row_bytes + at;
+        ptx::copy_async_16((to ^ (i & TURN) * 16) + i * ROW, inside > 0 ? from : origin, inside);
+    }
 }
 
 template <class S> struct MaskSteps {
@@ -64,42 +138,81 @@ template <class S> struct MaskSteps {
     {
         return tile() + key / S::BN % 2 * (16 * S::BN);
     }
+    /* The address of the warp's row 0 in a tensor of scores; *rows: rows from there on. Clamped,
+     * since extents are not checked against lengths on a GPU. */
+    static __device__ __forceinline__ const char *first(const attn_tensor &t, const Item &item,
+                                                        int row, int *rows)
+    {
+        const int last = (int)t.shape[2] - 1, at = min(row, last);
+        *rows = last - at;
+        return attn_at_broadcast(&t, item.sequence.index, item.head, at, 0);
+    }
     /* True if the mask is copied to shared memory. */
     static __device__ __forceinline__ bool copies_mask(const attn_cuda_steps &x)
     {
-        return S::BIAS && S::BN == 64 && x.mask_copied && x.mask_row != 0 &&
-               x.bias == ATTN_CUDA_NONE;
+        return S::SCORES == ATTN_CUDA_MASKED ? x.mask_row != 0
+                                             : S::BIAS && S::BN == 64 && x.mask_copied &&
+                                                   x.mask_row != 0 && x.bias == ATTN_CUDA_NONE;
+    }
+    /* Waits until the warp's room is free, from which O of the last item is still read: each lane
+     * for the rows that it sent. */
+    __device__ __forceinline__ void begin_room(const attn_cuda_forward_params &a) const
+    {
+        if (S::STAGED && a.steps_sm90.masks) {
+            tma::wait_stores_read();
+        }
+        __syncwarp();
+    }
+    /* Called before the first block, which begins at `key`. */
+    __device__ __forceinline__ void begin_copies(const attn_cuda_forward_params &a, int key)
+    {
+        if (copies_mask(a.steps_sm90)) {
+            copy_mask(a, key);
+            ptx::copy_async_commit();
+        }
     }
 
     /* Copies the mask's bytes of 16 rows; 0 beyond its columns. */
     __device__ __forceinline__ void copy_mask(const attn_cuda_forward_params &a, int key)
     {
         const StepsNote &x = note();
-        const int lane = ptx::opaque(threadIdx.x % 32), column = key + lane % 4 * 16;
-        const int inside = (int)min(max(a.problem.mask.shape[3] - column, (int64_t)0), (int64_t)16);
-#pragma unroll
-        for (int row = lane / 4; row < 16; row += 8) {
-            const char *at = x.mask + min(row, x.mask_rows) * a.steps_sm90.mask_row + column;
-            ptx::copy_async_16(tile(key) + row * 64 + lane % 4 * 16, inside > 0 ? at : x.mask,
-                               inside);
-        }
+        copy_rows<S::BN>(tile(key), x.mask, key, a.problem.mask.shape[3], a.steps_sm90.mask_row,
+                         x.mask_rows);
     }
 
     /* Reads the bits of a mask with one row for all: each lane reads a key in 32. */
     __device__ __forceinline__ void vote_mask(const attn_cuda_forward_params &a, int key)
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
+        if (S::BN == 128 && a.steps_sm90.mask_copied && a.problem.mask.shape[3] - key >= S::BN) {
+            vote_words(*(const uint32_t *)(note().mask + key + 4 * lane));
+            return;
+        }
         const int rest = (int)(a.problem.mask.shape[3] - key) - lane;
         const bool whole = a.problem.mask.shape[3] == 1;
         const char *at = note().mask + (key + lane) * a.steps_sm90.mask_step;
         visible[0] = 0;
-#pragma unroll
+#pragma unroll(S::BN == 128 ? 1 : S::BN / 32)
         for (int i = 0; i < S::BN / 32; i++) {
             const bool sees = (whole || 32 * i < rest) && at[32 * i * a.steps_sm90.mask_step] != 0;
             const uint32_t word = __ballot_sync(~0u, sees) >> 2 * (lane % 4);
             visible[0] |= ((word & 0x03030303) * 0x01041040 >> 24) << 8 * i;
         }
         visible[1] = visible[0];
+    }
+    /* The same of a block of 128 keys, four of them in each lane's word. */
+    __device__ __forceinline__ void vote_words(uint32_t four)
+    {
+        const int lane = ptx::opaque(threadIdx.x % 32);
+        uint32_t votes[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            votes[i] = __ballot_sync(~0u, (four & 255 << 8 * i) != 0);
+        }
+        const bool second = lane & 1; /* keys 4 i + {2, 3} are those of odd lanes */
+        const uint32_t even = (second ? votes[2] : votes[0]) >> lane % 4 / 2 & 0x55555555,
+                       odd = (second ? votes[3] : votes[1]) >> lane % 4 / 2 & 0x55555555;
+        visible[0] = visible[1] = even | odd << 1;
     }
 
     /* Exchanges bits within a quad: each lane has a quarter of the keys, row 0 in the low half of
@@ -117,14 +230,33 @@ template <class S> struct MaskSteps {
         }
     }
     /* Reads the bits of a mask that was copied. */
-    __device__ __forceinline__ uint32_t copied_bits(int key) const
+    __device__ __forceinline__ void read_copied(int key)
     {
         const int lane = ptx::opaque(threadIdx.x % 32);
-        const uint32_t at = tile(key) + lane * 16;
-        ptx::copy_async_wait<1>();
+        ptx::copy_async_wait<S::SCORES == ATTN_CUDA_MASKED ? 0 : 1>();
         __syncwarp();
-        const uint32_t low = word_bits<KEYS>(ptx::load_shared_16(at));
-        return low | word_bits<KEYS>(ptx::load_shared_16(at + 8 * 64)) << 16;
+        if constexpr (S::BN == 128) {
+            const uint32_t at = tile(key) + row_place<S::BN>(lane / 4, lane % 4 * 2);
+            uint4 x[4];
+            uint32_t any = 0;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                x[i] = ptx::load_shared_16((at ^ i % 2 * 16) + i / 2 * 8 * S::BN);
+                any |= x[i].x | x[i].y | x[i].z | x[i].w;
+            }
+            if (__any_sync(~0u, any & ~0x01010101)) { /* rare: most masks are of 0 and 1 */
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    make_ones(x[i]);
+                }
+            }
+            visible[0] = exchange_bytes(lane_bits(x[0], x[1]));
+            visible[1] = exchange_bytes(lane_bits(x[2], x[3]));
+        } else {
+            const uint32_t at = tile(key) + lane * 16;
+            const uint32_t low = word_bits<KEYS>(ptx::load_shared_16(at));
+            share_bits(low | word_bits<KEYS>(ptx::load_shared_16(at + 8 * 64)) << 16);
+        }
     }
     __device__ __forceinline__ uint32_t read_bits(const attn_cuda_forward_params &a, int key) const
     {
@@ -149,15 +281,15 @@ template <class S> struct MaskSteps {
      * quarter of the keys for the quad's two rows and gets the bits of its own columns. */
     __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &a, int key)
     {
-        static_assert(KEYS == 16 || KEYS == 8, "bits of two rows in a word");
+        static_assert(KEYS <= 16 || S::SCORES == ATTN_CUDA_MASKED, "bits of two rows in a word");
         if (!a.steps_sm90.mask) {
             return;
         }
         if (a.steps_sm90.mask_row == 0) {
             vote_mask(a, key);
-        } else if (copies_mask(a.steps_sm90)) {
-            share_bits(copied_bits(key));
-        } else {
+        } else if (S::SCORES == ATTN_CUDA_MASKED || copies_mask(a.steps_sm90)) {
+            read_copied(key);
+        } else if constexpr (S::SCORES != ATTN_CUDA_MASKED) {
             share_bits(read_bits(a, key));
         }
     }

@@ -68,6 +68,15 @@ __device__ __forceinline__ void fill_sequence(const attn_cuda_forward_params &a,
     }
 }
 
+/* True if the mask or the bias differs by heads, and sequences share it: a head's sequences then
+ * come one after the other, so that its elements are in the L2 for all but the first. */
+template <class S> __device__ __forceinline__ bool shares_scores(const attn_problem &p)
+{
+    const attn_tensor &t = S::SCORES == ATTN_CUDA_BIASED ? p.bias : p.mask;
+    return (S::SCORES == ATTN_CUDA_BIASED || S::SCORES == ATTN_CUDA_MASKED) && t.shape[0] == 1 &&
+           t.shape[1] != 1;
+}
+
 /* Finds an item. Called by the whole warp, whose first lane fills the item in. With a bounded right
  * side the last rows of all heads, which see most keys, come first. */
 template <class S>
@@ -88,6 +97,9 @@ __device__ __forceinline__ void ragged_item(const attn_cuda_forward_params &a, u
         dense_place(s, index, column, block);
         row = (int)block * s.rows;
         v = (int)(column / (uint32_t)s.heads) + 1, head = (int)(column % (uint32_t)s.heads);
+        if (shares_scores<S>(p)) {
+            v = (int)(column % (uint32_t)p.batch) + 1, head = (int)(column / (uint32_t)p.batch);
+        }
         if (threadIdx.x % 32 == 0) {
             post.part = first_part(a, column, block);
         }

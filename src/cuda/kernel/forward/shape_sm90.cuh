@@ -38,7 +38,13 @@ struct Shape {
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
     static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
-    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED; /* score steps (steps_sm90.cuh) */
+    /* Scores are computed or masked before exponents (steps_sm90.cuh, masked_sm90.cuh). */
+    static constexpr bool STEPS = SCORES == ATTN_CUDA_STEPPED || SCORES == ATTN_CUDA_MASKED;
+    /* A tensor may mask a position. */
+    static constexpr bool MASKS = ATTN_SM90_HAS_NOTES(SCORES);
+    /* Values that follow from the thread's number and are computed anew in each block, since a mask
+     * or a bias leaves no registers for them: none, the next turn's barrier, and the leader. */
+    static constexpr int LEAN = SCORES == ATTN_CUDA_MASKED ? 1 : SCORES == ATTN_CUDA_BIASED ? 2 : 0;
     static constexpr int LOADERS = TMA ? 1 : 128;
     static constexpr int Q_PIECES =
         TMA ? GROUPS : 1; /* by TMA the rows of Q of each group come and go by themselves */
@@ -49,23 +55,24 @@ struct Shape {
                          V_BYTES = PARTS * V_PART;
     /* A block's probabilities are computed while P V of the block before goes on: twice the
      * registers for P, which three groups have not, nor d_v beyond 128. */
-    static constexpr bool AHEAD =
-        TMA && GROUPS == 2 && DV <= 128 && !STEPS && SCORES != ATTN_CUDA_SLOPED;
+    static constexpr bool AHEAD = TMA && GROUPS == 2 && DV <= 128 && SCORES != ATTN_CUDA_STEPPED &&
+                                  SCORES != ATTN_CUDA_SLOPED;
     /* half of the first block is left out where no row sees it */
     static constexpr bool HALVES = BN == 128;
     static constexpr bool STAGED =
         TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
     static constexpr int STAGE_CHUNK = 16 * 128;
     /* shared memory has room for a tile of the bias */
-    static constexpr bool BIAS = ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0;
+    static constexpr bool BIAS =
+        SCORES == ATTN_CUDA_STEPPED && ATTN_SM90_BIAS_BYTES(DTYPE, D, BN) > 0;
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
-    static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, STEPS);
+    static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, SCORES);
     static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
     /* f32: parts of Q that consumers hold in registers: all parts for problems of one block of
      * keys, else as many as fit. */
     static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
-    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, STEPS);
+    static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, SCORES);
 };
 
 /* Head dimensions beyond 256: two groups share 64 rows of Q and their scores, and each has half of
@@ -155,7 +162,7 @@ template <class S> struct Memory {
     static constexpr int BOUNDS_AT = BARRIERS_AT + ATTN_SM90_CONTROL;
     static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
     static constexpr int NOTES_AT = BOUNDS_AT + 64 * S::GROUPS * (int)sizeof(int2);
-    static constexpr int NOTES = S::STEPS ? 4 * S::GROUPS : 0;
+    static constexpr int NOTES = S::MASKS ? 4 * S::GROUPS : 0;
     static_assert(NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES + ATTN_SM90_ALIGN == S::SHARED_BYTES,
                   "shape.h");
 

@@ -67,21 +67,12 @@ template <class S, int SCORES = S::SCORES> struct Steps : NoSteps, LinearSteps {
 template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps, MaskSteps<S> {
     static constexpr int PITCH = 4 * S::BN; /* bytes of a row of f32 */
     using Mask = MaskSteps<S>;
-    using Mask::copies_mask, Mask::copy_mask, Mask::memory, Mask::note, Mask::tile, Mask::visible;
+    using Mask::copies_mask, Mask::copy_mask, Mask::first, Mask::memory, Mask::note, Mask::tile,
+        Mask::visible;
 
     __device__ __forceinline__ Steps(const Memory<S> &memory_) : Mask(memory_)
     {
     }
-    /* The address of the warp's row 0 in a tensor of scores; *rows: rows from there on. Clamped,
-     * since extents are not checked against lengths on a GPU. */
-    static __device__ __forceinline__ const char *first(const attn_tensor &t, const Item &item,
-                                                        int row, int *rows)
-    {
-        const int last = (int)t.shape[2] - 1, at = min(row, last);
-        *rows = last - at;
-        return attn_at_broadcast(&t, item.sequence.index, item.head, at, 0);
-    }
-
     template <class Warp>
     __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
                                           const Warp &warp)
@@ -97,25 +88,12 @@ template <class S> struct Steps<S, ATTN_CUDA_STEPPED> : LinearSteps, MaskSteps<S
             if (a.steps_sm90.mask) {
                 x.mask = first(p.mask, item, first_row, &x.mask_rows);
             }
-            /* O of the last item is still read from that room */
-            if (S::STAGED && a.steps_sm90.masks) {
-                tma::wait_stores_read();
-            }
             if (a.steps_sm90.alibi) {
                 const char *at = attn_at_broadcast(&p.alibi, item.sequence.index, item.head, 0, 0);
                 x.slope = load_real<float>(at, p.alibi.dtype);
             }
         }
-        __syncwarp();
-    }
-
-    /* Called before the first block, which begins at `key`. */
-    __device__ __forceinline__ void begin_copies(const attn_cuda_forward_params &a, int key)
-    {
-        if (copies_mask(a.steps_sm90)) {
-            copy_mask(a, key);
-            ptx::copy_async_commit();
-        }
+        Mask::begin_room(a);
     }
     /* Starts copying the bias of the block that begins at `key`, or the mask of the block after it,
      * if there is one. The block before it is done. */

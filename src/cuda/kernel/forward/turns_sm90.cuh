@@ -5,6 +5,12 @@
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
 
+/* threadIdx.x, of which nothing is kept over the tile loop where the shape asks for it. */
+template <class S, int LEAN> __device__ __forceinline__ int lean_thread()
+{
+    return S::LEAN >= LEAN ? ptx::opaque(threadIdx.x) : threadIdx.x;
+}
+
 /* Turns at issuing products: the group's own begins; it passes to the next group. */
 template <class S> __device__ __forceinline__ void begin_turn()
 {
@@ -16,7 +22,7 @@ template <class S> __device__ __forceinline__ void begin_turn()
 template <class S> __device__ __forceinline__ void end_turn()
 {
     if (S::TURNS) {
-        ptx::barrier_arrive(1 + threadIdx.x / 128 % S::GROUPS, 256);
+        ptx::barrier_arrive(1 + lean_thread<S, 1>() / 128 % S::GROUPS, 256);
     }
 }
 

@@ -364,6 +364,14 @@ __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t whi
     return r;
 }
 
+/* c and the sum of the products of four unsigned bytes of a and b. */
+__device__ __forceinline__ uint32_t dot_bytes(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r;
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
 /* Asks for a line of memory, so that it is in the L1 cache when it is read. */
 __device__ __forceinline__ void prefetch(const void *at)
 {

@@ -1,0 +1,51 @@
+/*
+ * masked_sm90.cuh: a mask tensor alone beside a scale, in the plain kernels' shape: bits of a block
+ * of 128 keys are read while its products run (mask_sm90.cuh), and scores that they hide become
+ * -inf before the exponents. No other step is asked for (steps_sm90.cuh).
+ */
+#pragma once
+#include "cuda/kernel/forward/steps_sm90.cuh"
+
+template <class S> struct Steps<S, ATTN_CUDA_MASKED> : LinearSteps, MaskSteps<S> {
+    using Mask = MaskSteps<S>;
+
+    __device__ __forceinline__ Steps(const Memory<S> &memory_) : Mask(memory_)
+    {
+    }
+    template <class Warp>
+    __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
+                                          const Warp &warp)
+    {
+        if (threadIdx.x % 32 == 0) {
+            StepsNote &x = Mask::memory.note(ptx::opaque(threadIdx.x) / 32 - 4);
+            x.mask =
+                Mask::first(a.problem.mask, item, (int)item.first_row + warp.first, &x.mask_rows);
+        }
+        Mask::begin_room(a);
+    }
+    /* Reads the bits of the block that begins at `key`, while there are no scores yet that need
+     * registers, and starts copying the mask of the block after it. */
+    __device__ __forceinline__ void fetch_copies(const attn_cuda_forward_params &a, int key,
+                                                 bool more)
+    {
+        Mask::fetch_mask(a, key);
+        if (more && a.steps_sm90.mask_row != 0) {
+            __syncwarp(); /* all lanes have read their bytes */
+            Mask::copy_mask(a, key - S::BN);
+            ptx::copy_async_commit();
+        }
+    }
+    __device__ __forceinline__ void fetch_mask(const attn_cuda_forward_params &, int) const
+    {
+    }
+    template <int N>
+    __device__ __forceinline__ void apply(const attn_cuda_forward_params &, const WarpRows &warp,
+                                          int key, bool masked, float (&s)[N])
+    {
+        Mask::apply_mask(true, warp, key, masked, s);
+    }
+    template <int N>
+    __device__ __forceinline__ void hide(const attn_cuda_forward_params &, float (&)[N]) const
+    {
+    }
+};
