@@ -58,6 +58,8 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
     plan.params.sum.partial = (double *)(void *)(workspace + plan.partial_offset);
     plan.params.ticket = (uint32_t *)(void *)(workspace + plan.turns_offset);
     plan.params.turns = plan.params.ticket + 1;
+    plan.params.key_turns = (uint32_t *)(void *)(workspace + plan.key_turns_offset);
+    plan.params.key_sums = (float *)(void *)(workspace + plan.key_sums_offset);
     if (plan.peaks_offset > 0) {
         plan.params.peaks = (uint32_t *)(void *)(workspace + plan.peaks_offset);
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);

@@ -32,14 +32,28 @@ typedef struct attn_cuda_grad_plan {
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
-        turns_offset, sums_offset;
+        turns_offset, sums_offset, key_turns_offset, key_sums_offset;
     uint64_t peaks_offset, reach_offset; /* sizes for f16; 0: none */
+    int64_t shares;                      /* ordered: items.shares */
     /* words from bad_keys_offset on, zero at first: notes, peaks, ticket, a turn for each tile of
-     * rows */
+     * rows and for each block of keys */
     size_t clear_words;
     uint64_t workspace_bytes;
     attn_cuda_backward_params params; /* arguments of all launches, without the tensor maps */
 } attn_cuda_grad_plan;
+
+/* n / by, rounded up. */
+int64_t attn_cuda_grad_blocks(int64_t n, int64_t by);
+
+/* The items of a kernel that owns blocks of rows, or of keys, and their number. */
+attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool keys, int64_t heads,
+                                             int32_t block, double *count);
+
+/* Spreads the heads of a group over items of keys, of an ordered kernel: how many, and how many run
+ * side by side. An item has a few hundred microseconds of rows; twice as many where each block sees
+ * all of them, since blocks follow each other closely then. */
+void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
+                           const attn_cuda_kernel *kernel);
 
 /* Pure. Errors: unsupported, overflow. */
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,

@@ -25,6 +25,9 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
                            attn_count_bytes(&grads->dv) + attn_count_bytes(&grads->d_bias),
                  once = attn_count_bytes(&problem->o) + results,
                  sums = 4 * (double)plan->params.rows * (double)problem->d,
+                 shares = plan->ordered ? (double)plan->shares : 1,
+                 key_sums = 4 * (double)(problem->d + problem->dv) * (double)problem->batch *
+                            (double)problem->kv_heads * (double)problem->k.shape[1],
                  real_size = problem->q.dtype == ATTN_F64 ? 8 : 4;
     attn_tile_count count = {0};
     attn_count_tiles(&count, problem, &whole, &tiling, problem->batch * problem->heads);
@@ -35,7 +38,10 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
                  ((double)(problem->d + problem->dv) + (dq ? (double)problem->d : 0) +
                   (dkv ? (double)(problem->d + problem->dv) : 0));
     out->bytes_tiled =
-        once + (dkv ? keys + rows * ceil((double)problem->k.shape[1] / kernel->keys) : 0) +
+        once +
+        (dkv ? keys * shares + 2 * (shares - 1) * key_sums +
+                   rows * ceil((double)problem->k.shape[1] / kernel->keys)
+             : 0) +
         (!dq             ? 0
          : plan->ordered ? sums * (ceil((double)problem->k.shape[1] / kernel->keys) + 1)
                          : rows + keys * ceil((double)problem->q.shape[1] / kernel->rows));

@@ -11,7 +11,23 @@ typedef struct attn_cuda_grad_items {
     int32_t block;         /* rows or keys of an item */
     int64_t blocks, heads; /* of one head (dense); of one sequence */
     int64_t section; /* dense: heads whose blocks run side by side, of those of all sequences */
+    /* Of keys: items that have the query heads of a group, at most; rows that each is to have of
+     * its heads; rows of a head that a block of keys sees, at most (attn_cuda_grad_heads). */
+    int64_t shares, least, span;
 } attn_cuda_grad_items;
+
+/* Query heads of a group that an item of keys has: as many as give it `least` rows, since an item
+ * has a start and an end, and not more, since blocks of keys follow each other through the rows of
+ * its heads, which are to stay in the L2 cache meanwhile. rows: of the sequence, on which alone the
+ * order of sums may depend. */
+ATTN_CORE int64_t attn_cuda_grad_heads(const attn_cuda_grad_items *items, int64_t group,
+                                       int64_t rows)
+{
+    const int64_t seen = rows < items->span ? rows : items->span,
+                  enough = seen > 0 ? (items->least + seen - 1) / seen : group,
+                  heads = enough < group ? enough : group, shares = (group + heads - 1) / heads;
+    return (group + shares - 1) / shares;
+}
 
 /* Which sums of dS a gradient of a bias, of slopes or of sinks takes
  * (kernel/backward/sums_generic.cuh). */
@@ -48,6 +64,11 @@ typedef struct attn_cuda_backward_params {
     uint32_t *ticket, *turns;
     float *sums;
     int64_t slots;
+    /* items.shares > 1: for each block of keys of a KV head its turn and its sums of dK and dV
+     * (kernel/backward/shares_sm90.cuh). key_slots: blocks of a head. */
+    uint32_t *key_turns;
+    float *key_sums;
+    int64_t key_slots;
     /* backward_sm90 in f16 (kernel/backward/range_sm90.cuh): for each sequence and KV head bits of
      * the largest |dO_i| and |O_i|, 0 at first; the size of each row. NULL: another type */
     uint32_t *peaks;

@@ -10,15 +10,11 @@
 #include "core/arena.h"
 #include "core/overlap.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 #include <math.h>
 #include <stdio.h>
 
 enum { BLOCK = 64, DELTA_ROWS = 8 };
-
-static int64_t ceil_div(int64_t n, int64_t by)
-{
-    return n / by + (n % by != 0);
-}
 
 static int find_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
 {
@@ -115,19 +111,6 @@ static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, 
     return ATTN_OK;
 }
 
-/* The items of a kernel that owns blocks of rows, or of keys, and their number. */
-static attn_cuda_grad_items make_items(const attn_problem *problem, bool keys, int64_t heads,
-                                       int32_t block, double *count)
-{
-    const int64_t n = keys ? problem->k.shape[1] : problem->q.shape[1];
-    const attn_cuda_grad_items items = {keys, block, ceil_div(n, block), heads,
-                                        problem->batch * heads};
-    *count = !problem->varlen ? (double)problem->batch * (double)heads * (double)items.blocks
-             : n > 0          ? (double)heads * (double)(n / block + problem->batch + 2)
-                              : 0;
-    return items;
-}
-
 /* LSE and delta: 16 bytes at a time where rows of O allow. */
 static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
@@ -137,25 +120,15 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     const int kernel = find_kernel(
         problem, fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_DELTA);
     const attn_cuda_grad_launch launch = {.pieces = 1};
-    return add_launch(
-        plan, cuda, kernel, &launch,
-        (double)ceil_div(plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));
+    return add_launch(plan, cuda, kernel, &launch,
+                      (double)attn_cuda_grad_blocks(
+                          plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));
 }
 
 /* True if dV has a kernel of its own: registers of one kernel do not hold both sums. */
 static bool has_values(const attn_problem *problem)
 {
     return problem->d > 128 || problem->dv > 128;
-}
-
-/* The number of heads whose keys run side by side: those whose rows fit in the L2 cache, at least
- * two, since blocks of one head wait for each other's sums. */
-static int64_t section(const attn_problem *problem)
-{
-    const double bytes = (double)problem->group * (double)problem->q.shape[1] *
-                         (double)(6 * problem->d + 2 * problem->dv),
-                 heads = (double)(problem->batch * problem->kv_heads), fit = 32e6 / fmax(bytes, 1);
-    return (int64_t)fmax(fmin(fmax(fit, 2), heads), 1);
 }
 
 /* dK and dV, or dQ, by backward_sm90. */
@@ -171,11 +144,12 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const int values = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
-    launch.items =
-        make_items(problem, keys, keys ? problem->kv_heads : problem->heads,
-                   keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
+    launch.items = attn_cuda_grad_items_of(
+        problem, keys, keys ? problem->kv_heads : problem->heads,
+        keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
     if (plan->ordered && keys) {
-        launch.items.section = section(problem);
+        attn_cuda_grad_spread(&launch.items, problem, &attn_cuda_kernels[kernel]);
+        count *= (double)launch.items.shares;
     }
     plan->items += plan->ordered && !keys ? 0 : (int64_t)count;
     if (keys && has_values(problem) && grads->dv.data) {
@@ -195,13 +169,13 @@ static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda
     const attn_problem *problem = &plan->params.grads.problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
     const int64_t heads = keys ? problem->kv_heads : problem->heads;
-    attn_cuda_grad_launch launch = {.pieces = (int32_t)ceil_div(columns, BLOCK)};
+    attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
     double count;
     if (plan->fast) {
         TRY(add_fast(plan, cuda, part, bad_offset));
         launch.bad_offset = bad_offset;
     }
-    launch.items = make_items(problem, keys, heads, BLOCK, &count);
+    launch.items = attn_cuda_grad_items_of(problem, keys, heads, BLOCK, &count);
     plan->items += plan->fast ? 0 : (int64_t)count;
     launch.notes = (int64_t)count;
     count *= plan->fast ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
@@ -244,13 +218,14 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
         return add_launch(plan, cuda, scores, &launch,
-                          pairs * (double)ceil_div(out->shape[2], rows) *
-                              (double)ceil_div(out->shape[3], keys));
+                          pairs * (double)attn_cuda_grad_blocks(out->shape[2], rows) *
+                              (double)attn_cuda_grad_blocks(out->shape[3], keys));
     }
     if (kind != ATTN_CUDA_SINKS) {
         const bool by_keys = kind == ATTN_CUDA_BY_KEYS || fast;
         double count;
-        launch.items = make_items(problem, by_keys, problem->heads, by_keys ? keys : rows, &count);
+        launch.items = attn_cuda_grad_items_of(problem, by_keys, problem->heads,
+                                               by_keys ? keys : rows, &count);
         TRY(add_launch(plan, cuda, scores, &launch, count));
         launch.sum.kind = by_keys ? ATTN_CUDA_BY_KEYS : kind;
     }
@@ -270,11 +245,21 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
         &attn_cuda_kernels[find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
     const int64_t heads = problem->q.shape[0] * problem->heads, n = problem->q.shape[1],
                   slots = problem->varlen ? n / kernel->rows + problem->batch + 2
-                                          : ceil_div(n, kernel->rows);
-    plan->params.slots = slots;
+                                          : attn_cuda_grad_blocks(n, kernel->rows);
+    attn_cuda_grad_items items = {0};
+    attn_cuda_grad_spread(&items, problem, kernel);
+    plan->shares = items.shares;
+    const int64_t keys = problem->k.shape[1], kv_heads = problem->q.shape[0] * problem->kv_heads,
+                  key_slots = problem->varlen ? keys / kernel->keys + problem->batch + 2
+                                              : attn_cuda_grad_blocks(keys, kernel->keys),
+                  blocks = plan->shares > 1 ? kv_heads * key_slots : 0;
+    plan->params.slots = slots, plan->params.key_slots = key_slots;
     plan->turns_offset = attn_arena_take(arena, heads * slots + 1, 1, sizeof(uint32_t));
+    plan->key_turns_offset = attn_arena_take(arena, blocks, 1, sizeof(uint32_t));
     plan->sums_offset =
         attn_arena_take(arena, heads * slots, (int64_t)kernel->rows * kernel->d, sizeof(float));
+    plan->key_sums_offset =
+        attn_arena_take(arena, blocks, ATTN_GRAD_SHARE_FLOATS(kernel->d), sizeof(float));
 }
 
 static attn_status plan_workspace(attn_cuda_grad_plan *plan)
@@ -294,8 +279,8 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     plan->lse_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
     plan->delta_offset = attn_arena_take(&arena, plan->params.rows, 1, real);
     double key_notes, row_notes;
-    (void)make_items(problem, true, problem->kv_heads, BLOCK, &key_notes);
-    (void)make_items(problem, false, problem->heads, BLOCK, &row_notes);
+    (void)attn_cuda_grad_items_of(problem, true, problem->kv_heads, BLOCK, &key_notes);
+    (void)attn_cuda_grad_items_of(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
     if (plan->fast && problem->q.dtype == ATTN_F16) {

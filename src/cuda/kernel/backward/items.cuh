@@ -2,7 +2,8 @@
  * items.cuh: work item of a backward pass -> (sequence, head, block), on the device: blocks of
  * query rows of a query head, or blocks of keys of a head. Heads and sequences run side by side;
  * blocks follow each other so that under a causal mask the heaviest come first: the last rows, the
- * first keys. Varlen: slots as in kernel/schedule.cuh.
+ * first keys. The shares of a group are far from each other: each waits for the one behind
+ * (shares_sm90.cuh). Varlen: slots as in kernel/schedule.cuh.
  */
 #pragma once
 #include "core/mask.h"
@@ -12,6 +13,7 @@ struct GradItem {
     attn_sequence sequence;
     int64_t head, first; /* first row or key of the block */
     int64_t segment;     /* varlen: first of the packed rows or keys */
+    int64_t share;       /* keys: which of the items that have heads of the group */
     bool empty;          /* no row or key is written */
 };
 
@@ -36,7 +38,8 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
 {
     GradItem item;
     if (p.varlen) {
-        const int64_t slot = divide(index, s.heads);
+        const int64_t slot = divide(index, s.heads * s.shares),
+                      within = index - slot * s.heads * s.shares;
         int64_t lo = 0, hi = p.batch + 2;
         while (hi - lo > 1) {
             const int64_t middle = (lo + hi) / 2;
@@ -46,19 +49,22 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
                 hi = middle;
             }
         }
-        item.head = index - slot * s.heads;
+        item.share = divide(within, s.heads);
+        item.head = within - item.share * s.heads;
         item.sequence = attn_problem_sequence(&p, lo == 0         ? p.batch
                                                   : lo <= p.batch ? lo - 1
                                                                   : p.batch + 1);
         item.first = (slot - grad_segment_start(p, s.keys, lo) / s.block - lo) * s.block;
         item.segment = lo;
     } else {
-        const int64_t columns = p.batch * s.heads,
+        const int64_t heads = p.batch * s.heads, columns = heads * s.shares,
                       begin = divide(index, s.blocks * s.section) * s.section,
                       width = min(s.section, columns - begin), within = index - begin * s.blocks,
                       block = divide(within, width), column = begin + within - block * width,
-                      sequence = divide(column, s.heads);
-        item.head = column - sequence * s.heads;
+                      share = s.shares > 1 ? divide(column, heads) : 0,
+                      head = column - share * heads, sequence = divide(head, s.heads);
+        item.share = share;
+        item.head = head - sequence * s.heads;
         item.sequence = attn_problem_sequence(&p, sequence);
         item.first = (s.keys ? block : s.blocks - 1 - block) * s.block;
         item.segment = 0;
@@ -123,6 +129,17 @@ __device__ __forceinline__ int64_t grad_tile_place(const attn_problem &p, const 
     const int64_t tile =
         p.varlen ? grad_segment_start(p, false, item.segment) / rows + item.segment : 0;
     return (item.sequence.tensor * p.heads + head) * slots + tile;
+}
+
+/* The place of the item's block of keys among turns and sums of such blocks. slots: blocks of a
+ * head. */
+__device__ __forceinline__ int64_t grad_key_place(const attn_problem &p,
+                                                  const attn_cuda_grad_items &s,
+                                                  const GradItem &item, int64_t slots)
+{
+    const int64_t slot =
+        p.varlen ? grad_segment_start(p, true, item.segment) / s.block + item.segment : 0;
+    return (item.sequence.tensor * s.heads + item.head) * slots + slot + item.first / s.block;
 }
 
 /* The sequence of row i of tensor batch b; -1: none. */

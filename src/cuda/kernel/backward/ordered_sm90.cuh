@@ -15,8 +15,8 @@
  * start together do not wait; without a mask they lag by a tile each, once.
  */
 #pragma once
+#include "cuda/kernel/backward/shares_sm90.cuh"
 #include "cuda/kernel/backward/steps_sm90.cuh"
-#include "cuda/kernel/backward/turns_sm90.cuh"
 
 /* Loads Q and dO of a tile, and the keys with the first one. Lane 0. */
 template <class S>
@@ -48,7 +48,7 @@ __device__ __forceinline__ void produce_ordered(const attn_cuda_backward_params 
 {
     TileWalk at(o.blocks);
     for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
-        const int head = (int)o.item.head * o.blocks.heads + at.head, row = at.tile * S::STEP;
+        const int head = o.first_head + at.head, row = at.tile * S::STEP;
         ptx::mbarrier_wait(memory.empty(n), memory.parity(n) ^ 1);
         if (ptx::thread() == 0) {
             row_of[n % S::STAGES] = row;
@@ -303,13 +303,13 @@ template <class S> struct OrderedGroup {
     }
 
     /* Whether a key of the warp has P or dS that are too small (range_sm90.cuh). */
-    __device__ __forceinline__ bool has_faint_keys()
+    __device__ __forceinline__ bool has_faint_keys(float2 own_scores, float2 own_weights)
     {
         if constexpr (S::BF16) {
             return false;
         }
-        const float2 scores = of_four_lanes(sizes()),
-                     weights = S::STEPPED ? of_four_lanes(shared_terms(0)) : scores;
+        const float2 scores = of_four_lanes(own_scores),
+                     weights = S::STEPPED ? of_four_lanes(own_weights) : scores;
         const float x = fminf(weights.x, scores.x), y = fminf(weights.y, scores.y);
         const int64_t key =
             o.item.first + 64 * group() + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -320,7 +320,15 @@ template <class S> struct OrderedGroup {
 
     __device__ __forceinline__ void store()
     {
-        const bool faint = has_faint_keys();
+        float2 weights = {0, 0};
+        if constexpr (!S::BF16 && S::STEPPED) {
+            weights = shared_terms(0);
+        }
+        float terms[4] = {sizes().x, sizes().y, weights.x, weights.y};
+        if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
+            return;
+        }
+        const bool faint = has_faint_keys({terms[0], terms[1]}, {terms[2], terms[3]});
         sums.lower(o.unit, S::DROPS ? a.kept : 1);
         const attn_sequence &sequence = o.item.sequence;
         const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
@@ -336,23 +344,6 @@ template <class S> struct OrderedGroup {
         }
     }
 };
-
-template <class S>
-__device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_params &a,
-                                                    int64_t ticket)
-{
-    const attn_problem &p = a.grads.problem;
-    OrderedItem o = {grad_item(p, a.items, ticket)};
-    o.band = attn_mask_band(&p, &o.item.sequence);
-    GradItem before = o.item;
-    before.first += S::FIXED;
-    o.blocks = row_blocks<S>(p, o.item);
-    o.before = row_blocks<S>(p, before);
-    o.place = grad_tile_place(p, o.item, o.item.head * p.group, S::STEP, a.slots);
-    o.all = (uint32_t)o.blocks.all();
-    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
-    return o;
-}
 
 template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_backward_params &a)
 {

@@ -27,12 +27,44 @@ using OrderShape =
 /* An item, and what the block of keys before it does. */
 struct OrderedItem {
     GradItem item;
+    int first_head;    /* of query heads: the first one that the item has */
+    uint32_t shares;   /* items that have heads of the group */
+    int64_t key_place; /* among turns of blocks of keys */
     GradBlocks blocks, before;
-    int64_t place; /* of tile 0 of the group's first head among turns */
+    int64_t place; /* of tile 0 of the first head among turns */
     attn_band band;
     uint32_t all; /* tiles of all heads */
     float unit;   /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
 };
+
+template <class S>
+__device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_params &a,
+                                                    int64_t ticket)
+{
+    const attn_problem &p = a.grads.problem;
+    OrderedItem o = {grad_item(p, a.items, ticket)};
+    int64_t heads = p.group;
+    o.shares = 1;
+    if (a.items.shares > 1) {
+        if (!o.item.sequence.outside) {
+            heads = attn_cuda_grad_heads(&a.items, p.group, o.item.sequence.nq_used);
+        }
+        o.shares = (uint32_t)divide(p.group + heads - 1, heads);
+        o.item.empty |= o.item.share >= o.shares;
+        o.key_place = grad_key_place(p, a.items, o.item, a.key_slots);
+    }
+    o.first_head = (int)(o.item.head * p.group + o.item.share * heads);
+    o.band = attn_mask_band(&p, &o.item.sequence);
+    GradItem before = o.item;
+    before.first += S::FIXED;
+    o.blocks = row_blocks<S>(p, o.item);
+    o.before = row_blocks<S>(p, before);
+    o.blocks.heads = o.before.heads = (int)min(heads, p.group - o.item.share * heads);
+    o.place = grad_tile_place(p, o.item, o.first_head, S::STEP, a.slots);
+    o.all = (uint32_t)o.blocks.all();
+    o.unit = S::LIGHT ? 1 / a.kept : score_unit<S::BF16>(a, o.item.sequence.index, o.item.head);
+    return o;
+}
 
 /* Rows of a tile are 64, so a warpgroup has half of the columns of dQ, or 128 in halves. Its
  * fragments of dQ: float4 number i of lane l of warp w of the two groups is (8 w + i) 32 + l. */
