@@ -195,16 +195,22 @@ attn_keys attn_rows_at(const attn_forward_item *item, attn_interval keys, const 
 }
 
 /* Copies scales of n rows, or 1 where there are none, group by group. */
-static float *copy_scales(float *to, const attn_row_codes *codes, int64_t n, int64_t groups)
+static float *copy_scales(const attn_ukernel *table, float *to, const attn_row_codes *codes,
+                          int64_t n, int64_t groups)
 {
-    if (codes->scale && codes->dtype == ATTN_F32 && groups == 1) { /* the usual case */
-        const float *from = codes->scale;
-        for (int64_t i = 0; i < n; i++) {
-            to[i] = from[i * codes->scale_row];
+    const bool in_order = codes->scale_row == groups && (groups == 1 || codes->scale_group == 1);
+    if (codes->scale && in_order) {
+        table->widen(to, codes->scale, 1, codes->dtype, n * groups);
+    } else if (groups == 1 && (!codes->scale || codes->scale_row == 0)) {
+        const float scale = attn_row_scale(codes, 0, 0);
+        for (int64_t row = 0; row < n; row++) {
+            to[row] = scale;
         }
     } else {
-        for (int64_t i = 0; i < n * groups; i++) {
-            to[i] = attn_row_scale(codes, i / groups, i % groups);
+        for (int64_t row = 0, i = 0; row < n; row++) {
+            for (int64_t group = 0; group < groups; group++) {
+                to[i++] = attn_row_scale(codes, row, group);
+            }
         }
     }
     return to + n * groups;
@@ -221,7 +227,7 @@ static void list_factors(attn_forward_item *item, attn_interval keys, attn_value
         values->scale = item->factors->scale;
         values->shift = rows.codes.shift ? item->factors->shift : NULL;
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
-        scale = copy_scales(scale, &rows.codes, end - key, values->groups);
+        scale = copy_scales(item->table, scale, &rows.codes, end - key, values->groups);
         for (int64_t i = 0; values->shift && i < (end - key) * values->groups; i++) {
             *shift++ = attn_row_shift(&rows.codes, i / values->groups, i % values->groups);
         }

@@ -72,13 +72,13 @@ static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *pr
     return round_up(strips, items) / items;
 }
 
-/* True for codes that the table of codes takes: of 8 bits, with scales that 32 columns share. */
+/* True for codes that the table of codes takes: with scales that 32 columns share, no shifts. */
 static bool are_plain_codes(const attn_tensor *tensor, const attn_codes *codes, int64_t columns)
 {
     const bool scaled = attn_tensor_present(codes->scale);
     const int64_t groups = scaled ? max64(codes->scale->shape[3], 1) : 1;
-    return attn_is_code(tensor->dtype) && tensor->dtype != ATTN_I4X2 &&
-           !attn_tensor_present(codes->shift) && (groups == 1 || columns / groups % 32 == 0);
+    return attn_is_code(tensor->dtype) && !attn_tensor_present(codes->shift) &&
+           (groups == 1 || columns / groups % 32 == 0);
 }
 
 const attn_ukernel *attn_cpu_table(const attn_isa *isa, uint32_t features,

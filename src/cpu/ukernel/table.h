@@ -228,6 +228,9 @@ typedef struct attn_ukernel {
      * take: another form of rows than its own, too many lanes. */
     bool (*qk_codes)(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n, int lanes);
 
+    /* real to[0 .. n-1] = elements that are `stride` apart. NULL where pv_few takes no codes. */
+    void (*widen)(void *to, const void *from, int64_t stride, int32_t dtype, int64_t n);
+
     /* tile[key][lane] = the lane's bias for n keys, up to key_tile, or 0 without a bias; -inf where
      * its mask is 0. */
     void (*bias)(void *tile, int64_t n, const attn_bias_rows *rows);

@@ -1,5 +1,5 @@
 /*
- * codes.c: the table for quantised K and V of 8 bits beside Q in bf16, on CPUs with AVX512_BF16 and
+ * codes.c: the table for quantised K and V beside Q in bf16, on CPUs with AVX512_BF16 and
  * AVX512_VBMI. Codes are exact in bf16, so products are dot products of pairs, and scales come
  * afterwards: those of K multiply sums, those of V the probabilities before these are rounded to
  * bf16. All else is the arithmetic of f32 (body.h). A scale that is not finite gives its row values
@@ -17,6 +17,7 @@
 #include "cpu/ukernel/avx512bf16/instructions.h"
 #include "cpu/ukernel/avx512bf16/numbers.h"
 #include "cpu/ukernel/avx512bf16/codes_scores.h"
+#include "cpu/ukernel/avx512bf16/codes_few.h"
 #include "cpu/ukernel/avx512bf16/codes_values.h"
 
 static uint64_t p_bytes(void)
@@ -53,6 +54,7 @@ const attn_ukernel attn_ukernel_avx512bf16_codes = {
     .pack_q = pack_q,
     .qk = qk,
     .qk_codes = qk_codes,
+    .widen = widen_f32,
     .bias = bias_f32,
     .score = score_f32,
     .mask = mask_f32,

@@ -1,26 +1,31 @@
 /*
- * codes_scores.h: S = K QT from codes. A score is the sum of a chain of products for each 32
- * columns, times the scale of these: their codes and Q are exact in bf16. Pairs are columns c and
- * c + 2 of each four.
+ * codes_scores.h: S = K QT from codes, of panels. Codes and Q are exact in bf16. A score is a sum of
+ * runs of at most RUN columns that share a scale: four chains of products each, times the scale,
+ * and the sum of the four at the end. Chain j has these pairs of each 32 columns, in order:
  *
- *     K   [key][pad32(d)] numbers of codes, then [key][pad32(d) / 32] scales
- *     QT  [pad32(d) / 2][32][2]
+ *     codes of 8 bits   j, 4 + j, 8 + j, 12 + j
+ *     i4x2              2 j, 2 j + 1, 8 + 2 j, 8 + 2 j + 1
+ *
+ *     K   [key][pad32(d)] numbers of codes, [key][pad32(d) / 32] scales, then k_form
+ *     QT  [pad32(d) / 2][32][2], then, of few rows, which codes_few.h takes, the same pairs in all
+ *         quarters of vectors: [order][lanes / 4][pad32(d) / 8][4][quarter][4][2], first in the
+ *         order of the columns, then in that of i4x2 (nibble_order)
  */
-enum { PANEL_KEYS = ATTN_KEY_BLOCK + 8 /* products read eight keys at a time */ };
+enum {
+    RUN = 128,
+    PANEL_KEYS = ATTN_KEY_BLOCK + 4, /* products read four keys at a time */
+    Q_STEP = 4 * VL * 2              /* from eight columns of few rows to the next */
+};
+
+/* The columns that share a scale, and the order of pairs. */
+typedef struct k_form {
+    int64_t group;
+    bool nibbles;
+} k_form;
 
 static int64_t pad32(int64_t d)
 {
     return (d + 31) / 32 * 32;
-}
-
-static uint64_t k_bytes(int64_t d)
-{
-    return PANEL_KEYS * ((uint64_t)pad32(d) * 2 + (uint64_t)pad32(d) / 32 * sizeof(float));
-}
-
-static uint64_t q_bytes(int64_t d)
-{
-    return (uint64_t)pad32(d) * STRIP * 2;
 }
 
 static float *k_scales(void *k, int64_t d)
@@ -28,12 +33,22 @@ static float *k_scales(void *k, int64_t d)
     return (float *)(void *)((uint16_t *)k + PANEL_KEYS * pad32(d));
 }
 
-/* The order of 32 columns in pairs. */
-ATTN_INLINE __m512i pair_order(void)
+static k_form *form_of(void *k, int64_t d)
 {
-    const __m512i four = _mm512_set1_epi64(0x0003000100020000),
-                  of = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
-    return _mm512_add_epi16(four, _mm512_mullo_epi64(of, _mm512_set1_epi64(0x0001000100010001)));
+    return (k_form *)(void *)(k_scales(k, d) + PANEL_KEYS * pad32(d) / 32);
+}
+
+static uint64_t k_bytes(int64_t d)
+{
+    return PANEL_KEYS * ((uint64_t)pad32(d) * 2 + (uint64_t)pad32(d) / 32 * sizeof(float)) +
+           sizeof(k_form);
+}
+
+/* Columns of the run from column c on. */
+ATTN_INLINE int64_t run_columns(int64_t c, int64_t group)
+{
+    const int64_t left = group - c % group;
+    return left < RUN ? left : RUN;
 }
 
 /* ---- panels ---------------------------------------------------------------------------------- */
@@ -41,18 +56,57 @@ ATTN_INLINE __m512i pair_order(void)
 static void pack_k(void *k, int64_t at, const attn_rows *src, int64_t n, int64_t d)
 {
     const int64_t d_pad = pad32(d);
-    const __m512i odd = _mm512_add_epi16(_mm512_add_epi16(pair_order(), pair_order()),
-                                         _mm512_set1_epi16(1)); /* upper halves */
     uint16_t *to = (uint16_t *)k + at * d_pad;
     float *scale = k_scales(k, d) + at * d_pad / 32;
+    *form_of(k, d) = (k_form){src->codes.group < d ? src->codes.group : d_pad,
+                              src->dtype == ATTN_I4X2};
     for (int64_t row = 0; row < n; row++, scale += d_pad / 32) {
         const bool values = !row_scales(scale, 1, src, row, d, 32);
-        for (int64_t c = 0; c < d_pad; c += 32, to += 32) {
-            attn_fetch_soon(src->soon, 32);
-            const dwords low = row_numbers(src, row, c, d, values),
-                         high = row_numbers(src, row, c + 16, d, values);
-            d_store(to, _mm512_permutex2var_epi16(low, odd, high));
+        for (int64_t c = 0; c < d_pad; c += 16, to += 16) {
+            attn_fetch_soon(src->soon, 16);
+            const dwords x = row_numbers(src, row, c, d, values);
+            _mm256_storeu_si256((__m256i *)(void *)to,
+                                _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16)));
         }
+    }
+}
+
+/* ---- copies of Q ----------------------------------------------------------------------------- */
+
+static uint64_t q_bytes(int64_t d)
+{
+    return (uint64_t)pad32(d) * STRIP * 2 + 2 * FEW_f32 / 4 * (uint64_t)pad32(d) / 8 * Q_STEP * 2;
+}
+
+static uint16_t *q_copies(const void *qt, int64_t d)
+{
+    return (uint16_t *)(uintptr_t)qt + pad32(d) * STRIP;
+}
+
+/* The copy in an order of pairs for four lanes from `lane` on. */
+ATTN_INLINE uint16_t *q_copy(uint16_t *copies, int64_t d, bool nibbles, int lane)
+{
+    return copies + (nibbles * (FEW_f32 / 4) + lane / 4) * pad32(d) / 8 * Q_STEP;
+}
+
+/* The order in which quad_numbers has pairs of 32 columns of i4x2. */
+ATTN_INLINE dwords nibble_order(dwords pairs)
+{
+    const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+    return _mm512_permutexvar_epi32(order, pairs);
+}
+
+/* Copies 32 columns from c on of few rows. */
+ATTN_INLINE void copy_rows(uint16_t *copies, const dwords *row, int64_t c, int64_t d, int lanes)
+{
+    for (int i = 0; i < (lanes + 3) / 4 * 8; i++) {
+        const int nibbles = i % 2, lane = i / 2;
+        const dwords x = nibbles ? nibble_order(row[lane]) : row[lane];
+        uint16_t *to = q_copy(copies, d, nibbles, lane) + c / 8 * Q_STEP + lane % 4 * 2 * VL;
+        d_store(to, _mm512_shuffle_i32x4(x, x, 0x00));
+        d_store(to + Q_STEP, _mm512_shuffle_i32x4(x, x, 0x55));
+        d_store(to + 2 * Q_STEP, _mm512_shuffle_i32x4(x, x, 0xaa));
+        d_store(to + 3 * Q_STEP, _mm512_shuffle_i32x4(x, x, 0xff));
     }
 }
 
@@ -63,7 +117,7 @@ ATTN_INLINE dwords q_pairs(const uint16_t *row, int64_t stride, int64_t c, int64
     for (int64_t i = c; row && i < c + 32 && i < d; i++) {
         column[i - c] = row[i * stride];
     }
-    const dwords x = _mm512_permutexvar_epi16(pair_order(), d_load(column));
+    const dwords x = d_load(column);
     return d_pairs(v_mul(d_floats(x), factor), v_mul(d_odd_floats(x), factor));
 }
 
@@ -78,53 +132,74 @@ static void pack_q(void *qt, const void *const *row, int64_t stride, int32_t dty
                 x[i] = q_pairs(row[lane + i], stride, c, d, v_set1((float)factor));
             }
             transpose16((uint32_t *)qt + c / 2 * STRIP + lane, STRIP, x);
+            if (lanes <= FEW_f32) {
+                copy_rows(q_copies(qt, d), x, c, d, lanes);
+            }
         }
     }
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Scores of `rows` keys and `width` vectors of lanes. */
-ATTN_INLINE void score_keys(float *s, const uint16_t *k, const float *scale, const uint16_t *q,
-                            int64_t d_pad, const int rows, const int width)
+/* Adds the products of 32 columns of four keys with a vector of lanes to chains. */
+ATTN_INLINE void add_chains(vec (*chain)[4], const uint16_t *k, int64_t d_pad, const uint16_t *q,
+                            const bool nibbles)
 {
-    vec sum[8], chain[8];
-    ATTN_UNROLL for (int i = 0; i < 8; i++) sum[i] = v_set1(0);
-    for (int64_t c = 0; c < d_pad; c += 32, k += 32) {
-        ATTN_UNROLL for (int i = 0; i < 8; i++) chain[i] = v_set1(0);
-        ATTN_UNROLL_4 for (int pair = 0; pair < 16; pair++, q += 2 * STRIP)
+    ATTN_UNROLL_4 for (int step = 0; step < 4; step++)
+    {
+        ATTN_UNROLL for (int j = 0; j < 4; j++)
         {
-            dwords x[2];
-            ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = d_load(q + v * 2 * VL);
-            ATTN_UNROLL for (int r = 0; r < rows; r++)
-            {
-                const dwords one = d_pair(k + r * d_pad + 2 * pair);
-                ATTN_UNROLL for (int v = 0; v < width; v++) chain[r * width + v] =
-                    add_pairs(chain[r * width + v], one, x[v]);
-            }
-        }
-        ATTN_UNROLL for (int i = 0; i < 8; i++)
-        {
-            const vec by = v_set1(scale[i / width * (d_pad / 32) + c / 32]);
-            sum[i] = c > 0 ? v_fma(chain[i], by, sum[i]) : v_mul(chain[i], by);
+            const int pair = nibbles ? step / 2 * 8 + 2 * j + step % 2 : 4 * step + j;
+            const dwords x = d_load(q + pair * 2 * STRIP);
+            ATTN_UNROLL for (int key = 0; key < 4; key++) chain[key][j] =
+                add_pairs(chain[key][j], d_pair(k + key * d_pad + 2 * pair), x);
         }
     }
-    ATTN_UNROLL for (int i = 0; i < 8; i++) v_store(s + i / width * STRIP + i % width * VL, sum[i]);
+}
+
+/* Scores of four keys and a vector of lanes. */
+ATTN_INLINE void score_keys(float *s, const uint16_t *k, const float *scale, const uint16_t *q,
+                            int64_t d_pad, const k_form *form, const bool nibbles)
+{
+    vec sum[4][4], chain[4][4];
+    ATTN_UNROLL for (int i = 0; i < 16; i++) sum[i / 4][i % 4] = v_set1(0);
+    for (int64_t c = 0, end; c < d_pad; c = end) {
+        end = c + run_columns(c, form->group);
+        ATTN_UNROLL for (int i = 0; i < 16; i++) chain[i / 4][i % 4] = v_set1(0);
+        for (int64_t at = c; at < end; at += 32, k += 32, q += 32 * STRIP) {
+            add_chains(chain, k, d_pad, q, nibbles);
+        }
+        ATTN_UNROLL for (int key = 0; key < 4; key++)
+        {
+            const vec by = v_set1(scale[key * (d_pad / 32) + c / 32]);
+            ATTN_UNROLL for (int j = 0; j < 4; j++) sum[key][j] =
+                c > 0 ? v_fma(chain[key][j], by, sum[key][j]) : v_mul(chain[key][j], by);
+        }
+    }
+    ATTN_UNROLL for (int key = 0; key < 4; key++)
+    {
+        const vec *x = sum[key];
+        v_store(s + key * STRIP, v_add(v_add(x[0], x[2]), v_add(x[1], x[3])));
+    }
 }
 
 static void qk(void *s_, const void *k_, int64_t at, const void *qt, int64_t d, int64_t n,
                int lanes)
 {
     const int64_t d_pad = pad32(d);
-    const uint16_t *k = (const uint16_t *)k_ + at * d_pad, *q = qt;
-    const float *scale = k_scales((void *)(uintptr_t)k_, d) + at * d_pad / 32;
-    const int rows = lanes > VL ? 4 : 8;
-    float *s = s_;
-    for (int64_t key = 0; key < n; key += rows, k += rows * d_pad, s += rows * STRIP) {
-        if (lanes > VL) {
-            score_keys(s, k, scale + key * d_pad / 32, q, d_pad, 4, 2);
-        } else {
-            score_keys(s, k, scale + key * d_pad / 32, q, d_pad, 8, 1);
+    const uint16_t *k = (const uint16_t *)k_ + at * d_pad;
+    void *panel = (void *)(uintptr_t)k_;
+    const float *scale = k_scales(panel, d) + at * d_pad / 32;
+    const k_form form = *form_of(panel, d);
+    for (int64_t key = 0; key < n; key += 4, k += 4 * d_pad, scale += 4 * d_pad / 32) {
+        for (int lane = 0; lane < lanes; lane += VL) {
+            float *s = (float *)s_ + key * STRIP + lane;
+            const uint16_t *q = (const uint16_t *)qt + 2 * lane;
+            if (form.nibbles) {
+                score_keys(s, k, scale, q, d_pad, &form, true);
+            } else {
+                score_keys(s, k, scale, q, d_pad, &form, false);
+            }
         }
     }
 }
@@ -134,110 +209,4 @@ static void qk_softmax(void *p, int64_t done, void *s, const attn_keys *keys, do
 {
     qk(s, keys->k, keys->at, keys->qt, keys->d, keys->n, lanes);
     softmax_f32(p, done, s, keys->n, c, state, lanes);
-}
-
-/* ---- few lanes: keys along them -------------------------------------------------------------- */
-
-enum { MOST_GROUPS = 16 };
-
-/* Scales of keys key .. key+15; those beyond n - 1 are that of this key. False if one is not
- * finite. */
-ATTN_INLINE bool few_scales(float (*scale)[VL], const attn_row_codes *codes, int64_t key, int64_t n,
-                            int64_t groups)
-{
-    const bool together = codes->scale_row == 1 && key + VL <= n;
-    bool finite = true;
-    for (int64_t group = 0; group < groups; group++) {
-        const int64_t at = key * codes->scale_row + group * codes->scale_group;
-        if (codes->scale && together && codes->dtype == ATTN_F32) {
-            v_store(scale[group], v_load((const float *)codes->scale + at));
-        } else if (codes->scale && together && codes->dtype == ATTN_F16) {
-            v_store(scale[group], v_load_f16((const uint16_t *)codes->scale + at));
-        } else {
-            for (int i = 0; i < VL; i++) {
-                scale[group][i] = attn_row_scale(codes, key + i < n ? key + i : n - 1, group);
-            }
-        }
-        const vec x = v_load(scale[group]);
-        finite &= v_eq(v_sub(x, x), v_set1(0)) == 0xffff;
-    }
-    return finite;
-}
-
-/* x[i] = dword i of 32 bytes from byte c on of 16 rows. */
-ATTN_INLINE void code_columns(dwords *x, const char *const *row, int64_t c)
-{
-    ATTN_UNROLL for (int i = 0; i < 8; i++)
-    {
-        x[i] = d_load_halves(row[ROW_OF_HALF(i)] + c, row[ROW_OF_HALF(i) + 4] + c);
-    }
-    d_half_columns(x);
-}
-
-/* Scores of 16 keys for `rows` lanes. */
-ATTN_INLINE void few_keys(vec *sum, const char *const *row, const float (*scale)[VL],
-                          const attn_rows *k, const uint16_t *q, int64_t d, const numbers *of,
-                          const int32_t dtype, const int rows)
-{
-    for (int64_t c = 0; c < d; c += 32) {
-        const vec by = v_load(scale[c / k->codes.group]);
-        dwords x[8];
-        vec chain[8];
-        attn_fetch_soon(k->soon, VL * 32);
-        code_columns(x, row, c);
-        ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] = v_set1(0);
-        ATTN_UNROLL for (int i = 0; i < 8; i++, q += 4 * STRIP)
-        {
-            dwords even, odd;
-            number_pairs(&even, &odd, x[i], of, dtype);
-            ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] =
-                add_pairs(chain[r], even, d_pair(q + 2 * r));
-            ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] =
-                add_pairs(chain[r], odd, d_pair(q + 2 * STRIP + 2 * r));
-        }
-        ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
-            c > 0 ? v_fma(chain[r], by, sum[r]) : v_mul(chain[r], by);
-    }
-}
-
-/* Scores of n keys; false where a scale is not finite. */
-ATTN_INLINE bool few_rows(float *s, const attn_rows *k, const uint16_t *q, int64_t d, int64_t n,
-                          int lanes, const int32_t dtype)
-{
-    const numbers of = numbers_of(dtype);
-    float scale[MOST_GROUPS][VL];
-    for (int64_t key = 0; key < n; key += VL, s += VL * STRIP) {
-        const char *row[VL];
-        vec sum[8];
-        ATTN_UNROLL for (int r = 0; r < 8; r++) sum[r] = v_set1(0);
-        if (!few_scales(scale, &k->codes, key, n, d / k->codes.group)) {
-            return false;
-        }
-        for (int i = 0; i < VL; i++) {
-            row[i] = (const char *)k->data + (key + i < n ? key + i : n - 1) * k->row_stride;
-        }
-        if (lanes <= 4) {
-            few_keys(sum, row, scale, k, q, d, &of, dtype, 4);
-        } else {
-            few_keys(sum, row, scale, k, q, d, &of, dtype, 8);
-        }
-        few_keys_end_f32(s, sum, n - key < VL ? (int)(n - key) : VL, lanes <= 4 ? 4 : 8);
-    }
-    return true;
-}
-
-static bool qk_codes(void *s, const attn_rows *k, const void *qt, int64_t d, int64_t n, int lanes)
-{
-    if (k->col_stride != 1 || lanes > FEW_f32 || d == 0 || d % 32 != 0 ||
-        d / k->codes.group > MOST_GROUPS) {
-        return false;
-    }
-    switch (k->dtype) {
-    case ATTN_I8:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_I8);
-    case ATTN_E4M3:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_E4M3);
-    default:
-        return few_rows(s, k, qt, d, n, lanes, ATTN_E5M2);
-    }
 }

@@ -150,13 +150,50 @@ static void pv(void *ot, const void *v_, int64_t at, const void *p, int64_t dv_p
 
 /* ---- few lanes: columns along them ----------------------------------------------------------- */
 
-/* The codes of 64 columns from c on of a row of V below n, or zeros. */
-ATTN_INLINE dwords few_codes(const attn_values *v, int64_t key, int64_t n, int64_t c)
+/* W of four lanes and n keys, the scales of which are `step` apart: [key / 2][4][2]. */
+ATTN_INLINE void few_weights(uint16_t *w, const float *p, const float *scale, int64_t step,
+                             int64_t n)
 {
-    const int64_t left = v->dv - c;
-    const __mmask64 all = left >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1,
-                    columns = key < n ? all : 0;
-    return _mm512_maskz_loadu_epi8(columns, columns ? v->rows[key] + c : NULL);
+    for (int64_t key = 0; key < n; key += 4, w += 16, p += 4 * STRIP, scale += 4 * step) {
+        const __mmask16 some = n - key < 4 ? (__mmask16)((1 << 4 * (n - key)) - 1) : 0xffff;
+        const __m128 by = _mm_setr_ps(scale[0], scale[step], scale[2 * step], scale[3 * step]);
+        const vec x = _mm512_maskz_mul_ps(some, v_load_quads((const float(*)[4])p, STRIP / 4),
+                                          in_quarters(_mm512_zextps128_ps512(by), 0));
+        const dwords y = d_rounded_number(x),
+                     two = d_upper_halves(_mm512_shuffle_i32x4(y, y, 0x08),
+                                          _mm512_shuffle_i32x4(y, y, 0x0d));
+        _mm256_storeu_si256((__m256i *)(void *)w, _mm512_castsi512_si256(two));
+    }
+}
+
+/* Columns of OT for four lanes: dword j of a quarter of sums is column first + j step, and the next
+ * quarter `apart` columns on. */
+ATTN_INLINE void few_columns_end(float *ot, const attn_values *v, int64_t first, int64_t step,
+                                 int64_t apart, const vec *sum, const float *alpha)
+{
+    float column[VL][4];
+    quads_f32(column, 1, sum);
+    for (int64_t j = 0; j < VL; j++) {
+        const int64_t at = first + j / 4 * apart + j % 4 * step;
+        float *to = ot + at * STRIP;
+        const vec x = v_load4(column[j]);
+        if (at < v->dv_pad) {
+            v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha), x) : x);
+        }
+    }
+}
+
+/* Bytes c .. c+63 of a row of V, as far as in `some`; 0 for a row beyond n. */
+ATTN_INLINE dwords few_codes(const attn_values *v, int64_t key, int64_t n, int64_t c,
+                             __mmask64 some)
+{
+    return key < n ? _mm512_maskz_loadu_epi8(some, v->rows[key] + c) : d_zero();
+}
+
+/* The bytes of a row from byte c on, of 64. */
+ATTN_INLINE __mmask64 few_bytes(int64_t bytes, int64_t c)
+{
+    return bytes - c < 64 ? ((__mmask64)1 << (bytes - c)) - 1 : ~(__mmask64)0;
 }
 
 /* Adds the products of two keys with 64 columns to the sums of 4 lanes; vector i of sums has
@@ -189,51 +226,102 @@ ATTN_INLINE void few_columns(float *ot, const attn_values *v, int64_t c, const u
                              const int32_t dtype)
 {
     const numbers of = numbers_of(dtype);
+    const __mmask64 some = few_bytes(v->dv, c);
     vec sum[4][4];
-    ATTN_UNROLL for (int i = 0; i < 4; i++)
-    {
-        ATTN_UNROLL for (int r = 0; r < 4; r++) sum[i][r] = v_set1(0);
-    }
-    for (int64_t key = 0; key < n; key += 2, w += 2 * STRIP) {
+    ATTN_UNROLL for (int i = 0; i < 16; i++) sum[i / 4][i % 4] = v_set1(0);
+    for (int64_t key = 0; key < n; key += 2, w += 8) {
         attn_fetch_soon(v->soon, 4 * 64); /* twice: in attn_values of rows, see pack.c */
-        add_two_keys(sum, few_codes(v, key, n, c), few_codes(v, key + 1, n, c), w, upper, &of,
-                     dtype);
+        add_two_keys(sum, few_codes(v, key, n, c, some), few_codes(v, key + 1, n, c, some), w,
+                     upper, &of, dtype);
         if (upper) {
-            upper += 2 * STRIP;
+            upper += 8;
         }
     }
-    ATTN_UNROLL for (int i = 0; i < 4; i++)
-    {
-        float column[VL][4];
-        quads_f32(column, 1, sum[i]);
-        for (int64_t j = 0; j < VL; j++) {
-            const int64_t at = c + j / 4 * 16 + 4 * i + j % 4;
-            float *to = ot + at * STRIP;
-            const vec x = v_load4(column[j]);
-            if (at < v->dv_pad) {
-                v_store4(to, alpha ? v_fma(v_load4(to), v_load4(alpha), x) : x);
-            }
-        }
-    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++) few_columns_end(ot, v, c + 4 * i, 1, 16, sum[i], alpha);
 }
 
 ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int64_t n,
                             const float *alpha, int lanes, const int32_t dtype)
 {
-    uint16_t w[MOST_GROUPS][W_GROUP];
-    for (int64_t group = 0; group < v->groups; group++) {
-        scale_weights(w[group], p, v->scale + group, v->groups, n, 1);
-    }
+    uint16_t w[MOST_GROUPS][ATTN_KEY_BLOCK * 4];
     for (int lane = 0; lane < lanes; lane += 4) {
+        for (int64_t group = 0; group < v->groups; group++) {
+            few_weights(w[group], p + lane, v->scale + group, v->groups, n);
+        }
         for (int64_t c = 0; c < v->dv_pad; c += 64) {
             const int64_t group = c / v->group, next = (c + 32) / v->group;
-            const uint16_t *at = w[group] + 2 * lane;
             if (next == group || next == v->groups) {
-                few_columns(ot + lane, v, c, at, NULL, n, alpha ? alpha + lane : NULL, dtype);
+                few_columns(ot + lane, v, c, w[group], NULL, n, alpha ? alpha + lane : NULL, dtype);
             } else {
-                few_columns(ot + lane, v, c, at, w[next] + 2 * lane, n,
-                            alpha ? alpha + lane : NULL, dtype);
+                few_columns(ot + lane, v, c, w[group], w[next], n, alpha ? alpha + lane : NULL,
+                            dtype);
             }
+        }
+    }
+}
+
+/* ---- the same of i4x2: 128 columns in two turns, a quarter 32 columns -------------------------- */
+
+/* Numbers of four lanes, times the scale of a key for each quarter, which is of groups `of`. */
+ATTN_INLINE dwords quarter_weights(const attn_values *v, const float *p, int64_t key, __m512i of)
+{
+    const vec scales =
+        _mm512_maskz_loadu_ps((__mmask16)((1 << v->groups) - 1), v->scale + key * v->groups);
+    return d_rounded_number(v_mul(v_repeat_quad(v_load4(p)), _mm512_permutexvar_ps(of, scales)));
+}
+
+/* W of four lanes, n keys and 128 columns from c on: [key / 2][quarter][4][2]. */
+ATTN_INLINE void nibble_weights(uint16_t *w, const attn_values *v, const float *p, int64_t n,
+                                int64_t c)
+{
+    int32_t group[VL];
+    for (int i = 0; i < VL; i++) {
+        const int64_t of = (c + i / 4 * 32) / v->group;
+        group[i] = (int32_t)(of < v->groups ? of : 0);
+    }
+    const __m512i of = d_load(group);
+    for (int64_t key = 0; key < n; key += 2, w += 2 * VL, p += 2 * STRIP) {
+        const dwords odd = key + 1 < n ? quarter_weights(v, p + STRIP, key + 1, of) : d_zero();
+        d_store(w, d_upper_halves(quarter_weights(v, p, key, of), odd));
+    }
+}
+
+/* Half of 128 columns of OT from c on, as far as there are, for four lanes: the lower or the upper
+ * 16 of each 32. */
+ATTN_INLINE void nibble_columns(float *ot, const attn_values *v, int64_t c, const uint16_t *w,
+                                int64_t n, const float *alpha, const bool upper)
+{
+    const numbers of = numbers_of(ATTN_I4X2);
+    const __mmask64 some = few_bytes(v->dv / 2, c / 2);
+    vec sum[4][4];
+    ATTN_UNROLL for (int i = 0; i < 16; i++) sum[i / 4][i % 4] = v_set1(0);
+    for (int64_t key = 0; key < n; key += 2, w += 2 * VL) {
+        const dwords x = few_codes(v, key, n, c / 2, some),
+                     y = few_codes(v, key + 1, n, c / 2, some), one = d_load(w);
+        dwords zip = upper ? _mm512_unpackhi_epi16(x, y) : _mm512_unpacklo_epi16(x, y);
+        attn_fetch_soon(v->soon, 4 * 64);
+        ATTN_UNROLL for (int i = 0; i < 4; i++, zip = _mm512_srli_epi16(zip, 4))
+        {
+            const dwords z = nibble_numbers(zip, &of);
+            sum[i][0] = add_pairs(sum[i][0], z, _mm512_shuffle_epi32(one, 0x00));
+            sum[i][1] = add_pairs(sum[i][1], z, _mm512_shuffle_epi32(one, 0x55));
+            sum[i][2] = add_pairs(sum[i][2], z, _mm512_shuffle_epi32(one, 0xaa));
+            sum[i][3] = add_pairs(sum[i][3], z, _mm512_shuffle_epi32(one, 0xff));
+        }
+    }
+    ATTN_UNROLL for (int i = 0; i < 4; i++)
+        few_columns_end(ot, v, c + 16 * upper + i, 4, 32, sum[i], alpha);
+}
+
+static void few_nibbles(float *ot, const attn_values *v, const float *p, int64_t n,
+                        const float *alpha, int lanes)
+{
+    uint16_t w[ATTN_KEY_BLOCK * VL];
+    for (int lane = 0; lane < lanes; lane += 4) {
+        for (int64_t c = 0; c < v->dv_pad; c += 128) {
+            nibble_weights(w, v, p + lane, n, c);
+            nibble_columns(ot + lane, v, c, w, n, alpha ? alpha + lane : NULL, false);
+            nibble_columns(ot + lane, v, c, w, n, alpha ? alpha + lane : NULL, true);
         }
     }
 }
@@ -244,6 +332,9 @@ static void pv_few(void *ot, const attn_values *v, const void *p, int64_t n, con
     switch (v->dtype) {
     case ATTN_I8:
         few_values(ot, v, p, n, alpha, lanes, ATTN_I8);
+        return;
+    case ATTN_I4X2:
+        few_nibbles(ot, v, p, n, alpha, lanes);
         return;
     case ATTN_E4M3:
         few_values(ot, v, p, n, alpha, lanes, ATTN_E4M3);

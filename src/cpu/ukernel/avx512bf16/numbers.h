@@ -1,7 +1,7 @@
 /*
- * numbers.h: codes of 8 bits as bf16 numbers, which are exact: each half of a number comes from a
- * table of 128 bytes (AVX512_VBMI). Floats of 8 bits are looked up without their sign, integers by
- * |code| - 1.
+ * numbers.h: codes as bf16 numbers, which are exact. Each half of a number of a code of 8 bits comes
+ * from a table of 128 bytes (AVX512_VBMI): floats are looked up without their sign, integers by
+ * |code| - 1. Codes of 4 bits have a table of numbers.
  */
 
 /* The bf16 of an integer from 1 to 128, and of a float without its sign. Powers of two and smaller
@@ -42,13 +42,23 @@
 static const uint8_t number_bytes[3][2][128] = {BOTH_HALVES(NUMBER_I8), BOTH_HALVES(NUMBER_E4M3),
                                                 BOTH_HALVES(NUMBER_E5M2)};
 
-/* The tables of a type, in registers. */
+/* Numbers of codes of 4 bits, by the lower bits of a word. */
+static const uint16_t nibble_table[32] = {
+    0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, /* 0 .. 7 */
+    0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, /* -8 .. -1 */
+    0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, /* whatever bit 4 is */
+    0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80};
+
+/* The tables of a type, in registers; of i4x2 low[0]. */
 typedef struct numbers {
     dwords low[2], high[2];
 } numbers;
 
 ATTN_INLINE numbers numbers_of(const int32_t dtype)
 {
+    if (dtype == ATTN_I4X2) {
+        return (numbers){.low = {d_load(nibble_table)}};
+    }
     const uint8_t(*of)[128] = number_bytes[dtype == ATTN_I8 ? 0 : dtype == ATTN_E4M3 ? 1 : 2];
     return (numbers){{d_load(of[0]), d_load(of[0] + 64)}, {d_load(of[1]), d_load(of[1] + 64)}};
 }
@@ -69,20 +79,17 @@ ATTN_INLINE void number_halves(dwords *low, dwords *high, dwords x, const number
     *high = _mm512_ternarylogic_epi32(*high, x, _mm512_set1_epi8((char)0x80), 0xf8); /* | x & y */
 }
 
-/* Numbers 0 and 2, and 1 and 3, of each dword of codes. */
-ATTN_INLINE void number_pairs(dwords *even, dwords *odd, dwords x, const numbers *of,
-                              const int32_t dtype)
+/* The numbers of the lowest codes of 4 bits of 32 words. */
+ATTN_INLINE dwords nibble_numbers(dwords x, const numbers *of)
 {
-    dwords low, high;
-    number_halves(&low, &high, x, of, dtype);
-    *even = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaau, low, _mm512_slli_epi16(high, 8));
-    *odd = _mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaau, _mm512_srli_epi16(low, 8), high);
+    return _mm512_permutexvar_epi16(x, of->low[0]);
 }
 
 /* Numbers of 16 codes side by side as floats. */
 ATTN_INLINE vec load_numbers(const char *codes, int32_t dtype)
 {
     return dtype == ATTN_I8     ? v_load_i8(codes)
+           : dtype == ATTN_I4X2 ? v_load_i4(codes)
            : dtype == ATTN_E4M3 ? v_load_e4m3(codes)
                                 : v_load_e5m2(codes);
 }
@@ -92,14 +99,15 @@ ATTN_INLINE vec load_numbers(const char *codes, int32_t dtype)
 ATTN_INLINE dwords row_numbers(const attn_rows *src, int64_t row, int64_t c, int64_t n, bool values)
 {
     const char *at = (const char *)src->data + row * src->row_stride;
+    const int64_t each = attn_code_columns(src->dtype);
     if (!values && src->col_stride == 1 && c + 16 <= n) {
-        return _mm512_castps_si512(load_numbers(at + c, src->dtype));
+        return _mm512_castps_si512(load_numbers(at + c / each, src->dtype));
     }
     uint32_t number[16] = {0};
     for (int64_t i = c; i < c + 16 && i < n; i++) {
         const float x =
             values ? attn_row_value(at, src->col_stride, src->dtype, &src->codes, row, i)
-                   : attn_code_at(at + i * src->col_stride, src->dtype, 0);
+                   : attn_code_at(at + i / each * src->col_stride, src->dtype, i % each);
         number[i - c] = (uint32_t)attn_f32_to_bf16(x) << 16;
     }
     return d_load(number);

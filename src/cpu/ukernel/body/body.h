@@ -340,6 +340,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),
     .qk_codes = QK_CODES,
+    .widen = FN(widen),
     ATTN_TABLE_KERNELS,
 };
 

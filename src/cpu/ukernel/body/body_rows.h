@@ -169,8 +169,9 @@ static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
 /* ---- in and out ------------------------------------------------------------------------------ */
 
 /* dst[0 .. n-1] = src widened. */
-static void FN(widen)(real *dst, const void *src, int64_t stride, int32_t dtype, int64_t n)
+static void FN(widen)(void *to, const void *src, int64_t stride, int32_t dtype, int64_t n)
 {
+    real *dst = to;
     const char *at = src;
     const int64_t step = stride * attn_element_size(dtype);
     int64_t i = 0;
