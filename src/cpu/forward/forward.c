@@ -166,6 +166,9 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
     if (item->special) {
         memset(item->seen, 0, (size_t)table->key_block * sizeof *item->seen);
     }
+    if (item->problem->o_f32.data && walk->first > 0 && item->next.lo >= item->next.hi) {
+        attn_strip_prefetch(item, strip_index);
+    }
     run_tiles(item, &share);
     if (item->by_tile) {
         attn_pack_values(item, item->pack, block);
