@@ -1,4 +1,4 @@
-"""torch_overhead.py [SECONDS [WORD ...]]: what PyTorch's autograd adds to the C calls, as a table with commas.
+"""torch_overhead.py [SECONDS [WORD ...]]: what PyTorch's autograd adds to the C calls, with commas.
 
 Needs the package (pip install .) and PyTorch. Four ways take turns in one process, back and forth:
 
@@ -119,7 +119,8 @@ def deciles(calls, threads, seconds):
 def main():
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6
     words = set(sys.argv[2:])
-    print(f"# {libattn.info().cpu_table}, libattn {libattn.__version__}, PyTorch {torch.__version__}")
+    table = libattn.info().cpu_table
+    print(f"# {table}, libattn {libattn.__version__}, PyTorch {torch.__version__}")
     print(f"# command: {' '.join(sys.argv)}")
     print("dtype,n,threads,pass,way,milliseconds,ratio")
     for problem in PROBLEMS:
