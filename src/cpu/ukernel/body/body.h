@@ -9,7 +9,8 @@
  *
  * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by
  * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
- * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), and
+ * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
+ * not (keys whose scores wait in registers from chunk to chunk; it divides MR), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -164,7 +165,7 @@ ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, 
 {
     int64_t c = 0;
 #ifdef HELD
-    if (rows == MR && width == NV && d > ATTN_DOT_CHUNK) {
+    if (rows == MR && width == NV && d > 0) {
         FN(qk_held)(s, k, qt, d, n, width);
         return;
     }
