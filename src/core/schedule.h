@@ -35,25 +35,29 @@ static inline int64_t attn_schedule_blocks(const attn_problem *problem,
 static inline attn_item attn_schedule_item(const attn_schedule *schedule,
                                            const attn_problem *problem, int64_t index)
 {
-    int64_t sequence, within, blocks;
+    const int64_t heads = problem->kv_heads, rows = schedule->block_rows;
+    int64_t sequence, head, block;
     if (schedule->first_item == NULL) {
-        int64_t columns = schedule->sequences * problem->kv_heads;
-        blocks = schedule->items / columns;
-        sequence = index % columns / problem->kv_heads;
-        within = index / columns * problem->kv_heads + index % problem->kv_heads;
+        /* comparisons where they do: divisions are slow */
+        const int64_t columns = schedule->sequences * heads;
+        const int64_t before = index < columns ? 0 : index / columns,
+                      column = index - before * columns;
+        sequence = column < heads ? 0 : column / heads;
+        head = column - sequence * heads;
+        block = (schedule->items == columns ? 1 : schedule->items / columns) - 1 - before;
     } else {
         int64_t lo = 0, hi = schedule->sequences; /* first_item[lo] <= index < first_item[hi] */
         while (hi - lo > 1) {
             int64_t mid = lo + (hi - lo) / 2;
             *(schedule->first_item[mid] <= index ? &lo : &hi) = mid;
         }
+        const int64_t within = index - schedule->first_item[lo];
         sequence = lo;
-        within = index - schedule->first_item[lo];
-        blocks = (schedule->first_item[lo + 1] - schedule->first_item[lo]) / problem->kv_heads;
+        head = within % heads;
+        block =
+            (schedule->first_item[lo + 1] - schedule->first_item[lo]) / heads - 1 - within / heads;
     }
-    int64_t block = blocks - 1 - within / problem->kv_heads;
-    return (attn_item){sequence, within % problem->kv_heads, block * schedule->block_rows,
-                       (block + 1) * schedule->block_rows};
+    return (attn_item){sequence, head, block * rows, (block + 1) * rows};
 }
 
 #endif

@@ -166,6 +166,9 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
     if (item->special) {
         memset(item->seen, 0, (size_t)table->key_block * sizeof *item->seen);
     }
+    if (item->problem->o_f32.data && walk->first > 0 && item->next.lo >= item->next.hi) {
+        attn_strip_prefetch(item, strip_index);
+    }
     run_tiles(item, &share);
     if (item->by_tile) {
         attn_pack_values(item, item->pack, block);
@@ -224,12 +227,14 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
 {
     const int64_t size = item->table->key_block, step = item->table->key_step, nk = item->seq.nk;
     const int first = __builtin_ctzll(strips), last = 64 - __builtin_clzll(strips);
-    const int64_t tiles = size / item->table->key_tile, all_tiles = (last - first) * tiles;
+    const bool one = nk <= size; /* block, after which no rows are due */
+    const int64_t tiles = one ? 1 : size / item->table->key_tile,
+                  all_tiles = (last - first) * tiles;
     const attn_tile_rows rows =
         attn_score_tile_rows(&item->scores, strip_first(item, first),
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
-    item->next_rows = (size + all_tiles - 1) / all_tiles;
+    item->next_rows = one ? 0 : (size + all_tiles - 1) / all_tiles;
     choose_members(item, !careful && item->strips == 1 && !attn_pack_is_done(item),
                    strip_lanes(item, first));
     attn_pack_open(item);

@@ -172,7 +172,8 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
     work.scores.cells = job->cells.kind ? &job->cells : NULL;
     attn_score_lanes(&work.scores, base + map->lanes);
     work.last_row = min64(task->item.last_row, work.seq.nq * job->problem->group);
-    work.strips = (int)((work.last_row - work.first_row + table->strip - 1) / table->strip);
+    const int64_t lanes = work.last_row - work.first_row;
+    work.strips = lanes <= table->strip ? 1 : (int)((lanes + table->strip - 1) / table->strip);
     work.specials.minus =
         work.specials.plus + job->plan->dv_pad * attn_special_words(table->key_block);
     run(job, &work, task->index);

@@ -6,6 +6,7 @@
 #include "core/segment.h"
 #include "core/softmax.h"
 #include "cpu/forward/nodes.h"
+#include "cpu/prefetch.h"
 #include <math.h>
 #include <string.h>
 
@@ -141,6 +142,17 @@ static void finish_rows(const attn_forward_item *item, int strip_index, const at
             divide_far(item, strip_sum(item, strip_index, 0), lane, end);
         }
         set_real(item->table, state->alpha, lane, end.far > 0 ? 1 : end.divisor);
+    }
+}
+
+void attn_strip_prefetch(const attn_forward_item *item, int strip_index)
+{
+    const attn_tensor *o = &item->problem->o_f32;
+    void *row[ATTN_MAX_STRIP];
+    const int lanes = strip_rows(item, strip_index, o, row);
+    for (int lane = 0; lane < lanes; lane++) {
+        attn_prefetch_row(&(attn_rows){row[lane], 0, o->stride[3], o->dtype, NULL, {0}}, 0,
+                          item->problem->dv);
     }
 }
 

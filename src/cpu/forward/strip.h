@@ -14,6 +14,10 @@ void attn_strip_start(attn_forward_item *item, int strip_index);
 /* Sets the running state before the first key. */
 void attn_strip_reset(const attn_forward_item *item, int strip_index);
 
+/* Prefetches the strip's rows of the second O: their stores would wait for each line, since nothing
+ * else has read them. */
+void attn_strip_prefetch(const attn_forward_item *item, int strip_index);
+
 /* Writes the strip's rows of O, LSE and row maximum. */
 void attn_strip_finish(const attn_forward_item *item, int strip_index);
 

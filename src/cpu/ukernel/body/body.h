@@ -9,7 +9,8 @@
  *
  * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by
  * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
- * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), and
+ * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
+ * not (keys whose scores wait in registers from chunk to chunk; it divides MR), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -123,12 +124,52 @@ ATTN_INLINE void FN(sums)(real *to, const real *a, int64_t apart, int64_t step, 
     }
 }
 
+#ifdef HELD
+/* n keys, a multiple of HELD: sums over the chunks of a span stay in registers. A span's part of QT
+ * stays in the first-level cache. */
+ATTN_INLINE void FN(qk_held)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
+                             const int width)
+{
+    enum { SPAN = 4 * ATTN_DOT_CHUNK };
+    for (int64_t first = 0; first < d; first += SPAN) {
+        const int64_t end = d - first < SPAN ? d : first + SPAN;
+        for (int64_t key = 0; key < n; key += HELD) {
+            real *to = s + key * STRIP;
+            vec total[HELD][NV];
+            ATTN_UNROLL for (int r = 0; r < HELD; r++) {
+                ATTN_UNROLL for (int v = 0; v < width; v++) total[r][v] =
+                    first > 0 ? v_load(to + r * STRIP + v * VL) : v_set1(0);
+            }
+            for (int64_t c = first; c < end; c += ATTN_DOT_CHUNK) {
+                vec sum[HELD][NV];
+                const int64_t left = end - c < ATTN_DOT_CHUNK ? end - c : ATTN_DOT_CHUNK;
+                ATTN_UNROLL for (int r = 0; r < HELD; r++)
+                    FN(begin_sum)(sum[r], k, 1, qt, STRIP, 0, width);
+                FN(group)(sum, k + key * d + c, d, 1, qt + c * STRIP, 0, left, HELD, width);
+                ATTN_UNROLL for (int r = 0; r < HELD; r++) {
+                    ATTN_UNROLL for (int v = 0; v < width; v++) total[r][v] =
+                        c > 0 ? v_add(total[r][v], sum[r][v]) : sum[r][v];
+                }
+            }
+            ATTN_UNROLL for (int r = 0; r < HELD; r++)
+                FN(end_sum)(to + r * STRIP, total[r], (FN(sum_end)){false, NULL}, width);
+        }
+    }
+}
+#endif
+
 /* n > 0 keys, a multiple of `rows`. Chunk by chunk, not key by key: the sums that are added to were
  * stored long before. */
 ATTN_INLINE void FN(qk_keys)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
                              const int rows, const int width)
 {
     int64_t c = 0;
+#ifdef HELD
+    if (rows == MR && width == NV && d > 0) {
+        FN(qk_held)(s, k, qt, d, n, width);
+        return;
+    }
+#endif
     do {
         int64_t left = d - c < ATTN_DOT_CHUNK ? d - c : ATTN_DOT_CHUNK;
         FN(sums)(s, k + c, d, 1, qt + c * STRIP, left, n, (FN(sum_end)){c > 0, NULL}, rows, width);

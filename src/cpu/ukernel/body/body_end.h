@@ -24,6 +24,7 @@
 #undef MR
 #undef NV
 #undef AHEAD
+#undef HELD
 #undef v_quotient
 #undef v_corrected
 #undef v_can_quotient

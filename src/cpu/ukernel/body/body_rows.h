@@ -145,27 +145,6 @@ static void FN(mask)(void *s_, int64_t n, const void *lo_, const void *hi_, int 
     }
 }
 
-static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
-{
-    real bad[STRIP], any = 0;
-    for (int v = 0; v < lanes; v += VL) {
-        const real *ot = (const real *)ot_ + v;
-        vec sum[SIDE]; /* NaN for NaN and Inf */
-        int64_t c = 0;
-        ATTN_UNROLL for (int k = 0; k < SIDE; k++) sum[k] = v_set1(0);
-        for (; c <= dv - SIDE; c += SIDE, ot += SIDE * STRIP) {
-            ATTN_UNROLL for (int k = 0; k < SIDE; k++) sum[k] =
-                v_fma(v_load(ot + k * STRIP), v_set1(0), sum[k]);
-        }
-        for (; c < dv; c++, ot += STRIP) sum[0] = v_fma(v_load(ot), v_set1(0), sum[0]);
-        v_store(bad + v, v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
-    }
-    for (int lane = 0; lane < lanes; lane++) {
-        any += bad[lane];
-    }
-    return !(any != any);
-}
-
 /* ---- in and out ------------------------------------------------------------------------------ */
 
 /* dst[0 .. n-1] = src widened. */
@@ -268,6 +247,42 @@ ATTN_INLINE void FN(transpose)(vec *x)
 }
 
 #include "cpu/ukernel/body/body_quads.h"
+
+/* NaN in lanes of a vector of lanes, or its first four, that hold NaN or Inf in a row of OT. */
+ATTN_INLINE vec FN(not_finite)(const real *ot, int64_t dv, const bool four)
+{
+    vec sum[SIDE];
+    int64_t c = 0;
+    ATTN_UNROLL for (int k = 0; k < SIDE; k++) sum[k] = v_set1(0);
+    for (; c <= dv - SIDE; c += SIDE, ot += SIDE * STRIP) {
+        ATTN_UNROLL for (int k = 0; k < SIDE; k++) {
+            const real *at = ot + k * STRIP;
+            sum[k] = v_fma(four ? v_load4(at) : v_load(at), v_set1(0), sum[k]);
+        }
+    }
+    for (; c < dv; c++, ot += STRIP) {
+        sum[0] = v_fma(four ? v_load4(ot) : v_load(ot), v_set1(0), sum[0]);
+    }
+    return v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3]));
+}
+
+/* A whole vector would wait for four lanes that were stored by themselves. */
+static bool FN(finite)(const void *ot_, int64_t dv, int lanes)
+{
+    real bad[STRIP], any = 0;
+    const real *ot = ot_;
+    if (FN(FEW) > 0 && lanes <= 4) {
+        v_store(bad, FN(not_finite)(ot, dv, true));
+    } else {
+        for (int v = 0; v < lanes; v += VL) {
+            v_store(bad + v, FN(not_finite)(ot + v, dv, false));
+        }
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        any += bad[lane];
+    }
+    return !(any != any);
+}
 
 /* to[key] = the bias and mask of `lane` for the scores of n keys. */
 static void FN(bias_row)(real *to, const attn_bias_rows *rows, int lane, int64_t n)

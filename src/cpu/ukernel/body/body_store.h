@@ -26,6 +26,13 @@ ATTN_INLINE void FN(load_divisors)(FN(divisors) * d, const real *divisor, int la
     d->any = divisor != NULL;
 }
 
+/* Divisors of few lanes, which rows are divided by one by one. */
+ATTN_INLINE void FN(few_divisors)(FN(divisors) * d, const real *divisor, int lanes)
+{
+    for (int i = 0; i < lanes; i++) d->by[i] = divisor ? divisor[i] : 1;
+    d->any = divisor != NULL;
+}
+
 /* x / by, or 0 where that is 0; others are at least about 1. */
 ATTN_INLINE vec FN(divide)(vec x, vec by)
 {
@@ -135,9 +142,15 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
     for (int lane = 0; lane < lanes; lane += VL, row += VL) {
         const real *ot = (const real *)ot_ + lane;
         const int left = lanes - lane;
+        const real *by = divisor ? (const real *)divisor + lane : NULL;
         FN(divisors) d;
-        FN(load_divisors)(&d, divisor ? (const real *)divisor + lane : NULL, left);
-        if (left > VL / 4 && v_can_quotient(ot, STRIP, dv, d.all)) {
+        if (left <= VL / 4) {
+            FN(few_divisors)(&d, by, left);
+            FN(store_columns)(row, stride, dtype, ot, 0, dv, &d, left, false);
+            continue;
+        }
+        FN(load_divisors)(&d, by, left);
+        if (v_can_quotient(ot, STRIP, dv, d.all)) {
             const int64_t c =
                 stride != 1          ? 0
                 : dtype == ATTN_BF16 ? FN(divide_to_halves)(row, ot, dv, &d, left, true)

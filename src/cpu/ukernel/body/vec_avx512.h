@@ -20,6 +20,7 @@
 #define MR 8
 #define NV 2
 #define AHEAD 0
+#define HELD 4
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
@@ -176,6 +177,7 @@ ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 #define MR 8
 #define NV 2
 #define AHEAD 0
+#define HELD 4
 #define v_load _mm512_loadu_pd
 #define v_store _mm512_storeu_pd
 #define v_set1 _mm512_set1_pd

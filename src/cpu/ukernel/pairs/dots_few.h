@@ -46,9 +46,37 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
     few_keys_end_f32(s, sum, GROUP, rows);
 }
 
+/* Scores of a key, lanes along the vectors; lanes beyond four become 0 if `four`. */
+ATTN_INLINE void one_key(float *s, const uint16_t *k, const factors *f, const bool four)
+{
+    vec sum = v_set1(0);
+    for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
+        const uint16_t *q = f->b + step * f->b_step;
+        const int64_t pairs = step + 1 < f->steps ? GROUP : f->last;
+        vec chain = v_set1(0);
+        for (int64_t pair = 0; pair < pairs; pair++) {
+            const uint16_t *of = q + pair * 2 * STRIP;
+            chain = add_pairs(chain, d_pair(k + 2 * pair), four ? d_load4(of) : d_load(of));
+        }
+        sum = step > 0 ? v_add(sum, chain) : chain;
+    }
+    v_store(s, sum);
+}
+
 ATTN_INLINE void few_scores(float *s, const factors *f, int64_t n, int lanes)
 {
+    enum { ALONE = 2 }; /* most keys that are faster one by one */
     const uint16_t *k = f->a;
+    if (n <= ALONE) {
+        for (int64_t key = 0; key < n; key++, s += STRIP, k += f->a_stride / 2) {
+            if (lanes <= 4) {
+                one_key(s, k, f, true);
+            } else {
+                one_key(s, k, f, false);
+            }
+        }
+        return;
+    }
     for (int64_t key = 0; key < n; key += GROUP, k += f->a_rows) {
         if (lanes <= FEW_LANES / 2) {
             few_keys(s + key * STRIP, k, f, FEW_LANES / 2);

@@ -5,6 +5,7 @@
  *   dwords, lane_mask                 16 dwords; a bit for each of 16 lanes
  *   d_load d_store d_zero d_or        as their names say
  *   d_load_some(p,n)                  the first n of 32 numbers, the others 0
+ *   d_load4(p)                        four dwords and zeros
  *   d_pair(p)                         the pair at p in each dword
  *   d_keep_lanes(p,x,mask)            stores x in lanes outside of mask
  *   d_as_floats(x)                    the same bits
@@ -33,6 +34,7 @@
 
 #define d_load(p) _mm512_loadu_si512(p)
 #define d_store(p, x) _mm512_storeu_si512(p, x)
+#define d_load4(p) _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define d_zero _mm512_setzero_si512
 #define d_or _mm512_or_si512
 #define d_keep_lanes(p, x, mask) _mm512_mask_storeu_epi32(p, (__mmask16) ~(mask), x)

@@ -54,6 +54,12 @@ ATTN_INLINE dwords d_load(const void *p)
         vreinterpretq_u32_u16(vld1q_u16(from + 16)), vreinterpretq_u32_u16(vld1q_u16(from + 24))};
 }
 
+ATTN_INLINE dwords d_load4(const uint16_t *p)
+{
+    const uint32x4_t none = vdupq_n_u32(0);
+    return (dwords){vreinterpretq_u32_u16(vld1q_u16(p)), none, none, none};
+}
+
 ATTN_INLINE void d_store(void *p, dwords x)
 {
     uint16_t *to = p;
