@@ -96,7 +96,7 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ int group() const
     {
         const int both = ptx::thread() / 128; /* this order spills nothing */
-        return (EARLY && (S::BF16 || !S::STEPPED) ? both : ptx::uniform(both)) - 1;
+        return (EARLY ? both : ptx::uniform(both)) - 1;
     }
 
     /* Sums of |dS^T| of this thread's two keys (range_sm90.cuh). */
