@@ -20,8 +20,8 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t x)
     return ptx::permute(x, __shfl_xor_sync(~0u, x, 8), high ? 0x3276 : 0x5410);
 }
 
-/* The counter of Philox of a row and the quad of keys that `key` is in (C11); its words count modulo
- * 2^32. */
+/* The counter of Philox of a row and the quad of keys that `key` is in (C11). Words of it count
+ * modulo 2^32. */
 __device__ __forceinline__ uint4 dropout_counter(const attn_problem &p, const attn_sequence &s,
                                                  int64_t head, int64_t row, int64_t key)
 {
