@@ -44,21 +44,26 @@ ATTN_CORE uint64_t attn_dropout_stream(const attn_dropout *d, int64_t b, int64_t
     return d->offset + (uint64_t)b * (uint64_t)heads + (uint64_t)h;
 }
 
+/* A round on the counter x with its two keys. */
+ATTN_CORE void attn_philox_round(uint32_t x[4], uint32_t k0, uint32_t k1)
+{
+    const uint64_t a = (uint64_t)ATTN_PHILOX_M0 * x[0], b = (uint64_t)ATTN_PHILOX_M1 * x[2];
+    x[0] = (uint32_t)(b >> 32) ^ x[1] ^ k0;
+    x[2] = (uint32_t)(a >> 32) ^ x[3] ^ k1;
+    x[1] = (uint32_t)b;
+    x[3] = (uint32_t)a;
+}
+
 /* word[0..3]: the random words of row i and keys 4 quad .. 4 quad + 3. */
 ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad,
                                   uint32_t word[4])
 {
-    uint32_t x0 = quad, x1 = i, x2 = (uint32_t)stream, x3 = (uint32_t)(stream >> 32),
-             k0 = d->key[0], k1 = d->key[1];
+    uint32_t k0 = d->key[0], k1 = d->key[1];
+    word[0] = quad, word[1] = i, word[2] = (uint32_t)stream, word[3] = (uint32_t)(stream >> 32);
     for (int round = 0; round < ATTN_PHILOX_ROUNDS;
          round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
-        uint64_t a = (uint64_t)ATTN_PHILOX_M0 * x0, b = (uint64_t)ATTN_PHILOX_M1 * x2;
-        x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
-        x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
-        x1 = (uint32_t)b;
-        x3 = (uint32_t)a;
+        attn_philox_round(word, k0, k1);
     }
-    word[0] = x0, word[1] = x1, word[2] = x2, word[3] = x3;
 }
 
 #endif

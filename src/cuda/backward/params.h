@@ -78,6 +78,8 @@ typedef struct attn_cuda_backward_params {
      * keeps something, else 1 */
     attn_cuda_steps steps;
     float inverse_cap, kept;
+    /* of each round of Philox (core/dropout.h): where instructions take operands from */
+    uint32_t philox[ATTN_PHILOX_ROUNDS][2];
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -336,6 +336,10 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     }
     if (plan->fast && is_stepped(problem)) {
         plan->params.steps = attn_cuda_steps_of(problem);
+        for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
+            plan->params.philox[i][0] = problem->dropout.key[0] + i * ATTN_PHILOX_W0;
+            plan->params.philox[i][1] = problem->dropout.key[1] + i * ATTN_PHILOX_W1;
+        }
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
     TRY(add_delta(plan, cuda));

@@ -2,7 +2,7 @@
  * ordered_sm90.cuh: dK and dV of 128 keys of a KV head on sm_90a, and what the keys add to dQ: five
  * products. A warp loads, two warpgroups have 64 keys each:
  *
- *     for each head of the group, each tile of rows that see the keys:
+ *     for each head of the share (shares_sm90.cuh), each tile of rows that see the keys:
  *         issue dP^T = V dO^T | P^T = 2^(c S^T - LSE) | issue dV += P^T dO
  *         dS^T = P^T (dP^T - delta), to shared memory | issue S^T of the next tile
  *         issue dQ = dS K, dK += dS^T Q | add dQ to the tile's sums in global memory
@@ -96,7 +96,7 @@ template <class S> struct OrderedGroup {
     __device__ __forceinline__ int group() const
     {
         const int both = ptx::thread() / 128; /* this order spills nothing */
-        return (EARLY && (S::BF16 || !S::STEPPED) ? both : ptx::uniform(both)) - 1;
+        return (EARLY ? both : ptx::uniform(both)) - 1;
     }
 
     /* Sums of |dS^T| of this thread's two keys (range_sm90.cuh). */

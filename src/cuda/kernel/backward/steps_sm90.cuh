@@ -20,6 +20,37 @@ __device__ __forceinline__ uint32_t transpose_bytes(uint32_t x)
     return ptx::permute(x, __shfl_xor_sync(~0u, x, 8), high ? 0x3276 : 0x5410);
 }
 
+/* The counter of Philox of a row and the quad of keys that `key` is in (C11). Words of it count
+ * modulo 2^32. */
+__device__ __forceinline__ uint4 dropout_counter(const attn_problem &p, const attn_sequence &s,
+                                                 int64_t head, int64_t row, int64_t key)
+{
+    const uint64_t at = (uint64_t)(attn_origin(&p.k_origin, s.index) + key),
+                   stream = attn_dropout_stream(&p.dropout, s.index, p.heads, head);
+    return make_uint4((uint32_t)(at / 4), (uint32_t)(attn_origin(&p.q_origin, s.index) + row),
+                      (uint32_t)stream, (uint32_t)(stream >> 32));
+}
+
+/* Bit 1 of byte j: whether dropout drops element j of the quad; bit 0: of the next row's. */
+__device__ __forceinline__ uint32_t dropped_of_quads(const attn_cuda_backward_params &a, uint4 at)
+{
+    uint32_t word[2][4] = {{at.x, at.y, at.z, at.w}, {at.x, at.y + 1, at.z, at.w}}, bytes = 0;
+#pragma unroll
+    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
+        attn_philox_round(word[0], a.philox[round][0], a.philox[round][1]);
+        attn_philox_round(word[1], a.philox[round][0], a.philox[round][1]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        bytes |= word[0][j] <= a.grads.problem.dropout.last ? 2u << 8 * j : 0;
+        bytes |= word[1][j] <= a.grads.problem.dropout.last ? 1u << 8 * j : 0;
+    }
+    return bytes;
+}
+
+/* What caps scores: nothing; softcap.cuh; its polynomial alone, without bias, ALiBi and dropout. */
+enum GradCap { CAP_NONE, CAP_ANY, CAP_NEAR };
+
 /* A thread's part of a tile. */
 struct StepTile {
     static constexpr int ELEMENTS = 32;
@@ -108,17 +139,22 @@ struct StepTile {
         if (!p.dropout.on) {
             return;
         }
-        DropoutRow drop(p, sequence, head, row + 8 * member);
+        const uint32_t within = (uint32_t)attn_origin(&p.k_origin, sequence.index) % 4;
+        uint4 at = dropout_counter(p, sequence, head, row + 8 * member, key - member);
 #pragma unroll
         for (uint32_t &word : words) {
             uint32_t bits = 0;
 #pragma unroll 1
             for (int i = 0; i < 4; i++) {
-                const int from = key - member + i % 2 * 8;
-                bits = bits << 2 | drop.dropped_of_four(from) << 1;
-                drop.query++;
-                bits |= drop.dropped_of_four(from);
-                drop.query += i % 2 == 1 ? 31 : -1;
+                uint32_t bytes = dropped_of_quads(a, at);
+                if (within != 0) {
+                    const uint4 next = make_uint4(at.x + 1, at.y, at.z, at.w);
+                    bytes = (uint32_t)(((uint64_t)dropped_of_quads(a, next) << 32 | bytes) >>
+                                       8 * within);
+                }
+                bits = bits << 2 | bytes;
+                at.x += i % 2 == 0 ? 2 : -2;
+                at.y += i % 2 == 0 ? 0 : 32;
             }
             word = transpose_bytes(bits);
         }
@@ -155,12 +191,26 @@ struct StepTile {
         }
     }
 
+    /* Whether a tile of products takes CAP_NEAR. All lanes of the warp. */
+    __device__ __forceinline__ bool is_near(const float (&s)[ELEMENTS]) const
+    {
+        const attn_problem &p = a.grads.problem;
+        float most = 0;
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; e++) {
+            most = fmaxf(most, fabsf(s[e]));
+        }
+        const bool far = most > a.steps.near_most;
+        return p.bias.data == NULL && p.alibi.data == NULL && !p.dropout.on &&
+               !__any_sync(~0u, far);
+    }
+
     /* Caps x and returns the derivative by its product, but for the scale: 1 - tanh^2. */
-    __device__ __forceinline__ float cap(float &x) const
+    template <GradCap CAP> __device__ __forceinline__ float cap(float &x) const
     {
         const attn_cuda_steps &steps = a.steps;
         const float s = x;
-        if (fabsf(s) > steps.near_most) {
+        if (CAP == CAP_ANY && fabsf(s) > steps.near_most) {
             const float r = ptx::reciprocal_rough(ptx::exp2(fabsf(s) * steps.far_scale) + 1);
             x = copysignf(1, s) * fmaf(r, -2 * steps.far_cap, steps.far_cap);
             return 4 * r * (1 - r);
@@ -172,7 +222,7 @@ struct StepTile {
 
     /* Makes P^T, packed, without the factor of dropout, and P^T, DERIVED: times the derivative, of
      * S^T. lse: in shared memory. */
-    template <bool BF16, bool CAPPED, bool DERIVED, int PARTS>
+    template <bool BF16, GradCap CAP, bool DERIVED, int PARTS>
     __device__ __forceinline__ void finish(float (&s)[ELEMENTS],
                                            uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS],
                                            uint32_t lse) const
@@ -180,7 +230,10 @@ struct StepTile {
         const attn_problem &p = a.grads.problem;
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
         const uint32_t hide = hidden();
-        const char *const bias = first_of(p.bias), *const slope_at = first_of(p.alibi);
+        constexpr bool NEAR = CAP == CAP_NEAR;
+        const char *const bias = NEAR ? NULL : first_of(p.bias), *const slope_at =
+                                                                     NEAR ? NULL
+                                                                          : first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
         KeyTerms<!BF16> terms;
@@ -200,16 +253,19 @@ struct StepTile {
             for (int i = 0; i < 4; i++) {
                 const int e = 4 * j + i;
                 float x = s[e], derivative = 1;
-                if constexpr (CAPPED) {
-                    derivative = cap(x);
+                if constexpr (CAP != CAP_NONE) {
+                    derivative = cap<CAP>(x);
                 } else {
                     x *= a.steps.scale;
                 }
-                x = fmaf(-slope, fabsf(distance + (float)(8 * j + i % 2 - i / 2 * 8)), x + b[i]);
+                if constexpr (!NEAR) {
+                    x = fmaf(-slope, fabsf(distance + (float)(8 * j + i % 2 - i / 2 * 8)),
+                             x + b[i]);
+                }
                 x = fmaf(x, 1.4426950408889634f, -(i % 2 ? base.y : base.x));
                 const bool none = (hide >> e & 1) != 0 || b[i] == -INFINITY;
                 const float weighed = none ? 0 : ptx::exp2(x);
-                const bool gone = (drop[0] >> drop_bit(e) & 1) != 0;
+                const bool gone = !NEAR && (drop[0] >> drop_bit(e) & 1) != 0;
                 weight[i] = gone ? 0 : weighed;
                 size[i] = gone ? weighed * 0x1p-60f : weighed; /* a term, too small for dV */
                 derivative = DERIVED ? derivative : 1;
@@ -230,10 +286,12 @@ struct StepTile {
     __device__ __forceinline__ void
     run(float (&s)[ELEMENTS], uint32_t (&packed)[PARTS][ELEMENTS / 2 / PARTS], uint32_t lse) const
     {
-        if (a.steps.softcap) {
-            finish<BF16, true, true>(s, packed, lse);
+        if (a.steps.softcap && is_near(s)) {
+            finish<BF16, CAP_NEAR, true>(s, packed, lse);
+        } else if (a.steps.softcap) {
+            finish<BF16, CAP_ANY, true>(s, packed, lse);
         } else {
-            finish<BF16, false, true>(s, packed, lse);
+            finish<BF16, CAP_NONE, true>(s, packed, lse);
         }
     }
 
@@ -243,9 +301,9 @@ struct StepTile {
     {
         uint32_t packed[1][ELEMENTS / 2];
         if (a.steps.softcap) {
-            finish<BF16, true, false>(s, packed, lse);
+            finish<BF16, CAP_ANY, false>(s, packed, lse);
         } else {
-            finish<BF16, false, false>(s, packed, lse);
+            finish<BF16, CAP_NONE, false>(s, packed, lse);
         }
     }
 };

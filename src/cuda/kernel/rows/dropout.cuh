@@ -1,6 +1,5 @@
 /*
- * dropout.cuh: the factor that dropout gives an element of P (C11): 0, or 1 / (1 - p); and four
- * neighbouring keys at once.
+ * dropout.cuh: the factor that dropout gives an element of P (C11): 0, or 1 / (1 - p).
  */
 #pragma once
 #include "core/problem.h"
@@ -32,27 +31,5 @@ struct DropoutRow {
                               : at % 4 == 2 ? word[2]
                                             : word[3];
         return mine <= dropout.last ? 0 : (Real)dropout.scale;
-    }
-
-    /* Byte i: 1 if dropout drops the element of key + i, else 0. */
-    __device__ __forceinline__ uint32_t dropped_of_four(int64_t key) const
-    {
-        const uint64_t at = first_key + (uint64_t)key;
-        uint32_t bytes = dropped_of_quad(at / 4);
-        if (at % 4 != 0) {
-            bytes = (uint32_t)(((uint64_t)dropped_of_quad(at / 4 + 1) << 32 | bytes) >> at % 4 * 8);
-        }
-        return bytes;
-    }
-
-    __device__ __forceinline__ uint32_t dropped_of_quad(uint64_t quad) const
-    {
-        uint32_t word[4], bytes = 0;
-        attn_dropout_words(&dropout, stream, (uint32_t)query, (uint32_t)quad, word);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            bytes |= word[i] <= dropout.last ? 1u << 8 * i : 0;
-        }
-        return bytes;
     }
 };
