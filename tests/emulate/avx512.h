@@ -186,6 +186,16 @@ EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
     return _mm512_loadu_pd(x);
 }
 
+EMULATED(__m512i) emulated_512_shuffle_epi32(__m512i a, int order)
+{
+    int32_t x[16], y[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        y[i] = x[i / 4 * 4 + (order >> i % 4 * 2 & 3)];
+    }
+    return _mm512_loadu_si512(y);
+}
+
 /* SIMDe's loops keep gcc from seeing that references are set before they are read. */
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
@@ -195,6 +205,7 @@ EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
     simde_mm512_castsi512_pd(simde_mm512_shuffle_i32x4(simde_mm512_castpd_si512(a), \
                                                        simde_mm512_castpd_si512(b), order))
 #define _mm512_shuffle_f32x4(a, b, order) simde_mm512_shuffle_f32x4(a, b, order)
+#define _mm512_shuffle_epi32(a, order) emulated_512_shuffle_epi32(a, order)
 #define _mm512_cvtepi8_epi32(h) emulated_cvtepi8_epi32(h)
 #define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)
