@@ -217,6 +217,16 @@ EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
     return _mm512_loadu_pd(x);
 }
 
+EMULATED(__m512i) emulated_512_shuffle_epi32(__m512i a, int order)
+{
+    int32_t x[16], y[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        y[i] = x[i / 4 * 4 + (order >> i % 4 * 2 & 3)];
+    }
+    return _mm512_loadu_si512(y);
+}
+
 /* SIMDe's loops keep gcc from seeing that references are set before they are read. */
 #pragma GCC diagnostic ignored "-Wuninitialized"
 
@@ -230,6 +240,7 @@ EMULATED(__m512d) emulated_zextpd256_pd512(__m256d a)
 #define _mm512_shuffle_epi32(a, order) emulated_shuffle_epi32(a, order)
 #define _mm512_permutevar_ps(a, which) emulated_permutevar_ps(a, which)
 #define _mm512_shuffle_f32x4(a, b, order) simde_mm512_shuffle_f32x4(a, b, order)
+#define _mm512_shuffle_epi32(a, order) emulated_512_shuffle_epi32(a, order)
 #define _mm512_cvtepi8_epi32(h) emulated_cvtepi8_epi32(h)
 #define _mm512_srai_epi32(a, bits) emulated_srai_epi32(a, bits)
 #define _mm512_cvtepi32_ps(a) emulated_cvtepi32_ps(a)

@@ -97,8 +97,9 @@ static void test_special_scales(void **state)
 /* Rows of a prompt, each by itself: O and LSE have the bits of the prompt's. */
 static void test_steps(void **state)
 {
-    static const char *const shapes[] = {"d=128 kv_group=32", "d=128", "d=96 kv_group=96",
-                                         "d=320 kv_group=160", "d=64 kv_group=32", "d=288"};
+    static const char *const shapes[] = {"d=128 kv_group=32", "d=128",
+                                         "d=96 kv_group=96",  "d=320 kv_group=160",
+                                         "d=64 kv_group=32",  "d=288"};
     (void)state;
     for (int n = 0; n < 6 * TYPES; n++) {
         op_trial t = trial_open("hq=4 hkv=1 nq=19 nk=203 dtype=bf16 o_dtype=f32 lse=1 kv_dtype=%s "

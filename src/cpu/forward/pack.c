@@ -100,13 +100,14 @@ static void begin_soon(attn_forward_item *item, attn_soon soon, int64_t elements
     item->soon = soon;
 }
 
-/* n rows of a tensor in four runs: the processor follows several runs farther ahead than one. Up to
- * three rows are left. Rows in pages shorter than that come in their order: a page in turn with
- * others would be done before the processor follows it. */
-static attn_soon soon_rows(const attn_problem *problem, const char *const *row, int64_t n,
+/* n rows of a tensor in the plan's runs. Up to three rows are left. Rows in pages shorter than that
+ * come in their order: a page in turn with others would be done before the processor follows it. */
+static attn_soon soon_rows(const attn_forward_item *item, const char *const *row, int64_t n,
                            const attn_tensor *tensor)
 {
-    const int64_t runs = problem->paged && problem->k.shape[1] < n / 4 ? 1 : 4, run = n / runs,
+    const attn_problem *problem = item->problem;
+    const bool short_pages = problem->paged && problem->k.shape[1] < n / 4;
+    const int64_t runs = short_pages ? 1 : item->plan->soon_runs, run = n / runs,
                   bytes = tensor->shape[3] * attn_element_size(tensor->dtype);
     return (attn_soon){.row = row, .run = run, .rows = run, .runs = runs, .bytes = bytes};
 }
@@ -126,7 +127,7 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     const bool codes = item->table->qk_codes && attn_is_code(item->problem->k.dtype);
     const int64_t n = keys.hi - keys.lo, tile = item->table->key_tile,
                   passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
-    attn_soon soon = soon_rows(item->problem, now->v, n, &item->problem->v);
+    attn_soon soon = soon_rows(item, now->v, n, &item->problem->v);
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
         list_rows(item, now, keys);
@@ -176,7 +177,7 @@ void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block
     const attn_key_list *next = &item->list[!item->at_hand];
     const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space);
     const attn_soon soon =
-        soon_rows(item->problem, next->k, next->keys.hi - next->keys.lo, &item->problem->k);
+        soon_rows(item, next->k, next->keys.hi - next->keys.lo, &item->problem->k);
     begin_soon(item, soon, (keys.hi - keys.lo) * item->problem->dv * passes);
     if (!item->v_rows) {
         pack_v(item, keys, block);

@@ -272,6 +272,14 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_
     room->taken = attn_arena_take(workspace, share ? threads : 0, 1, plan->pieces.bytes);
 }
 
+/* Runs in which rows are fetched: processors follow several farther ahead than one. Those of AMD do
+ * best with two, where products take elements as they are and wait for memory. */
+static int64_t soon_runs(const attn_problem *problem, const attn_machine *machine)
+{
+    const bool as_they_are = problem->k.dtype == ATTN_F32 || problem->k.dtype == ATTN_BF16;
+    return (machine->features & ATTN_CPU_FAST_PAIRS) && as_they_are ? 2 : 4;
+}
+
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine)
 {
@@ -289,6 +297,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     }
     *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, machine->features, problem)};
     plan->dv_pad = round_up(problem->dv, plan->table->granule);
+    plan->soon_runs = soon_runs(problem, machine);
     map_strip(plan, problem);
     plan->strips = strips_per_item(plan, problem, machine);
     plan->scores = attn_plan_scores(problem, plan->table);

@@ -75,7 +75,8 @@ typedef struct attn_cpu_plan {
     int32_t threads;
     int64_t strips; /* per item */
     int64_t dv_pad;
-    int node_depth; /* nodes of a strip; 0 if no sequence has a second segment */
+    int64_t soon_runs; /* of rows to fetch (attn_soon) */
+    int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
     int64_t grain; /* items that a task takes, if they are whole */

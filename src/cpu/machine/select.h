@@ -10,7 +10,7 @@ typedef struct attn_isa {
     const char *name;
     uint32_t needs, prefers; /* features: to run; to be the choice without a cap, as well */
     const attn_ukernel *f32, *f64, *f16, *bf16;
-    const attn_ukernel *codes;   /* K and V of 8 bits, Q of bf16 (attn_cpu_table); or NULL */
+    const attn_ukernel *codes;   /* quantised K and V, Q of bf16 (attn_cpu_table); or NULL */
     uint32_t codes_needs;        /* features that `codes` needs as well */
     const attn_ukernel *precise; /* f32, f16 and bf16 in the arithmetic of f32, in scalar's bits */
     const attn_ukernel *bf16x3;  /* f32 with fewer bits where that is faster */

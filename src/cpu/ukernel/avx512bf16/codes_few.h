@@ -53,8 +53,8 @@ ATTN_INLINE bool are_finite(const quad_scales *scales, int64_t groups)
     return v_eq(all, v_set1(0)) == 0xffff;
 }
 
-/* Reads scales of keys key .. key+15 below n; false if one is not finite. Lines of scales go through
- * registers: loads of vectors would wait for stores of single ones. */
+/* Reads scales of keys key .. key+15 below n; false if one is not finite. Scales side by side go
+ * through registers: loads of vectors would wait for stores of single ones. */
 ATTN_INLINE bool few_scales(quad_scales *scales, const attn_row_codes *codes, int64_t key,
                             int64_t n, int64_t groups)
 {
@@ -81,8 +81,9 @@ ATTN_INLINE bool few_scales(quad_scales *scales, const attn_row_codes *codes, in
 /* The scale of a group for each key of a quad. */
 ATTN_INLINE vec quad_scale(const quad_scales *scales, int quad, int64_t group)
 {
-    return _mm512_permutevar_ps(v_load(scales->of[quad][group / 4]),
-                                _mm512_set1_epi32((int)(group % 4)));
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32((int)(group % 4))),
+                                 v_load(scales->of[quad][group / 4]));
 }
 
 /* ---- products -------------------------------------------------------------------------------- */

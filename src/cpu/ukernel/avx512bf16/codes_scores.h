@@ -1,6 +1,6 @@
 /*
- * codes_scores.h: S = K QT from codes, of panels. Codes and Q are exact in bf16. A score is a sum of
- * runs of at most RUN columns that share a scale: four chains of products each, times the scale,
+ * codes_scores.h: S = K QT from codes, of panels. Codes and Q are exact in bf16. A score is a sum
+ * of runs of at most RUN columns that share a scale: four chains of products each, times the scale,
  * and the sum of the four at the end. Chain j has these pairs of each 32 columns, in order:
  *
  *     codes of 8 bits   j, 4 + j, 8 + j, 12 + j

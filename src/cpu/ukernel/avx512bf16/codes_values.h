@@ -260,7 +260,7 @@ ATTN_INLINE void few_values(float *ot, const attn_values *v, const float *p, int
     }
 }
 
-/* ---- the same of i4x2: 128 columns in two turns, a quarter 32 columns -------------------------- */
+/* ---- the same of i4x2: 128 columns in two turns, a quarter 32 columns ------------------------ */
 
 /* Numbers of four lanes, times the scale of a key for each quarter, which is of groups `of`. */
 ATTN_INLINE dwords quarter_weights(const attn_values *v, const float *p, int64_t key, __m512i of)

@@ -1,7 +1,7 @@
 /*
- * numbers.h: codes as bf16 numbers, which are exact. Each half of a number of a code of 8 bits comes
- * from a table of 128 bytes (AVX512_VBMI): floats are looked up without their sign, integers by
- * |code| - 1. Codes of 4 bits have a table of numbers.
+ * numbers.h: codes as bf16 numbers, which are exact. Each half of a number of a code of 8 bits
+ * comes from a table of 128 bytes (AVX512_VBMI): floats are looked up without their sign, integers
+ * by |code| - 1. Codes of 4 bits have a table of numbers.
  */
 
 /* The bf16 of an integer from 1 to 128, and of a float without its sign. Powers of two and smaller
