@@ -57,9 +57,11 @@ def prepare(question):
 
 
 def score_tensors():
-    """The mask, as booleans, and the bias, where the problem has them."""
+    """The mask and the bias, where the problem has them. A mask as a bias of the problem's type,
+    which PyTorch would else make of it in each call."""
     there = [view(name, "cuda").transpose(1, 2) for name in ("mask", "bias") if name in problem]
-    return [t.bool() if t.dtype == torch.uint8 else t for t in there]
+    zero = torch.zeros((), device="cuda", dtype=problem["gpu_q"].dtype)
+    return [torch.where(t != 0, zero, -math.inf) if t.dtype == torch.uint8 else t for t in there]
 
 
 def backend(which):

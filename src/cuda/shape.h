@@ -18,8 +18,8 @@
 /* Barriers and posts; then bounds, two numbers for each row. */
 #define ATTN_SM90_CONTROL 512
 /* A warp's room for its 16 rows of O, which it has by TMA up to d = 128; with score steps the same
- * room is for a block's bias in f32, but f32 at d = 128 leaves none; with a mask or a bias of 16 bits
- * alone for two blocks of it. */
+ * room is for a block's bias in f32, but f32 at d = 128 leaves none; with a mask or a bias of 16
+ * bits alone for two blocks of it. */
 #define ATTN_SM90_STAGE_BYTES(d, dv, loads) \
     ((loads) != ATTN_CUDA_THREADS && (d) <= 128 && (dv) <= 128 ? 16 * ATTN_WIDE(dv) * 2 : 0)
 #define ATTN_SM90_BIAS_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 && (d) == 128 ? 0 : 16 * (bn)*4)

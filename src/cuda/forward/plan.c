@@ -204,7 +204,7 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
     int n = snprintf(
         plan->why, sizeof plan->why, "tiles come by TMA%s%s%s",
         problem->paged ? ", keys in pages" : "", whole ? "" : "; sequences have lengths or origins",
-        scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than softcap or ALiBi alone"
+        scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than one of them alone"
                                     : "");
     if (schedule->splits > 1) {
         plan->merge = find_kernel(cuda, is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90,

@@ -233,9 +233,8 @@ __device__ __forceinline__ void store_release(uint32_t *word, uint32_t x)
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(x) : "memory");
 }
 
-/* Returns the first lane's x, for values that are equal in all lanes, which the compiler cannot
- * know. It lies in a uniform register, and so do values that follow from it: addresses and
- * descriptors of products then cost the warp hardly an instruction. */
+/* Returns the first lane's x, which is equal in all lanes, in a uniform register: addresses and
+ * descriptors that follow from it then cost the warp hardly an instruction. */
 __device__ __forceinline__ int uniform(int x)
 {
     return __shfl_sync(~0u, x, 0);
@@ -249,8 +248,7 @@ __device__ __forceinline__ int thread()
     return x;
 }
 
-/* Hides x from the compiler, which else computes addresses ahead, in registers that the tile loop
- * needs. */
+/* Hides x from the compiler, which else keeps addresses in registers that the tile loop needs. */
 __device__ __forceinline__ int opaque(int x)
 {
     asm volatile("" : "+r"(x));
@@ -291,8 +289,7 @@ __device__ __forceinline__ float reciprocal_rough(float x)
     return y;
 }
 
-/* 1 / x for x far from the ends of the range: the compiler's own sequence, without its branch for
- * other x. */
+/* 1 / x for x far from the ends of the range: the compiler's sequence without its branch. */
 __device__ __forceinline__ float reciprocal(float x)
 {
     const float y = reciprocal_rough(x);
@@ -367,9 +364,7 @@ __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t whi
 /* c and the sum of the products of four unsigned bytes of a and b. */
 __device__ __forceinline__ uint32_t dot_bytes(uint32_t a, uint32_t b, uint32_t c)
 {
-    uint32_t r;
-    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-    return r;
+    return __dp4a(a, b, c);
 }
 
 /* Asks for a line of memory, so that it is in the L1 cache when it is read. */
