@@ -145,10 +145,9 @@ static void NAME(add_key)(const struct NAME(row) * terms, int64_t j)
         (g, ORACLE_DV, key * sequence->dv + c,
          (struct NAME(term)){dv, weight * fabs(dv), 0, dv * dv});
     }
-    const struct NAME(term) ds = {p * (dp - terms->delta),
-                                  weight * p * (dp_size + terms->delta_size),
-                                  p * terms->delta_loss,
-                                  p * p * (dp * dp + terms->delta * terms->delta)};
+    const struct NAME(term)
+        ds = {p * (dp - terms->delta), weight * p * (dp_size + terms->delta_size),
+              p * terms->delta_loss, p * p * (dp * dp + terms->delta * terms->delta)};
     REAL scale = (REAL)sequence->scale * NAME(slope_of_cap)(terms, j),
          away = (REAL)llabs(terms->i + sequence->diagonal - j);
     for (int64_t c = 0; c < sequence->d; c++) {

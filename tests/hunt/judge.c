@@ -145,10 +145,10 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     }
     if (ok) { /* dropout rounds a probability of AMX once more (docs/numerics.md) */
         const double most = own && spec->dropout > 0 ? 2 : 1,
-                     ratio = backward ? grad_runs_judge(&tensors.grad, own,
-                                                        spec->inputs == INPUTS_NORMAL, sentence,
-                                                        size)
-                                      : outputs_judge(&tensors.args, own, sentence, size);
+                     ratio = backward
+                                 ? grad_runs_judge(&tensors.grad, own,
+                                                   spec->inputs == INPUTS_NORMAL, sentence, size)
+                                 : outputs_judge(&tensors.args, own, sentence, size);
         ok = ratio <= most * explained(&tensors, backward);
         if (ok && ratio > most) {
             tell_near(spec, sentence);

@@ -205,9 +205,9 @@ static void test_gradients_of_parts(void **state)
         op_trial trial = open_whole(line, &place);
         grad_trial_forward(&trial);
         run_backward_parts(&trial, tables_usual());
-        assert_within_bounds(grad_runs_judge(&trial.tensors.grad, NULL, false, sentence,
-                                             sizeof sentence),
-                             &trial, sentence);
+        assert_within_bounds(
+            grad_runs_judge(&trial.tensors.grad, NULL, false, sentence, sizeof sentence), &trial,
+            sentence);
         trial_close(&trial);
     }
 }

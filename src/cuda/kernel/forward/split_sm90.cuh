@@ -138,9 +138,8 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         }
     }
     w.seen = l != 0;
-    const float2 factors =
-        finish_row(a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2,
-                   RAISED<DTYPE>, lane == 0);
+    const float2 factors = finish_row(a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2,
+                                      RAISED<DTYPE>, lane == 0);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 32; j++) {
         const int column = 64 * (j / 2) + 2 * lane + j % 2;

@@ -264,10 +264,9 @@ __device__ __forceinline__ float2 finish_lanes(const attn_cuda_forward_params &a
 /* LSE of the thread's rows, where nothing else is asked for but O: by the first two threads of a
  * quad, a row each. */
 template <class Warp>
-__device__ __forceinline__ void store_lse(const attn_problem &p, const Item &item, const Warp &warp,
-                                          const RowState (&state)[2], const float (&l)[2],
-                                          float raised, const bool (&write)[2],
-                                          const bool (&seen)[2])
+__device__ __forceinline__ void
+store_lse(const attn_problem &p, const Item &item, const Warp &warp, const RowState (&state)[2],
+          const float (&l)[2], float raised, const bool (&write)[2], const bool (&seen)[2])
 {
     const int lane = threadIdx.x % 32, i = lane / 4 + lane % 2 * 8;
     const bool odd = lane & 1;

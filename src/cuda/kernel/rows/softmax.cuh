@@ -193,7 +193,7 @@ __device__ __forceinline__ bool keep_bases(const float (&s)[N], Exponents &e, Ro
     float sum[2];
     exponentials<DTYPE, true, NEAR_NONE>(s, e, state, p, sum);
     constexpr float most = DTYPE == ATTN_F16 ? SUSPECT * 128 : SUSPECT; /* 2^RAISED */
-    const bool good = sum[0] < most && sum[1] < most && e.good(); /* false for NaN */
+    const bool good = sum[0] < most && sum[1] < most && e.good();       /* false for NaN */
     if (__any_sync(~0u, !good)) {
         return false;
     }
