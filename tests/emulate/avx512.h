@@ -136,17 +136,6 @@ EMULATED(__m512) emulated_permutevar_ps(__m512 a, __m512i which)
     return _mm512_loadu_ps(y);
 }
 
-/* Within each four elements, all alike. */
-EMULATED(__m512i) emulated_shuffle_epi32(__m512i a, int order)
-{
-    uint32_t x[16], y[16];
-    _mm512_storeu_si512(x, a);
-    for (int i = 0; i < 16; i++) {
-        y[i] = x[(i & ~3) + (order >> 2 * (i & 3) & 3)];
-    }
-    return _mm512_loadu_si512(y);
-}
-
 /* x - floor(x), 0 for infinities: the one rounding that the kernels ask for. */
 EMULATED(__m512) emulated_reduce_ps(__m512 a)
 {
@@ -236,8 +225,6 @@ EMULATED(__m512i) emulated_512_shuffle_epi32(__m512i a, int order)
     simde_mm512_castsi512_pd(simde_mm512_shuffle_i32x4(simde_mm512_castpd_si512(a), \
                                                        simde_mm512_castpd_si512(b), order))
 #define _mm512_zextsi128_si512(a) emulated_zextsi128_si512(a)
-#undef _mm512_shuffle_epi32
-#define _mm512_shuffle_epi32(a, order) emulated_shuffle_epi32(a, order)
 #define _mm512_permutevar_ps(a, which) emulated_permutevar_ps(a, which)
 #define _mm512_shuffle_f32x4(a, b, order) simde_mm512_shuffle_f32x4(a, b, order)
 #define _mm512_shuffle_epi32(a, order) emulated_512_shuffle_epi32(a, order)

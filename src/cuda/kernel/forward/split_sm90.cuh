@@ -52,7 +52,8 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
     const int lane = threadIdx.x % 32;
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
     const bool seen[2] = {l[0] != 0, l[1] != 0};
-    uint32_t careful = careful_rows(rows, l, seen, masked);
+    const bool used[2] = {true, true}; /* others are not written */
+    uint32_t careful = careful_rows(rows, l, used, masked);
     if (__builtin_expect(post.nonfinite, false)) {
         careful |=
             nonfinite_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED>(a, post.item, warp);

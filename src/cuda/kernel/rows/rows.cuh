@@ -193,11 +193,12 @@ template <int DTYPE> struct DirectStore {
     }
 };
 
-/* The warp's rows for the careful path: bit 4 i + r for row i + 8 r. l: whole sums. look: a
- * non-finite row may come from our own overflow, so redo it with careful_row. */
+/* The warp's rows for the careful path: bit 4 i + r for row i + 8 r. l: whole sums. used: rows that
+ * the item has; the tile may hold those of the next sequence after them. look: a non-finite row may
+ * come from our own overflow, so redo it with careful_row. */
 template <int D>
 __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const float (&l)[2],
-                                                 const bool (&seen)[2], bool look)
+                                                 const bool (&used)[2], bool look)
 {
     uint32_t careful = 0;
 #pragma unroll
@@ -214,7 +215,7 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
             }
             finite = x + y == 0;
         }
-        uint32_t vote = __ballot_sync(~0u, far || (seen[r] && !finite));
+        uint32_t vote = __ballot_sync(~0u, used[r] && (far || (l[r] != 0 && !finite)));
         vote |= vote >> 1;
         careful |= ((vote | vote >> 2) & 0x11111111) << r;
     }
@@ -293,14 +294,15 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
     const int lane = threadIdx.x % 32;
     const int row[2] = {warp.row(item, lane / 4), warp.row(item, lane / 4 + 8)};
     const float l[2] = {quad_sum(fabsf(rows.state[0].l)), quad_sum(fabsf(rows.state[1].l))};
+    const bool used[2] = {row[0] < item.sequence.nq_used, row[1] < item.sequence.nq_used};
     bool seen[2], write[2];
     float x[2] = {1, 1}, factor[2]; /* of O: as finish_row has them */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        seen[r] = l[r] != 0 && row[r] < item.sequence.nq_used;
+        seen[r] = l[r] != 0 && used[r];
         factor[r] = seen[r] ? ptx::reciprocal(l[r]) : 0;
     }
-    uint32_t careful = careful_rows(rows, l, seen, ANY || masked); /* bit 4 i + r: row i + 8 r */
+    uint32_t careful = careful_rows(rows, l, used, ANY || masked); /* bit 4 i + r: row i + 8 r */
     if (__builtin_expect(nonfinite, false)) {
         careful |= nonfinite_rows<DTYPE, WIDEST, STEPS>(a, item, warp);
     }
