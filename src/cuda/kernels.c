@@ -33,18 +33,13 @@
     MERGE_KERNEL(name, ATTN_CUDA_SM90_WIDE, dtype, d, dv)
 #define ATTN_FORWARD_SM90_PAGED(name, dtype, d, dv, bn, registers, turns) \
     SM90_KERNEL(name, ATTN_CUDA_SM90_PAGED, dtype, d, dv, 2, bn, ATTN_CUDA_PAGED, ATTN_CUDA_SCALED)
-#define ATTN_FORWARD_SM90_SOFTCAP(name, dtype, d, groups, bn, registers, turns)          \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_SOFTCAP, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
-                ATTN_CUDA_CAPPED)
-#define ATTN_FORWARD_SM90_ALIBI(name, dtype, d, groups, bn, registers, turns)          \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_ALIBI, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
-                ATTN_CUDA_SLOPED)
-#define ATTN_FORWARD_SM90_MASK(name, dtype, d, groups, bn, registers, turns)          \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_MASK, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
-                ATTN_CUDA_MASKED)
-#define ATTN_FORWARD_SM90_BIAS(name, dtype, d, groups, bn, registers, turns)          \
-    SM90_KERNEL(name, ATTN_CUDA_SM90_BIAS, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, \
-                ATTN_CUDA_BIASED)
+#define SM90_ALONE(family, scores, name, dtype, d, groups, bn, registers, turns) \
+    SM90_KERNEL(name, family, dtype, d, d, groups, bn, ATTN_CUDA_RAGGED, scores)
+#define ATTN_FORWARD_SM90_SOFTCAP(...) \
+    SM90_ALONE(ATTN_CUDA_SM90_SOFTCAP, ATTN_CUDA_CAPPED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_MASK(...) SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_BIAS(...) SM90_ALONE(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \

@@ -79,11 +79,12 @@
 /* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, dS,
  * barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32
-/* Sums of dK and dV of 128 keys, and four more of each of 256 threads (shares_sm90.cuh). */
-#define ATTN_GRAD_SHARE_FLOATS(d) (2 * 128 * (d) + 4 * 256)
-
 #define ATTN_GRAD_SM90_BYTES(d, tiles, step, stages, scores)                                      \
     ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
+
+/* Sums of dK and dV of 128 keys, and four more of each of 256 threads
+ * (kernel/backward/shares_sm90.cuh). */
+#define ATTN_GRAD_SHARE_FLOATS(d) (2 * 128 * (d) + 4 * 256)
 
 #endif

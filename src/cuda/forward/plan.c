@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/mask.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -194,7 +195,7 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                     problem->paged                         ? ATTN_CUDA_PAGED
                     : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
                                                            : ATTN_CUDA_RAGGED));
-    if (scores == ATTN_CUDA_SCALED || scores == ATTN_CUDA_CAPPED || scores == ATTN_CUDA_SLOPED) {
+    if (!ATTN_SM90_HAS_NOTES(scores)) { /* notes are on rows of one head, and on all keys */
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
     if (whole && scores == ATTN_CUDA_SCALED && !is_wide(problem) && !problem->paged &&

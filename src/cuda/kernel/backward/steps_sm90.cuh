@@ -231,9 +231,8 @@ struct StepTile {
         constexpr int EACH = ELEMENTS / 4 / PARTS; /* pairs of words in a part */
         const uint32_t hide = hidden();
         constexpr bool NEAR = CAP == CAP_NEAR;
-        const char *const bias = NEAR ? NULL : first_of(p.bias), *const slope_at =
-                                                                     NEAR ? NULL
-                                                                          : first_of(p.alibi);
+        const char *const bias = NEAR ? NULL : first_of(p.bias);
+        const char *const slope_at = NEAR ? NULL : first_of(p.alibi);
         const float slope = slope_at == NULL ? 0 : load_real<float>(slope_at, p.alibi.dtype);
         const float distance = (float)(row + sequence.diagonal - key);
         KeyTerms<!BF16> terms;

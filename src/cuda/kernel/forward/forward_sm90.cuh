@@ -42,3 +42,11 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
         consume<S>(a, memory);
     }
 }
+
+/* A kernel for a scale beside one thing alone: softcap, ALiBi, a mask or a bias. */
+#define ATTN_FORWARD_SM90_ALONE(scores, name, dtype, d, groups, bn, registers, turns)             \
+    extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
+        const __grid_constant__ attn_cuda_forward_params a)                                       \
+    {                                                                                             \
+        forward<Shape<dtype, d, groups, bn, registers, turns, ATTN_CUDA_RAGGED, scores>>(a);      \
+    }

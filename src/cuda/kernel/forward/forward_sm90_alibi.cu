@@ -4,11 +4,5 @@
 #include "cuda/kernel/forward/forward_sm90.cuh"
 #include "cuda/kernel/forward/scores_sm90.cuh"
 
-#define ATTN_FORWARD_SM90_ALIBI(name, dtype, d, groups, bn, registers, turns)                      \
-    extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name(  \
-        const __grid_constant__ attn_cuda_forward_params a)                                        \
-    {                                                                                              \
-        forward<                                                                                   \
-            Shape<dtype, d, groups, bn, registers, turns, ATTN_CUDA_RAGGED, ATTN_CUDA_SLOPED>>(a); \
-    }
+#define ATTN_FORWARD_SM90_ALIBI(...) ATTN_FORWARD_SM90_ALONE(ATTN_CUDA_SLOPED, __VA_ARGS__)
 #include "cuda/kernels.inc"

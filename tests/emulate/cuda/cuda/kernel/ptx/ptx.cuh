@@ -178,7 +178,7 @@ inline int64_t opaque_wide(int64_t x)
 {
     return x;
 }
-/* As wrong as PTX allows, 2 ulp either way, but for whole x. */
+/* As wrong as PTX allows, 2 ulp either way; exact for whole x. */
 inline float exp2(float x)
 {
     const float y = exp2f(x);
