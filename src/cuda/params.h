@@ -142,7 +142,7 @@ typedef struct attn_cuda_steps {
     int32_t bias;                      /* attn_cuda_bias */
     int64_t bias_row, bias_step, mask_row, mask_step; /* bytes */
     float cap[5], cap_most, cap_far; /* ATTN_CUDA_CAPPED: x = s P(s^2) up to this s^2; softcap */
-    float slope_factor; /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
+    float slope_factor;              /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
 } attn_cuda_steps;
 
 /* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a
