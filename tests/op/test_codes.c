@@ -96,6 +96,42 @@ static void test_error(void **state)
     assert_true(worst <= 1 && worst > 0.9);
 }
 
+/* The scale and the shift that attn.h states: the ends of a group have the ends of the codes. */
+static void test_scale(void **state)
+{
+    static const double most[] = {127, 7, 448, 57344}; /* by types */
+    const int64_t n[4] = {1, 1, 1, 32}, one[4] = {1, 1, 1, 1};
+    (void)state;
+    for (int i = 0; i < 2 * COUNT(types); i++) {
+        const int32_t type = types[i / 2];
+        const bool shifted = i % 2 && (type == ATTN_I8 || type == ATTN_I4X2);
+        const int64_t m[4] = {1, 1, 1, 32 / codes_columns(type)};
+        attn_quantize_args a = {.struct_size = sizeof a, .x = fresh(ATTN_F32, n)};
+        a.codes = fresh(type, m), a.scale = fresh(ATTN_F32, one);
+        a.shift = shifted ? fresh(ATTN_F32, one) : a.shift;
+        inputs_fill(&a.x, INPUTS_OFFSET, 1, INPUTS_V);
+        double low = INFINITY, high = -INFINITY;
+        for (int c = 0; c < 32; c++) {
+            low = fmin(low, oracle_element(&a.x, 0, 0, 0, c));
+            high = fmax(high, oracle_element(&a.x, 0, 0, 0, c));
+        }
+        assert_ok(attn_quantize(NULL, &a));
+        const double scale = oracle_element(&a.scale, 0, 0, 0, 0),
+                     want = shifted ? (high - low) / (2 * most[i / 2] + 1)
+                                    : fmax(-low, high) / most[i / 2];
+        assert_true(fabs(scale - want) <= 0x1p-23 * want);
+        if (shifted) {
+            const double shift = oracle_element(&a.shift, 0, 0, 0, 0),
+                         shift_want = low + (most[i / 2] + 1) * scale;
+            assert_true(fabs(shift - shift_want) <= 0x1p-23 * fabs(shift_want));
+        }
+        free(a.x.data);
+        free(a.codes.data);
+        free(a.scale.data);
+        free(a.shift.data);
+    }
+}
+
 /* A NaN or an infinity makes its group NaN, and no other group. */
 static void test_not_finite(void **state)
 {
@@ -158,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes),
         cmocka_unit_test(test_error),
+        cmocka_unit_test(test_scale),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_quantize_refused),
     };
