@@ -30,5 +30,6 @@ IMAGE(backward_generic);
 IMAGE(backward_sm90);
 IMAGE(backward_sm90_light);
 IMAGE(backward_sm90_steps);
+IMAGE(backward_sm90_f32);
 IMAGE(merge_generic);
 IMAGE(append_generic);

@@ -141,6 +141,13 @@
     ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages)         \
     GRAD_KERNEL_OF(steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384, \
                    ATTN_GRAD_SM90_BYTES(d, 2, step, 2, 2 * 128 * (d)*2), ATTN_CUDA_GRAD_SUMS)
+#define ATTN_BACKWARD_SM90_PARTS(name, d, step)                                                   \
+    GRAD_KERNEL_OF(name##_delta, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 1024 / (d), 0, 256, 0, \
+                   ATTN_CUDA_GRAD_DELTA)                                                          \
+    GRAD_KERNEL_OF(name##_ordered, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 384,      \
+                   ATTN_GRAD_PARTS_BYTES(d, step), ATTN_CUDA_GRAD_ORDERED)                        \
+    GRAD_KERNEL_OF(name##_round, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 256, 0,     \
+                   ATTN_CUDA_GRAD_ROUND)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

@@ -19,6 +19,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_SM90,
     ATTN_CUDA_BACKWARD_SM90_LIGHT,
     ATTN_CUDA_BACKWARD_SM90_STEPS,
+    ATTN_CUDA_BACKWARD_SM90_F32,
     ATTN_CUDA_SM80,
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_CODES,
@@ -88,6 +89,7 @@ enum {
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
 #define ATTN_BACKWARD_SM90_LIGHT(...) +2
 #define ATTN_BACKWARD_SM90_STEPS(...) +3
+#define ATTN_BACKWARD_SM90_PARTS(...) +3
 #define ATTN_APPEND(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"

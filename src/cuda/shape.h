@@ -83,6 +83,12 @@
     ((tiles)*128 * (d)*2 + (stages)*2 * (step) * (d)*2 + (scores) + 128 + (stages)*2 * (step)*4 + \
      ATTN_SM90_ALIGN)
 
+/* kernel/backward/parts_sm90.cuh: K and V of 128 keys, Q and dO of `step` rows, dS, all in parts;
+ * sums of dQ; barriers, two times LSE and delta. */
+#define ATTN_GRAD_PARTS_BYTES(d, step)                                                    \
+    (3 * (2 * 128 * (d)*2 + 2 * (step) * (d)*2 + 128 * (step)*2) + (step) * (d)*4 + 128 + \
+     2 * 2 * (step)*4 + ATTN_SM90_ALIGN)
+
 /* Sums of dK and dV of 128 keys, and four more of each of 256 threads
  * (kernel/backward/shares_sm90.cuh). */
 #define ATTN_GRAD_SHARE_FLOATS(d) (2 * 128 * (d) + 4 * 256)

@@ -38,6 +38,7 @@ static void test_launches(void **state)
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     make_pass(&p, ATTN_F32);
+    p.forward.flags = ATTN_PRECISE;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_in_range(p.args.workspace_bytes, 2 * 2 * 4 * 300 * 4, 3 * 2 * 4 * 300 * 4);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
@@ -67,6 +68,31 @@ static void test_tensor_cores(void **state)
     assert_int_equal(fake.maps, 4);
     assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
     assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */
+    attn_context_destroy(context);
+}
+
+/* f32 by parts, whose workspace has six bytes for each of 64 columns of Q and dO. */
+static void test_parts(void **state)
+{
+    enum { ROWS = 2 * 4 * 300 };
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F32);
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_true(p.args.workspace_bytes > ROWS * 64 * (2 * 6 + 4));
+    assert_true(p.args.workspace_bytes < ROWS * 64 * (2 * 6 + 4) * 5 / 4);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5); /* as in 16 bits */
+    assert_int_equal(fake.maps, 2);     /* of parts of Q and dO */
+    p.args.dk.data = p.args.dv.data = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 10); /* dQ comes from the same kernel */
+    p.args.dq.data = (char *)p.args.dq.data + 8;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 12); /* rows that are not aligned: plain kernels */
     attn_context_destroy(context);
 }
 
@@ -155,9 +181,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_launches), cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_parts),    cmocka_unit_test(test_fast_sums),
+        cmocka_unit_test(test_sums),     cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

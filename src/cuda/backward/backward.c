@@ -7,13 +7,22 @@
 #include "cuda/shape.h"
 #include <stdio.h>
 
-static attn_status make_maps(const attn_cuda *cuda, attn_cuda_backward_params *params)
+static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
 {
+    const attn_driver *driver = cuda->driver;
+    attn_cuda_backward_params *params = &plan->params;
     const attn_problem *problem = &params->grads.problem;
-    TRY(attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q, ATTN_GRAD_BOX));
-    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));
-    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, ATTN_GRAD_BOX));
-    return attn_cuda_map_rows(cuda->driver, &params->d_o_map, &params->grads.d_o, ATTN_GRAD_BOX);
+    attn_tensor q = problem->q, d_o = params->grads.d_o;
+    if (plan->split) {
+        const int32_t d = attn_cuda_kernels[plan->kernel].d;
+        q = attn_cuda_split_parts(&q, params->q_parts, d),
+        d_o = attn_cuda_split_parts(&d_o, params->d_o_parts, d);
+    } else {
+        TRY(attn_cuda_map_rows(driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));
+        TRY(attn_cuda_map_rows(driver, &params->v_map, &problem->v, ATTN_GRAD_BOX));
+    }
+    TRY(attn_cuda_map_rows(driver, &params->q_map, &q, ATTN_GRAD_BOX));
+    return attn_cuda_map_rows(driver, &params->d_o_map, &d_o, ATTN_GRAD_BOX);
 }
 
 /* Enqueues the launches. In the current context. */
@@ -65,8 +74,10 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
+    plan.params.q_parts = workspace + plan.q_parts_offset;
+    plan.params.d_o_parts = workspace + plan.d_o_parts_offset;
     if (plan.fast) {
-        TRY(make_maps(cuda, &plan.params));
+        TRY(make_maps(cuda, &plan));
     }
     TRY(attn_cuda_enter(cuda, &borrowed));
     attn_status status = enqueue(cuda, &plan, workspace, call->stream);
@@ -92,8 +103,10 @@ attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients 
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel;
     out->sum_bits = grads->problem.q.dtype == ATTN_F64 ? 64 : 32;
-    out->tile_products = plan.fast ? 1 : 0;
-    out->weight_loss = !plan.fast ? 0 : grads->problem.q.dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8;
+    out->tile_products = plan.split ? 6 : plan.fast ? 1 : 0;
+    out->weight_loss = !plan.fast || plan.split             ? 0
+                       : grads->problem.q.dtype == ATTN_F16 ? 0x1p-11
+                                                            : 0x1p-8;
     attn_cuda_grad_costs(&plan, out);
     return ATTN_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef ATTN_CUDA_BACKWARD_H
 #define ATTN_CUDA_BACKWARD_H
 
+#include "core/arena.h"
 #include "cuda/backward/params.h"
 #include "cuda/gpu.h"
 
@@ -29,12 +30,14 @@ typedef struct attn_cuda_grad_plan {
     int kernel;   /* kernel of the products, which the plan names */
     bool fast;    /* by backward_sm90 */
     bool ordered; /* its form of five products, with sums of dQ in the workspace */
+    bool split;   /* that of f32, by parts in the workspace */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
         turns_offset, sums_offset, key_turns_offset, key_sums_offset;
-    uint64_t peaks_offset, reach_offset; /* sizes for f16; 0: none */
-    int64_t shares;                      /* ordered: items.shares */
+    uint64_t q_parts_offset, d_o_parts_offset; /* split */
+    uint64_t peaks_offset, reach_offset;       /* sizes for f16; 0: none */
+    int64_t shares;                            /* ordered: items.shares */
     /* words from bad_keys_offset on, zero at first: notes, peaks, ticket, a turn for each tile of
      * rows and for each block of keys */
     size_t clear_words;
@@ -54,6 +57,15 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
  * all of them, since blocks follow each other closely then. */
 void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
                            const attn_cuda_kernel *kernel);
+
+/* f32 by parts, with d columns each. The reason for which it cannot be done, or NULL. */
+const char *attn_cuda_split_lacks(const attn_gradients *grads);
+
+/* The places of parts in the workspace, and which tensors are read 16 bytes at a time. */
+void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d);
+
+/* The parts of a tensor as one of bf16, with three heads for each of its own. */
+attn_tensor attn_cuda_split_parts(const attn_tensor *tensor, void *parts, int32_t d);
 
 /* Pure. Errors: unsupported, overflow. */
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,

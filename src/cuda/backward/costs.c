@@ -19,7 +19,8 @@ void attn_cuda_grad_costs(const attn_cuda_grad_plan *plan, attn_plan *out)
     const attn_tiling tiling = {kernel->rows, 1, kernel->keys};
     const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
     const bool dkv = grads->dk.data || grads->dv.data, dq = grads->dq.data != NULL;
-    const double rows = attn_count_bytes(&problem->q) + attn_count_bytes(&grads->d_o),
+    const double parts = plan->split ? 1.5 : 1, /* 3 x 2 bytes for 4 */
+        rows = (attn_count_bytes(&problem->q) + attn_count_bytes(&grads->d_o)) * parts,
                  keys = attn_count_bytes(&problem->k) + attn_count_bytes(&problem->v),
                  results = attn_count_bytes(&grads->dq) + attn_count_bytes(&grads->dk) +
                            attn_count_bytes(&grads->dv) + attn_count_bytes(&grads->d_bias),

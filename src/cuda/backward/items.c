@@ -25,8 +25,10 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
  * the L2 cache, at least two, since blocks of one head wait for each other's sums. */
 static int64_t section(const attn_problem *problem, int64_t shares)
 {
-    const double bytes = (double)attn_cuda_grad_blocks(problem->group, shares) *
-                         (double)problem->q.shape[1] * (double)(6 * problem->d + 2 * problem->dv),
+    const int element = problem->q.dtype == ATTN_F32 ? 6 : 2; /* f32: in parts */
+    const double columns = (double)(element * (problem->d + problem->dv) + 4 * problem->d),
+                 bytes = (double)attn_cuda_grad_blocks(problem->group, shares) *
+                         (double)problem->q.shape[1] * columns,
                  heads = (double)(problem->batch * problem->kv_heads * shares),
                  fit = 32e6 / fmax(bytes, 1);
     return (int64_t)fmax(fmin(fmax(fit, 2), heads), 1);

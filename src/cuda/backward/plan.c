@@ -43,7 +43,8 @@ static attn_cuda_family ordered_family(const attn_problem *problem)
 {
     attn_problem rest = *problem;
     rest.alibi.data = NULL;
-    return !is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90
+    return problem->q.dtype == ATTN_F32 ? ATTN_CUDA_BACKWARD_SM90_F32
+           : !is_stepped(problem)       ? ATTN_CUDA_BACKWARD_SM90
            : problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest)
                ? ATTN_CUDA_BACKWARD_SM90_LIGHT
                : ATTN_CUDA_BACKWARD_SM90_STEPS;
@@ -64,8 +65,12 @@ static bool is_stored(const attn_tensor *tensor)
 static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda)
 {
     const attn_problem *problem = &grads->problem;
-    if (cuda->capability != 90 || (problem->q.dtype != ATTN_BF16 && problem->q.dtype != ATTN_F16)) {
-        return "gradients have kernels there for sm_90 and 16 bits";
+    if (cuda->capability != 90 || problem->q.dtype == ATTN_F64) {
+        return "gradients have kernels there for sm_90, and not for f64";
+    }
+    if (problem->q.dtype == ATTN_F32) {
+        return find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0 ? "head dims of f32 end at 64"
+                                                                 : attn_cuda_split_lacks(grads);
     }
     if (find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
         problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
@@ -115,10 +120,13 @@ static attn_status add_launch(attn_cuda_grad_plan *plan, const attn_cuda *cuda, 
 static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const bool fast = plan->fast && problem->o.dtype == problem->q.dtype &&
-                      attn_cuda_is_boxed(&problem->o) && problem->dv % 8 == 0;
-    const int kernel = find_kernel(
-        problem, fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_DELTA);
+    const bool fast = plan->split || (plan->fast && problem->o.dtype == problem->q.dtype &&
+                                      attn_cuda_is_boxed(&problem->o) && problem->dv % 8 == 0);
+    const int kernel = find_kernel(problem,
+                                   plan->split ? ATTN_CUDA_BACKWARD_SM90_F32
+                                   : fast      ? ATTN_CUDA_BACKWARD_SM90
+                                               : ATTN_CUDA_BACKWARD_GENERIC,
+                                   ATTN_CUDA_GRAD_DELTA);
     const attn_cuda_grad_launch launch = {.pieces = 1};
     return add_launch(plan, cuda, kernel, &launch,
                       (double)attn_cuda_grad_blocks(
@@ -292,6 +300,10 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     }
     const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
+    if (plan->split) {
+        const int kernel = find_ordered(problem, ATTN_CUDA_GRAD_ORDERED);
+        attn_cuda_split_plan(plan, &arena, attn_cuda_kernels[kernel].d);
+    }
     if (plan->peaks_offset > 0) {
         plan->reach_offset = attn_arena_take(&arena, plan->params.rows, 1, sizeof(float));
     }
@@ -326,6 +338,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     }
     const char *lacks = sm90_lacks(grads, cuda);
     plan->fast = lacks == NULL;
+    plan->split = plan->fast && problem->q.dtype == ATTN_F32;
     plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     TRY(plan_workspace(plan));
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",

@@ -59,6 +59,11 @@
     ENTRY(attn_backward_sm90_steps_##name##_ordered) \
     ENTRY(attn_backward_sm90_steps_##name##_round)   \
     ENTRY(attn_backward_sm90_steps_##name##_sums)
+#elif defined(EMULATED_backward_sm90_f32)
+#define ATTN_BACKWARD_SM90_PARTS(name, ...)    \
+    ENTRY(attn_backward_sm90_##name##_delta)   \
+    ENTRY(attn_backward_sm90_##name##_ordered) \
+    ENTRY(attn_backward_sm90_##name##_round)
 #elif defined(EMULATED_append_generic)
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
 #elif defined(EMULATED_merge_generic)

@@ -21,13 +21,7 @@ __device__ __forceinline__ GradBlocks row_blocks(const attn_problem &p, const Gr
     return {first, rows.lo < rows.hi ? last - first : 0, (int)p.group};
 }
 
-/* The exponents of 2 of a row's LSE: of one by which P is as range_sm90.cuh has it. */
-template <bool BF16> __device__ __forceinline__ float lifted(float lse)
-{
-    return BF16 ? lse * 1.4426950408889634f : fmaf(lse, 1.4426950408889634f, -LIFT);
-}
-
-/* Loads LSE, in exponents of 2, and delta of STEP rows; a row that is not there has P = 0. One
+/* Loads LSE, as the shape has it, and delta of STEP rows; a row that is not there has P = 0. One
  * warp. */
 template <class S>
 __device__ __forceinline__ void load_statistics(const attn_cuda_backward_params &a,
@@ -39,7 +33,7 @@ __device__ __forceinline__ void load_statistics(const attn_cuda_backward_params 
         const bool inside = row + r < item.sequence.nq_used;
         const float lse = inside ? ((const float *)a.lse)[place + row + r] : INFINITY,
                     delta = inside ? ((const float *)a.delta)[place + row + r] : 0;
-        ptx::store_shared_4(memory.statistics(n) + 4 * r, lifted<S::BF16>(lse));
+        ptx::store_shared_4(memory.statistics(n) + 4 * r, S::statistic(lse));
         ptx::store_shared_4(memory.statistics(n) + 4 * (S::STEP + r), delta * unit);
     }
 }

@@ -94,6 +94,12 @@ __device__ __forceinline__ float least_sum(float n)
     return 0x1p-14f * fminf(n, 16 * sqrtf(n));
 }
 
+/* The exponents of 2 of a row's LSE: of one by which P has its factor. */
+template <bool BF16> __device__ __forceinline__ float lifted(float lse)
+{
+    return BF16 ? lse * 1.4426950408889634f : fmaf(lse, 1.4426950408889634f, -LIFT);
+}
+
 /* The factor that a kernel has for dP and delta: P has its own already. */
 template <bool BF16>
 __device__ __forceinline__ float score_unit(const attn_cuda_backward_params &a, int64_t sequence,

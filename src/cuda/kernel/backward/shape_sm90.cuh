@@ -34,9 +34,16 @@ struct GradShape {
                          SUMS_AT = SCORES_AT + FIXED * STEP * 2, SUMS_BYTES = STEP * D * 4,
                          BARRIERS_AT = SCORES_AT + ROOM;
     static constexpr int STATISTICS_AT = BARRIERS_AT + 128;
+    static constexpr float DOWN = 1; /* factor of dQ in its sums (f16: range_sm90.cuh) */
     static constexpr int SHARED_BYTES = ATTN_GRAD_SM90_BYTES(D, FIXED_TILES, STEP, STAGES, ROOM);
     static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 + ATTN_SM90_ALIGN == SHARED_BYTES,
                   "shape.h");
+
+    /* A row's LSE as the tile loop takes it. */
+    static __device__ __forceinline__ float statistic(float lse)
+    {
+        return lifted<BF16>(lse);
+    }
 };
 
 /* Each warp gives a stage back for itself: it may be behind the others of its group. */

@@ -1,0 +1,58 @@
+/*
+ * split.c: gradients of f32 by bf16 parts (kernel/backward/ordered_f32_sm90.cuh), host side: which
+ * problems, and parts in the workspace. Pure.
+ */
+#include "cuda/backward/backward.h"
+#include "cuda/forward/forward.h"
+#include <math.h>
+
+static bool is_stored(const attn_tensor *tensor)
+{
+    return tensor->data == NULL || attn_cuda_is_aligned(tensor);
+}
+
+const char *attn_cuda_split_lacks(const attn_gradients *grads)
+{
+    const attn_problem *problem = &grads->problem;
+    if (problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
+        return "head dims of f32 are even";
+    }
+    if (problem->precise || attn_cuda_has_steps(problem) || problem->dropout.on) {
+        return "f32 is without score steps, dropout and ATTN_PRECISE";
+    }
+    const double rows = (double)problem->q.shape[1] * (double)problem->heads,
+                 keys = (double)problem->k.shape[1] * (double)problem->kv_heads;
+    if (problem->q.shape[0] == 0 || problem->k.shape[0] == 0 || rows == 0 || keys == 0 ||
+        fmax(rows, keys) > 0x1p30) {
+        return "rows of all heads are 1 to 2^30";
+    }
+    return is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
+               ? NULL
+               : "strides or alignment are not for pieces of 16 bytes";
+}
+
+static bool is_in_fours(const attn_tensor *tensor)
+{
+    return tensor->dtype == ATTN_F32 && attn_cuda_is_aligned(tensor) && tensor->shape[3] % 4 == 0;
+}
+
+void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const bool rows = is_in_fours(&problem->q) && is_in_fours(&plan->params.grads.d_o) &&
+                      is_in_fours(&problem->o);
+    plan->params.aligned = (rows ? ATTN_CUDA_ALIGNED_Q : 0) |
+                           (attn_cuda_is_aligned(&problem->k) ? ATTN_CUDA_ALIGNED_K : 0) |
+                           (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);
+    plan->q_parts_offset = attn_arena_take(arena, plan->params.rows, 3 * d, 2);
+    plan->d_o_parts_offset = attn_arena_take(arena, plan->params.rows, 3 * d, 2);
+}
+
+attn_tensor attn_cuda_split_parts(const attn_tensor *tensor, void *parts, int32_t d)
+{
+    const int64_t rows = tensor->shape[1], heads = 3 * tensor->shape[2];
+    return (attn_tensor){.data = parts,
+                         .shape = {tensor->shape[0], rows, heads, d},
+                         .stride = {heads * rows * d, d, rows * d, 1},
+                         .dtype = ATTN_BF16};
+}

@@ -1,0 +1,396 @@
+/*
+ * ordered_f32_sm90.cuh: ordered_sm90.cuh in f32: five products, each of six products of bf16 parts,
+ * small ones first. A warp loads, two warpgroups have 64 keys each, which they split themselves:
+ *
+ *     for each head of the share, each tile of 64 rows that see the keys:
+ *         P^T = 2^24 e^(S^T - LSE) | dV += P^T dO | dS^T = P^T (dP^T - delta), to shared memory
+ *         dK += dS^T Q | dQ = dS K of the warpgroup's keys; half of the columns for the other one
+ *         dP^T, S^T of the next tile | add the other's half, give it to the tile's turn
+ *
+ * A tile's products are summed afresh and added in f32, since tensor cores cut sums off. There is
+ * one tile of Q and one of dO: dO of the next tile comes from the end of dV on, Q from the end of
+ * dK on. Turns of tiles, shares and the order of sums are those of ordered_sm90.cuh.
+ *
+ * Named barriers, g a warpgroup: 3 + g: half of dQ is there for g; 5: shares; 6 + g: warps of g;
+ * 8 + g: the turn of g to issue a product. Products of both at once take longer than one after the
+ * other.
+ */
+#pragma once
+#include "cuda/kernel/backward/operands_sm90.cuh"
+#include "cuda/kernel/backward/shares_sm90.cuh"
+#include "cuda/kernel/load/load.cuh"
+
+/* Barriers of stages are of Q for even, of dO for odd numbers. */
+__device__ __forceinline__ uint32_t query_use(uint32_t n)
+{
+    return 2 * n;
+}
+__device__ __forceinline__ uint32_t gradient_use(uint32_t n)
+{
+    return 2 * n + 1;
+}
+
+template <class S> __device__ __forceinline__ uint32_t query_tile(const GradMemory<S> &memory)
+{
+    return memory.base + S::STREAMED_AT;
+}
+template <class S> __device__ __forceinline__ uint32_t gradient_tile(const GradMemory<S> &memory)
+{
+    return memory.base + S::STREAMED_AT + S::STEP_BYTES;
+}
+
+/* Loads parts of a tile of rows. One thread. */
+template <class S>
+__device__ __forceinline__ void load_parts(uint32_t to, const attn_tensor_map *map,
+                                           uint32_t barrier, int row, int head, int batch)
+{
+    ptx::mbarrier_arrive_expect(barrier, S::STEP_BYTES);
+    for (int part = 0; part < 3; part++) {
+        load_tile<S>(to + part * S::STEP_PART, map, barrier, S::STEP, row, head * 3 + part, batch,
+                     tma::EVICT_LAST);
+    }
+}
+
+/* One warp. */
+template <class S>
+__device__ __forceinline__ void produce_parts(const attn_cuda_backward_params &a,
+                                              const GradMemory<S> &memory, const OrderedItem &o,
+                                              int *row_of)
+{
+    const bool first_lane = ptx::thread() == 0;
+    const int batch = (int)o.item.sequence.tensor;
+    TileWalk at(o.blocks);
+    for (uint32_t n = 0; n < o.all; n++, at.next(o.blocks)) {
+        const int head = o.first_head + at.head, row = at.tile * S::STEP,
+                  place = (int)o.item.sequence.q_first + row;
+        const uint32_t d_o = gradient_use(n), q = query_use(n);
+        ptx::mbarrier_wait(memory.empty(d_o), memory.parity(d_o) ^ 1);
+        if (first_lane) {
+            load_parts<S>(gradient_tile(memory), &a.d_o_map, memory.full(d_o), place, head, batch);
+        }
+        ptx::mbarrier_arrive(memory.full(d_o));
+        ptx::mbarrier_wait(memory.empty(q), memory.parity(q) ^ 1);
+        if (first_lane) {
+            row_of[n % S::STAGES] = row;
+            load_parts<S>(query_tile(memory), &a.q_map, memory.full(q), place, head, batch);
+        }
+        __syncwarp();
+        load_statistics<S>(a, memory, o.item, head, row, n, 1);
+        ptx::mbarrier_arrive(memory.full(q));
+    }
+}
+
+/* A warpgroup. */
+template <class S> struct SplitGroup {
+    static_assert(S::STEP == 64 && S::D == 64, "accumulators of 64 x 64");
+    const attn_cuda_backward_params &a;
+    const GradMemory<S> &memory;
+    const OrderedItem &o;
+    const int *row_of;
+    KeySums<S> sums;
+    float s[32], dp[32]; /* S^T, dP^T of the tile to come */
+    Operand x;           /* of the product that runs */
+
+    __device__ __forceinline__ int group() const
+    {
+        return ptx::uniform(ptx::thread() / 128) - 1;
+    }
+
+    /* Loads this warpgroup's keys and splits them; those beyond the last are 0. */
+    __device__ __forceinline__ void load_keys()
+    {
+        const attn_problem &p = a.grads.problem;
+        const attn_sequence &sequence = o.item.sequence;
+        const int64_t first = o.item.first + 64 * group();
+        const int left = (int)min(sequence.nk - first, (int64_t)64);
+        const int64_t b = sequence.tensor, row = sequence.k_first + first, h = o.item.head;
+        Fetched<64, S::D, 128> keys, values;
+        values.fetch(p.v, attn_at(&p.v, b, row, h, 0), left, a.aligned & ATTN_CUDA_ALIGNED_V);
+        keys.fetch(p.k, attn_at(&p.k, b, row, h, 0), left, a.aligned & ATTN_CUDA_ALIGNED_K);
+        values.template put<S::FIXED>(memory.fixed(1) + 64 * 128 * group());
+        keys.template put<S::FIXED>(memory.fixed(0) + 64 * 128 * group());
+        ptx::fence_proxy_async();
+        ptx::barrier_sync(6 + group(), 128);
+    }
+
+    /* Computes sum = X Y in this warpgroup's turn. */
+    template <int ROWS_ALONG_K, int Y_PART>
+    __device__ __forceinline__ void multiply(float (&sum)[32], Operand &left, uint32_t y)
+    {
+        wgmma::hold(left);
+        ptx::barrier_sync(8 + group(), 256);
+        wgmma::fence();
+        issue_split<ROWS_ALONG_K, Y_PART>(sum, left, y);
+        ptx::barrier_arrive(9 - group(), 256);
+    }
+
+    /* Waits for that product. */
+    static __device__ __forceinline__ void end(float (&sum)[32], const Operand &left, uint32_t n)
+    {
+        wgmma::wait<0>();
+        wgmma::hold(sum);
+        wgmma::keep(left[0], n);
+        wgmma::keep(left[1], n);
+        wgmma::keep(left[2], n);
+    }
+
+    /* dP^T of a tile. */
+    __device__ __forceinline__ void multiply_gradients(uint32_t n)
+    {
+        const uint32_t use = gradient_use(n);
+        load_operand<S>(x, memory.fixed(1), group());
+        ptx::mbarrier_wait(memory.full(use), memory.parity(use));
+        multiply<0, S::STEP_PART>(dp, x, gradient_tile(memory));
+        end(dp, x, n);
+    }
+
+    /* S^T of a tile, which runs on. */
+    __device__ __forceinline__ void issue_products(uint32_t n)
+    {
+        const uint32_t use = query_use(n);
+        load_operand<S>(x, memory.fixed(0), group());
+        ptx::mbarrier_wait(memory.full(use), memory.parity(use));
+        multiply<0, S::STEP_PART>(s, x, query_tile(memory));
+    }
+
+    __device__ __forceinline__ void give_back(uint32_t use)
+    {
+        __syncwarp();
+        if (ptx::thread() % 32 == 0) {
+            ptx::mbarrier_arrive(memory.empty(use));
+        }
+    }
+
+    /* Makes P^T of S^T, times 2^RAISE, and its parts. */
+    __device__ __forceinline__ void make_probabilities(uint32_t n, Operand &p)
+    {
+        const float scale = (float)a.grads.problem.scale, log2e = 1.4426950408889634f;
+        const int lane = ptx::thread() % 32, first = (int)o.item.first + 64 * group(),
+                  row = row_of[n % S::STAGES], key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
+        const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
+        const attn_band band = o.band;
+        const bool masked =
+            row + S::STEP - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float2 x = ptx::load_shared_8(lse + 32 * j);
+#pragma unroll
+            for (int i = 4 * j; i < 4 * j + 4; i++) {
+                const float below = fmaf(s[i], scale, -(i % 2 ? x.y : x.x));
+                s[i] = fmaf(below > 0 ? 0 : below, log2e, RAISE);
+            }
+        }
+        if (masked) {
+#pragma unroll
+            for (int i = 0; i < 32; i++) {
+                const int k = key + i / 2 % 2 * 8, r = row + lane % 4 * 2 + i / 4 * 8 + i % 2;
+                const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
+                s[i] = seen ? s[i] : -INFINITY;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            s[2 * i] = ptx::exp2(s[2 * i]), s[2 * i + 1] = ptx::exp2(s[2 * i + 1]);
+            uint32_t parts[3];
+            mma::split(s[2 * i], s[2 * i + 1], parts);
+            p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
+        }
+    }
+
+    /* Makes parts of dS^T = P^T (dP^T - delta). */
+    __device__ __forceinline__ void make_scores(uint32_t n, Operand &ds)
+    {
+        const uint32_t delta = memory.statistics(n) + ptx::thread() % 4 * 8 + S::STEP * 4;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float2 base = ptx::load_shared_8(delta + 32 * j);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = 4 * j + 2 * i;
+                uint32_t parts[3];
+                mma::split(s[at] * (dp[at] - base.x), s[at + 1] * (dp[at + 1] - base.y), parts);
+                ds[0][2 * j + i] = parts[0], ds[1][2 * j + i] = parts[1],
+                              ds[2][2 * j + i] = parts[2];
+            }
+        }
+    }
+
+    /* Stores parts of dS^T in shared memory, keys along the rows. */
+    __device__ __forceinline__ void stage_parts(const Operand &ds)
+    {
+        const int thread = ptx::thread(), lane = thread % 32,
+                  key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+        for (int part = 0; part < 3; part++) {
+            const uint32_t to = memory.scores() + part * S::SCORES_PART + key * 128;
+#pragma unroll
+            for (int j = 0; j < 8; j += 2) {
+                const uint32_t *const x = ds[part] + 2 * j;
+                ptx::store_matrices(to + (((j + lane / 16) ^ lane % 8) * 16), x[0], x[1], x[2],
+                                    x[3]);
+            }
+        }
+    }
+
+    /* The place of this thread's i-th fragment of a half of the columns of dQ. */
+    __device__ __forceinline__ uint32_t fragment(int half, int i) const
+    {
+        const int thread = ptx::thread();
+        return memory.sums() + ((half * 4 + thread / 32 % 4) * 4 + i) * 512 + thread % 32 * 16;
+    }
+
+    /* Leaves the columns of dQ that are the other warpgroup's. */
+    template <int GROUP> __device__ __forceinline__ void leave_half(const float (&dq)[32])
+    {
+        constexpr int FROM = GROUP == 0 ? 16 : 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float *const x = dq + FROM + 4 * i;
+            ptx::store_shared_16(fragment(1 - GROUP, i),
+                                 {__float_as_uint(x[0]), __float_as_uint(x[1]),
+                                  __float_as_uint(x[2]), __float_as_uint(x[3])});
+        }
+    }
+
+    /* Adds this warpgroup's half to what the other one has left. */
+    __device__ __forceinline__ void join_half(const float (&own)[16])
+    {
+        const int half = group();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t at = fragment(half, i);
+            const uint4 x = ptx::load_shared_16(at);
+            const float *const y = own + 4 * i;
+            ptx::store_shared_16(at, {__float_as_uint(__uint_as_float(x.x) + y[0]),
+                                      __float_as_uint(__uint_as_float(x.y) + y[1]),
+                                      __float_as_uint(__uint_as_float(x.z) + y[2]),
+                                      __float_as_uint(__uint_as_float(x.w) + y[3])});
+        }
+    }
+
+    /* n: the tile's number in the item. MORE: it is not the last. */
+    template <bool MORE> __device__ __forceinline__ void tile(uint32_t n)
+    {
+        Operand ds;
+        float fresh[32], own[16];
+        end(s, x, n);
+        make_probabilities(n, x);
+        multiply<1, S::STEP_PART>(fresh, x, gradient_tile(memory));
+        make_scores(n, ds);
+        stage_parts(ds);
+        end(fresh, x, n);
+        give_back(gradient_use(n));
+        add_fresh(sums.dv, fresh);
+        multiply<1, S::STEP_PART>(fresh, ds, query_tile(memory));
+        ptx::barrier_sync(6 + group(), 128); /* dS of the warpgroup is there */
+        end(fresh, ds, n);
+        give_back(query_use(n));
+        add_fresh(sums.dk, fresh);
+        load_scores<S>(x, memory.scores(), group());
+        multiply<1, S::FIXED_PART>(fresh, x, memory.fixed(0) + 64 * 128 * group());
+        end(fresh, x, n);
+        ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
+        if (group() == 0) {
+            leave_half<0>(fresh);
+        } else {
+            leave_half<1>(fresh);
+        }
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            own[i] = group() == 0 ? fresh[i] : fresh[16 + i];
+        }
+        ptx::barrier_arrive(4 - group(), 256);
+        if constexpr (MORE) {
+            multiply_gradients(n + 1);
+            issue_products(n + 1);
+        }
+        join_halves(n, own);
+    }
+
+    /* Adds the halves of dQ of tile n up and gives them to the TMA. */
+    __device__ __forceinline__ void join_halves(uint32_t n, const float (&own)[16])
+    {
+        ptx::barrier_sync(3 + group(), 256); /* the other's half is there */
+        join_half(own);
+        ptx::fence_proxy_async();
+        __syncwarp();
+        if (ptx::thread() % 32 == 0) {
+            ptx::mbarrier_arrive(memory.done(n));
+        }
+    }
+
+    __device__ __forceinline__ void run()
+    {
+        sums.clear();
+        if (o.all == 0) {
+            return;
+        }
+        if (group() == 1) {
+            ptx::barrier_arrive(8, 256); /* the first turn is the other's */
+        }
+        load_keys();
+        multiply_gradients(0);
+        issue_products(0);
+#pragma unroll 1
+        for (uint32_t n = 0; n + 1 < o.all; n++) {
+            tile<true>(n);
+        }
+        tile<false>(o.all - 1);
+    }
+
+    __device__ __forceinline__ void store()
+    {
+        float terms[4] = {};
+        if (o.shares > 1 && !join_shares<S>(a, o, sums, terms)) {
+            return;
+        }
+        const attn_sequence &sequence = o.item.sequence;
+        const attn_gradients &grads = a.grads;
+        const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
+                  batch = (int)sequence.tensor, head = (int)o.item.head;
+        const int64_t key = sequence.k_first + first;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            sums.dk[i] *= S::DOWN, sums.dv[i] *= S::DOWN;
+        }
+        const bool bad_keys = store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
+                                            key, head, left),
+                   bad_values = store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left),
+                   bad = any_of_group(group(), bad_keys || bad_values);
+        if (threadIdx.x % 128 == 0 && left > 0) {
+            note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);
+        }
+    }
+};
+
+template <class S>
+__device__ __forceinline__ void ordered_f32_sm90(const attn_cuda_backward_params &a)
+{
+    __shared__ OrderedItem o;
+    __shared__ int row_of[S::STAGES];
+    const GradMemory<S> memory = grad_memory<S>();
+    if (threadIdx.x == 0) {
+        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
+        memory.init_barriers(1 + 32);
+        memory.init_turns();
+    }
+    __syncthreads();
+    if (o.item.empty) {
+        return;
+    }
+    if (ptx::uniform(threadIdx.x / 128) == 0) {
+        ptx::registers_lower<24>();
+        if (threadIdx.x < 32) {
+            produce_parts<S>(a, memory, o, row_of);
+        } else if (threadIdx.x == 32) {
+            await_turns<S>(a, memory, o);
+        } else if (threadIdx.x % 32 == 0) {
+            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
+        }
+    } else {
+        ptx::registers_raise<240>();
+        SplitGroup<S> mine = {a, memory, o, row_of};
+        mine.run();
+        mine.store();
+    }
+}
