@@ -147,7 +147,9 @@
     GRAD_KERNEL_OF(name##_ordered, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 384,      \
                    ATTN_GRAD_PARTS_BYTES(d, step), ATTN_CUDA_GRAD_ORDERED)                        \
     GRAD_KERNEL_OF(name##_round, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, step, 128, 256, 0,     \
-                   ATTN_CUDA_GRAD_ROUND)
+                   ATTN_CUDA_GRAD_ROUND)                                                          \
+    GRAD_KERNEL_OF(name##_single, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 64, 64, 256,          \
+                   ATTN_GRAD_SINGLE_BYTES, ATTN_CUDA_GRAD_SINGLE)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

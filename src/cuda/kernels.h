@@ -41,7 +41,8 @@ enum {
     ATTN_CUDA_GRAD_VALUES = ATTN_CUDA_GRAD_PARTS, /* dV alone, where keys are for dK alone */
     ATTN_CUDA_GRAD_ORDERED,                       /* dK, dV and sums of dQ */
     ATTN_CUDA_GRAD_ROUND,                         /* dQ from its sums */
-    ATTN_CUDA_GRAD_SUMS                           /* sums of dS */
+    ATTN_CUDA_GRAD_SUMS,                          /* sums of dS */
+    ATTN_CUDA_GRAD_SINGLE                         /* dK, dV and dQ of a head of one tile */
 };
 
 /* Kernels of attn_merge. */
@@ -89,7 +90,7 @@ enum {
 #define ATTN_BACKWARD_SM90_ORDERED(...) +2
 #define ATTN_BACKWARD_SM90_LIGHT(...) +2
 #define ATTN_BACKWARD_SM90_STEPS(...) +3
-#define ATTN_BACKWARD_SM90_PARTS(...) +3
+#define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"

@@ -96,6 +96,37 @@ static void test_parts(void **state)
     attn_context_destroy(context);
 }
 
+/* Heads of one tile: one launch, and those that do blocks again. */
+static void test_single(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F32);
+    attn_tensor *const of_rows[] = {&p.forward.q, &p.forward.o, &p.args.d_o, &p.forward.lse,
+                                    &p.args.dq},
+                       *const of_keys[] = {&p.forward.k, &p.forward.v, &p.args.dk, &p.args.dv};
+    for (int i = 0; i < 5; i++) {
+        of_rows[i]->shape[1] = 64;
+    }
+    for (int i = 0; i < 4; i++) {
+        of_keys[i]->shape[1] = 50;
+    }
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 3);
+    assert_int_equal(fake.maps, 0);
+    p.args.dq.data = NULL;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5);
+    p.forward.q.stride[3] = 2, p.forward.q.stride[2] *= 2, p.forward.q.stride[1] *= 2;
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5 + 3); /* delta, ordered, keys again */
+    attn_context_destroy(context);
+}
+
 /* Gradients of a bias and of slopes on tensor cores. */
 static void test_fast_sums(void **state)
 {
@@ -181,9 +212,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches), cmocka_unit_test(test_tensor_cores),
-        cmocka_unit_test(test_parts),    cmocka_unit_test(test_fast_sums),
-        cmocka_unit_test(test_sums),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
+        cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

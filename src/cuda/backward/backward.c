@@ -74,9 +74,10 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
+    plan.params.bad_rows = workspace + plan.bad_rows_offset;
     plan.params.q_parts = workspace + plan.q_parts_offset;
     plan.params.d_o_parts = workspace + plan.d_o_parts_offset;
-    if (plan.fast) {
+    if (plan.fast && !plan.single) {
         TRY(make_maps(cuda, &plan));
     }
     TRY(attn_cuda_enter(cuda, &borrowed));

@@ -31,6 +31,7 @@ typedef struct attn_cuda_grad_plan {
     bool fast;    /* by backward_sm90 */
     bool ordered; /* its form of five products, with sums of dQ in the workspace */
     bool split;   /* that of f32, by parts in the workspace */
+    bool single;  /* the same in one launch */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
@@ -60,6 +61,9 @@ void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *prob
 
 /* f32 by parts, with d columns each. The reason for which it cannot be done, or NULL. */
 const char *attn_cuda_split_lacks(const attn_gradients *grads);
+
+/* True if one launch does it: a head has 64 rows and 64 keys at most. */
+bool attn_cuda_split_is_single(const attn_gradients *grads);
 
 /* The places of parts in the workspace, and which tensors are read 16 bytes at a time. */
 void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d);

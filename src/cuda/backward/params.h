@@ -82,6 +82,7 @@ typedef struct attn_cuda_backward_params {
     uint32_t philox[ATTN_PHILOX_ROUNDS][2];
     /* backward_sm90 in f32 (kernel/backward/parts_sm90.cuh): parts of Q and dO. */
     unsigned char *q_parts, *d_o_parts;
+    unsigned char *bad_rows; /* single_f32_sm90.cuh: as bad, which is of keys there */
     int32_t aligned; /* f32: K, V, or all of Q, O and dO (ALIGNED_Q) are read 16 bytes at a time */
 } attn_cuda_backward_params;
 

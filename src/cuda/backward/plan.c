@@ -139,6 +139,17 @@ static bool has_values(const attn_problem *problem)
     return problem->d > 128 || problem->dv > 128;
 }
 
+/* dK, dV and dQ of f32 in one launch, which writes all notes. */
+static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda, uint64_t bad_offset)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    plan->clear_words = 0;
+    plan->items = problem->batch * problem->heads;
+    return add_launch(plan, cuda, find_ordered(problem, ATTN_CUDA_GRAD_SINGLE), &launch,
+                      (double)plan->items);
+}
+
 /* dK and dV, or dQ, by backward_sm90. */
 static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
                             uint64_t bad_offset)
@@ -146,6 +157,9 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    if (plan->single) {
+        return keys ? add_single(plan, cuda, bad_offset) : ATTN_OK;
+    }
     const int kernel =
         plan->ordered ? find_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
                       : find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part);
@@ -339,10 +353,14 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     const char *lacks = sm90_lacks(grads, cuda);
     plan->fast = lacks == NULL;
     plan->split = plan->fast && problem->q.dtype == ATTN_F32;
+    plan->single = plan->split && attn_cuda_split_is_single(grads);
     plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     TRY(plan_workspace(plan));
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
-                   lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
+                   lacks         ? "not on tensor cores: "
+                   : plan->split ? "f32 as bf16 parts"
+                                 : "tiles come by TMA",
+                   lacks ? lacks : "");
     if (plan->fast) {
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
         plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
@@ -355,7 +373,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         }
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
-    TRY(add_delta(plan, cuda));
+    TRY(plan->single ? ATTN_OK : add_delta(plan, cuda));
     if (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data)) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
                          problem->d > problem->dv ? problem->d : problem->dv,
@@ -367,10 +385,11 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
-    plan->kernel = plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
-                                 : find_kernel(problem,
-                                               plan->fast ? ATTN_CUDA_BACKWARD_SM90
-                                                          : ATTN_CUDA_BACKWARD_GENERIC,
-                                               ATTN_CUDA_GRAD_KEYS);
+    plan->kernel = plan->single    ? find_ordered(problem, ATTN_CUDA_GRAD_SINGLE)
+                   : plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
+                                   : find_kernel(problem,
+                                                 plan->fast ? ATTN_CUDA_BACKWARD_SM90
+                                                            : ATTN_CUDA_BACKWARD_GENERIC,
+                                                 ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;
 }

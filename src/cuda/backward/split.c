@@ -36,12 +36,24 @@ static bool is_in_fours(const attn_tensor *tensor)
     return tensor->dtype == ATTN_F32 && attn_cuda_is_aligned(tensor) && tensor->shape[3] % 4 == 0;
 }
 
+static bool are_rows_in_fours(const attn_gradients *grads)
+{
+    return is_in_fours(&grads->problem.q) && is_in_fours(&grads->d_o) &&
+           is_in_fours(&grads->problem.o);
+}
+
+bool attn_cuda_split_is_single(const attn_gradients *grads)
+{
+    const attn_problem *problem = &grads->problem;
+    return attn_problem_is_whole(problem) && problem->group == 1 && problem->q.shape[1] <= 64 &&
+           problem->k.shape[1] <= 64 && are_rows_in_fours(grads) && is_in_fours(&problem->k) &&
+           is_in_fours(&problem->v);
+}
+
 void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const bool rows = is_in_fours(&problem->q) && is_in_fours(&plan->params.grads.d_o) &&
-                      is_in_fours(&problem->o);
-    plan->params.aligned = (rows ? ATTN_CUDA_ALIGNED_Q : 0) |
+    plan->params.aligned = (are_rows_in_fours(&plan->params.grads) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (attn_cuda_is_aligned(&problem->k) ? ATTN_CUDA_ALIGNED_K : 0) |
                            (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);
     plan->q_parts_offset = attn_arena_take(arena, plan->params.rows, 3 * d, 2);

@@ -63,7 +63,8 @@
 #define ATTN_BACKWARD_SM90_PARTS(name, ...)    \
     ENTRY(attn_backward_sm90_##name##_delta)   \
     ENTRY(attn_backward_sm90_##name##_ordered) \
-    ENTRY(attn_backward_sm90_##name##_round)
+    ENTRY(attn_backward_sm90_##name##_round)   \
+    ENTRY(attn_backward_sm90_##name##_single)
 #elif defined(EMULATED_append_generic)
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
 #elif defined(EMULATED_merge_generic)

@@ -124,16 +124,6 @@ template <class S> struct SplitGroup {
         ptx::barrier_arrive(9 - group(), 256);
     }
 
-    /* Waits for that product. */
-    static __device__ __forceinline__ void end(float (&sum)[32], const Operand &left, uint32_t n)
-    {
-        wgmma::wait<0>();
-        wgmma::hold(sum);
-        wgmma::keep(left[0], n);
-        wgmma::keep(left[1], n);
-        wgmma::keep(left[2], n);
-    }
-
     /* dP^T of a tile. */
     __device__ __forceinline__ void multiply_gradients(uint32_t n)
     {
@@ -141,7 +131,7 @@ template <class S> struct SplitGroup {
         load_operand<S>(x, memory.fixed(1), group());
         ptx::mbarrier_wait(memory.full(use), memory.parity(use));
         multiply<0, S::STEP_PART>(dp, x, gradient_tile(memory));
-        end(dp, x, n);
+        end_product(dp, x, n);
     }
 
     /* S^T of a tile, which runs on. */
@@ -153,82 +143,22 @@ template <class S> struct SplitGroup {
         multiply<0, S::STEP_PART>(s, x, query_tile(memory));
     }
 
+    /* Makes P^T of S^T, and its parts. */
+    __device__ __forceinline__ void raise_scores(uint32_t n)
+    {
+        const int key = (int)o.item.first + 64 * group(), row = row_of[n % S::STAGES];
+        const attn_band band = o.band;
+        const bool masked =
+            row + S::STEP - 1 + band.from > key || min(row + band.to, band.keys) < key + 64;
+        make_probabilities(s, (float)a.grads.problem.scale, memory.statistics(n), band, masked, key,
+                           row, x);
+    }
+
     __device__ __forceinline__ void give_back(uint32_t use)
     {
         __syncwarp();
         if (ptx::thread() % 32 == 0) {
             ptx::mbarrier_arrive(memory.empty(use));
-        }
-    }
-
-    /* Makes P^T of S^T, times 2^RAISE, and its parts. */
-    __device__ __forceinline__ void make_probabilities(uint32_t n, Operand &p)
-    {
-        const float scale = (float)a.grads.problem.scale, log2e = 1.4426950408889634f;
-        const int lane = ptx::thread() % 32, first = (int)o.item.first + 64 * group(),
-                  row = row_of[n % S::STAGES], key = first + ptx::thread() / 32 % 4 * 16 + lane / 4;
-        const uint32_t lse = memory.statistics(n) + lane % 4 * 8;
-        const attn_band band = o.band;
-        const bool masked =
-            row + S::STEP - 1 + band.from > first || min(row + band.to, band.keys) < first + 64;
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const float2 x = ptx::load_shared_8(lse + 32 * j);
-#pragma unroll
-            for (int i = 4 * j; i < 4 * j + 4; i++) {
-                const float below = fmaf(s[i], scale, -(i % 2 ? x.y : x.x));
-                s[i] = fmaf(below > 0 ? 0 : below, log2e, RAISE);
-            }
-        }
-        if (masked) {
-#pragma unroll
-            for (int i = 0; i < 32; i++) {
-                const int k = key + i / 2 % 2 * 8, r = row + lane % 4 * 2 + i / 4 * 8 + i % 2;
-                const bool seen = k >= r + band.from && k < min(r + band.to, band.keys);
-                s[i] = seen ? s[i] : -INFINITY;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            s[2 * i] = ptx::exp2(s[2 * i]), s[2 * i + 1] = ptx::exp2(s[2 * i + 1]);
-            uint32_t parts[3];
-            mma::split(s[2 * i], s[2 * i + 1], parts);
-            p[0][i] = parts[0], p[1][i] = parts[1], p[2][i] = parts[2];
-        }
-    }
-
-    /* Makes parts of dS^T = P^T (dP^T - delta). */
-    __device__ __forceinline__ void make_scores(uint32_t n, Operand &ds)
-    {
-        const uint32_t delta = memory.statistics(n) + ptx::thread() % 4 * 8 + S::STEP * 4;
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            const float2 base = ptx::load_shared_8(delta + 32 * j);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int at = 4 * j + 2 * i;
-                uint32_t parts[3];
-                mma::split(s[at] * (dp[at] - base.x), s[at + 1] * (dp[at + 1] - base.y), parts);
-                ds[0][2 * j + i] = parts[0], ds[1][2 * j + i] = parts[1],
-                              ds[2][2 * j + i] = parts[2];
-            }
-        }
-    }
-
-    /* Stores parts of dS^T in shared memory, keys along the rows. */
-    __device__ __forceinline__ void stage_parts(const Operand &ds)
-    {
-        const int thread = ptx::thread(), lane = thread % 32,
-                  key = (thread - 128) / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-#pragma unroll
-        for (int part = 0; part < 3; part++) {
-            const uint32_t to = memory.scores() + part * S::SCORES_PART + key * 128;
-#pragma unroll
-            for (int j = 0; j < 8; j += 2) {
-                const uint32_t *const x = ds[part] + 2 * j;
-                ptx::store_matrices(to + (((j + lane / 16) ^ lane % 8) * 16), x[0], x[1], x[2],
-                                    x[3]);
-            }
         }
     }
 
@@ -273,22 +203,22 @@ template <class S> struct SplitGroup {
     {
         Operand ds;
         float fresh[32], own[16];
-        end(s, x, n);
-        make_probabilities(n, x);
+        end_product(s, x, n);
+        raise_scores(n);
         multiply<1, S::STEP_PART>(fresh, x, gradient_tile(memory));
-        make_scores(n, ds);
-        stage_parts(ds);
-        end(fresh, x, n);
+        make_scores(s, dp, memory.statistics(n) + S::STEP * 4, ds);
+        stage_parts<S>(memory.scores() + 64 * 128 * group(), ds);
+        end_product(fresh, x, n);
         give_back(gradient_use(n));
         add_fresh(sums.dv, fresh);
         multiply<1, S::STEP_PART>(fresh, ds, query_tile(memory));
         ptx::barrier_sync(6 + group(), 128); /* dS of the warpgroup is there */
-        end(fresh, ds, n);
+        end_product(fresh, ds, n);
         give_back(query_use(n));
         add_fresh(sums.dk, fresh);
         load_scores<S>(x, memory.scores(), group());
         multiply<1, S::FIXED_PART>(fresh, x, memory.fixed(0) + 64 * 128 * group());
-        end(fresh, x, n);
+        end_product(fresh, x, n);
         ptx::mbarrier_wait(memory.room(n + 1), ((n + 1) / 2 & 1) ^ 1); /* of the tile before */
         if (group() == 0) {
             leave_half<0>(fresh);

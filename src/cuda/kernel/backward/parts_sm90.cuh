@@ -70,6 +70,32 @@ __device__ __forceinline__ void store_four(unsigned char *parts, int64_t head, i
     }
 }
 
+__device__ __forceinline__ float dot_four(const float4 &x, const float4 &y)
+{
+    return fmaf(x.w, y.w, fmaf(x.z, y.z, fmaf(x.y, y.y, x.x * y.x)));
+}
+
+/* Adds up what so many neighbouring lanes have. */
+template <int LANES> __device__ __forceinline__ float add_lanes(float sum)
+{
+#pragma unroll
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, lanes);
+    }
+    return sum;
+}
+
+/* LSE and delta = dO.O - dLSE of a row; a row without a visible key has P = e^(S - inf) = 0. */
+__device__ __forceinline__ void row_statistics(const attn_cuda_backward_params &a, int64_t b,
+                                               int64_t i, int64_t h, float sum, float &lse,
+                                               float &delta)
+{
+    const attn_tensor &t = a.grads.problem.lse;
+    lse = load_real<float>(attn_at(&t, b, i, h, 0), t.dtype);
+    lse = lse == -INFINITY ? INFINITY : lse;
+    delta = sum - load_d_lse<float>(a.grads, b, i, h);
+}
+
 /* LSE, delta = dO.O - dLSE, parts of Q and dO of all rows: D / 4 lanes a row. */
 template <int D> __device__ __forceinline__ void split_rows(const attn_cuda_backward_params &a)
 {
@@ -84,17 +110,12 @@ template <int D> __device__ __forceinline__ void split_rows(const attn_cuda_back
     if (index < a.rows) {
         const float4 d_o = load_four(a.grads.d_o, b, i, h, column, fours),
                      o = load_four(p.o, b, i, h, column, fours);
-        sum = fmaf(d_o.w, o.w, fmaf(d_o.z, o.z, fmaf(d_o.y, o.y, d_o.x * o.x)));
+        sum = dot_four(d_o, o);
         store_four<D>(a.d_o_parts, head, rows, i, column, d_o);
         store_four<D>(a.q_parts, head, rows, i, column, load_four(p.q, b, i, h, column, fours));
     }
-#pragma unroll
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2) {
-        sum += __shfl_xor_sync(~0u, sum, lanes);
-    }
+    sum = add_lanes<LANES>(sum);
     if (index < a.rows && column == 0) {
-        const float lse = load_real<float>(attn_at(&p.lse, b, i, h, 0), p.lse.dtype);
-        ((float *)a.lse)[index] = lse == -INFINITY ? INFINITY : lse;
-        ((float *)a.delta)[index] = sum - load_d_lse<float>(a.grads, b, i, h);
+        row_statistics(a, b, i, h, sum, ((float *)a.lse)[index], ((float *)a.delta)[index]);
     }
 }
