@@ -28,6 +28,7 @@ typedef struct attn_cuda_grad_plan {
     int launches;
     int kernel;   /* kernel of the products, which the plan names */
     bool fast;    /* by backward_sm90 */
+    bool mma;     /* by backward_sm80 */
     bool ordered; /* its form of five products, with sums of dQ in the workspace */
     char why[256];
     int64_t items;

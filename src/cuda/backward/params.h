@@ -53,8 +53,9 @@ typedef struct attn_cuda_backward_params {
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
     attn_cuda_grad_sum sum;
-    /* backward_sm90: exponents of 2 for a product of q and k; for each item of backward_generic
-     * whether a result of it is not finite. backward_generic with such notes: those items alone. */
+    /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
+     * backward_generic whether a result of it is not finite. backward_generic with such notes: those
+     * items alone. */
     float scale_log2;
     bool noted; /* notes are there already, and others are added */
     int64_t notes;
@@ -80,6 +81,7 @@ typedef struct attn_cuda_backward_params {
     float inverse_cap, kept;
     /* of each round of Philox (core/dropout.h): where instructions take operands from */
     uint32_t philox[ATTN_PHILOX_ROUNDS][2];
+    int32_t aligned; /* backward_sm80: tensors whose rows are copied 16 bytes at a time */
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -2,7 +2,8 @@
  * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror
  * of cpu/backward/plan.c.
  *
- * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 leaves undone;
+ * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 or backward_sm80
+ * leaves undone;
  * partial, one sum for each row or for each key of each query head, for one gradient of a bias or
  * of slopes at a time.
  */
@@ -90,6 +91,34 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
                : "strides or alignment are not for the TMA";
 }
 
+/* The reason for which backward_sm80 cannot do the problem, or NULL. */
+static const char *sm80_lacks(const attn_gradients *grads, const attn_cuda *cuda)
+{
+    const attn_problem *problem = &grads->problem;
+    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM80, ATTN_CUDA_GRAD_KEYS);
+    if (problem->q.dtype != ATTN_F32 && problem->q.dtype != ATTN_BF16) {
+        return "gradients have kernels there for f32 and bf16";
+    }
+    if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
+        return "head dims end at 128";
+    }
+    if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
+        return "the GPU's shared memory ends before this head dim's tiles";
+    }
+    if (problem->q.dtype != ATTN_F32 && problem->precise) {
+        return "they take probabilities in the type of q";
+    }
+    if (grads->d_o.dtype != problem->q.dtype) {
+        return "they take dO in the type of q";
+    }
+    if (is_stepped(problem)) {
+        return "score steps and dropout are not in backward_sm80";
+    }
+    return problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2
+               ? "lengths end at 2^30"
+               : NULL;
+}
+
 /* ---- launches -------------------------------------------------------------------------------- */
 
 /* Appends a launch of `ctas` CTAs, if there are any. */
@@ -161,25 +190,41 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
                : add_launch(plan, cuda, kernel, &launch, count);
 }
 
-/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90, and after it the blocks that it
- * has noted. columns: the most that a result has. */
+/* The same by backward_sm80. */
+static attn_status add_mma(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
+                           uint64_t bad_offset)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM80, part);
+    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    double count;
+    launch.items = attn_cuda_grad_items_of(
+        problem, keys, keys ? problem->kv_heads : problem->heads,
+        keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
+    plan->items += (int64_t)count;
+    return add_launch(plan, cuda, kernel, &launch, count);
+}
+
+/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90 or backward_sm80, and after it
+ * the blocks that it has noted. columns: the most that a result has. */
 static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
                                 int64_t columns, uint64_t bad_offset)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS, noted = plan->fast || plan->mma;
     const int64_t heads = keys ? problem->kv_heads : problem->heads;
     attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
     double count;
-    if (plan->fast) {
-        TRY(add_fast(plan, cuda, part, bad_offset));
+    if (noted) {
+        TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
         launch.bad_offset = bad_offset;
     }
     launch.items = attn_cuda_grad_items_of(problem, keys, heads, BLOCK, &count);
-    plan->items += plan->fast ? 0 : (int64_t)count;
+    plan->items += noted ? 0 : (int64_t)count;
     launch.notes = (int64_t)count;
-    count *= plan->fast ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
-    count = plan->fast && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
+    count *= noted ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
+    count = noted && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
     return add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part), &launch,
                       count);
 }
@@ -308,6 +353,29 @@ static bool too_large(const attn_problem *problem, int64_t *rows)
            keys > INT64_MAX / 64;
 }
 
+/* Says why the plan has its kernel. */
+static void explain(attn_cuda_grad_plan *plan, const attn_cuda *cuda, const char *sm90_lacks,
+                    const char *sm80_lacks)
+{
+    const bool near = cuda->capability == 90 && plan->params.grads.problem.q.dtype != ATTN_F32;
+    (void)snprintf(plan->why, sizeof plan->why, "%s%s",
+                   plan->fast  ? "tiles come by TMA"
+                   : plan->mma ? "not backward_sm90: "
+                               : "not on tensor cores: ",
+                   plan->fast                ? ""
+                   : plan->mma || near       ? sm90_lacks
+                                             : sm80_lacks);
+}
+
+/* The tensors whose rows are copied 16 bytes at a time. */
+static int32_t aligned_of(const attn_gradients *grads)
+{
+    return (attn_cuda_is_aligned(&grads->problem.q) ? ATTN_CUDA_ALIGNED_Q : 0) |
+           (attn_cuda_is_aligned(&grads->problem.k) ? ATTN_CUDA_ALIGNED_K : 0) |
+           (attn_cuda_is_aligned(&grads->problem.v) ? ATTN_CUDA_ALIGNED_V : 0) |
+           (attn_cuda_is_aligned(&grads->d_o) ? ATTN_CUDA_ALIGNED_D_O : 0);
+}
+
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
                                      const attn_gradients *grads)
 {
@@ -324,13 +392,14 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
-    const char *lacks = sm90_lacks(grads, cuda);
+    const char *lacks = sm90_lacks(grads, cuda), *mma_lacks = sm80_lacks(grads, cuda);
     plan->fast = lacks == NULL;
+    plan->mma = !plan->fast && mma_lacks == NULL;
     plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     TRY(plan_workspace(plan));
-    (void)snprintf(plan->why, sizeof plan->why, "%s%s",
-                   lacks ? "not on tensor cores: " : "tiles come by TMA", lacks ? lacks : "");
-    if (plan->fast) {
+    explain(plan, cuda, lacks, mma_lacks);
+    if (plan->fast || plan->mma) {
+        plan->params.aligned = aligned_of(grads);
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
         plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
     }
@@ -356,8 +425,9 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
     plan->kernel = plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
                                  : find_kernel(problem,
-                                               plan->fast ? ATTN_CUDA_BACKWARD_SM90
-                                                          : ATTN_CUDA_BACKWARD_GENERIC,
+                                               plan->fast  ? ATTN_CUDA_BACKWARD_SM90
+                                               : plan->mma ? ATTN_CUDA_BACKWARD_SM80
+                                                           : ATTN_CUDA_BACKWARD_GENERIC,
                                                ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;
 }

@@ -1,0 +1,195 @@
+/*
+ * shape_sm80.cuh: the compile-time shape of a backward_sm80 kernel, its tiles in shared memory and
+ * their loads by the CTA's threads:
+ *
+ *     fixed 2 [FIXED][D] | STAGES of streamed 2 [STEP][D] | f32: streamed ones as they come |
+ *     STAGES of statistics [2][STEP]
+ *
+ * keys: fixed are K and V of an item's keys, streamed Q and dO with LSE and delta. rows: fixed are Q
+ * and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh).
+ */
+#pragma once
+#include "cuda/kernel/backward/items.cuh"
+#include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/mma/products.cuh"
+#include "cuda/shape.h"
+
+/* A warp has 16 of the fixed rows, and of a tile of streamed ones a HALVES-th part. */
+template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_> struct MmaShape {
+    static constexpr int DTYPE = DTYPE_, D = D_, FIXED = FIXED_, STEP = STEP_, HALVES = HALVES_;
+    static constexpr int STRIPS = FIXED / 16, THREADS = 32 * STRIPS * HALVES, N = STEP / HALVES;
+    static constexpr bool BF16 = DTYPE != ATTN_F16;
+    static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
+    static constexpr int FIXED_BYTES = PARTS * FIXED * D * 2, STEP_BYTES = PARTS * STEP * D * 2,
+                         RAW_BYTES = PARTS == 1 ? 0 : STEP * D * 4;
+    static constexpr int STREAMED_AT = 2 * FIXED_BYTES,
+                         RAW_AT = STREAMED_AT + STAGES * 2 * STEP_BYTES,
+                         STATISTICS_AT = RAW_AT + 2 * RAW_BYTES;
+    static_assert(STATISTICS_AT + STAGES * 2 * STEP * 4 ==
+                      ATTN_GRAD_SM80_BYTES(DTYPE, D, FIXED, STEP),
+                  "shape.h");
+    static_assert(2 * STEP <= THREADS, "a thread loads one number of the statistics");
+};
+
+/* The blocks that an item meets: of rows of each head of a group, or of keys. */
+struct MmaBlocks {
+    int first, count; /* of one head */
+    int heads;
+
+    __device__ __forceinline__ int all() const
+    {
+        return count * heads;
+    }
+};
+
+/* Rows of one head of a tensor. */
+struct MmaRows {
+    const attn_tensor &tensor;
+    const char *first;
+    int there;
+    bool aligned;
+};
+
+/* KEYS: the item has keys. */
+template <class S, bool KEYS> struct MmaTiles {
+    const attn_cuda_backward_params &a;
+    const GradItem &item;
+    const MmaBlocks &blocks;
+    uint32_t shared;
+    float statistic = 0; /* on its way to shared memory */
+
+    __device__ __forceinline__ MmaTiles(const attn_cuda_backward_params &a_, const GradItem &item_,
+                                        const MmaBlocks &blocks_, uint32_t shared_)
+        : a(a_), item(item_), blocks(blocks_), shared(shared_)
+    {
+    }
+
+    __device__ __forceinline__ uint32_t fixed(int which) const
+    {
+        return shared + which * S::FIXED_BYTES;
+    }
+    __device__ __forceinline__ uint32_t streamed(int n, int which) const
+    {
+        return shared + S::STREAMED_AT + (n % S::STAGES * 2 + which) * S::STEP_BYTES;
+    }
+    __device__ __forceinline__ uint32_t raw(int which) const
+    {
+        return shared + S::RAW_AT + which * S::RAW_BYTES;
+    }
+    /* LSE, then delta, of STEP rows */
+    __device__ __forceinline__ uint32_t statistics(int n) const
+    {
+        return shared + S::STATISTICS_AT + n % S::STAGES * 2 * S::STEP * 4;
+    }
+
+    /* The query head and the first row or key of block n. */
+    __device__ __forceinline__ int head(int n) const
+    {
+        return KEYS ? (int)item.head * blocks.heads + n / blocks.count : (int)item.head;
+    }
+    __device__ __forceinline__ int row(int n) const
+    {
+        return (blocks.first + (KEYS ? n % blocks.count : n)) * S::STEP;
+    }
+
+    /* Q, dO or K, V of a query head; rows that are not in use may hold anything. */
+    __device__ __forceinline__ MmaRows queries(int which, int query_head, int first) const
+    {
+        const attn_tensor &t = which == 0 ? a.grads.problem.q : a.grads.d_o;
+        const attn_sequence &s = item.sequence;
+        return {t, attn_at(&t, s.tensor, s.q_first + first, query_head, 0),
+                (int)s.nq_used - first,
+                (a.aligned & (which == 0 ? ATTN_CUDA_ALIGNED_Q : ATTN_CUDA_ALIGNED_D_O)) != 0};
+    }
+    __device__ __forceinline__ MmaRows keys(int which, int kv_head, int first) const
+    {
+        const attn_tensor &t = which == 0 ? a.grads.problem.k : a.grads.problem.v;
+        const attn_sequence &s = item.sequence;
+        return {t, attn_at(&t, s.tensor, s.k_first + first, kv_head, 0), (int)s.nk - first,
+                (a.aligned & (which == 0 ? ATTN_CUDA_ALIGNED_K : ATTN_CUDA_ALIGNED_V)) != 0};
+    }
+
+    /* Loads the fixed rows, without waiting but for f32. */
+    __device__ __forceinline__ void load_fixed()
+    {
+#pragma unroll 1
+        for (int which = 0; which < 2; which++) {
+            const MmaRows x = KEYS ? keys(which, (int)item.head, (int)item.first)
+                                   : queries(which, (int)item.head, (int)item.first);
+            if constexpr (S::PARTS == 1) {
+                load_rows<S::FIXED, S::D, S::THREADS>(fixed(which), x.tensor, x.first, x.there,
+                                                      x.aligned);
+            } else {
+                load_fixed_parts(fixed(which), x);
+            }
+        }
+    }
+    __device__ __forceinline__ void load_fixed_parts(uint32_t to, const MmaRows &x)
+    {
+#pragma unroll 1
+        for (int r = 0; r < S::FIXED; r += S::STEP) {
+            load_raw<S::STEP, S::D, S::THREADS>(raw(0), x.tensor,
+                                                x.first + r * x.tensor.stride[1] * 4, x.there - r,
+                                                x.aligned);
+            ptx::copy_async_commit();
+            ptx::copy_async_wait<0>();
+            split_raw<S::STEP, S::D, S::THREADS, S::FIXED>(to, r, raw(0));
+        }
+    }
+
+    /* Starts loading block n. */
+    __device__ __forceinline__ void start(int n)
+    {
+#pragma unroll
+        for (int which = 0; which < 2; which++) {
+            const MmaRows x = KEYS ? queries(which, head(n), row(n))
+                                   : keys(which, head(n) / (int)a.grads.problem.group, row(n));
+            if constexpr (S::PARTS == 1) {
+                load_rows<S::STEP, S::D, S::THREADS>(streamed(n, which), x.tensor, x.first, x.there,
+                                                     x.aligned);
+            } else {
+                load_raw<S::STEP, S::D, S::THREADS>(raw(which), x.tensor, x.first, x.there,
+                                                    x.aligned);
+            }
+        }
+        ptx::copy_async_commit();
+        if (KEYS && threadIdx.x < 2 * S::STEP) {
+            statistic = load_statistic(head(n), row(n) + threadIdx.x % S::STEP,
+                                       threadIdx.x >= S::STEP);
+        }
+    }
+
+    /* LSE or delta of a row; one that is not there has P = 0. */
+    __device__ __forceinline__ float load_statistic(int query_head, int query, bool delta) const
+    {
+        if (query >= item.sequence.nq_used) {
+            return delta ? 0 : INFINITY;
+        }
+        const int64_t at = grad_row_place(a.grads.problem, item.sequence, query_head) + query;
+        const float x = ((const float *)(delta ? a.delta : a.lse))[at];
+        return delta || S::PARTS > 1 ? x : x * 1.4426950408889634f;
+    }
+
+    /* Waits until block n is there for all threads, and all are done with the block before it. */
+    __device__ __forceinline__ void finish(int n)
+    {
+        const uint32_t place = statistics(n) + 4 * threadIdx.x;
+        ptx::copy_async_wait<0>();
+        if constexpr (S::PARTS == 1) {
+            put_statistic(place);
+            __syncthreads();
+        } else {
+            __syncthreads();
+            put_statistic(place);
+            split_raw<S::STEP, S::D, S::THREADS, S::STEP>(streamed(n, 0), 0, raw(0));
+            split_raw<S::STEP, S::D, S::THREADS, S::STEP>(streamed(n, 1), 0, raw(1));
+            __syncthreads();
+        }
+    }
+    __device__ __forceinline__ void put_statistic(uint32_t place) const
+    {
+        if (KEYS && threadIdx.x < 2 * S::STEP) {
+            ptx::store_shared_4(place, statistic);
+        }
+    }
+};
