@@ -141,22 +141,27 @@
     ORDERED_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, stages)         \
     GRAD_KERNEL_OF(steps_##name##_sums, ATTN_CUDA_BACKWARD_SM90_STEPS, dtype, d, step, 128, 384, \
                    ATTN_GRAD_SM90_BYTES(d, 2, step, 2, 2 * 128 * (d)*2), ATTN_CUDA_GRAD_SUMS)
-#define GRAD_SM80_KERNEL(name, dtype, d, rows, keys, fixed, step, halves, part) \
-    {"attn_backward_sm80_" #name,                                               \
-     ATTN_CUDA_BACKWARD_SM80,                                                   \
-     dtype,                                                                     \
-     d,                                                                         \
-     d,                                                                         \
-     rows,                                                                      \
-     keys,                                                                      \
-     2 * (fixed) * (halves),                                                    \
-     ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step),                               \
-     part,                                                                      \
-     0,                                                                         \
+#define GRAD_SM80_KERNEL(name, family, dtype, d, rows, keys, fixed, step, halves, part) \
+    {"attn_backward_sm80_" #name,                                                       \
+     family,                                                                            \
+     dtype,                                                                             \
+     d,                                                                                 \
+     d,                                                                                 \
+     rows,                                                                              \
+     keys,                                                                              \
+     2 * (fixed) * (halves),                                                            \
+     ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step),                                       \
+     part,                                                                              \
+     0,                                                                                 \
      false},
-#define ATTN_BACKWARD_SM80(name, dtype, d, fixed, step, halves, ctas)                             \
-    GRAD_SM80_KERNEL(name##_keys, dtype, d, step, fixed, fixed, step, halves, ATTN_CUDA_GRAD_KEYS) \
-    GRAD_SM80_KERNEL(name##_rows, dtype, d, fixed, step, fixed, step, halves, ATTN_CUDA_GRAD_ROWS)
+#define GRAD_SM80_KERNELS(name, family, dtype, d, fixed, step, halves, ctas)             \
+    GRAD_SM80_KERNEL(name##_keys, family, dtype, d, step, fixed, fixed, step, halves,    \
+                     ATTN_CUDA_GRAD_KEYS)                                                \
+    GRAD_SM80_KERNEL(name##_rows, family, dtype, d, fixed, step, fixed, step, halves,    \
+                     ATTN_CUDA_GRAD_ROWS)
+#define ATTN_BACKWARD_SM80(name, ...) GRAD_SM80_KERNELS(name, ATTN_CUDA_BACKWARD_SM80, __VA_ARGS__)
+#define ATTN_BACKWARD_SM80_STEPS(name, ...) \
+    GRAD_SM80_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM80_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

@@ -91,16 +91,23 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
                : "strides or alignment are not for the TMA";
 }
 
+static attn_cuda_family mma_family(const attn_problem *problem)
+{
+    return is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM80_STEPS : ATTN_CUDA_BACKWARD_SM80;
+}
+
 /* The reason for which backward_sm80 cannot do the problem, or NULL. */
 static const char *sm80_lacks(const attn_gradients *grads, const attn_cuda *cuda)
 {
     const attn_problem *problem = &grads->problem;
-    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM80, ATTN_CUDA_GRAD_KEYS);
-    if (problem->q.dtype != ATTN_F32 && problem->q.dtype != ATTN_BF16) {
-        return "gradients have kernels there for f32 and bf16";
+    const int kernel = find_kernel(problem, mma_family(problem), ATTN_CUDA_GRAD_KEYS);
+    if (problem->q.dtype == ATTN_F64) {
+        return "gradients have no kernels there for f64";
     }
     if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return "head dims end at 128";
+        return is_stepped(problem) && problem->q.dtype == ATTN_F32
+                   ? "score steps and dropout of f32 end at d = 64"
+                   : "head dims end at 128";
     }
     if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
         return "the GPU's shared memory ends before this head dim's tiles";
@@ -110,9 +117,6 @@ static const char *sm80_lacks(const attn_gradients *grads, const attn_cuda *cuda
     }
     if (grads->d_o.dtype != problem->q.dtype) {
         return "they take dO in the type of q";
-    }
-    if (is_stepped(problem)) {
-        return "score steps and dropout are not in backward_sm80";
     }
     return problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2
                ? "lengths end at 2^30"
@@ -196,7 +200,7 @@ static attn_status add_mma(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel = find_kernel(problem, ATTN_CUDA_BACKWARD_SM80, part);
+    const int kernel = find_kernel(problem, mma_family(problem), part);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
     launch.items = attn_cuda_grad_items_of(
@@ -328,7 +332,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     (void)attn_cuda_grad_items_of(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
-    if (plan->fast && problem->q.dtype == ATTN_F16) {
+    if ((plan->fast || plan->mma) && problem->q.dtype == ATTN_F16) {
         plan->peaks_offset = attn_arena_take(
             &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
     }
@@ -426,7 +430,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     plan->kernel = plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
                                  : find_kernel(problem,
                                                plan->fast  ? ATTN_CUDA_BACKWARD_SM90
-                                               : plan->mma ? ATTN_CUDA_BACKWARD_SM80
+                                               : plan->mma ? mma_family(problem)
                                                            : ATTN_CUDA_BACKWARD_GENERIC,
                                                ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;

@@ -9,16 +9,18 @@
  * and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh).
  */
 #pragma once
-#include "cuda/kernel/backward/items.cuh"
+#include "cuda/kernel/backward/range_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/mma/products.cuh"
 #include "cuda/shape.h"
 
-/* A warp has 16 of the fixed rows, and of a tile of streamed ones a HALVES-th part. */
-template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_> struct MmaShape {
+/* A warp has 16 of the fixed rows, and of a tile of streamed ones a HALVES-th part. STEPPED: there
+ * may be score steps and dropout. */
+template <int DTYPE_, int D_, int FIXED_, int STEP_, int HALVES_, bool STEPPED_> struct MmaShape {
+    static constexpr bool STEPPED = STEPPED_;
     static constexpr int DTYPE = DTYPE_, D = D_, FIXED = FIXED_, STEP = STEP_, HALVES = HALVES_;
     static constexpr int STRIPS = FIXED / 16, THREADS = 32 * STRIPS * HALVES, N = STEP / HALVES;
-    static constexpr bool BF16 = DTYPE != ATTN_F16;
+    static constexpr bool BF16 = DTYPE != ATTN_F16; /* the type of operands */
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int FIXED_BYTES = PARTS * FIXED * D * 2, STEP_BYTES = PARTS * STEP * D * 2,
                          RAW_BYTES = PARTS == 1 ? 0 : STEP * D * 4;
@@ -56,12 +58,19 @@ template <class S, bool KEYS> struct MmaTiles {
     const GradItem &item;
     const MmaBlocks &blocks;
     uint32_t shared;
+    float unit;          /* factor of dP and delta (range_sm90.cuh) */
     float statistic = 0; /* on its way to shared memory */
 
     __device__ __forceinline__ MmaTiles(const attn_cuda_backward_params &a_, const GradItem &item_,
                                         const MmaBlocks &blocks_, uint32_t shared_)
-        : a(a_), item(item_), blocks(blocks_), shared(shared_)
+        : a(a_), item(item_), blocks(blocks_), shared(shared_),
+          unit(score_unit<S::BF16>(a_, item_.sequence.index, kv_head()))
     {
+    }
+
+    __device__ __forceinline__ int kv_head() const
+    {
+        return KEYS ? (int)item.head : (int)item.head / (int)a.grads.problem.group;
     }
 
     __device__ __forceinline__ uint32_t fixed(int which) const
@@ -101,11 +110,11 @@ template <class S, bool KEYS> struct MmaTiles {
                 (int)s.nq_used - first,
                 (a.aligned & (which == 0 ? ATTN_CUDA_ALIGNED_Q : ATTN_CUDA_ALIGNED_D_O)) != 0};
     }
-    __device__ __forceinline__ MmaRows keys(int which, int kv_head, int first) const
+    __device__ __forceinline__ MmaRows keys(int which, int first) const
     {
         const attn_tensor &t = which == 0 ? a.grads.problem.k : a.grads.problem.v;
         const attn_sequence &s = item.sequence;
-        return {t, attn_at(&t, s.tensor, s.k_first + first, kv_head, 0), (int)s.nk - first,
+        return {t, attn_at(&t, s.tensor, s.k_first + first, kv_head(), 0), (int)s.nk - first,
                 (a.aligned & (which == 0 ? ATTN_CUDA_ALIGNED_K : ATTN_CUDA_ALIGNED_V)) != 0};
     }
 
@@ -114,7 +123,7 @@ template <class S, bool KEYS> struct MmaTiles {
     {
 #pragma unroll 1
         for (int which = 0; which < 2; which++) {
-            const MmaRows x = KEYS ? keys(which, (int)item.head, (int)item.first)
+            const MmaRows x = KEYS ? keys(which, (int)item.first)
                                    : queries(which, (int)item.head, (int)item.first);
             if constexpr (S::PARTS == 1) {
                 load_rows<S::FIXED, S::D, S::THREADS>(fixed(which), x.tensor, x.first, x.there,
@@ -143,7 +152,7 @@ template <class S, bool KEYS> struct MmaTiles {
 #pragma unroll
         for (int which = 0; which < 2; which++) {
             const MmaRows x = KEYS ? queries(which, head(n), row(n))
-                                   : keys(which, head(n) / (int)a.grads.problem.group, row(n));
+                                   : keys(which, row(n));
             if constexpr (S::PARTS == 1) {
                 load_rows<S::STEP, S::D, S::THREADS>(streamed(n, which), x.tensor, x.first, x.there,
                                                      x.aligned);
@@ -159,15 +168,20 @@ template <class S, bool KEYS> struct MmaTiles {
         }
     }
 
-    /* LSE or delta of a row; one that is not there has P = 0. */
+    /* LSE or delta of a row; one that is not there has P = 0. LSE without score steps in exponents
+     * of 2, if not of f32; of f16 less, by which P is as range_sm90.cuh has it. */
     __device__ __forceinline__ float load_statistic(int query_head, int query, bool delta) const
     {
         if (query >= item.sequence.nq_used) {
             return delta ? 0 : INFINITY;
         }
         const int64_t at = grad_row_place(a.grads.problem, item.sequence, query_head) + query;
-        const float x = ((const float *)(delta ? a.delta : a.lse))[at];
-        return delta || S::PARTS > 1 ? x : x * 1.4426950408889634f;
+        if (delta) {
+            return ((const float *)a.delta)[at] * unit;
+        }
+        const float lse = ((const float *)a.lse)[at];
+        return S::PARTS > 1 || S::STEPPED ? lse
+                                          : fmaf(lse, 1.4426950408889634f, S::BF16 ? -0.0f : -LIFT);
     }
 
     /* Waits until block n is there for all threads, and all are done with the block before it. */

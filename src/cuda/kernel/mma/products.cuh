@@ -90,7 +90,7 @@ __device__ __forceinline__ void add_rows(float (&sum)[D / 2], const uint32_t (&p
 #pragma unroll
     for (int t = 0; t < D / 8; t += TILES) {
         float *o = sum + 4 * t;
-        if constexpr (PARTS == 1) {
+        if constexpr (PARTS == 1 || N == 16) {
             add_columns<BF16, PARTS, D, ROWS, N>((float(*)[4])o, p, x, row, t);
         } else {
             float block[TILES][4] = {};
