@@ -154,10 +154,10 @@
      part,                                                                              \
      0,                                                                                 \
      false},
-#define GRAD_SM80_KERNELS(name, family, dtype, d, fixed, step, halves, ctas)             \
-    GRAD_SM80_KERNEL(name##_keys, family, dtype, d, step, fixed, fixed, step, halves,    \
-                     ATTN_CUDA_GRAD_KEYS)                                                \
-    GRAD_SM80_KERNEL(name##_rows, family, dtype, d, fixed, step, fixed, step, halves,    \
+#define GRAD_SM80_KERNELS(name, family, dtype, d, fixed, step, halves, ctas)          \
+    GRAD_SM80_KERNEL(name##_keys, family, dtype, d, step, fixed, fixed, step, halves, \
+                     ATTN_CUDA_GRAD_KEYS)                                             \
+    GRAD_SM80_KERNEL(name##_rows, family, dtype, d, fixed, step, fixed, step, halves, \
                      ATTN_CUDA_GRAD_ROWS)
 #define ATTN_BACKWARD_SM80(name, ...) GRAD_SM80_KERNELS(name, ATTN_CUDA_BACKWARD_SM80, __VA_ARGS__)
 #define ATTN_BACKWARD_SM80_STEPS(name, ...) \

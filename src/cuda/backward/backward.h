@@ -56,6 +56,13 @@ attn_cuda_grad_items attn_cuda_grad_items_of(const attn_problem *problem, bool k
 void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *problem,
                            const attn_cuda_kernel *kernel);
 
+/* The kernel of backward_sm80 for a part of the results (ATTN_CUDA_GRAD_ ..), -1: none; the reason
+ * for which it cannot do the problem, or NULL; the tensors whose rows it copies 16 bytes at a time
+ * (ATTN_CUDA_ALIGNED_ ..). */
+int attn_cuda_grad_mma(const attn_problem *problem, int32_t part);
+const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
+int32_t attn_cuda_grad_aligned(const attn_gradients *grads);
+
 /* Pure. Errors: unsupported, overflow. */
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
                                      const attn_gradients *grads);

@@ -54,8 +54,8 @@ typedef struct attn_cuda_backward_params {
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
     attn_cuda_grad_sum sum;
     /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
-     * backward_generic whether a result of it is not finite. backward_generic with such notes: those
-     * items alone. */
+     * backward_generic whether a result of it is not finite. backward_generic with such notes:
+     * those items alone. */
     float scale_log2;
     bool noted; /* notes are there already, and others are added */
     int64_t notes;

@@ -91,38 +91,6 @@ static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda
                : "strides or alignment are not for the TMA";
 }
 
-static attn_cuda_family mma_family(const attn_problem *problem)
-{
-    return is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM80_STEPS : ATTN_CUDA_BACKWARD_SM80;
-}
-
-/* The reason for which backward_sm80 cannot do the problem, or NULL. */
-static const char *sm80_lacks(const attn_gradients *grads, const attn_cuda *cuda)
-{
-    const attn_problem *problem = &grads->problem;
-    const int kernel = find_kernel(problem, mma_family(problem), ATTN_CUDA_GRAD_KEYS);
-    if (problem->q.dtype == ATTN_F64) {
-        return "gradients have no kernels there for f64";
-    }
-    if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
-        return is_stepped(problem) && problem->q.dtype == ATTN_F32
-                   ? "score steps and dropout of f32 end at d = 64"
-                   : "head dims end at 128";
-    }
-    if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
-        return "the GPU's shared memory ends before this head dim's tiles";
-    }
-    if (problem->q.dtype != ATTN_F32 && problem->precise) {
-        return "they take probabilities in the type of q";
-    }
-    if (grads->d_o.dtype != problem->q.dtype) {
-        return "they take dO in the type of q";
-    }
-    return problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2
-               ? "lengths end at 2^30"
-               : NULL;
-}
-
 /* ---- launches -------------------------------------------------------------------------------- */
 
 /* Appends a launch of `ctas` CTAs, if there are any. */
@@ -200,7 +168,7 @@ static attn_status add_mma(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    const int kernel = find_kernel(problem, mma_family(problem), part);
+    const int kernel = attn_cuda_grad_mma(problem, part);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
     launch.items = attn_cuda_grad_items_of(
@@ -363,21 +331,8 @@ static void explain(attn_cuda_grad_plan *plan, const attn_cuda *cuda, const char
 {
     const bool near = cuda->capability == 90 && plan->params.grads.problem.q.dtype != ATTN_F32;
     (void)snprintf(plan->why, sizeof plan->why, "%s%s",
-                   plan->fast  ? "tiles come by TMA"
-                   : plan->mma ? "not backward_sm90: "
-                               : "not on tensor cores: ",
-                   plan->fast                ? ""
-                   : plan->mma || near       ? sm90_lacks
-                                             : sm80_lacks);
-}
-
-/* The tensors whose rows are copied 16 bytes at a time. */
-static int32_t aligned_of(const attn_gradients *grads)
-{
-    return (attn_cuda_is_aligned(&grads->problem.q) ? ATTN_CUDA_ALIGNED_Q : 0) |
-           (attn_cuda_is_aligned(&grads->problem.k) ? ATTN_CUDA_ALIGNED_K : 0) |
-           (attn_cuda_is_aligned(&grads->problem.v) ? ATTN_CUDA_ALIGNED_V : 0) |
-           (attn_cuda_is_aligned(&grads->d_o) ? ATTN_CUDA_ALIGNED_D_O : 0);
+                   plan->mma ? "not backward_sm90: " : "not on tensor cores: ",
+                   plan->mma || near ? sm90_lacks : sm80_lacks);
 }
 
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
@@ -396,14 +351,17 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
-    const char *lacks = sm90_lacks(grads, cuda), *mma_lacks = sm80_lacks(grads, cuda);
+    const char *lacks = sm90_lacks(grads, cuda), *mma_lacks = attn_cuda_grad_mma_lacks(grads, cuda);
     plan->fast = lacks == NULL;
     plan->mma = !plan->fast && mma_lacks == NULL;
     plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
     TRY(plan_workspace(plan));
-    explain(plan, cuda, lacks, mma_lacks);
+    (void)snprintf(plan->why, sizeof plan->why, "tiles come by TMA");
+    if (!plan->fast) {
+        explain(plan, cuda, lacks, mma_lacks);
+    }
     if (plan->fast || plan->mma) {
-        plan->params.aligned = aligned_of(grads);
+        plan->params.aligned = attn_cuda_grad_aligned(grads);
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
         plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
     }
@@ -427,11 +385,11 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
-    plan->kernel = plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
-                                 : find_kernel(problem,
-                                               plan->fast  ? ATTN_CUDA_BACKWARD_SM90
-                                               : plan->mma ? mma_family(problem)
-                                                           : ATTN_CUDA_BACKWARD_GENERIC,
-                                               ATTN_CUDA_GRAD_KEYS);
+    plan->kernel =
+        plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
+        : plan->mma   ? attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS)
+                      : find_kernel(problem,
+                                  plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
+                                    ATTN_CUDA_GRAD_KEYS);
     return ATTN_OK;
 }

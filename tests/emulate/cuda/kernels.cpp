@@ -44,11 +44,11 @@
     ENTRY(attn_backward_##name##_scores) \
     ENTRY(attn_backward_##name##_finish)
 #elif defined(EMULATED_backward_sm80)
-#define ATTN_BACKWARD_SM80(name, ...)        \
+#define ATTN_BACKWARD_SM80(name, ...)       \
     ENTRY(attn_backward_sm80_##name##_keys) \
     ENTRY(attn_backward_sm80_##name##_rows)
 #elif defined(EMULATED_backward_sm80_steps)
-#define ATTN_BACKWARD_SM80_STEPS(name, ...)        \
+#define ATTN_BACKWARD_SM80_STEPS(name, ...)       \
     ENTRY(attn_backward_sm80_steps_##name##_keys) \
     ENTRY(attn_backward_sm80_steps_##name##_rows)
 #elif defined(EMULATED_backward_sm90)

@@ -29,7 +29,8 @@ __device__ __forceinline__ MmaBlocks mma_blocks(const attn_problem &p, const Gra
 template <class S, bool KEYS> struct MmaSums {
     float first[S::D / 2]; /* dK or dQ, without the scale */
     float second[KEYS ? S::D / 2 : 1];
-    float2 weights = {}, scores = {}; /* f16: P and |dS| of the thread's two keys (range_sm90.cuh) */
+    float2 weights = {},
+           scores = {}; /* f16: P and |dS| of the thread's two keys (range_sm90.cuh) */
 
     __device__ __forceinline__ void clear()
     {
@@ -63,14 +64,15 @@ template <class S, bool KEYS> struct MmaSums {
     __device__ __forceinline__ void join(uint32_t room, int strip, int half)
     {
         constexpr int COUNT = S::D / 2 * (KEYS ? 2 : 1);
-        static_assert(S::HALVES == 1 || S::STRIPS * COUNT * 128 <= S::STATISTICS_AT - S::STREAMED_AT,
-                      "room");
+        static_assert(
+            S::HALVES == 1 || S::STRIPS * COUNT * 128 <= S::STATISTICS_AT - S::STREAMED_AT, "room");
         const uint32_t place = room + (strip * COUNT * 32 + threadIdx.x % 32) * 4;
         __syncthreads();
         if (half > 0) {
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
-                ptx::store_shared_4(place + i * 128, i < S::D / 2 ? first[i] : second[i - S::D / 2]);
+                ptx::store_shared_4(place + i * 128,
+                                    i < S::D / 2 ? first[i] : second[i - S::D / 2]);
             }
         }
         __syncthreads();
@@ -120,10 +122,11 @@ __device__ __forceinline__ bool store_strip(const attn_tensor &t, const float (&
 
 /* Adds a block to the warp's sums. strip: the first of its fixed rows. */
 template <class S, bool KEYS>
-__device__ __forceinline__ void sum_block(const MmaTiles<S, KEYS> &tiles, const MmaTile<S, KEYS> &tile,
-                                          int n, int strip, int half, MmaSums<S, KEYS> &sums)
+__device__ __forceinline__ void sum_block(const MmaTiles<S, KEYS> &tiles,
+                                          const MmaTile<S, KEYS> &tile, int n, const MmaPlace &at,
+                                          int strip, int half, MmaSums<S, KEYS> &sums)
 {
-    const int from = half * S::N, other = tiles.row(n) + from;
+    const int from = half * S::N, other = tiles.row(at) + from;
     const uint32_t statistics = tiles.statistics(n) + 4 * from;
     if (tile.is_hidden(other)) {
         return;
@@ -132,7 +135,7 @@ __device__ __forceinline__ void sum_block(const MmaTiles<S, KEYS> &tiles, const 
     uint32_t packed[S::PARTS][S::N / 4];
     mma::multiply_rows<S::BF16, S::PARTS, S::D, S::FIXED, S::STEP, S::N>(
         w, tiles.fixed(0), strip, tiles.streamed(n, 0), from);
-    tile.weigh(w, x, tiles.head(n), other, statistics);
+    tile.weigh(w, x, tiles.head(at), other, statistics);
     if constexpr (KEYS) {
         mma::pack<S::BF16, S::PARTS>(x, packed);
         mma::add_rows<S::BF16, S::PARTS, S::D, S::STEP, S::N>(sums.second, packed,
@@ -158,11 +161,12 @@ __device__ __forceinline__ bool store_results(const MmaTiles<S, KEYS> &tiles, in
     const int64_t at = item.first + strip, first = (KEYS ? s.k_first : s.q_first) + at,
                   left = (KEYS ? s.k_rows : s.nq) - at;
     const float of_weights = power_of_2(S::BF16 ? 0 : -LIFT), of_scores = of_weights / tiles.unit;
-    bool bad = store_strip<S::D>(KEYS ? grads.dk : grads.dq, sums.first,
-                                 of_scores * (float)grads.problem.scale, s.tensor, first,
-                                 item.head, left);
+    bool bad =
+        store_strip<S::D>(KEYS ? grads.dk : grads.dq, sums.first,
+                          of_scores * (float)grads.problem.scale, s.tensor, first, item.head, left);
     if constexpr (KEYS) {
-        bad |= store_strip<S::D>(grads.dv, sums.second, of_weights, s.tensor, first, item.head, left);
+        bad |=
+            store_strip<S::D>(grads.dv, sums.second, of_weights, s.tensor, first, item.head, left);
     } else if constexpr (!S::BF16) {
         bad |= has_faint_rows(tiles.a, item, strip + threadIdx.x % 32 / 4);
     }
@@ -171,7 +175,8 @@ __device__ __forceinline__ bool store_results(const MmaTiles<S, KEYS> &tiles, in
 
 /* Notes the item's blocks of 64 rows or keys. */
 template <class S, bool KEYS>
-__device__ __forceinline__ void note_blocks(const attn_cuda_backward_params &a, const GradItem &item)
+__device__ __forceinline__ void note_blocks(const attn_cuda_backward_params &a,
+                                            const GradItem &item)
 {
     const int64_t end = KEYS ? item.sequence.k_rows : item.sequence.nq;
     for (int64_t at = item.first; at < item.first + S::FIXED && at < end; at += 64) {
@@ -185,10 +190,12 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ GradItem item; /* in shared memory, since registers are few */
     __shared__ MmaBlocks blocks;
+    __shared__ attn_band band;
     if (threadIdx.x == 0) {
         item = grad_item(a.grads.problem, a.items, blockIdx.x);
         if (!item.empty) {
             blocks = mma_blocks<S, KEYS>(a.grads.problem, item);
+            band = attn_mask_band(&a.grads.problem, &item.sequence);
         }
     }
     __syncthreads();
@@ -196,37 +203,39 @@ __device__ __forceinline__ void backward_sm80(const attn_cuda_backward_params &a
         return;
     }
     const int warp = ptx::uniform(threadIdx.x / 32), strip = warp % S::STRIPS * 16,
-              half = warp / S::STRIPS, all = blocks.all();
+              half = warp / S::STRIPS, heads = blocks.count > 0 ? blocks.heads : 0;
     MmaTiles<S, KEYS> tiles(a, item, blocks, ptx::shared_address(shared));
     MmaSums<S, KEYS> sums;
     sums.clear();
-    if (all > 0) {
+    MmaPlace at = {0, 0};
+    if (heads > 0) {
         tiles.load_fixed();
-        tiles.start(0);
+        tiles.start(0, at);
     }
-    const MmaTile<S, KEYS> tile(tiles, strip);
+    const MmaTile<S, KEYS> tile(tiles, band, strip);
 #pragma unroll 1
-    for (int n = 0; n < all; n++) {
+    for (int n = 0; at.head < heads; n ^= 1, at = at.next(blocks)) { /* of stages the last bit */
+        const MmaPlace next = at.next(blocks);
         tiles.finish(n);
-        if (n + 1 < all) {
-            tiles.start(n + 1);
+        if (next.head < heads) {
+            tiles.start(n + 1, next);
         }
-        sum_block(tiles, tile, n, strip, half, sums);
+        sum_block(tiles, tile, n, at, strip, half, sums);
     }
     if constexpr (S::HALVES > 1) {
         sums.join(tiles.streamed(0, 0), strip / 16, half);
     }
-    bool bad = sums.faint((float)(all * S::STEP));
+    bool bad = sums.faint((float)(blocks.all() * S::STEP));
     bad |= half == 0 && store_results(tiles, strip, sums);
     if (__syncthreads_or(bad) && threadIdx.x == 0) {
         note_blocks<S, KEYS>(a, item);
     }
 }
 
-#define ATTN_MMA_KERNEL(name, keys, stepped, dtype, d, fixed, step, halves, ctas)               \
-    extern "C" __global__ __launch_bounds__(2 * (fixed) * (halves),                             \
-                                            ctas) void attn_backward_sm80_##name(               \
-        const __grid_constant__ attn_cuda_backward_params a)                                    \
-    {                                                                                           \
-        backward_sm80<MmaShape<dtype, d, fixed, step, halves, stepped>, keys>(a);               \
+#define ATTN_MMA_KERNEL(name, keys, stepped, dtype, d, fixed, step, halves, ctas)                 \
+    extern "C" __global__ __launch_bounds__(                                                      \
+        2 * (fixed) * (halves),                                                                   \
+        ctas) void attn_backward_sm80_##name(const __grid_constant__ attn_cuda_backward_params a) \
+    {                                                                                             \
+        backward_sm80<MmaShape<dtype, d, fixed, step, halves, stepped>, keys>(a);                 \
     }

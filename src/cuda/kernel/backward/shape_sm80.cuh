@@ -5,8 +5,8 @@
  *     fixed 2 [FIXED][D] | STAGES of streamed 2 [STEP][D] | f32: streamed ones as they come |
  *     STAGES of statistics [2][STEP]
  *
- * keys: fixed are K and V of an item's keys, streamed Q and dO with LSE and delta. rows: fixed are Q
- * and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh).
+ * keys: fixed are K and V of an item's keys, streamed Q and dO with LSE and delta. rows: fixed are
+ * Q and dO, streamed K and V. f32 lies in three bf16 parts (mma.cuh).
  */
 #pragma once
 #include "cuda/kernel/backward/range_sm90.cuh"
@@ -44,6 +44,17 @@ struct MmaBlocks {
     }
 };
 
+/* A block: the head of its group, and its number among the blocks of that. */
+struct MmaPlace {
+    int head, block;
+
+    __device__ __forceinline__ MmaPlace next(const MmaBlocks &blocks) const
+    {
+        const bool last = block + 1 == blocks.count;
+        return {head + last, last ? 0 : block + 1};
+    }
+};
+
 /* Rows of one head of a tensor. */
 struct MmaRows {
     const attn_tensor &tensor;
@@ -51,6 +62,27 @@ struct MmaRows {
     int there;
     bool aligned;
 };
+
+/* Starts copying a tile of streamed rows that are aligned, 16 bytes at a time: f32 as it comes. */
+template <class S> __device__ __forceinline__ void copy_streamed(uint32_t to, const MmaRows &x)
+{
+    constexpr int SIZE = S::PARTS == 1 ? 2 : 4, PIECES = S::D * SIZE / 16,
+                  APART = S::THREADS / PIECES, TIMES = S::STEP / APART,
+                  STRIDE = S::PARTS == 1 ? APART * 128 : S::THREADS * 16;
+    static_assert((S::PARTS > 1 || APART % 8 == 0) && TIMES * APART == S::STEP,
+                  "rows alike in the swizzle");
+    const int row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES,
+              bytes = min(max((int)x.tensor.shape[3] * SIZE - piece * 16, 0), 16);
+    const int64_t row_bytes = x.tensor.stride[1] * SIZE;
+    const char *from = x.first + row * row_bytes + piece * 16;
+    const uint32_t place =
+        S::PARTS == 1 ? mma::piece_address<S::STEP>(to, row, piece) : to + threadIdx.x * 16;
+#pragma unroll
+    for (int i = 0; i < TIMES; i++, from += APART * row_bytes) {
+        const bool inside = bytes > 0 && row + i * APART < x.there;
+        ptx::copy_async_16(place + i * STRIDE, inside ? from : x.first, inside ? bytes : 0);
+    }
+}
 
 /* KEYS: the item has keys. */
 template <class S, bool KEYS> struct MmaTiles {
@@ -91,14 +123,14 @@ template <class S, bool KEYS> struct MmaTiles {
         return shared + S::STATISTICS_AT + n % S::STAGES * 2 * S::STEP * 4;
     }
 
-    /* The query head and the first row or key of block n. */
-    __device__ __forceinline__ int head(int n) const
+    /* The query head and the first row or key of a block. */
+    __device__ __forceinline__ int head(const MmaPlace &at) const
     {
-        return KEYS ? (int)item.head * blocks.heads + n / blocks.count : (int)item.head;
+        return KEYS ? (int)item.head * blocks.heads + at.head : (int)item.head;
     }
-    __device__ __forceinline__ int row(int n) const
+    __device__ __forceinline__ int row(const MmaPlace &at) const
     {
-        return (blocks.first + (KEYS ? n % blocks.count : n)) * S::STEP;
+        return (blocks.first + at.block) * S::STEP;
     }
 
     /* Q, dO or K, V of a query head; rows that are not in use may hold anything. */
@@ -106,8 +138,7 @@ template <class S, bool KEYS> struct MmaTiles {
     {
         const attn_tensor &t = which == 0 ? a.grads.problem.q : a.grads.d_o;
         const attn_sequence &s = item.sequence;
-        return {t, attn_at(&t, s.tensor, s.q_first + first, query_head, 0),
-                (int)s.nq_used - first,
+        return {t, attn_at(&t, s.tensor, s.q_first + first, query_head, 0), (int)s.nq_used - first,
                 (a.aligned & (which == 0 ? ATTN_CUDA_ALIGNED_Q : ATTN_CUDA_ALIGNED_D_O)) != 0};
     }
     __device__ __forceinline__ MmaRows keys(int which, int first) const
@@ -137,34 +168,33 @@ template <class S, bool KEYS> struct MmaTiles {
     {
 #pragma unroll 1
         for (int r = 0; r < S::FIXED; r += S::STEP) {
-            load_raw<S::STEP, S::D, S::THREADS>(raw(0), x.tensor,
-                                                x.first + r * x.tensor.stride[1] * 4, x.there - r,
-                                                x.aligned);
+            load_raw<S::STEP, S::D, S::THREADS>(
+                raw(0), x.tensor, x.first + r * x.tensor.stride[1] * 4, x.there - r, x.aligned);
             ptx::copy_async_commit();
             ptx::copy_async_wait<0>();
             split_raw<S::STEP, S::D, S::THREADS, S::FIXED>(to, r, raw(0));
         }
     }
 
-    /* Starts loading block n. */
-    __device__ __forceinline__ void start(int n)
+    /* Starts loading the item's n-th block. */
+    __device__ __forceinline__ void start(int n, const MmaPlace &at)
     {
 #pragma unroll
         for (int which = 0; which < 2; which++) {
-            const MmaRows x = KEYS ? queries(which, head(n), row(n))
-                                   : keys(which, row(n));
-            if constexpr (S::PARTS == 1) {
-                load_rows<S::STEP, S::D, S::THREADS>(streamed(n, which), x.tensor, x.first, x.there,
-                                                     x.aligned);
+            const uint32_t to = S::PARTS == 1 ? streamed(n, which) : raw(which);
+            const MmaRows x = KEYS ? queries(which, head(at), row(at)) : keys(which, row(at));
+            if (x.aligned) {
+                copy_streamed<S>(to, x);
+            } else if constexpr (S::PARTS == 1) {
+                load_rows<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
             } else {
-                load_raw<S::STEP, S::D, S::THREADS>(raw(which), x.tensor, x.first, x.there,
-                                                    x.aligned);
+                load_raw<S::STEP, S::D, S::THREADS>(to, x.tensor, x.first, x.there, false);
             }
         }
         ptx::copy_async_commit();
         if (KEYS && threadIdx.x < 2 * S::STEP) {
-            statistic = load_statistic(head(n), row(n) + threadIdx.x % S::STEP,
-                                       threadIdx.x >= S::STEP);
+            statistic =
+                load_statistic(head(at), row(at) + threadIdx.x % S::STEP, threadIdx.x >= S::STEP);
         }
     }
 

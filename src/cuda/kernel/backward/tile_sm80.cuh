@@ -13,14 +13,14 @@
 
 template <class S, bool KEYS> struct MmaTile {
     const MmaTiles<S, KEYS> &tiles;
-    attn_band band;
+    const attn_band &band;  /* in shared memory, since registers are few */
     int fixed;              /* first fixed row or key of the warp */
     float scale;            /* of products; 16 bits: to exponents of 2 */
     float lse[2], delta[2]; /* rows: of this thread's two */
 
-    __device__ __forceinline__ MmaTile(const MmaTiles<S, KEYS> &tiles_, int strip)
-        : tiles(tiles_), band(attn_mask_band(&tiles_.a.grads.problem, &tiles_.item.sequence)),
-          fixed((int)tiles_.item.first + strip),
+    __device__ __forceinline__ MmaTile(const MmaTiles<S, KEYS> &tiles_, const attn_band &band_,
+                                       int strip)
+        : tiles(tiles_), band(band_), fixed((int)tiles_.item.first + strip),
           scale(S::PARTS == 1 ? tiles_.a.scale_log2 : (float)tiles_.a.grads.problem.scale)
     {
 #pragma unroll
@@ -69,7 +69,7 @@ template <class S, bool KEYS> struct MmaTile {
     {
         const int key = KEYS ? mine(i) : its(other, i), row = KEYS ? its(other, i) : mine(i),
                   off = key - row;
-        return off >= band.from && off < band.to && key < band.keys && row < band.rows;
+        return (off >= band.from) & (off < band.to) & (key < band.keys) & (row < band.rows);
     }
 
     /* LSE or delta of accumulators i and i + 1, of their block's statistics or the thread's own. */
@@ -92,18 +92,23 @@ template <class S, bool KEYS> struct MmaTile {
             scale_rows(w, p, other, statistics);
         }
     }
-    __device__ __forceinline__ void scale_rows(float (&w)[S::N / 2], float (&p)[S::N / 2], int other,
-                                               uint32_t statistics) const
+    __device__ __forceinline__ void scale_rows(float (&w)[S::N / 2], float (&p)[S::N / 2],
+                                               int other, uint32_t statistics) const
     {
-        const bool open = is_open(other);
 #pragma unroll
         for (int i = 0; i < S::N / 2; i++) {
             const float2 sum = pair(lse, statistics, i / 2 * 2);
             w[i] = weight(w[i], i % 2 == 0 ? sum.x : sum.y);
         }
+        if (!is_open(other)) {
+#pragma unroll
+            for (int i = 0; i < S::N / 2; i++) {
+                w[i] = ptx::select(sees(other, i), w[i], 0);
+            }
+        }
 #pragma unroll
         for (int i = 0; i < S::N / 2; i++) {
-            p[i] = w[i] = open || sees(other, i) ? w[i] : 0;
+            p[i] = w[i];
         }
     }
     __device__ __forceinline__ float weight(float product, float log_sum) const
@@ -153,7 +158,9 @@ template <class S, bool KEYS> struct MmaTile {
         for (int i = 0; i < S::N / 2; i++) {
             const float2 off = pair(delta, statistics + 4 * S::STEP, i / 2 * 2);
             const float p = S::STEPPED ? fabsf(w[i]) : w[i],
-                        factor = tiles.unit * (!S::STEPPED ? 1 : w[i] < 0 ? 0 : tiles.a.kept);
+                        factor = tiles.unit * (!S::STEPPED ? 1
+                                               : w[i] < 0  ? 0
+                                                           : tiles.a.kept);
             x[i] = p < FLT_MIN ? 0 : p * fmaf(x[i], factor, -(i % 2 == 0 ? off.x : off.y));
         }
     }

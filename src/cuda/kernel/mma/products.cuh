@@ -1,7 +1,7 @@
 /*
- * products.cuh: products of tiles in shared memory by the tensor cores of sm_80 and later (mma.cuh):
- * a warp's 16 rows times other rows, and numbers in registers times rows. Both passes of sm_80 have
- * them. PARTS: 3 of f32, in tiles one behind the other, else 1.
+ * products.cuh: products of tiles in shared memory by the tensor cores of sm_80 and later
+ * (mma.cuh): a warp's 16 rows times other rows, and numbers in registers times rows, for both
+ * passes. PARTS: 3 of f32, in tiles one behind the other, else 1.
  */
 #pragma once
 #include "cuda/kernel/mma/mma.cuh"
@@ -62,8 +62,8 @@ __device__ __forceinline__ void multiply_rows(float (&s)[N / 2], uint32_t a, int
     }
 }
 
-/* Adds P X to acc for TILES groups of 8 columns, from column 8 first on: P of 16 x N in registers, X
- * the rows from `row` on of a tile of ROWS rows of D columns. */
+/* Adds P X to acc for TILES groups of 8 columns, from column 8 first on: P of 16 x N in registers,
+ * X the rows from `row` on of a tile of ROWS rows of D columns. */
 template <bool BF16, int PARTS, int D, int ROWS, int N>
 __device__ __forceinline__ void add_columns(float (*acc)[4], const uint32_t (&p)[PARTS][N / 4],
                                             uint32_t x, int row, int first)
@@ -74,8 +74,8 @@ __device__ __forceinline__ void add_columns(float (*acc)[4], const uint32_t (&p)
         uint32_t right[PARTS][2 * TILES];
 #pragma unroll
         for (int i = 0; i < TILES; i += 2) {
-            const uint32_t from = piece_address<ROWS>(x, row + 16 * step + lane % 16,
-                                                      first + i + lane / 16);
+            const uint32_t from =
+                piece_address<ROWS>(x, row + 16 * step + lane % 16, first + i + lane / 16);
             load_fragments<true>(right, 2 * i, from, ROWS * D * 2);
         }
         add_products<BF16, TILES>(acc, p, 4 * step, right);
