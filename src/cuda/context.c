@@ -76,6 +76,8 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,
         [ATTN_CUDA_BACKWARD_SM90_F32] = attn_image_backward_sm90_f32,
         [ATTN_CUDA_SM80] = attn_image_forward_sm80,
+        [ATTN_CUDA_BACKWARD_SM80] = attn_image_backward_sm80,
+        [ATTN_CUDA_BACKWARD_SM80_STEPS] = attn_image_backward_sm80_steps,
         [ATTN_CUDA_GENERIC] = attn_image_forward_generic,
         [ATTN_CUDA_CODES] = attn_image_forward_codes,
         [ATTN_CUDA_FEW] = attn_image_forward_few,

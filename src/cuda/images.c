@@ -27,6 +27,8 @@ IMAGE(forward_generic);
 IMAGE(forward_codes);
 IMAGE(forward_few);
 IMAGE(backward_generic);
+IMAGE(backward_sm80);
+IMAGE(backward_sm80_steps);
 IMAGE(backward_sm90);
 IMAGE(backward_sm90_light);
 IMAGE(backward_sm90_steps);

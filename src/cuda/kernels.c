@@ -150,6 +150,27 @@
                    ATTN_CUDA_GRAD_ROUND)                                                          \
     GRAD_KERNEL_OF(name##_single, ATTN_CUDA_BACKWARD_SM90_F32, ATTN_F32, d, 64, 64, 256,          \
                    ATTN_GRAD_SINGLE_BYTES, ATTN_CUDA_GRAD_SINGLE)
+#define GRAD_SM80_KERNEL(name, family, dtype, d, rows, keys, fixed, step, halves, part) \
+    {"attn_backward_sm80_" #name,                                                       \
+     family,                                                                            \
+     dtype,                                                                             \
+     d,                                                                                 \
+     d,                                                                                 \
+     rows,                                                                              \
+     keys,                                                                              \
+     2 * (fixed) * (halves),                                                            \
+     ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step),                                       \
+     part,                                                                              \
+     0,                                                                                 \
+     false},
+#define GRAD_SM80_KERNELS(name, family, dtype, d, fixed, step, halves, ctas)          \
+    GRAD_SM80_KERNEL(name##_keys, family, dtype, d, step, fixed, fixed, step, halves, \
+                     ATTN_CUDA_GRAD_KEYS)                                             \
+    GRAD_SM80_KERNEL(name##_rows, family, dtype, d, fixed, step, fixed, step, halves, \
+                     ATTN_CUDA_GRAD_ROWS)
+#define ATTN_BACKWARD_SM80(name, ...) GRAD_SM80_KERNELS(name, ATTN_CUDA_BACKWARD_SM80, __VA_ARGS__)
+#define ATTN_BACKWARD_SM80_STEPS(name, ...) \
+    GRAD_SM80_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM80_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \

@@ -87,7 +87,12 @@ typedef struct attn_cuda_pages {
     int32_t size, box;
 } attn_cuda_pages;
 
-enum { ATTN_CUDA_ALIGNED_Q = 1, ATTN_CUDA_ALIGNED_K = 2, ATTN_CUDA_ALIGNED_V = 4 };
+enum {
+    ATTN_CUDA_ALIGNED_Q = 1,
+    ATTN_CUDA_ALIGNED_K = 2,
+    ATTN_CUDA_ALIGNED_V = 4,
+    ATTN_CUDA_ALIGNED_D_O = 8
+};
 
 /* A tensor whose rows are read and written 16 bytes at a time: steps in bytes. */
 typedef struct attn_cuda_place {

@@ -76,6 +76,13 @@
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 
+/* kernel/backward/shape_sm80.cuh: two tiles of fixed rows; stages of two tiles of `step` rows, and
+ * of f32 these as loaded; LSE and delta. */
+#define ATTN_GRAD_SM80_STAGES(dtype) ((dtype) == ATTN_F32 ? 1 : 2)
+#define ATTN_GRAD_SM80_BYTES(dtype, d, fixed, step)                                       \
+    (ATTN_TILE_BYTES(dtype, 2 * (fixed) + 2 * ATTN_GRAD_SM80_STAGES(dtype) * (step), d) + \
+     ATTN_RAW_BYTES(dtype, d, step) + ATTN_GRAD_SM80_STAGES(dtype) * 2 * (step)*4)
+
 /* kernel/backward/shape_sm90.cuh: tiles of 128 rows, stages of two tiles of `step` rows, dS,
  * barriers, LSE and delta; rows of a box of the TMA. */
 #define ATTN_GRAD_BOX 32

@@ -37,19 +37,38 @@ static void test_launches(void **state)
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F32);
-    p.forward.flags = ATTN_PRECISE;
+    make_pass(&p, ATTN_F64);
+    p.forward.lse.dtype = ATTN_F64;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
-    assert_in_range(p.args.workspace_bytes, 2 * 2 * 4 * 300 * 4, 3 * 2 * 4 * 300 * 4);
+    assert_in_range(p.args.workspace_bytes, 2 * 2 * 4 * 300 * 8, 3 * 2 * 4 * 300 * 8);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
     assert_int_equal(fake.launches, 3); /* delta, keys, rows */
-    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
+    assert_string_equal(fake.last.kernel, "attn_backward_f64_rows");
     assert_int_equal(fake.last.grid, 2 * 4 * 5);
     p.args.dq.data = NULL;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
     assert_int_equal(fake.launches, 5);
-    assert_string_equal(fake.last.kernel, "attn_backward_f32_keys");
+    assert_string_equal(fake.last.kernel, "attn_backward_f64_keys");
     assert_int_equal(fake.last.grid, 2 * 4 * 4);
+    attn_context_destroy(context);
+}
+
+/* On tensor cores without the TMA. */
+static void test_mma(void **state)
+{
+    attn_context *context;
+    pass p;
+    (void)state;
+    fake_reset();
+    assert_int_equal(fake_create(0, &context), ATTN_OK);
+    make_pass(&p, ATTN_F32);
+    p.forward.softcap = 3;
+    assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
+    assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
+    assert_int_equal(fake.launches, 5); /* delta; keys, rows, each with noted blocks after it */
+    assert_int_equal(fake.maps, 0);
+    assert_string_equal(fake.last.kernel, "attn_backward_f32_rows");
+    assert_int_equal(fake.last.grid, 2); /* 2 x 4 x 5 notes, 16 for a CTA */
     attn_context_destroy(context);
 }
 
@@ -92,7 +111,7 @@ static void test_parts(void **state)
     assert_int_equal(fake.launches, 10); /* dQ comes from the same kernel */
     p.args.dq.data = (char *)p.args.dq.data + 8;
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
-    assert_int_equal(fake.launches, 12); /* rows that are not aligned: plain kernels */
+    assert_int_equal(fake.launches, 13); /* rows that are not aligned: by backward_sm80 */
     attn_context_destroy(context);
 }
 
@@ -215,7 +234,7 @@ int main(void)
         cmocka_unit_test(test_launches),  cmocka_unit_test(test_tensor_cores),
         cmocka_unit_test(test_parts),     cmocka_unit_test(test_single),
         cmocka_unit_test(test_fast_sums), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_mma),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
 static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
                            unsigned char *workspace, void *stream)
 {
-    if (plan->fast && plan->clear_words > 0) {
+    if ((plan->fast || plan->mma) && plan->clear_words > 0) {
         const uintptr_t from = (uintptr_t)(workspace + plan->bad_keys_offset);
         TRY(attn_driver_check(cuda->driver,
                               cuda->driver->set_words(from, 0, plan->clear_words, stream),
@@ -104,10 +104,8 @@ attn_status attn_cuda_plan_backward(const attn_cuda *cuda, const attn_gradients 
     out->workspace_bytes = plan.workspace_bytes;
     out->bits = FIRST_BITS + plan.kernel;
     out->sum_bits = grads->problem.q.dtype == ATTN_F64 ? 64 : 32;
-    out->tile_products = plan.split ? 6 : plan.fast ? 1 : 0;
-    out->weight_loss = !plan.fast || plan.split             ? 0
-                       : grads->problem.q.dtype == ATTN_F16 ? 0x1p-11
-                                                            : 0x1p-8;
+    out->tile_products = !plan.fast && !plan.mma ? 0 : kernel->dtype == ATTN_F32 ? 6 : 1;
+    out->weight_loss = out->tile_products != 1 ? 0 : kernel->dtype == ATTN_F16 ? 0x1p-11 : 0x1p-8;
     attn_cuda_grad_costs(&plan, out);
     return ATTN_OK;
 }

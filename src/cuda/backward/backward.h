@@ -29,6 +29,7 @@ typedef struct attn_cuda_grad_plan {
     int launches;
     int kernel;   /* kernel of the products, which the plan names */
     bool fast;    /* by backward_sm90 */
+    bool mma;     /* by backward_sm80 */
     bool ordered; /* its form of five products, with sums of dQ in the workspace */
     bool split;   /* that of f32, by parts in the workspace */
     bool single;  /* the same in one launch */
@@ -70,6 +71,22 @@ void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t 
 
 /* The parts of a tensor as one of bf16, with three heads for each of its own. */
 attn_tensor attn_cuda_split_parts(const attn_tensor *tensor, void *parts, int32_t d);
+
+/* Score steps and dropout have kernels of their own. */
+bool attn_cuda_grad_is_stepped(const attn_problem *problem);
+
+/* The kernel of a family for a part of the results (ATTN_CUDA_GRAD_ ..); that of backward_sm90 with
+ * sums of dQ in the workspace, or the one that rounds them; that of backward_sm80. -1: none. */
+int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part);
+int attn_cuda_grad_ordered(const attn_problem *problem, int32_t part);
+int attn_cuda_grad_mma(const attn_problem *problem, int32_t part);
+
+/* The reasons for which backward_sm90 and backward_sm80 cannot do the problem, or NULL. */
+const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
+const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
+
+/* The tensors whose rows backward_sm80 copies 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..). */
+int32_t attn_cuda_grad_aligned(const attn_gradients *grads);
 
 /* Pure. Errors: unsupported, overflow. */
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,

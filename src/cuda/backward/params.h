@@ -53,8 +53,9 @@ typedef struct attn_cuda_backward_params {
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
     attn_cuda_grad_sum sum;
-    /* backward_sm90: exponents of 2 for a product of q and k; for each item of backward_generic
-     * whether a result of it is not finite. backward_generic with such notes: those items alone. */
+    /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
+     * backward_generic whether a result of it is not finite. backward_generic with such notes:
+     * those items alone. */
     float scale_log2;
     bool noted; /* notes are there already, and others are added */
     int64_t notes;
@@ -83,7 +84,9 @@ typedef struct attn_cuda_backward_params {
     /* backward_sm90 in f32 (kernel/backward/parts_sm90.cuh): parts of Q and dO. */
     unsigned char *q_parts, *d_o_parts;
     unsigned char *bad_rows; /* single_f32_sm90.cuh: as bad, which is of keys there */
-    int32_t aligned; /* f32: K, V, or all of Q, O and dO (ALIGNED_Q) are read 16 bytes at a time */
+    /* Tensors whose rows are copied 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..): by backward_sm80,
+     * and by backward_sm90 in f32, where ALIGNED_Q stands for Q, O and dO. */
+    int32_t aligned;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -2,9 +2,9 @@
  * plan.c: problem x GPU -> plan of the backward pass: kernels, grids, workspace. Pure. The mirror
  * of cpu/backward/plan.c.
  *
- * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 leaves undone;
- * partial, one sum for each row or for each key of each query head, for one gradient of a bias or
- * of slopes at a time.
+ * The workspace: LSE and delta of all rows; notes of blocks that backward_sm90 or backward_sm80
+ * leaves undone; partial, one sum for each row or for each key of each query head, for one gradient
+ * of a bias or of slopes at a time.
  */
 #include "cuda/backward/backward.h"
 #include "core/arena.h"
@@ -15,85 +15,6 @@
 #include <stdio.h>
 
 enum { BLOCK = 64, DELTA_ROWS = 8 };
-
-static int find_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
-{
-    const int32_t dtype = family != ATTN_CUDA_BACKWARD_GENERIC ? problem->q.dtype
-                          : problem->q.dtype == ATTN_F64       ? ATTN_F64
-                                                               : ATTN_F32;
-    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
-        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
-        if (kernel->family == family && kernel->dtype == dtype && kernel->loads == part &&
-            (kernel->d == 0 || (problem->d <= kernel->d && problem->dv <= kernel->dv))) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-/* Score steps and dropout have kernels of their own. */
-static bool is_stepped(const attn_problem *problem)
-{
-    return attn_cuda_has_steps(problem) || problem->dropout.on;
-}
-
-/* ALiBi and dropout alone have faster ones, in bf16: f16 asks for sums of P too, which take
- * registers. */
-static attn_cuda_family ordered_family(const attn_problem *problem)
-{
-    attn_problem rest = *problem;
-    rest.alibi.data = NULL;
-    return problem->q.dtype == ATTN_F32 ? ATTN_CUDA_BACKWARD_SM90_F32
-           : !is_stepped(problem)       ? ATTN_CUDA_BACKWARD_SM90
-           : problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest)
-               ? ATTN_CUDA_BACKWARD_SM90_LIGHT
-               : ATTN_CUDA_BACKWARD_SM90_STEPS;
-}
-
-/* The kernel with sums of dQ in the workspace, or the one that rounds them; -1: none. */
-static int find_ordered(const attn_problem *problem, int32_t part)
-{
-    return find_kernel(problem, ordered_family(problem), part);
-}
-
-static bool is_stored(const attn_tensor *tensor)
-{
-    return tensor->data == NULL || attn_cuda_is_aligned(tensor);
-}
-
-/* The reason for which backward_sm90 cannot do the problem, or NULL. */
-static const char *sm90_lacks(const attn_gradients *grads, const attn_cuda *cuda)
-{
-    const attn_problem *problem = &grads->problem;
-    if (cuda->capability != 90 || problem->q.dtype == ATTN_F64) {
-        return "gradients have kernels there for sm_90, and not for f64";
-    }
-    if (problem->q.dtype == ATTN_F32) {
-        return find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0 ? "head dims of f32 end at 64"
-                                                                 : attn_cuda_split_lacks(grads);
-    }
-    if (find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
-        problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
-        return "head dims end at 256, and are even";
-    }
-    if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
-        return "they take probabilities and dO in the type of q";
-    }
-    if (is_stepped(problem) && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
-        return "score steps and dropout end at d = 128";
-    }
-    if (attn_cuda_steps_lack(problem)) {
-        return attn_cuda_steps_lack(problem);
-    }
-    if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
-        return "lengths end at 2^30";
-    }
-    return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
-                   attn_cuda_is_boxed(&problem->v) && attn_cuda_is_boxed(&grads->d_o) &&
-                   is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
-               ? NULL
-               : "strides or alignment are not for the TMA";
-}
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
@@ -122,11 +43,11 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
     const attn_problem *problem = &plan->params.grads.problem;
     const bool fast = plan->split || (plan->fast && problem->o.dtype == problem->q.dtype &&
                                       attn_cuda_is_boxed(&problem->o) && problem->dv % 8 == 0);
-    const int kernel = find_kernel(problem,
-                                   plan->split ? ATTN_CUDA_BACKWARD_SM90_F32
-                                   : fast      ? ATTN_CUDA_BACKWARD_SM90
-                                               : ATTN_CUDA_BACKWARD_GENERIC,
-                                   ATTN_CUDA_GRAD_DELTA);
+    const int kernel = attn_cuda_grad_kernel(problem,
+                                             plan->split ? ATTN_CUDA_BACKWARD_SM90_F32
+                                             : fast      ? ATTN_CUDA_BACKWARD_SM90
+                                                         : ATTN_CUDA_BACKWARD_GENERIC,
+                                             ATTN_CUDA_GRAD_DELTA);
     const attn_cuda_grad_launch launch = {.pieces = 1};
     return add_launch(plan, cuda, kernel, &launch,
                       (double)attn_cuda_grad_blocks(
@@ -146,7 +67,7 @@ static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda, 
     const attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     plan->clear_words = 0;
     plan->items = problem->batch * problem->heads;
-    return add_launch(plan, cuda, find_ordered(problem, ATTN_CUDA_GRAD_SINGLE), &launch,
+    return add_launch(plan, cuda, attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_SINGLE), &launch,
                       (double)plan->items);
 }
 
@@ -161,9 +82,11 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
         return keys ? add_single(plan, cuda, bad_offset) : ATTN_OK;
     }
     const int kernel =
-        plan->ordered ? find_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
-                      : find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part);
-    const int values = find_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
+        plan->ordered
+            ? attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
+            : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, part);
+    const int values =
+        attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_VALUES);
     attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
     double count;
     launch.items = attn_cuda_grad_items_of(
@@ -183,27 +106,43 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
                : add_launch(plan, cuda, kernel, &launch, count);
 }
 
-/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90, and after it the blocks that it
- * has noted. columns: the most that a result has. */
+/* The same by backward_sm80. */
+static attn_status add_mma(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
+                           uint64_t bad_offset)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const int kernel = attn_cuda_grad_mma(problem, part);
+    attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    double count;
+    launch.items = attn_cuda_grad_items_of(
+        problem, keys, keys ? problem->kv_heads : problem->heads,
+        keys ? attn_cuda_kernels[kernel].keys : attn_cuda_kernels[kernel].rows, &count);
+    plan->items += (int64_t)count;
+    return add_launch(plan, cuda, kernel, &launch, count);
+}
+
+/* dK and dV, or dQ: by backward_generic alone; or by backward_sm90 or backward_sm80, and after it
+ * the blocks that it has noted. columns: the most that a result has. */
 static attn_status add_products(attn_cuda_grad_plan *plan, const attn_cuda *cuda, int32_t part,
                                 int64_t columns, uint64_t bad_offset)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const bool keys = part == ATTN_CUDA_GRAD_KEYS;
+    const bool keys = part == ATTN_CUDA_GRAD_KEYS, noted = plan->fast || plan->mma;
     const int64_t heads = keys ? problem->kv_heads : problem->heads;
     attn_cuda_grad_launch launch = {.pieces = (int32_t)attn_cuda_grad_blocks(columns, BLOCK)};
     double count;
-    if (plan->fast) {
-        TRY(add_fast(plan, cuda, part, bad_offset));
+    if (noted) {
+        TRY((plan->fast ? add_fast : add_mma)(plan, cuda, part, bad_offset));
         launch.bad_offset = bad_offset;
     }
     launch.items = attn_cuda_grad_items_of(problem, keys, heads, BLOCK, &count);
-    plan->items += plan->fast ? 0 : (int64_t)count;
+    plan->items += noted ? 0 : (int64_t)count;
     launch.notes = (int64_t)count;
-    count *= plan->fast ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
-    count = plan->fast && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
-    return add_launch(plan, cuda, find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part), &launch,
-                      count);
+    count *= noted ? 1.0 / 16 : (double)launch.pieces; /* notes: 16 a CTA */
+    count = noted && count > 0 ? fmin(fmax(count, 1), 2.0 * cuda->multiprocessors) : count;
+    return add_launch(plan, cuda, attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, part),
+                      &launch, count);
 }
 
 static int32_t kind_of_bias(const attn_tensor *d_bias)
@@ -232,11 +171,12 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
     if (out->data == NULL) {
         return ATTN_OK;
     }
-    const bool fast = plan->ordered && is_stepped(problem) && kind != ATTN_CUDA_BY_ROWS &&
+    const bool fast = plan->ordered && attn_cuda_grad_is_stepped(problem) &&
+                      kind != ATTN_CUDA_BY_ROWS &&
                       (kind != ATTN_CUDA_ELEMENTS || has_few_terms(problem, out));
     const int scores =
-        fast ? find_kernel(problem, ATTN_CUDA_BACKWARD_SM90_STEPS, ATTN_CUDA_GRAD_SUMS)
-             : find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
+        fast ? attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90_STEPS, ATTN_CUDA_GRAD_SUMS)
+             : attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_SCORES);
     const int32_t rows = attn_cuda_kernels[scores].rows, keys = attn_cuda_kernels[scores].keys;
     if (kind == ATTN_CUDA_ELEMENTS) {
         return add_launch(plan, cuda, scores, &launch,
@@ -251,9 +191,10 @@ static attn_status add_sum(attn_cuda_grad_plan *plan, const attn_cuda *cuda, con
         TRY(add_launch(plan, cuda, scores, &launch, count));
         launch.sum.kind = by_keys ? ATTN_CUDA_BY_KEYS : kind;
     }
-    return add_launch(plan, cuda,
-                      find_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_FINISH),
-                      &launch, pairs * (double)out->shape[2] * (double)out->shape[3]);
+    return add_launch(
+        plan, cuda,
+        attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_GENERIC, ATTN_CUDA_GRAD_FINISH), &launch,
+        pairs * (double)out->shape[2] * (double)out->shape[3]);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -264,7 +205,7 @@ static void plan_sums(attn_cuda_grad_plan *plan, attn_arena *arena)
 {
     const attn_problem *problem = &plan->params.grads.problem;
     const attn_cuda_kernel *kernel =
-        &attn_cuda_kernels[find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
+        &attn_cuda_kernels[attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED)];
     const int64_t heads = problem->q.shape[0] * problem->heads, n = problem->q.shape[1],
                   slots = problem->varlen ? n / kernel->rows + problem->batch + 2
                                           : attn_cuda_grad_blocks(n, kernel->rows);
@@ -305,7 +246,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     (void)attn_cuda_grad_items_of(problem, false, problem->heads, BLOCK, &row_notes);
     plan->bad_keys_offset = attn_arena_take(&arena, (int64_t)key_notes, 1, 1);
     plan->bad_rows_offset = attn_arena_take(&arena, (int64_t)row_notes, 1, 1);
-    if (plan->fast && problem->q.dtype == ATTN_F16) {
+    if ((plan->fast || plan->mma) && problem->q.dtype == ATTN_F16) {
         plan->peaks_offset = attn_arena_take(
             &arena, attn_problem_sequences(problem) * problem->kv_heads, 2, sizeof(uint32_t));
     }
@@ -315,7 +256,7 @@ static attn_status plan_workspace(attn_cuda_grad_plan *plan)
     const uint64_t clear_end = plan->ordered ? plan->sums_offset : arena.bytes;
     plan->clear_words = (size_t)((clear_end - plan->bad_keys_offset) / sizeof(uint32_t));
     if (plan->split) {
-        const int kernel = find_ordered(problem, ATTN_CUDA_GRAD_ORDERED);
+        const int kernel = attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED);
         attn_cuda_split_plan(plan, &arena, attn_cuda_kernels[kernel].d);
     }
     if (plan->peaks_offset > 0) {
@@ -334,6 +275,44 @@ static bool too_large(const attn_problem *problem, int64_t *rows)
            keys > INT64_MAX / 64;
 }
 
+/* Chooses the way of the products, and says why. */
+static void choose(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
+{
+    const attn_gradients *grads = &plan->params.grads;
+    const attn_problem *problem = &grads->problem;
+    const bool f32 = problem->q.dtype == ATTN_F32;
+    const char *lacks = attn_cuda_grad_wgmma_lacks(grads, cuda),
+               *mma_lacks = attn_cuda_grad_mma_lacks(grads, cuda);
+    plan->fast = lacks == NULL;
+    plan->mma = !plan->fast && mma_lacks == NULL;
+    plan->split = plan->fast && f32;
+    plan->single = plan->split && attn_cuda_split_is_single(grads);
+    plan->ordered = plan->fast && attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
+    (void)snprintf(plan->why, sizeof plan->why, "%s%s",
+                   plan->split  ? "f32 as bf16 parts"
+                   : plan->fast ? "tiles come by TMA"
+                   : plan->mma  ? "not backward_sm90: "
+                                : "not on tensor cores: ",
+                   plan->fast                                      ? ""
+                   : plan->mma || (cuda->capability == 90 && !f32) ? lacks
+                                                                   : mma_lacks);
+}
+
+/* The launch that a plan is named by. */
+static int main_kernel(const attn_cuda_grad_plan *plan)
+{
+    const attn_problem *problem = &plan->params.grads.problem;
+    if (plan->ordered) {
+        return attn_cuda_grad_ordered(problem, plan->single ? ATTN_CUDA_GRAD_SINGLE
+                                                            : ATTN_CUDA_GRAD_ORDERED);
+    }
+    return plan->mma
+               ? attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS)
+               : attn_cuda_grad_kernel(
+                     problem, plan->fast ? ATTN_CUDA_BACKWARD_SM90 : ATTN_CUDA_BACKWARD_GENERIC,
+                     ATTN_CUDA_GRAD_KEYS);
+}
+
 attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda *cuda,
                                      const attn_gradients *grads)
 {
@@ -350,22 +329,16 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
                          (long long)problem->heads, (long long)problem->d,
                          (long long)problem->k.shape[1]);
     }
-    const char *lacks = sm90_lacks(grads, cuda);
-    plan->fast = lacks == NULL;
-    plan->split = plan->fast && problem->q.dtype == ATTN_F32;
-    plan->single = plan->split && attn_cuda_split_is_single(grads);
-    plan->ordered = plan->fast && find_ordered(problem, ATTN_CUDA_GRAD_ORDERED) >= 0;
+    choose(plan, cuda);
     TRY(plan_workspace(plan));
-    (void)snprintf(plan->why, sizeof plan->why, "%s%s",
-                   lacks         ? "not on tensor cores: "
-                   : plan->split ? "f32 as bf16 parts"
-                                 : "tiles come by TMA",
-                   lacks ? lacks : "");
-    if (plan->fast) {
+    if (plan->mma) {
+        plan->params.aligned = attn_cuda_grad_aligned(grads);
+    }
+    if (plan->fast || plan->mma) {
         plan->params.scale_log2 = (float)(problem->scale * 1.4426950408889634);
         plan->params.kept = problem->dropout.scale > 0 ? (float)problem->dropout.scale : 1;
     }
-    if (plan->fast && is_stepped(problem)) {
+    if (plan->fast && attn_cuda_grad_is_stepped(problem)) {
         plan->params.steps = attn_cuda_steps_of(problem);
         for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
             plan->params.philox[i][0] = problem->dropout.key[0] + i * ATTN_PHILOX_W0;
@@ -385,11 +358,6 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));
     TRY(add_sum(plan, cuda, &grads->d_alibi, ATTN_CUDA_SLOPES));
     TRY(add_sum(plan, cuda, &grads->d_sinks, ATTN_CUDA_SINKS));
-    plan->kernel = plan->single    ? find_ordered(problem, ATTN_CUDA_GRAD_SINGLE)
-                   : plan->ordered ? find_ordered(problem, ATTN_CUDA_GRAD_ORDERED)
-                                   : find_kernel(problem,
-                                                 plan->fast ? ATTN_CUDA_BACKWARD_SM90
-                                                            : ATTN_CUDA_BACKWARD_GENERIC,
-                                                 ATTN_CUDA_GRAD_KEYS);
+    plan->kernel = main_kernel(plan);
     return ATTN_OK;
 }

@@ -43,6 +43,14 @@
     ENTRY(attn_backward_##name##_rows)   \
     ENTRY(attn_backward_##name##_scores) \
     ENTRY(attn_backward_##name##_finish)
+#elif defined(EMULATED_backward_sm80)
+#define ATTN_BACKWARD_SM80(name, ...)       \
+    ENTRY(attn_backward_sm80_##name##_keys) \
+    ENTRY(attn_backward_sm80_##name##_rows)
+#elif defined(EMULATED_backward_sm80_steps)
+#define ATTN_BACKWARD_SM80_STEPS(name, ...)       \
+    ENTRY(attn_backward_sm80_steps_##name##_keys) \
+    ENTRY(attn_backward_sm80_steps_##name##_rows)
 #elif defined(EMULATED_backward_sm90)
 #define ATTN_BACKWARD_SM90_DELTA(name, ...) ENTRY(attn_backward_sm90_##name)
 #define ATTN_BACKWARD_SM90_KEYS(name, ...) ENTRY(attn_backward_sm90_##name)

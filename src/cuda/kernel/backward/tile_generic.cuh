@@ -120,18 +120,6 @@ template <class Real> struct GradTile {
         }
     }
 
-    /* The derivative of the score by the product: the scale, and with e = exp(-2 |x|) 1 - tanh^2(x)
-     * = 4 e / (1 + e)^2. */
-    __device__ __forceinline__ Real derivative(Real product) const
-    {
-        const Real scale = (Real)p.scale;
-        if (p.softcap <= 0) {
-            return scale;
-        }
-        const Real e = exp(-2 * fabs(product * scale / (Real)p.softcap));
-        return scale * (4 * e / ((1 + e) * (1 + e)));
-    }
-
     /* Computes P and g of one position from the products S and dP. PLAIN: dS in place of g. */
     template <bool PLAIN>
     __device__ __forceinline__ void finish(const ScoreRow<Real> &score, const DropoutRow &drop,
@@ -149,7 +137,7 @@ template <class Real> struct GradTile {
         const Real keep = drop.factor<Real>(key), dp = t.g[r][c] * keep - t.delta[r];
         const Real ds = weight < least_normal<Real>() ? 0 : weight * dp;
         t.p[r][c] = careful && x == (Real)-INFINITY ? -1 : weight * keep;
-        t.g[r][c] = PLAIN || ds == 0 ? ds : ds * derivative(product);
+        t.g[r][c] = PLAIN || ds == 0 ? ds : ds * ((Real)p.scale * score_bend(p, product));
     }
 
     /* Puts P and g (or dS) of rows `row` .. and keys `key` .. in shared memory: this thread's

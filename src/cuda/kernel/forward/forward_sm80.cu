@@ -15,6 +15,7 @@
  *         O = O alpha + P V            f32: the block summed afresh, then added once, as on the CPU
  */
 #include "cuda/kernel/load/load.cuh"
+#include "cuda/kernel/mma/products.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 #include "cuda/shape.h"
 
@@ -27,7 +28,6 @@ template <int DTYPE_, int D_, int WARPS_, int BN_> struct Shape {
     static constexpr int BOUNDS_AT = PARTS * Q_PART + 2 * STAGES * KV_BYTES + 2 * RAW_BYTES;
     static_assert(BOUNDS_AT + BM * (int)sizeof(int2) == ATTN_SM80_BYTES(DTYPE, D, WARPS_, BN),
                   "shape.h");
-    static constexpr int TILES = 4; /* groups of 8 columns under way at once */
 };
 
 /* The item's operands and their places in shared memory. */
@@ -116,93 +116,6 @@ template <class S> struct Tiles {
     }
 };
 
-/* Loads fragments of PARTS operands, `part` bytes apart. */
-template <bool TRANSPOSED, int PARTS, int N>
-__device__ __forceinline__ void load_fragments(uint32_t (&r)[PARTS][N], int at, uint32_t address,
-                                               int part)
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        uint32_t x[4];
-        mma::load_4<TRANSPOSED>(x, address + i * part);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            r[i][at + e] = x[e];
-        }
-    }
-}
-
-/* Computes S = Q K^T of the warp's rows from `row` on. */
-template <class S>
-__device__ __forceinline__ void score_product(float (&s)[S::BN / 2], uint32_t q, int row,
-                                              uint32_t k)
-{
-    const int lane = threadIdx.x % 32;
-    float(*acc)[4] = (float(*)[4])s;
-#pragma unroll
-    for (int i = 0; i < S::BN / 2; i++) {
-        s[i] = 0;
-    }
-#pragma unroll(S::PARTS == 1 ? S::D / 16 : 1)
-    for (int step = 0; step < S::D / 16; step++) {
-        uint32_t a[S::PARTS][4];
-        load_fragments<false>(
-            a, 0, mma::piece_address<S::BM>(q, row + lane % 16, 2 * step + lane / 16), S::Q_PART);
-#pragma unroll
-        for (int t = 0; t < S::BN / 8; t += S::TILES) {
-            uint32_t b[S::PARTS][2 * S::TILES];
-#pragma unroll
-            for (int i = 0; i < S::TILES; i += 2) {
-                int key = 8 * (t + i) + lane % 8 + lane / 16 * 8;
-                load_fragments<false>(b, 2 * i,
-                                      mma::piece_address<S::BN>(k, key, 2 * step + lane / 8 % 2),
-                                      S::KV_PART);
-            }
-            mma::add_products<S::BF16, S::TILES>(acc + t, a, 0, b);
-        }
-    }
-}
-
-/* Adds P V to acc for TILES groups of 8 columns, from column 8 first on. */
-template <class S>
-__device__ __forceinline__ void
-value_product(float (*acc)[4], const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v, int first)
-{
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int step = 0; step < S::BN / 16; step++) {
-        uint32_t b[S::PARTS][2 * S::TILES];
-#pragma unroll
-        for (int i = 0; i < S::TILES; i += 2) {
-            uint32_t from =
-                mma::piece_address<S::BN>(v, 16 * step + lane % 16, first + i + lane / 16);
-            load_fragments<true>(b, 2 * i, from, S::KV_PART);
-        }
-        mma::add_products<S::BF16, S::TILES>(acc, p, 4 * step, b);
-    }
-}
-
-/* O += P V */
-template <class S>
-__device__ __forceinline__ void accumulate(Rows<S::D> &rows,
-                                           const uint32_t (&p)[S::PARTS][S::BN / 4], uint32_t v)
-{
-#pragma unroll
-    for (int t = 0; t < S::D / 8; t += S::TILES) {
-        float *o = rows.o + 4 * t;
-        if constexpr (S::PARTS == 1) {
-            value_product<S>((float(*)[4])o, p, v, t);
-        } else {
-            float block[S::TILES][4] = {};
-            value_product<S>(block, p, v, t);
-#pragma unroll
-            for (int i = 0; i < 4 * S::TILES; i++) {
-                o[i] += block[i / 4][i % 4];
-            }
-        }
-    }
-}
-
 template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Tiles<S> &tiles,
                                            const Blocks &b, const WarpRows &warp, Rows<S::D> &rows)
@@ -219,7 +132,8 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         if (i + 1 < b.count) {
             tiles.start(i + 1, block - 1);
         }
-        score_product<S>(s, tiles.q, warp.first, tiles.k + stage);
+        mma::multiply_rows<S::BF16, S::PARTS, S::D, S::BM, S::BN, S::BN>(s, tiles.q, warp.first,
+                                                                         tiles.k + stage, 0);
         if (a.steps) {
             score_block(a.problem, tiles.item, warp, block * S::BN, s);
         } else if (b.masked(block)) {
@@ -229,7 +143,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         const Linear e = {a.scale_log2};
         update_bases<S::DTYPE>(e, s, few, rows);
         probabilities<S::DTYPE, NEAR_ALL>(s, e, rows.state, p);
-        accumulate<S>(rows, p, tiles.v + stage);
+        mma::add_rows<S::BF16, S::PARTS, S::D, S::BN, S::BN>(rows.o, p, tiles.v + stage, 0);
     }
 }
 

@@ -200,7 +200,7 @@ template <int ROWS, int D, int THREADS, int TILE_ROWS>
 __device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
 {
     const Fours<D, THREADS> fours(threadIdx.x);
-#pragma unroll
+#pragma unroll 4
     for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
         store_parts(fours.template place<TILE_ROWS>(to + first * 128, n), TILE_ROWS * D * 2,
                     ptx::load_shared_16(raw + (threadIdx.x + n * THREADS) * 16));

@@ -115,6 +115,18 @@ template <class Real> struct ScoreRow {
     }
 };
 
+/* The derivative of the score by the product is the scale times this: 1, or with e = exp(-2 |x|)
+ * 1 - tanh^2(x) = 4 e / (1 + e)^2. */
+template <class Real>
+__device__ __forceinline__ Real score_bend(const attn_problem &p, Real product)
+{
+    if (p.softcap <= 0) {
+        return 1;
+    }
+    const Real e = exp(-2 * fabs(product * (Real)p.scale / (Real)p.softcap));
+    return 4 * e / ((1 + e) * (1 + e));
+}
+
 template <class Real> __device__ __forceinline__ Real warp_max(Real x)
 {
     for (int lanes = 16; lanes > 0; lanes /= 2) {

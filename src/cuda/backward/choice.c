@@ -1,0 +1,126 @@
+/*
+ * choice.c: the kernels of the backward pass for a problem, and the reasons where there are none.
+ * Pure.
+ */
+#include "cuda/backward/backward.h"
+#include "cuda/forward/forward.h"
+
+int attn_cuda_grad_kernel(const attn_problem *problem, attn_cuda_family family, int32_t part)
+{
+    const int32_t dtype = family != ATTN_CUDA_BACKWARD_GENERIC ? problem->q.dtype
+                          : problem->q.dtype == ATTN_F64       ? ATTN_F64
+                                                               : ATTN_F32;
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == family && kernel->dtype == dtype && kernel->loads == part &&
+            (kernel->d == 0 || (problem->d <= kernel->d && problem->dv <= kernel->dv))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool attn_cuda_grad_is_stepped(const attn_problem *problem)
+{
+    return attn_cuda_has_steps(problem) || problem->dropout.on;
+}
+
+/* ALiBi and dropout alone have faster ones, in bf16: f16 asks for sums of P too, which take
+ * registers. */
+static attn_cuda_family ordered_family(const attn_problem *problem)
+{
+    attn_problem rest = *problem;
+    rest.alibi.data = NULL;
+    return problem->q.dtype == ATTN_F32          ? ATTN_CUDA_BACKWARD_SM90_F32
+           : !attn_cuda_grad_is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM90
+           : problem->q.dtype == ATTN_BF16 && !attn_cuda_has_steps(&rest)
+               ? ATTN_CUDA_BACKWARD_SM90_LIGHT
+               : ATTN_CUDA_BACKWARD_SM90_STEPS;
+}
+
+int attn_cuda_grad_ordered(const attn_problem *problem, int32_t part)
+{
+    return attn_cuda_grad_kernel(problem, ordered_family(problem), part);
+}
+
+static bool is_stored(const attn_tensor *tensor)
+{
+    return tensor->data == NULL || attn_cuda_is_aligned(tensor);
+}
+
+const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda)
+{
+    const attn_problem *problem = &grads->problem;
+    if (cuda->capability != 90 || problem->q.dtype == ATTN_F64) {
+        return "gradients have kernels there for sm_90, and not for f64";
+    }
+    if (problem->q.dtype == ATTN_F32) {
+        return attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0
+                   ? "head dims of f32 end at 64"
+                   : attn_cuda_split_lacks(grads);
+    }
+    if (attn_cuda_grad_kernel(problem, ATTN_CUDA_BACKWARD_SM90, ATTN_CUDA_GRAD_KEYS) < 0 ||
+        problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
+        return "head dims end at 256, and are even";
+    }
+    if (problem->precise || grads->d_o.dtype != problem->q.dtype) {
+        return "they take probabilities and dO in the type of q";
+    }
+    if (attn_cuda_grad_is_stepped(problem) &&
+        attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_ORDERED) < 0) {
+        return "score steps and dropout end at d = 128";
+    }
+    if (attn_cuda_steps_lack(problem)) {
+        return attn_cuda_steps_lack(problem);
+    }
+    if (problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2) {
+        return "lengths end at 2^30";
+    }
+    return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
+                   attn_cuda_is_boxed(&problem->v) && attn_cuda_is_boxed(&grads->d_o) &&
+                   is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
+               ? NULL
+               : "strides or alignment are not for the TMA";
+}
+
+int attn_cuda_grad_mma(const attn_problem *problem, int32_t part)
+{
+    return attn_cuda_grad_kernel(problem,
+                                 attn_cuda_grad_is_stepped(problem) ? ATTN_CUDA_BACKWARD_SM80_STEPS
+                                                                    : ATTN_CUDA_BACKWARD_SM80,
+                                 part);
+}
+
+const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda)
+{
+    const attn_problem *problem = &grads->problem;
+    const int kernel = attn_cuda_grad_mma(problem, ATTN_CUDA_GRAD_KEYS);
+    if (problem->q.dtype == ATTN_F64) {
+        return "gradients have no kernels there for f64";
+    }
+    if (kernel < 0 || problem->d == 0 || problem->dv == 0) {
+        return attn_cuda_grad_is_stepped(problem) && problem->q.dtype == ATTN_F32
+                   ? "score steps and dropout of f32 end at d = 64"
+                   : "head dims end at 128";
+    }
+    if (attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
+        return "the GPU's shared memory ends before this head dim's tiles";
+    }
+    if (problem->q.dtype != ATTN_F32 && problem->precise) {
+        return "they take probabilities in the type of q";
+    }
+    if (grads->d_o.dtype != problem->q.dtype) {
+        return "they take dO in the type of q";
+    }
+    return problem->q.shape[1] > INT32_MAX / 2 || problem->k.shape[1] > INT32_MAX / 2
+               ? "lengths end at 2^30"
+               : NULL;
+}
+
+int32_t attn_cuda_grad_aligned(const attn_gradients *grads)
+{
+    return (attn_cuda_is_aligned(&grads->problem.q) ? ATTN_CUDA_ALIGNED_Q : 0) |
+           (attn_cuda_is_aligned(&grads->problem.k) ? ATTN_CUDA_ALIGNED_K : 0) |
+           (attn_cuda_is_aligned(&grads->problem.v) ? ATTN_CUDA_ALIGNED_V : 0) |
+           (attn_cuda_is_aligned(&grads->d_o) ? ATTN_CUDA_ALIGNED_D_O : 0);
+}
