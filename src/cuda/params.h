@@ -160,8 +160,8 @@ typedef struct attn_cuda_forward_params {
     float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
     bool steps;       /* scores are more than scaled products, or a mask tensor counts */
     bool o_boxed;     /* O is laid out for the TMA, and of the inputs' type */
-    bool statistics;  /* a row has a maximum to it beside O, or a sink */
-    bool lse_alone;   /* a row has an LSE, and neither of these */
+    bool statistics;  /* a row has a maximum to it beside O, a sink, or an LSE in f64 */
+    bool lse_alone;   /* a row has an LSE, and none of these */
     bool whole;       /* every sequence is as long as the tensors, without an origin */
     int32_t aligned;  /* without TMA: tensors whose rows can be read 16 bytes at a time */
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */

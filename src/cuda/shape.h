@@ -16,7 +16,7 @@
 /* Bytes lost to aligning to 1024, since a launch aligns to less. */
 #define ATTN_SM90_ALIGN 1024
 /* Barriers and posts; then bounds, two numbers for each row. */
-#define ATTN_SM90_CONTROL 512
+#define ATTN_SM90_CONTROL 704
 /* A warp's room for its 16 rows of O, which it has by TMA up to d = 128; with score steps the same
  * room is for a block's bias in f32, but f32 at d = 128 leaves none; with a mask or a bias of 16
  * bits alone for two blocks of it. */

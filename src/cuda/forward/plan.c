@@ -319,7 +319,8 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
                            problem->o.dtype == problem->q.dtype && problem->dv % 8 == 0 &&
                            attn_cuda_is_boxed(&problem->o);
-    plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL;
+    plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL ||
+                              (problem->lse.data != NULL && problem->lse.dtype == ATTN_F64);
     plan->params.lse_alone = problem->lse.data != NULL && !plan->params.statistics;
     plan->params.whole = attn_problem_is_whole(problem);
     plan->params.index[ATTN_CUDA_CU_Q] = index_of(&problem->cu_q);

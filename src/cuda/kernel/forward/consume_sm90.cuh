@@ -101,8 +101,15 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                     mask_block(warp, block * S::BN, s, few);
                 }
             }
-            update_bases<S::DTYPE>(e, s, few, rows);
+            float alpha[2];
+            move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
+            if (S::AHEAD) { /* else ptxas hands out registers of P that products still read */
+                rescale_moved(rows.o, alpha);
+            }
             probabilities<S::DTYPE>(s, e, rows.state, next);
+            if (!S::AHEAD) {
+                rescale_moved(rows.o, alpha);
+            }
         }
         steps.learn(e);
         if (S::AHEAD) {
@@ -160,37 +167,61 @@ __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int
     }
 }
 
-/* Query rows of an item: those of a warpgroup, and all. */
-template <class S> __device__ __forceinline__ int group_rows(const attn_cuda_forward_params &a)
-{
-    return S::RAGGED ? a.schedule.piece : 64;
-}
-
-template <class S> __device__ __forceinline__ int item_rows(const attn_cuda_forward_params &a)
-{
-    return S::RAGGED ? a.schedule.rows : S::BM;
-}
-
-/* The end of an item's rows. Whether some of them see less than others is asked of the item's own
- * blocks: those of a group are all masked where maxima are asked for, which may change no bit. */
-template <class S, class Warp>
-__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory,
-                                       Post &post, const Warp &warp, Rows<S::DV> &rows)
+/* The end of an item's rows, each by itself. Whether some of them see less than others is asked of
+ * the item's own blocks: those of a group are all masked where maxima are asked for, which may
+ * change no bit. Returns true if some are left, to be done once more. */
+template <class S, class Warp, class Store>
+__device__ __forceinline__ bool finish_alone(const attn_cuda_forward_params &a, const Post &post,
+                                             const Warp &warp, Rows<S::DV> &rows,
+                                             const Store &store)
 {
     constexpr bool STEPPED = S::SCORES != ATTN_CUDA_SCALED;
     const bool masked = post.blocks.any_masked() || (S::MASKS && a.steps_sm90.masks);
     const bool again = S::TMA && masked && !post.clean && rows_differ<S>(a);
-    bool left;
     if (S::RAGGED && a.schedule.splits > 1) {
-        left = finish_split<S>(a, post, masked, warp, rows) && again;
-    } else if constexpr (S::STAGED) {
-        const StagedStore<S> store = {a, memory.o(ptx::opaque(threadIdx.x) / 32 - 4)};
-        left = finish_rows<S::DTYPE, S::WIDEST, STEPPED, false>(
-            a, post.item, masked, post.nonfinite, warp, rows, store, again);
+        return finish_split<S>(a, post, masked, warp, rows) && again;
+    }
+    return finish_rows<S::DTYPE, S::WIDEST, STEPPED, (S::PARTS > 1)>(
+        a, post.item, masked, post.nonfinite, warp, rows, store, again);
+}
+
+/* How O leaves. */
+template <class S>
+__device__ __forceinline__ auto row_store(const attn_cuda_forward_params &a,
+                                          const Memory<S> &memory)
+{
+    if constexpr (S::STAGED) {
+        return StagedStore<S>{a, memory.o(ptx::uniform(ptx::opaque(threadIdx.x) / 32) - 4)};
+    } else if constexpr (S::BOXED) {
+        return PieceStore<S>(a);
     } else {
-        const DirectStore<S::DTYPE> store = {a.problem};
-        left = finish_rows<S::DTYPE, S::WIDEST, STEPPED, (S::PARTS > 1)>(
-            a, post.item, masked, post.nonfinite, warp, rows, store, again);
+        return DirectStore<S::DTYPE>{a.problem};
+    }
+}
+
+/* The blocks that the group's rows see, once more: with score steps there is no register beyond 128
+ * columns that keeps their address over the tile loop. */
+template <class S> __device__ __forceinline__ const Blocks &seen_blocks(const Post &post)
+{
+    const int group =
+        S::STEPS && S::WIDEST > 128 ? ptx::opaque(threadIdx.x) / 128 - 1 : row_group<S>();
+    return post.groups[group];
+}
+
+/* The end of an item's rows. */
+template <class S, class Warp>
+__device__ __forceinline__ void finish(const attn_cuda_forward_params &a, const Memory<S> &memory,
+                                       Post &post, const Warp &warp, Rows<S::DV> &rows)
+{
+    bool left = false;
+    const auto store = row_store<S>(a, memory);
+    bool done = false;
+    if constexpr (S::BOXED) {
+        done = post.ending != ENDS_ALONE && !post.nonfinite &&
+               finish_boxed<S>(a, post, warp, rows, store, left);
+    }
+    if (__builtin_expect(!done, !S::BOXED)) {
+        left = finish_alone<S>(a, post, warp, rows, store);
     }
     if (__builtin_expect(left, false) && threadIdx.x % 32 == 0) {
         atomicOr(&post.again, 1);
@@ -215,24 +246,12 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
         if (b.count > 0) {
             Rows<S::DV> rows;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
-            Blocks mine = b;
+            const Blocks &mine = post.groups[row_group<S>()];
             if constexpr (S::PARTS > 1) {
                 load_q<S>(a, memory, post.item);
             }
-            const bool maxima = a.problem.row_max.data != NULL, masked = maxima || b.any_masked();
-            if (masked || post.item.first_row + item_rows<S>(a) > post.item.sequence.nq_used) {
-                const int group = row_group<S>(), each = group_rows<S>(a);
-                mine = key_blocks(post.item.band, (int)post.item.first_row + group * each, each,
-                                  S::BN);
-                if (S::RAGGED && a.schedule.splits > 1) {
-                    mine = mine.among(b);
-                }
-            }
-            if (masked) {
+            if (mine.any_masked()) {
                 note_bounds(post.item, warp);
-            }
-            if (maxima) {
-                mine.mask_all(); /* maxima are taken in masked blocks alone */
             }
             const int from = mine.count > 0 ? b.last - mine.last : b.count;
             if (S::PARTS == 1) {
@@ -254,7 +273,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
-            pass_blocks<S>(memory, number, from + mine.count, b.count);
+            pass_blocks<S>(memory, number, from + seen_blocks<S>(post).count, b.count);
             /* opaque: else the place is kept over the tile loop, and spilled */
             finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)), warp, rows);
             number += b.count;

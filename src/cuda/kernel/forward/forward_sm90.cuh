@@ -33,6 +33,8 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
             const int warp = ptx::uniform(threadIdx.x / 32);
             if (threadIdx.x == 0) {
                 produce<S>(a, memory, TmaLoader<S>{a, memory});
+            } else if (warp == 1) {
+                complete_posts<S>(a, memory);
             } else if (warp >= FIRST_CLEANER) {
                 clean_tiles<S>(a, memory);
             }

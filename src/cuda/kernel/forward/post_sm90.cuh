@@ -43,12 +43,68 @@ __device__ __forceinline__ uint32_t take_again(const Memory<S> &memory, uint32_t
     return item;
 }
 
+/* Computes the blocks that the rows of group g see. Maxima are taken in masked blocks alone. */
+template <class S>
+__device__ __forceinline__ void post_group(const attn_cuda_forward_params &a, Post &post, int g)
+{
+    const Item &item = post.item;
+    const int each = S::RAGGED ? a.schedule.piece : 64, first = (int)item.first_row;
+    const bool maxima = a.problem.row_max.data != NULL;
+    const bool differ = maxima || post.blocks.any_masked() ||
+                        first + (S::SHARED ? each : S::GROUPS * each) > item.band.rows;
+    Blocks mine = post.blocks;
+    if (differ) {
+        mine = key_blocks(item.band, first + g * each, each, S::BN);
+        if (S::RAGGED && a.schedule.splits > 1) {
+            mine = mine.among(post.blocks);
+        }
+    }
+    if (maxima) {
+        mine.mask_all();
+    }
+    post.groups[g] = mine;
+}
+
+/* Computes how the item's rows may end, and where O and LSE of the first one lie. */
+template <class S>
+__device__ __forceinline__ void post_ending(const attn_cuda_forward_params &a, Post &post)
+{
+    const attn_sequence &s = post.item.sequence;
+    const bool boxed = S::BOXED && a.o_boxed && !a.statistics && a.schedule.splits == 1;
+    const bool masked = post.blocks.any_masked() || (S::MASKS && a.steps_sm90.masks);
+    post.ending = !boxed                             ? ENDS_ALONE
+                  : !masked                          ? ENDS_BOXED
+                  : rows_differ<S>(a) && !post.clean ? ENDS_AGAIN
+                                                     : ENDS_LOOKED;
+    const int64_t row = s.q_first + post.item.first_row;
+    post.lse = attn_at(&a.problem.lse, s.tensor, row, post.item.head, 0);
+    if (!S::STAGED) {
+        post.o = attn_at(&a.problem.o, s.tensor, row, post.item.head, 0);
+    }
+}
+
+/* Computes both, a lane each. One warp. */
+template <class S>
+__device__ __forceinline__ void post_views(const attn_cuda_forward_params &a, Post &post)
+{
+    constexpr int GROUPS = S::SHARED ? 1 : S::GROUPS;
+    const int lane = threadIdx.x % 32;
+    if (lane < GROUPS) {
+        post_group<S>(a, post, lane);
+    } else if (lane == GROUPS) {
+        post_ending<S>(a, post);
+    }
+}
+
 /* Computes bands and blocks of a post whose item is there. */
 template <class S>
 __device__ __forceinline__ void post_blocks(const attn_cuda_forward_params &a, Post &post)
 {
     post.item.band = attn_mask_band(&a.problem, &post.item.sequence);
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, S::BM, S::BN);
+    for (int g = 0; g < S::GROUPS && !S::TMA; g++) {
+        post_group<S>(a, post, g);
+    }
 }
 
 /* Posts item `index`, an earlier one again, or the end. By TMA. */
@@ -91,7 +147,7 @@ __device__ __forceinline__ void post_filled(const attn_cuda_forward_params &a, P
     post.index = index;
 }
 
-/* Posts the CTA's n-th item, or the end. One thread. */
+/* Posts the CTA's n-th item, or the end. One thread. By TMA complete_posts completes it. */
 template <class S>
 __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
                                           const Memory<S> &memory, uint32_t n)
@@ -107,5 +163,27 @@ __device__ __forceinline__ void post_item(const attn_cuda_forward_params &a,
     } else {
         post_filled<S>(a, post, index);
     }
-    ptx::mbarrier_arrive(memory.post_full(n));
+    ptx::mbarrier_arrive(S::TMA ? memory.post_begun(n) : memory.post_full(n));
+}
+
+/* Computes what consumers alone need of each of the CTA's posts: the thread that loads goes on
+ * meanwhile. By TMA, one warp. */
+template <class S>
+__device__ __forceinline__ void complete_posts(const attn_cuda_forward_params &a,
+                                               const Memory<S> &memory)
+{
+    bool end = false;
+#pragma unroll 1
+    for (uint32_t n = 0; !end; n++) {
+        Post &post = memory.post(n);
+        ptx::mbarrier_wait(memory.post_begun(n), parity(n));
+        end = post.end;
+        if (!end) {
+            post_views<S>(a, post);
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            ptx::mbarrier_arrive(memory.post_full(n));
+        }
+    }
 }

@@ -277,7 +277,8 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
         if (!S::TMA) {
             __syncwarp(); /* else the first thread loads by itself, before the others */
         }
-        Post &post = memory.await_post(posts);
+        /* the thread that loads by TMA has begun the post itself */
+        Post &post = S::TMA && !S::RAGGED ? memory.post(posts) : memory.await_post(posts);
         if (post.end) {
             break;
         }
@@ -296,16 +297,9 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             load.finish(); /* the item before this one must end before there is room for another
                               post */
         }
-        if (S::PAGED) {
-            __syncwarp(); /* all lanes have read the post */
-        }
-        if (S::RAGGED) {
-            if (!S::PAGED || threadIdx.x == 0) {
-                ptx::mbarrier_arrive(memory.post_empty(posts));
-            }
-        } else if (threadIdx.x == 0 && !(S::TMA && post.clean)) {
+        if (!S::RAGGED && threadIdx.x == 0 && !(S::TMA && post.clean)) {
             /* the delay of the answer does no harm here */
-            memory.post(posts).index = following_item(a.counter, memory.post(posts).index);
+            post.index = following_item(a.counter, post.index);
         }
         if (!S::TMA) {
             __syncwarp();
@@ -328,6 +322,12 @@ __device__ __forceinline__ void produce(const attn_cuda_forward_params &a, const
             if (S::SHARED && i < count) { /* P V goes first in wide kernels */
                 load_k<S>(memory, load, n, walk.block(i));
             }
+        }
+        if (S::PAGED) {
+            __syncwarp(); /* all lanes have read the post */
+        }
+        if (S::RAGGED && (!S::PAGED || threadIdx.x == 0)) {
+            ptx::mbarrier_arrive(memory.post_empty(posts));
         }
         number += count;
         if (S::PARTS > 1) { /* issued early: the next post takes a while */

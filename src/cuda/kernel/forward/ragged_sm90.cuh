@@ -162,9 +162,17 @@ __device__ __forceinline__ void post_ragged(const attn_cuda_forward_params &a,
             post.item_index = item, post.split = (int)(item % (uint32_t)a.schedule.splits);
             complete_post<S>(a, post);
             tiles += post.blocks.count > 0;
-            ptx::mbarrier_arrive(memory.post_full(posts));
         }
-        posts += !__shfl_sync(~0u, empty, 0);
+        empty = __shfl_sync(~0u, empty, 0);
+        if (!empty) {
+            __syncwarp();
+            post_views<S>(a, post);
+            __syncwarp();
+            if (first) {
+                ptx::mbarrier_arrive(memory.post_full(posts));
+            }
+        }
+        posts += !empty;
         index = __shfl_sync(~0u, index, 0);
     }
     if (first) {

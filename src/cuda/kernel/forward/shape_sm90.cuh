@@ -60,7 +60,8 @@ struct Shape {
     /* half of the first block is left out where no row sees it */
     static constexpr bool HALVES = BN == 128;
     static constexpr bool STAGED =
-        TMA && WIDEST <= 128; /* O leaves by way of shared memory (store_sm90.cuh) */
+        TMA && WIDEST <= 128;          /* O leaves by way of shared memory (store_sm90.cuh) */
+    static constexpr bool BOXED = TMA; /* ordinary rows of a warp leave together */
     static constexpr int STAGE_CHUNK = 16 * 128;
     /* shared memory has room for a tile of the bias */
     static constexpr bool BIAS =
@@ -81,6 +82,7 @@ template <int DTYPE_, int D_, int REGISTERS_, int LOADS>
 struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256> {
     using Base = Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256>;
     static constexpr bool SHARED = true;
+    static constexpr bool BOXED = false;
     static constexpr int STAGES = Base::VIEW ? 2 : 1;
     static constexpr int BM = 64, Q_PIECES = 1, V_WIDE = 512, V_COLUMNS = 512, WIDEST = 576;
     static constexpr int Q_PART = BM * Base::WIDE * 2, Q_BYTES = Q_PART;
@@ -88,11 +90,21 @@ struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_
     static constexpr int SHARED_BYTES = ATTN_SM90_WIDE_BYTES(DTYPE_, D_, LOADS);
 };
 
-enum { MOST_STAGES = 2, POSTS = 2 };
+enum { MOST_STAGES = 2, POSTS = 2, MOST_GROUPS = 3 };
+
+/* How rows end, if all of them are ordinary (store_sm90.cuh). */
+enum Ending {
+    ENDS_ALONE,  /* each by itself: more than O and LSE is asked for, or O is not laid out for it */
+    ENDS_BOXED,  /* all of a warp in one box */
+    ENDS_LOOKED, /* the same; each by itself, if some are not finite */
+    ENDS_AGAIN   /* the same; with the whole item once more, if some are not finite */
+};
 
 struct Post {
     Item item;
     Blocks blocks;
+    Blocks groups[MOST_GROUPS]; /* those that each group's rows see */
+    Ending ending;
     bool end;       /* the end: there are no more items */
     bool nonfinite; /* values that are not finite were cleared from a tile of V (clean.cuh) */
     bool clean;     /* by TMA: the item is done once more, with tiles of V cleaned */
@@ -102,8 +114,9 @@ struct Post {
     uint32_t tiles;      /* items before this one with key blocks: uses of Q's place */
     /* ragged: keys of the rightmost block, where rows of others follow in it; else 0 */
     int tail;
-    int split;    /* ragged: number of the item's split of the keys */
-    int64_t part; /* ragged: the number of the split's first row in a.parts */
+    int split;     /* ragged: number of the item's split of the keys */
+    char *o, *lse; /* by TMA: of the item's first row; LSE if a.lse_alone */
+    int64_t part;  /* ragged: the number of the split's first row in a.parts */
 };
 
 /* A warp's notes on its item's score steps (steps_sm90.cuh), kept here since registers are few. */
@@ -154,7 +167,7 @@ template <class S> struct Memory {
     }
 
     static constexpr int BARRIERS =
-        2 * S::Q_PIECES + 4 * MOST_STAGES + 2 * POSTS + (S::TMA ? MOST_STAGES : 0);
+        2 * S::Q_PIECES + 4 * MOST_STAGES + 3 * POSTS + (S::TMA ? MOST_STAGES : 0);
     static constexpr int O_AT = S::Q_BYTES + S::STAGES * (S::K_BYTES + S::V_BYTES);
     static constexpr int RAW_AT = O_AT + S::O_BYTES;
     static constexpr int BARRIERS_AT = RAW_AT + 2 * S::RAW_BYTES;
@@ -172,16 +185,16 @@ template <class S> struct Memory {
     }
     __device__ __forceinline__ uint32_t q_full(int piece) const
     {
-        return barrier(4 * MOST_STAGES + 2 * POSTS + piece);
+        return barrier(4 * MOST_STAGES + 3 * POSTS + piece);
     }
     __device__ __forceinline__ uint32_t q_empty(int piece) const
     {
-        return barrier(4 * MOST_STAGES + 2 * POSTS + S::Q_PIECES + piece);
+        return barrier(4 * MOST_STAGES + 3 * POSTS + S::Q_PIECES + piece);
     }
     /* V has come, but is not clean (clean_tiles) */
     __device__ __forceinline__ uint32_t v_raw(uint32_t n) const
     {
-        return barrier(4 * MOST_STAGES + 2 * POSTS + 2 * S::Q_PIECES + n % S::STAGES);
+        return barrier(4 * MOST_STAGES + 3 * POSTS + 2 * S::Q_PIECES + n % S::STAGES);
     }
     __device__ __forceinline__ uint32_t k_full(uint32_t n) const
     {
@@ -206,6 +219,11 @@ template <class S> struct Memory {
     __device__ __forceinline__ uint32_t post_empty(uint32_t n) const
     {
         return barrier(4 * MOST_STAGES + POSTS + n % POSTS);
+    }
+    /* A post is there, but for its views. */
+    __device__ __forceinline__ uint32_t post_begun(uint32_t n) const
+    {
+        return barrier(4 * MOST_STAGES + 2 * POSTS + n % POSTS);
     }
     __device__ __forceinline__ Post &post(uint32_t n) const
     {
@@ -248,6 +266,7 @@ template <class S> struct Memory {
             ptx::mbarrier_init(post_full(n), 1);
             /* warps that read a post, without its writer */
             ptx::mbarrier_init(post_empty(n), 4 * S::GROUPS + (S::RAGGED ? 3 : S::TMA ? 2 : 4));
+            ptx::mbarrier_init(post_begun(n), 1);
         }
         ptx::fence_mbarrier_init();
     }

@@ -52,7 +52,7 @@ struct OutputRow {
  * score that it comes from. The base is raised first: it might be large beside that score. */
 __device__ __forceinline__ float natural_lse(float base, float l, float raised)
 {
-    return __fmul_rn(base + raised, LN2) + logf(ldexpf(l, -(int)raised));
+    return __fmul_rn(base + raised, LN2) + logf(raised == 0 ? l : ldexpf(l, -(int)raised));
 }
 
 /* Writes a row's statistics, max in natural units; base, l, raised as above. Returns the factors of

@@ -41,6 +41,11 @@ struct WarpRows {
     {
         return true;
     }
+    /* The same, and all in use: but for those beyond the tensor. */
+    __device__ __forceinline__ bool boxed(const Item &) const
+    {
+        return true;
+    }
 };
 
 /* The same where rows of `fold` heads take turns: 64 rows of a tile are `piece` rows of each. What
@@ -68,6 +73,10 @@ struct FoldedRows : WarpRows {
     __device__ __forceinline__ bool whole(const Item &item) const
     {
         return s.fold == 1 && WarpRows::row(item, 16) <= item.sequence.nq;
+    }
+    __device__ __forceinline__ bool boxed(const Item &item) const
+    {
+        return s.fold == 1 && WarpRows::row(item, 16) <= item.sequence.nq_used;
     }
 };
 
@@ -165,9 +174,7 @@ __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s
 {
     float alpha[2];
     move_bases<DTYPE>(s, e, few, rows.state, alpha);
-    if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
-        rescale(rows.o, alpha);
-    }
+    rescale_moved(rows.o, alpha);
 }
 
 /* Rows of O straight from the accumulators. */
@@ -203,8 +210,7 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
     uint32_t careful = 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        /* beyond 2^22 a base may be so far off that all of the row's probabilities are 0 */
-        bool far = fabsf(rows.state[r].base) > 4194304 && rows.state[r].base != NO_BASE,
+        bool far = fabsf(rows.state[r].base) > FAR_BASE && rows.state[r].base != NO_BASE,
              finite = true;
         if (look) {
             float x = l[r] * 0,

@@ -42,6 +42,9 @@ enum Near { NEAR_NONE, NEAR_FEW, NEAR_ALL };
  * of masked ones 0. */
 constexpr float NO_BASE = -3.4e38f;
 
+/* Beyond it a base may be so far off that all of the row's probabilities are 0. */
+constexpr float FAR_BASE = 4194304;
+
 struct RowState {
     float base; /* of exponents of 2: c times a score at most SLACK / c below the largest so far,
                    less RAISED; NO_BASE: none seen */
@@ -224,5 +227,14 @@ template <int N> __device__ __forceinline__ void rescale(float (&o)[N], const fl
 #pragma unroll
     for (int i = 0; i < N; i++) {
         o[i] *= alpha[i / 2 % 2];
+    }
+}
+
+/* The same, if some base of the warp's rows has moved. */
+template <int N>
+__device__ __forceinline__ void rescale_moved(float (&o)[N], const float (&alpha)[2])
+{
+    if (__any_sync(~0u, alpha[0] != 1 || alpha[1] != 1)) {
+        rescale(o, alpha);
     }
 }
