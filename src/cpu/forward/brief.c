@@ -20,17 +20,18 @@ typedef struct lane_rows {
 /* Lists the rows of a KV head's queries. */
 static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head)
 {
-    const int64_t first = kv_head * problem->group;
+    const int64_t first = kv_head * problem->group,
+                  k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
+    const char *k = attn_at(&problem->k, b, 0, kv_head, 0),
+               *v = attn_at(&problem->v, b, 0, kv_head, 0);
     const int begin = rows->lanes;
     for (int64_t i = 0; i < problem->q.shape[1]; i++) {
-        for (int64_t head = first; head < first + problem->group; head++) {
+        for (int64_t head = first; head < first + problem->group; head++, rows->lanes++) {
             rows->q[rows->lanes] = attn_at(&problem->q, b, i, head, 0);
-            rows->o[rows->lanes++] = attn_at(&problem->o, b, i, head, 0);
+            rows->o[rows->lanes] = attn_at(&problem->o, b, i, head, 0);
         }
     }
-    for (int64_t key = 0; key < problem->keys; key++) {
-        const void *k = attn_at(&problem->k, b, key, kv_head, 0);
-        const char *v = attn_at(&problem->v, b, key, kv_head, 0);
+    for (int64_t key = 0; key < problem->keys; key++, k += k_step, v += v_step) {
         for (int lane = begin; lane < rows->lanes; lane++) {
             rows->k[key][lane] = k, rows->v[key][lane] = v;
         }
@@ -47,7 +48,9 @@ static void list_rows(lane_rows *rows, const attn_problem *problem, int strip)
     }
     for (int lane = rows->lanes; lane < strip; lane++) {
         rows->q[lane] = NULL;
-        for (int64_t key = 0; key < problem->keys; key++) {
+    }
+    for (int64_t key = 0; key < problem->keys; key++) {
+        for (int lane = rows->lanes; lane < strip; lane++) {
             rows->k[key][lane] = NULL;
         }
     }
