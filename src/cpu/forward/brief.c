@@ -20,8 +20,8 @@ typedef struct lane_rows {
 /* Lists the rows of a KV head's queries. */
 static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head)
 {
-    const int64_t first = kv_head * problem->group,
-                  k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
+    const int64_t first = kv_head * problem->group, k_step = attn_axis_step(&problem->k, 1),
+                  v_step = attn_axis_step(&problem->v, 1);
     const char *k = attn_at(&problem->k, b, 0, kv_head, 0),
                *v = attn_at(&problem->v, b, 0, kv_head, 0);
     const int begin = rows->lanes;
@@ -70,8 +70,7 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
     const attn_ukernel *table = job->plan->table;
     const attn_scratch_map *map = &job->plan->scratch;
     const int64_t d = problem->d, keys = problem->keys;
-    char *qt = job->scratch + map->strips, *kt = job->scratch + map->k,
-         *s = job->scratch + map->s;
+    char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
     for (int64_t key = 0; key < keys; key++) {
         table->pack_q(kt, rows->k[key], 1, problem->k.dtype, d, 1, rows->lanes);
@@ -91,10 +90,8 @@ static void brief_task(const void *arg, int64_t index, int32_t thread)
     const attn_scratch_map *map = &job->plan->scratch;
     const int64_t lanes = table->strip * table->real_size;
     char *m = job->scratch + map->strips + map->strip_state;
-    const attn_running state = {.m = m,
-                                .l = m + lanes,
-                                .alpha = m + 2 * lanes,
-                                .top = table->lags ? NULL : m};
+    const attn_running state = {
+        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = table->lags ? NULL : m};
     lane_rows rows;
     (void)index, (void)thread;
     list_rows(&rows, problem, table->strip);

@@ -238,6 +238,18 @@ static bool are_alike(const attn_problem *problem)
     return alike;
 }
 
+/* True where a pass over a strip is short beside the items of the heads: it takes each key's rows
+ * for all lanes of a vector, whichever head they belong to. */
+static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t lanes = table->vector_bits / 8 / table->real_size,
+                  vectors = (rows + lanes - 1) / lanes;
+    return rows > 0 && rows <= table->strip && problem->keys > 0 &&
+           problem->keys <= ATTN_BRIEF_KEYS &&
+           problem->keys * vectors <= problem->batch * problem->kv_heads;
+}
+
 /* True for a call whose rows fill at most a strip and all see all of a few keys. */
 static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
 {
@@ -251,9 +263,8 @@ static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
                results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
                apart = problem->paged || attn_tensor_present(&problem->k_new) ||
                        attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
-    return table->own_qk && rows > 0 && rows <= table->strip && problem->keys > 0 &&
-           problem->keys <= ATTN_BRIEF_KEYS && problem->d > 0 && all_seen && plain && !results &&
-           !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
+    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
+           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
            table->takes_rows(problem->v.dtype, problem->dv);
 }
 

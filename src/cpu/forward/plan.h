@@ -70,7 +70,7 @@ typedef struct attn_shared_room {
     uint64_t at, taken;       /* pieces: [pieces], [threads] */
 } attn_shared_room;
 
-enum { ATTN_BRIEF_KEYS = 4 }; /* most of a brief call */
+enum { ATTN_BRIEF_KEYS = 16 }; /* most of a brief call */
 
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;

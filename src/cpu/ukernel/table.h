@@ -165,8 +165,8 @@ typedef struct attn_values {
     int64_t groups, group; /* of a row; columns of one */
 } attn_values;
 
-/* Rows of V where they are (takes_rows), n keys for each of some lanes, and rows of O in the type of
- * the table's inputs; columns side by side. */
+/* Rows of V where they are (takes_rows), n keys for each of some lanes, and rows of O in the same
+ * type; columns side by side. */
 typedef struct attn_own {
     const char *const *v; /* [n][ATTN_MAX_STRIP] */
     void *const *o;
