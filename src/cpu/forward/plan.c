@@ -314,11 +314,10 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_
 }
 
 /* Runs in which rows are fetched: processors follow several farther ahead than one. Those of AMD do
- * best with two, where products take elements as they are and wait for memory. */
+ * best with two in f32. */
 static int64_t soon_runs(const attn_problem *problem, const attn_machine *machine)
 {
-    const bool as_they_are = problem->k.dtype == ATTN_F32 || problem->k.dtype == ATTN_BF16;
-    return (machine->features & ATTN_CPU_FAST_PAIRS) && as_they_are ? 2 : 4;
+    return (machine->features & ATTN_CPU_FAST_PAIRS) && problem->k.dtype == ATTN_F32 ? 2 : 4;
 }
 
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,

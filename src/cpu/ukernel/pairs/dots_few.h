@@ -22,14 +22,18 @@ ATTN_INLINE void few_step(vec *chain, const uint16_t *k, int64_t apart, const ui
     }
 }
 
-/* Scores of 16 keys with `rows` lanes. */
+/* Scores of 16 keys with `rows` lanes. Lines of rows two tiles on are fetched once more, in their
+ * order: the processor left out those that found no buffer free. Rows that are not side by side
+ * have lines of others there, which does no harm. */
 ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const int rows)
 {
     vec sum[FEW_LANES];
     ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++) sum[r] = v_set1(0); /* ends take four lanes */
+    const char *late = (const char *)(k + 2 * GROUP * f->a_stride / 2);
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
         const uint16_t *q = f->b + step * f->b_step;
         vec chain[FEW_LANES];
+        ATTN_UNROLL for (int i = 0; i < GROUP; i++, late += 64) __builtin_prefetch(late, 0, 2);
         attn_fetch_soon(f->soon, f->elements);
         if (step + 1 < f->steps || f->last == GROUP) {
             few_step(chain, k, f->a_stride / 2, q, rows);
