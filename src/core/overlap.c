@@ -173,6 +173,9 @@ static attn_status check_append(const attn_problem *problem)
 {
     named_tensor tensors[MOST];
     int written = 0;
+    if (!attn_tensor_present(&problem->k_new) && !attn_tensor_present(&problem->v_new)) {
+        return ATTN_OK;
+    }
     if (attn_tensor_present(&problem->k_new)) {
         tensors[written++] = (named_tensor){"k", &problem->k};
     }

@@ -3,6 +3,7 @@
  * there are few; and behind keys that sequences share (shared.h). Not here: the computation of an
  * item (forward.c), the cut into items (core/schedule.h), threads (executor).
  */
+#include "cpu/forward/brief.h"
 #include "cpu/forward/forward.h"
 #include "cpu/forward/nodes.h"
 #include "cpu/forward/shared.h"
@@ -246,6 +247,9 @@ void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
                        .cells = plan->cells,
                        .scratch = (char *)workspace + plan->table_bytes,
                        .pieces = (char *)workspace + plan->pieces.offset};
+    if (plan->brief && attn_brief_run(plan, problem, executor, job.scratch)) {
+        return;
+    }
     attn_cells_fill(&job.cells, problem, executor, (char *)workspace + plan->cells_offset);
     attn_shared_find(&job.shared, plan, problem, workspace);
     if (problem->varlen) {

@@ -227,14 +227,55 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
 }
 
+/* True for tensors of one type whose columns lie side by side. */
+static bool are_alike(const attn_problem *problem)
+{
+    const attn_tensor *tensors[] = {&problem->q, &problem->k, &problem->v, &problem->o};
+    bool alike = true;
+    for (int i = 0; i < 4; i++) {
+        alike &= tensors[i]->stride[3] == 1 && tensors[i]->dtype == problem->q.dtype;
+    }
+    return alike;
+}
+
+/* True where a pass over a strip is short beside the items of the heads: it takes each key's rows
+ * for all lanes of a vector, whichever head they belong to. */
+static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t lanes = table->vector_bits / 8 / table->real_size,
+                  vectors = (rows + lanes - 1) / lanes;
+    return rows > 0 && rows <= table->strip && problem->keys > 0 &&
+           problem->keys <= ATTN_BRIEF_KEYS &&
+           problem->keys * vectors <= problem->batch * problem->kv_heads;
+}
+
+/* True for a call whose rows fill at most a strip and all see all of a few keys. */
+static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
+    const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
+                          (problem->window_right == ATTN_UNBOUNDED ||
+                           (queries == 1 && !problem->top_left)),
+               plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
+                       !problem->dropout.on && !problem->sinks.data,
+               results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
+               apart = problem->paged || attn_tensor_present(&problem->k_new) ||
+                       attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
+    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
+           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
+           table->takes_rows(problem->v.dtype, problem->dv);
+}
+
 /* Gives short items to tasks by several, equally many to each thread; all of a very short call to
  * one. Items of varlen may have any length. */
 static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
 {
     const double time = item_time(plan, problem, plan->schedule.block_rows);
     const int64_t items = plan->schedule.items;
-    plan->grain = 1;
-    if (!problem->varlen && time < LEAST_TASK && items > 0) {
+    plan->grain = plan->brief ? max64(items, 1) : 1;
+    if (!plan->brief && !problem->varlen && time < LEAST_TASK && items > 0) {
         int64_t tasks = max64((int64_t)((double)items * time / LEAST_TASK), 1);
         tasks -= tasks > threads ? tasks % threads : 0;
         plan->grain = (items + tasks - 1) / tasks;
@@ -273,11 +314,10 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_
 }
 
 /* Runs in which rows are fetched: processors follow several farther ahead than one. Those of AMD do
- * best with two, where products take elements as they are and wait for memory. */
+ * best with two in f32. */
 static int64_t soon_runs(const attn_problem *problem, const attn_machine *machine)
 {
-    const bool as_they_are = problem->k.dtype == ATTN_F32 || problem->k.dtype == ATTN_BF16;
-    return (machine->features & ATTN_CPU_FAST_PAIRS) && as_they_are ? 2 : 4;
+    return (machine->features & ATTN_CPU_FAST_PAIRS) && problem->k.dtype == ATTN_F32 ? 2 : 4;
 }
 
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
@@ -305,6 +345,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
+    plan->brief = is_brief(plan, problem);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,

@@ -70,6 +70,8 @@ typedef struct attn_shared_room {
     uint64_t at, taken;       /* pieces: [pieces], [threads] */
 } attn_shared_room;
 
+enum { ATTN_BRIEF_KEYS = 16 }; /* most of a brief call */
+
 typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
@@ -79,6 +81,7 @@ typedef struct attn_cpu_plan {
     int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
+    bool brief;    /* rows of all heads are one strip (brief.h) */
     int64_t grain; /* items that a task takes, if they are whole */
     attn_pieces pieces;
     attn_shared_room shared;

@@ -165,6 +165,16 @@ typedef struct attn_values {
     int64_t groups, group; /* of a row; columns of one */
 } attn_values;
 
+/* Rows of V where they are (takes_rows), n keys for each of some lanes, and rows of O in the same
+ * type; columns side by side. */
+typedef struct attn_own {
+    const char *const *v; /* [n][ATTN_MAX_STRIP] */
+    void *const *o;
+    int64_t n, dv;
+    int32_t dtype, o_dtype;
+    int lanes;
+} attn_own;
+
 /* `lanes` of a member: number of the strip's rows. Lanes beyond need no results; their contents are
  * undefined, except where pack_q writes 0. */
 typedef struct attn_ukernel {
@@ -268,6 +278,15 @@ typedef struct attn_ukernel {
     int few_lanes;
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);
+
+    /* For strips whose rows have keys of their own (attn_own), or NULL. own_qk: S[lane] = sum_c
+     * KT[c][lane] QT[c][lane], with KT a key of each lane, as pack_q lays out rows: the bits of
+     * qk. */
+    void (*own_qk)(void *s, const void *kt, const void *qt, int64_t d, int lanes);
+
+    /* O = V^T P / divisor over few keys: the bits of pv and store. False if a sum is not finite; O
+     * is undefined then. */
+    bool (*own_pv)(const attn_own *rows, const void *p, const void *divisor);
 
     /* Copies n keys of a V panel, on to a multiple of key_step, with 0 in place of numbers that are
      * not finite. Notes these in `found`, a bit for each key of the panel, [dv_pad] times

@@ -177,10 +177,17 @@ ATTN_INLINE void score_quads(vec *score, const char *const *row, const quad_scal
     int64_t group = 0, left = size < RUN ? size : RUN, /* of the run */
         rest = size - left;                            /* of the group behind it */
     bool first = true;
+    const char *late = row[0] + 64 * (d / each); /* once more, as in pairs/dots_few.h */
     quad_sums x;
     ATTN_UNROLL for (int i = 0; i < 8; i++) x.sum[i / 4][i % 4] = x.chain[i / 4][i % 4] = v_set1(0);
     for (int64_t c = 0; c < d; c += 64 * each) {
         dwords low[4], high[4];
+        ATTN_UNROLL for (int i = 0; i < 8; i++, late += 64)
+        {
+            if (each == 1) { /* those of 4 bits are too few to be waited for */
+                __builtin_prefetch(late, 0, 2);
+            }
+        }
         attn_fetch_soon(k->soon, 8 * (d - c < 64 * each ? d - c : 64 * each));
         load_quads(low, row, c / each, d / each);
         load_quads(high, row + 4, c / each, d / each);

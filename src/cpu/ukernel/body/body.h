@@ -198,6 +198,7 @@ ATTN_INLINE void FN(qk_width)(real *s, const real *k, const real *qt, int64_t d,
 
 #include "cpu/ukernel/body/body_few.h"
 #include "cpu/ukernel/body/body_few_codes.h"
+#include "cpu/ukernel/body/body_own.h"
 
 static void FN(qk_fetching)(real *s, const real *k, const real *qt, int64_t d, int64_t n,
                             int lanes, attn_soon *soon)
@@ -377,6 +378,8 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .takes_rows = FN(takes_rows),
     .few_lanes = FN(FEW),
     .pv_few = FN(pv_few),
+    .own_qk = FN(own_qk),
+    .own_pv = FN(own_pv),
     .v_bytes = FN(v_bytes),
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),

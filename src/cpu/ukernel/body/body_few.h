@@ -103,9 +103,10 @@ ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const 
     FN(few_keys_end)(s, sum, (int)(n < VL ? n : VL), rows);
 }
 
-/* Computes the scores of a key for `rows` lanes, lanes along the vectors, the chains of two chunks
- * side by side. */
-ATTN_INLINE void FN(one_key)(real *s, const real *k, const real *qt, int64_t d, const int rows)
+/* Computes the scores of a key for a vector of lanes, or four of them; or, with `own`, of a key for
+ * each lane, which lie as QT does. The chains of two chunks are side by side. */
+ATTN_INLINE void FN(one_key)(real *s, const real *k, const real *qt, int64_t d, const bool four,
+                             const bool own)
 {
     vec sum = v_set1(0);
     for (int64_t first = 0; first < d; first += 2 * ATTN_DOT_CHUNK) {
@@ -116,8 +117,9 @@ ATTN_INLINE void FN(one_key)(real *s, const real *k, const real *qt, int64_t d, 
             ATTN_UNROLL for (int i = 0; i < 2; i++) {
                 const int64_t at = first + i * ATTN_DOT_CHUNK + c;
                 if (i == 0 || c < more) {
-                    const real *q = qt + at * STRIP;
-                    x[i] = v_fma(v_set1(k[at]), rows > 4 ? v_load(q) : v_load4(q), x[i]);
+                    const real *q = qt + at * STRIP, *of = own ? k + at * STRIP : k + at;
+                    const vec y = !own ? v_set1(*of) : four ? v_load4(of) : v_load(of);
+                    x[i] = v_fma(y, four ? v_load4(q) : v_load(q), x[i]);
                 }
             }
         }
@@ -138,9 +140,9 @@ ATTN_INLINE void FN(few_rows)(real *s, const attn_keys *keys, int lanes, attn_so
             for (int64_t key = 0; key < n; key++, s += STRIP) {
                 const real *k = (const real *)(const void *)row[key];
                 if (lanes <= 4) {
-                    FN(one_key)(s, k, keys->qt, keys->d, 4);
+                    FN(one_key)(s, k, keys->qt, keys->d, true, false);
                 } else {
-                    FN(one_key)(s, k, keys->qt, keys->d, 8);
+                    FN(one_key)(s, k, keys->qt, keys->d, false, false);
                 }
             }
         } else if (lanes <= 4) {

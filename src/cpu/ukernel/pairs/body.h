@@ -31,6 +31,9 @@
 #include "cpu/ukernel/pairs/factors.h"
 #include "cpu/ukernel/pairs/few.h"
 #include PRODUCTS_HEADER
+#ifndef OWN_MEMBERS
+#define OWN_MEMBERS .own_qk = NULL
+#endif
 
 /* ---- products -------------------------------------------------------------------------------- */
 
@@ -91,6 +94,7 @@ const attn_ukernel TABLE = {
     .pv = pv,
     .few_lanes = FEW_LANES,
     .pv_few = pv_few,
+    OWN_MEMBERS,
     .clean_v = clean_v,
     .finite = finite_f32,
     .store = store_f32,

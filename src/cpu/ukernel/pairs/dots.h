@@ -196,6 +196,8 @@ static void pv(void *ot_, const void *v_, int64_t at, const void *p, int64_t dv_
     }
 }
 
+#include "cpu/ukernel/pairs/dots_own.h"
+
 /* ---- the table's own members ----------------------------------------------------------------- */
 
 #include "cpu/ukernel/pairs/block.h"

@@ -22,14 +22,18 @@ ATTN_INLINE void few_step(vec *chain, const uint16_t *k, int64_t apart, const ui
     }
 }
 
-/* Scores of 16 keys with `rows` lanes. */
+/* Scores of 16 keys with `rows` lanes. Lines of rows two tiles on are fetched once more, in their
+ * order: the processor left out those that found no buffer free. Rows that are not side by side
+ * have lines of others there, which does no harm. */
 ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const int rows)
 {
     vec sum[FEW_LANES];
     ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++) sum[r] = v_set1(0); /* ends take four lanes */
+    const char *late = (const char *)(k + 2 * GROUP * f->a_stride / 2);
     for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
         const uint16_t *q = f->b + step * f->b_step;
         vec chain[FEW_LANES];
+        ATTN_UNROLL for (int i = 0; i < GROUP; i++, late += 64) __builtin_prefetch(late, 0, 2);
         attn_fetch_soon(f->soon, f->elements);
         if (step + 1 < f->steps || f->last == GROUP) {
             few_step(chain, k, f->a_stride / 2, q, rows);
@@ -46,17 +50,20 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
     few_keys_end_f32(s, sum, GROUP, rows);
 }
 
-/* Scores of a key, lanes along the vectors; lanes beyond four become 0 if `four`. */
-ATTN_INLINE void one_key(float *s, const uint16_t *k, const factors *f, const bool four)
+/* Scores of a key, lanes along the vectors; lanes beyond four become 0 if `four`. With `own` the
+ * numbers at k are a key for each lane, which lie as QT does. */
+ATTN_INLINE void one_key(float *s, const uint16_t *k, const factors *f, const bool four,
+                         const bool own)
 {
     vec sum = v_set1(0);
-    for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
+    for (int64_t step = 0; step < f->steps; step++, k += own ? f->b_step : f->a_step) {
         const uint16_t *q = f->b + step * f->b_step;
         const int64_t pairs = step + 1 < f->steps ? GROUP : f->last;
         vec chain = v_set1(0);
         for (int64_t pair = 0; pair < pairs; pair++) {
-            const uint16_t *of = q + pair * 2 * STRIP;
-            chain = add_pairs(chain, d_pair(k + 2 * pair), four ? d_load4(of) : d_load(of));
+            const uint16_t *of = q + pair * 2 * STRIP, *at = k + pair * 2 * (own ? STRIP : 1);
+            const dwords x = !own ? d_pair(at) : four ? d_load4(at) : d_load(at);
+            chain = add_pairs(chain, x, four ? d_load4(of) : d_load(of));
         }
         sum = step > 0 ? v_add(sum, chain) : chain;
     }
@@ -70,9 +77,9 @@ ATTN_INLINE void few_scores(float *s, const factors *f, int64_t n, int lanes)
     if (n <= ALONE) {
         for (int64_t key = 0; key < n; key++, s += STRIP, k += f->a_stride / 2) {
             if (lanes <= 4) {
-                one_key(s, k, f, true);
+                one_key(s, k, f, true, false);
             } else {
-                one_key(s, k, f, false);
+                one_key(s, k, f, false, false);
             }
         }
         return;

@@ -1,0 +1,122 @@
+/*
+ * brief.c: see brief.h. The time of such a call is that of its steps beside the products, so they
+ * are taken once for all heads.
+ */
+#include "cpu/forward/brief.h"
+#include "cpu/machine/host.h"
+#include "cpu/machine/tasks.h"
+#include "cpu/real.h"
+#include <math.h>
+
+/* Rows of each lane. */
+typedef struct lane_rows {
+    const void *q[ATTN_MAX_STRIP];
+    const void *k[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
+    const char *v[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
+    void *o[ATTN_MAX_STRIP];
+    int lanes;
+} lane_rows;
+
+/* Lists the rows of a KV head's queries. */
+static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head)
+{
+    const int64_t first = kv_head * problem->group, k_step = attn_axis_step(&problem->k, 1),
+                  v_step = attn_axis_step(&problem->v, 1);
+    const char *k = attn_at(&problem->k, b, 0, kv_head, 0),
+               *v = attn_at(&problem->v, b, 0, kv_head, 0);
+    const int begin = rows->lanes;
+    for (int64_t i = 0; i < problem->q.shape[1]; i++) {
+        for (int64_t head = first; head < first + problem->group; head++, rows->lanes++) {
+            rows->q[rows->lanes] = attn_at(&problem->q, b, i, head, 0);
+            rows->o[rows->lanes] = attn_at(&problem->o, b, i, head, 0);
+        }
+    }
+    for (int64_t key = 0; key < problem->keys; key++, k += k_step, v += v_step) {
+        for (int lane = begin; lane < rows->lanes; lane++) {
+            rows->k[key][lane] = k, rows->v[key][lane] = v;
+        }
+    }
+}
+
+static void list_rows(lane_rows *rows, const attn_problem *problem, int strip)
+{
+    rows->lanes = 0;
+    for (int64_t b = 0; b < problem->batch; b++) {
+        for (int64_t head = 0; head < problem->kv_heads; head++) {
+            list_group(rows, problem, b, head);
+        }
+    }
+    for (int lane = rows->lanes; lane < strip; lane++) {
+        rows->q[lane] = NULL;
+    }
+    for (int64_t key = 0; key < problem->keys; key++) {
+        for (int lane = rows->lanes; lane < strip; lane++) {
+            rows->k[key][lane] = NULL;
+        }
+    }
+}
+
+typedef struct brief_job {
+    const attn_cpu_plan *plan;
+    const attn_problem *problem;
+    char *scratch;
+    bool *finite;
+} brief_job;
+
+/* Scores and probabilities of all lanes; their sums are at state->l. */
+static void run_scores(const brief_job *job, const lane_rows *rows, const attn_running *state)
+{
+    const attn_problem *problem = job->problem;
+    const attn_ukernel *table = job->plan->table;
+    const attn_scratch_map *map = &job->plan->scratch;
+    const int64_t d = problem->d, keys = problem->keys;
+    char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
+    table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
+    for (int64_t key = 0; key < keys; key++) {
+        table->pack_q(kt, rows->k[key], 1, problem->k.dtype, d, 1, rows->lanes);
+        table->own_qk(s + key * table->strip * table->real_size, kt, qt, d, rows->lanes);
+    }
+    fill_reals(table, state->m, table->strip, -INFINITY);
+    fill_reals(table, state->l, table->strip, 0);
+    table->softmax(job->scratch + map->p, 0, s, keys, job->plan->scores.exponent, state,
+                   rows->lanes);
+}
+
+static void brief_task(const void *arg, int64_t index, int32_t thread)
+{
+    const brief_job *job = arg;
+    const attn_problem *problem = job->problem;
+    const attn_ukernel *table = job->plan->table;
+    const attn_scratch_map *map = &job->plan->scratch;
+    const int64_t lanes = table->strip * table->real_size;
+    char *m = job->scratch + map->strips + map->strip_state;
+    const attn_running state = {
+        .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = table->lags ? NULL : m};
+    lane_rows rows;
+    (void)index, (void)thread;
+    list_rows(&rows, problem, table->strip);
+    if (table->flushes) {
+        attn_host_flush(true);
+    }
+    run_scores(job, &rows, &state);
+    if (table->flushes) {
+        attn_host_flush(false);
+    }
+    const attn_own own = {.v = rows.v[0],
+                          .o = rows.o,
+                          .n = problem->keys,
+                          .dv = problem->dv,
+                          .dtype = problem->v.dtype,
+                          .o_dtype = problem->o.dtype,
+                          .lanes = rows.lanes};
+    *job->finite = table->own_pv(&own, job->scratch + map->p, state.l);
+}
+
+bool attn_brief_run(const attn_cpu_plan *plan, const attn_problem *problem,
+                    const attn_executor *executor, char *scratch)
+{
+    bool finite = false;
+    const brief_job job = {plan, problem, scratch, &finite};
+    attn_tasks_run(executor, 1, brief_task, &job, plan->table);
+    return finite;
+}

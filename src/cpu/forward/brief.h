@@ -1,0 +1,15 @@
+/*
+ * brief.h: a call whose rows, of all heads, fill at most a strip, and which all see the same few
+ * keys of their head: one pass, each lane with keys of its own, instead of an item for each head.
+ */
+#ifndef ATTN_CPU_FORWARD_BRIEF_H
+#define ATTN_CPU_FORWARD_BRIEF_H
+
+#include "cpu/forward/plan.h"
+
+/* Runs a plan that is `brief`, with the scratch of one thread at `scratch`: the bits of its items.
+ * False if a sum is not finite: they are to run then. */
+bool attn_brief_run(const attn_cpu_plan *plan, const attn_problem *problem,
+                    const attn_executor *executor, char *scratch);
+
+#endif

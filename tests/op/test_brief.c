@@ -1,0 +1,75 @@
+/*
+ * test_brief.c: calls of few rows and keys, which are one pass over the rows of all heads, give the
+ * bits of the heads one by one (as those with LSE are done), on every table; and are within the
+ * oracle's bound.
+ */
+#include "outputs.h"
+#include "runs.h"
+#include "tables.h"
+#include "trial.h"
+
+static const char *const lines[] = {
+    "nq=1 nk=1 hq=8 d=64",
+    "nq=1 nk=1 hq=3 d=64",
+    "nq=1 nk=4 hq=8 d=64 causal=1",
+    "nq=4 nk=4 hq=8 d=64 layout=bhsd",
+    "b=2 nq=2 nk=3 hq=8 hkv=2 d=33 dv=32",
+    "b=3 nq=1 nk=2 hq=2 d=130 dv=96 layout=gap offset=1",
+    "nq=1 nk=3 hq=32 hkv=8 d=128 inputs=large",
+    "nq=5 nk=2 hq=4 d=1 dv=16 scale=0.3",
+    "nq=1 nk=3 hq=8 hkv=1 d=40 dv=5 inputs=outlier",
+    "nq=2 nk=4 hq=8 hkv=1 d=64 sown=10",
+    "nq=1 nk=1 hq=8 d=64 sown=3",
+};
+
+/* A call without LSE gives the O of one with it. */
+static void check_bits(op_trial *brief, op_trial *whole, const char *table)
+{
+    char sentence[512];
+    attn_forward_args args = *brief->args;
+    args.lse.data = NULL;
+    assert_true(runs_once(&args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+    assert_true(runs_once(whole->args, table, 2, RUNS_NOISE, sentence, sizeof sentence));
+    tensor_copy(&brief->args->lse, &whole->args->lse);
+    assert_same_outputs(brief, whole);
+}
+
+static void check_line(const char *line, const char *dtype)
+{
+    op_trial brief = trial_open("%s dtype=%s lse=1", line, dtype),
+             whole = trial_open("%s dtype=%s lse=1", line, dtype),
+             alone = trial_open("%s dtype=%s", line, dtype);
+    int count;
+    const char *const *names = tables_names(&count);
+    for (int i = 0; i < count; i++) {
+        check_bits(&brief, &whole, names[i]);
+    }
+    names = tables_own_bits(&count);
+    for (int i = 0; i < count; i++) {
+        check_bits(&brief, &whole, names[i]);
+    }
+    trial_check(&alone);
+    if (!strstr(line, "sown")) {
+        trial_check_own_bits(&alone);
+    }
+    trial_close(&brief);
+    trial_close(&whole);
+    trial_close(&alone);
+}
+
+static void test_bits_of_heads_one_by_one(void **state)
+{
+    static const char *const types[] = {"f64", "f32", "f16", "bf16"};
+    (void)state;
+    for (size_t i = 0; i < 4 * sizeof lines / sizeof lines[0]; i++) {
+        check_line(lines[i / 4], types[i % 4]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits_of_heads_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
