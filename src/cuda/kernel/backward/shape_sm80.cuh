@@ -172,7 +172,7 @@ template <class S, bool KEYS> struct MmaTiles {
                 raw(0), x.tensor, x.first + r * x.tensor.stride[1] * 4, x.there - r, x.aligned);
             ptx::copy_async_commit();
             ptx::copy_async_wait<0>();
-            split_raw<S::STEP, S::D, S::THREADS, S::FIXED>(to, r, raw(0));
+            split_raw<S::STEP, S::D, S::THREADS, S::FIXED, 4>(to, r, raw(0));
         }
     }
 
@@ -225,8 +225,8 @@ template <class S, bool KEYS> struct MmaTiles {
         } else {
             __syncthreads();
             put_statistic(place);
-            split_raw<S::STEP, S::D, S::THREADS, S::STEP>(streamed(n, 0), 0, raw(0));
-            split_raw<S::STEP, S::D, S::THREADS, S::STEP>(streamed(n, 1), 0, raw(1));
+            split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, 0), 0, raw(0));
+            split_raw<S::STEP, S::D, S::THREADS, S::STEP, 4>(streamed(n, 1), 0, raw(1));
             __syncthreads();
         }
     }

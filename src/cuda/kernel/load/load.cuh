@@ -195,12 +195,12 @@ template <int ROWS, int D, int THREADS> __device__ __forceinline__ bool clean_ra
 }
 
 /* Splits elements that the same threads loaded into parts, from row `first` on of tiles of
- * TILE_ROWS. */
-template <int ROWS, int D, int THREADS, int TILE_ROWS>
+ * TILE_ROWS. UNROLL: fours that registers have room for. */
+template <int ROWS, int D, int THREADS, int TILE_ROWS, int UNROLL = (ROWS * D) / 4 / THREADS>
 __device__ __forceinline__ void split_raw(uint32_t to, int first, uint32_t raw)
 {
     const Fours<D, THREADS> fours(threadIdx.x);
-#pragma unroll 4
+#pragma unroll(UNROLL)
     for (int n = 0; n < ROWS * D / 4 / THREADS; n++) {
         store_parts(fours.template place<TILE_ROWS>(to + first * 128, n), TILE_ROWS * D * 2,
                     ptx::load_shared_16(raw + (threadIdx.x + n * THREADS) * 16));
