@@ -55,15 +55,24 @@ static double farthest(const attn_forward_args *args)
            largest(&args->k_origin);
 }
 
+/* Half an ulp of the number that was rounded: it may lie in the binade above the exact one, if
+ * more than rounding is granted. */
+static double half_ulp(const attn_backward_args *args, const attn_tensor *t, double exact,
+                       double granted)
+{
+    const double most = fabs(exact) + granted;
+    return oracle_bound(args->forward->q.dtype, t->dtype, 0, isfinite(most) ? most : exact, 0, 0);
+}
+
 /* The part of an error beyond half an ulp and `granted`, in units of u times the size of the
  * terms. */
 static double error_in_units(const attn_backward_args *args, const attn_tensor *t, double error,
                              double exact, double size, double granted)
 {
     bool wide = args->forward->q.dtype == ATTN_F64;
-    double half_ulp = oracle_bound(args->forward->q.dtype, t->dtype, 0, exact, 0, 0),
-           u = wide ? 0x1p-53 : 0x1p-24;
-    double excess = isinf(error) ? error : fmax(error - half_ulp - granted, 0);
+    double u = wide ? 0x1p-53 : 0x1p-24;
+    double excess =
+        isinf(error) ? error : fmax(error - half_ulp(args, t, exact, granted) - granted, 0);
     return excess == 0 ? 0 : excess / (u * size);
 }
 
@@ -99,8 +108,7 @@ static void measure(const attn_backward_args *args, const attn_tensor *t,
                     errors->rmse[which] += error * error;
                     errors->rmse_once[which] += once * once;
                     errors->rms[which] += x * x;
-                    errors->rms_loss[which] += pow(
-                        granted + oracle_bound(args->forward->q.dtype, t->dtype, 0, x, 0, 0), 2);
+                    errors->rms_loss[which] += pow(granted + half_ulp(args, t, x, granted), 2);
                 }
             }
         }
