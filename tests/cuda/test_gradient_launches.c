@@ -30,14 +30,21 @@ static void make_pass(pass *p, attn_dtype dtype)
     p->args.workspace = fake_memory(9);
 }
 
-static void test_launches(void **state)
+/* A context of a new pretended GPU, and a call for it. */
+static attn_context *begin(pass *p, attn_dtype dtype)
 {
     attn_context *context;
-    pass p;
-    (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F64);
+    make_pass(p, dtype);
+    return context;
+}
+
+static void test_launches(void **state)
+{
+    pass p;
+    attn_context *const context = begin(&p, ATTN_F64);
+    (void)state;
     p.forward.lse.dtype = ATTN_F64;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_in_range(p.args.workspace_bytes, 2 * 2 * 4 * 300 * 8, 3 * 2 * 4 * 300 * 8);
@@ -56,12 +63,9 @@ static void test_launches(void **state)
 /* On tensor cores without the TMA. */
 static void test_mma(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_F32);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F32);
     p.forward.softcap = 3;
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
@@ -75,12 +79,9 @@ static void test_mma(void **state)
 /* On tensor cores: blocks with non-finite results are done again by plain kernels. */
 static void test_tensor_cores(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_BF16);
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_int_equal(attn_backward(context, &p.args), ATTN_OK);
     assert_int_equal(fake.launches, 5); /* delta; ordered, round, each with noted blocks after it */
@@ -94,12 +95,9 @@ static void test_tensor_cores(void **state)
 static void test_parts(void **state)
 {
     enum { ROWS = 2 * 4 * 300 };
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_F32);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F32);
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     assert_true(p.args.workspace_bytes > ROWS * 64 * (2 * 6 + 4));
     assert_true(p.args.workspace_bytes < ROWS * 64 * (2 * 6 + 4) * 5 / 4);
@@ -118,12 +116,9 @@ static void test_parts(void **state)
 /* Heads of one tile: one launch, and those that do blocks again. */
 static void test_single(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_F32);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F32);
     attn_tensor *const of_rows[] = {&p.forward.q, &p.forward.o, &p.args.d_o, &p.forward.lse,
                                     &p.args.dq},
                        *const of_keys[] = {&p.forward.k, &p.forward.v, &p.args.dk, &p.args.dv};
@@ -149,12 +144,9 @@ static void test_single(void **state)
 /* Gradients of a bias and of slopes on tensor cores. */
 static void test_fast_sums(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_F16);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F16);
     p.args.dq.data = p.args.dk.data = p.args.dv.data = NULL;
     p.forward.bias = attn_tensor_bshd(fake_memory(10), ATTN_F32, 1, 4, 300, 200);
     p.args.d_bias = p.forward.bias, p.args.d_bias.data = fake_memory(11);
@@ -180,12 +172,9 @@ static void test_fast_sums(void **state)
 /* Sums of dS for a bias of each kind, slopes and sinks. */
 static void test_sums(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_F64);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_F64);
     p.forward.lse.dtype = ATTN_F64;
     p.args.dq.data = p.args.dk.data = p.args.dv.data = NULL;
     p.forward.bias = attn_tensor_bshd(fake_memory(10), ATTN_F32, 1, 4, 300, 200);
@@ -210,12 +199,9 @@ static void test_sums(void **state)
 
 static void test_refusals(void **state)
 {
-    attn_context *context;
     pass p;
+    attn_context *const context = begin(&p, ATTN_BF16);
     (void)state;
-    fake_reset();
-    assert_int_equal(fake_create(0, &context), ATTN_OK);
-    make_pass(&p, ATTN_BF16);
     assert_int_equal(attn_backward_workspace(context, &p.args, &p.args.workspace_bytes), ATTN_OK);
     p.args.workspace_bytes--;
     assert_int_equal(attn_backward(context, &p.args), ATTN_ERR_WORKSPACE);

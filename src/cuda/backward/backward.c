@@ -15,7 +15,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_grad_plan *plan)
     attn_tensor q = problem->q, d_o = params->grads.d_o;
     if (plan->split) {
         const int32_t d = attn_cuda_kernels[plan->kernel].d;
-        q = attn_cuda_split_parts(&q, params->q_parts, d),
+        q = attn_cuda_split_parts(&q, params->q_parts, d);
         d_o = attn_cuda_split_parts(&d_o, params->d_o_parts, d);
     } else {
         TRY(attn_cuda_map_rows(driver, &params->k_map, &problem->k, ATTN_GRAD_BOX));

@@ -29,10 +29,10 @@ typedef struct attn_cuda_grad_plan {
     int launches;
     int kernel;   /* kernel of the products, which the plan names */
     bool fast;    /* by backward_sm90 */
-    bool mma;     /* by backward_sm80 */
     bool ordered; /* its form of five products, with sums of dQ in the workspace */
     bool split;   /* that of f32, by parts in the workspace */
     bool single;  /* the same in one launch */
+    bool mma;     /* by backward_sm80 */
     char why[256];
     int64_t items;
     uint64_t lse_offset, delta_offset, partial_offset, bad_keys_offset, bad_rows_offset,
@@ -84,6 +84,9 @@ int attn_cuda_grad_mma(const attn_problem *problem, int32_t part);
 /* The reasons for which backward_sm90 and backward_sm80 cannot do the problem, or NULL. */
 const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
 const char *attn_cuda_grad_mma_lacks(const attn_gradients *grads, const attn_cuda *cuda);
+
+/* True if rows of dQ, dK and dV are written 16 bytes at a time, where they are wanted. */
+bool attn_cuda_grad_is_stored(const attn_gradients *grads);
 
 /* The tensors whose rows backward_sm80 copies 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..). */
 int32_t attn_cuda_grad_aligned(const attn_gradients *grads);

@@ -48,6 +48,11 @@ static bool is_stored(const attn_tensor *tensor)
     return tensor->data == NULL || attn_cuda_is_aligned(tensor);
 }
 
+bool attn_cuda_grad_is_stored(const attn_gradients *grads)
+{
+    return is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv);
+}
+
 const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_cuda *cuda)
 {
     const attn_problem *problem = &grads->problem;
@@ -78,7 +83,7 @@ const char *attn_cuda_grad_wgmma_lacks(const attn_gradients *grads, const attn_c
     }
     return attn_cuda_is_boxed(&problem->q) && attn_cuda_is_boxed(&problem->k) &&
                    attn_cuda_is_boxed(&problem->v) && attn_cuda_is_boxed(&grads->d_o) &&
-                   is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
+                   attn_cuda_grad_is_stored(grads)
                ? NULL
                : "strides or alignment are not for the TMA";
 }

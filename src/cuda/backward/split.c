@@ -6,18 +6,13 @@
 #include "cuda/forward/forward.h"
 #include <math.h>
 
-static bool is_stored(const attn_tensor *tensor)
-{
-    return tensor->data == NULL || attn_cuda_is_aligned(tensor);
-}
-
 const char *attn_cuda_split_lacks(const attn_gradients *grads)
 {
     const attn_problem *problem = &grads->problem;
     if (problem->d % 2 != 0 || problem->dv % 2 != 0 || problem->d == 0 || problem->dv == 0) {
         return "head dims of f32 are even";
     }
-    if (problem->precise || attn_cuda_has_steps(problem) || problem->dropout.on) {
+    if (problem->precise || attn_cuda_grad_is_stepped(problem)) {
         return "f32 is without score steps, dropout and ATTN_PRECISE";
     }
     const double rows = (double)problem->q.shape[1] * (double)problem->heads,
@@ -26,9 +21,8 @@ const char *attn_cuda_split_lacks(const attn_gradients *grads)
         fmax(rows, keys) > 0x1p30) {
         return "rows of all heads are 1 to 2^30";
     }
-    return is_stored(&grads->dq) && is_stored(&grads->dk) && is_stored(&grads->dv)
-               ? NULL
-               : "strides or alignment are not for pieces of 16 bytes";
+    return attn_cuda_grad_is_stored(grads) ? NULL
+                                           : "strides or alignment are not for pieces of 16 bytes";
 }
 
 static bool is_in_fours(const attn_tensor *tensor)

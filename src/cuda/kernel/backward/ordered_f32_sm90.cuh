@@ -296,31 +296,5 @@ template <class S> struct SplitGroup {
 template <class S>
 __device__ __forceinline__ void ordered_f32_sm90(const attn_cuda_backward_params &a)
 {
-    __shared__ OrderedItem o;
-    __shared__ int row_of[S::STAGES];
-    const GradMemory<S> memory = grad_memory<S>();
-    if (threadIdx.x == 0) {
-        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
-        memory.init_barriers(1 + 32);
-        memory.init_turns();
-    }
-    __syncthreads();
-    if (o.item.empty) {
-        return;
-    }
-    if (ptx::uniform(threadIdx.x / 128) == 0) {
-        ptx::registers_lower<24>();
-        if (threadIdx.x < 32) {
-            produce_parts<S>(a, memory, o, row_of);
-        } else if (threadIdx.x == 32) {
-            await_turns<S>(a, memory, o);
-        } else if (threadIdx.x % 32 == 0) {
-            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
-        }
-    } else {
-        ptx::registers_raise<240>();
-        SplitGroup<S> mine = {a, memory, o, row_of};
-        mine.run();
-        mine.store();
-    }
+    run_ordered<S, SplitGroup<S>, produce_parts<S>>(a);
 }

@@ -347,33 +347,5 @@ template <class S> struct OrderedGroup {
 
 template <class S> __device__ __forceinline__ void ordered_sm90(const attn_cuda_backward_params &a)
 {
-    extern __shared__ unsigned char shared[];
-    __shared__ OrderedItem o;
-    __shared__ int row_of[S::STAGES * (S::DROPS ? 2 : 1)]; /* then heads, for steps */
-    const uint32_t start = ptx::shared_address(shared);
-    const GradMemory<S> memory = {start + (-start & 1023)};
-    if (threadIdx.x == 0) {
-        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
-        memory.init_barriers(1 + 32);
-        memory.init_turns();
-    }
-    __syncthreads();
-    if (o.item.empty) {
-        return;
-    }
-    if (ptx::uniform(threadIdx.x / 128) == 0) {
-        ptx::registers_lower<24>();
-        if (threadIdx.x < 32) {
-            produce_ordered<S>(a, memory, o, row_of);
-        } else if (threadIdx.x == 32) {
-            await_turns<S>(a, memory, o);
-        } else if (threadIdx.x % 32 == 0) {
-            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
-        }
-    } else {
-        ptx::registers_raise<240>();
-        OrderedGroup<S> mine = {a, memory, o, row_of};
-        mine.run();
-        mine.store();
-    }
+    run_ordered<S, OrderedGroup<S>, produce_ordered<S>>(a);
 }

@@ -169,3 +169,39 @@ __device__ __forceinline__ void hand_turns_on(const attn_cuda_backward_params &a
         ptx::store_release(a.turns + place, block + 1);
     }
 }
+
+/* An item of three warpgroups: a warp of the first one loads by PRODUCE, three of its threads keep
+ * the turns, and each of the others is a Group, which computes and stores. */
+template <class S, class Group,
+          void PRODUCE(const attn_cuda_backward_params &, const GradMemory<S> &,
+                       const OrderedItem &, int *)>
+__device__ __forceinline__ void run_ordered(const attn_cuda_backward_params &a)
+{
+    __shared__ OrderedItem o;
+    __shared__ int row_of[S::STAGES * (S::DROPS ? 2 : 1)]; /* then heads, for steps */
+    const GradMemory<S> memory = grad_memory<S>();
+    if (threadIdx.x == 0) {
+        o = ordered_item<S>(a, gridDim.x - 1 - ptx::atomic_add(a.ticket, 1));
+        memory.init_barriers(1 + 32);
+        memory.init_turns();
+    }
+    __syncthreads();
+    if (o.item.empty) {
+        return;
+    }
+    if (ptx::uniform(threadIdx.x / 128) == 0) {
+        ptx::registers_lower<24>();
+        if (threadIdx.x < 32) {
+            PRODUCE(a, memory, o, row_of);
+        } else if (threadIdx.x == 32) {
+            await_turns<S>(a, memory, o);
+        } else if (threadIdx.x % 32 == 0) {
+            hand_turns_on<S>(a, memory, o, threadIdx.x / 32 - 2);
+        }
+    } else {
+        ptx::registers_raise<240>();
+        Group mine = {a, memory, o, row_of};
+        mine.run();
+        mine.store();
+    }
+}

@@ -82,7 +82,8 @@ __device__ __forceinline__ void add_columns(float (*acc)[4], const uint32_t (&p)
     }
 }
 
-/* Adds P X to the sums of 16 x D: f32 of the block afresh, then once. */
+/* Adds P X to the sums of 16 x D: f32 of the block afresh, then once; of 16 rows add_products does
+ * that by itself. */
 template <bool BF16, int PARTS, int D, int ROWS, int N>
 __device__ __forceinline__ void add_rows(float (&sum)[D / 2], const uint32_t (&p)[PARTS][N / 4],
                                          uint32_t x, int row)
