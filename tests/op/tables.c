@@ -32,7 +32,7 @@ static void find_tables(bool same_bits)
             continue;
         }
         if ((isas[i].needs & ~features) != 0) {
-            printf("SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
+            fprintf(stderr, "SKIPPED table %s: this CPU or emulator lacks it\n", isas[i].name);
         } else {
             tables[all_count++] = isas[i].name;
         }
