@@ -19,18 +19,21 @@ static inline void attn_prefetch_row(const attn_rows *rows, int64_t i, int64_t c
     }
 }
 
-/* Goes on to the next row, of the next run; false: there is none. */
-static inline bool attn_next_soon(attn_soon *soon)
+/* Goes on to the next row, of the next run. Behind the last one no lines are due. */
+ATTN_INLINE void attn_next_soon(attn_soon *soon)
 {
-    if (soon->rows <= 0) {
-        return false;
+    const char *const *row = soon->row;
+    if (!row) {
+        soon->each = 0;
+        return;
     }
-    soon->at = soon->row[soon->of * soon->run];
-    soon->end = soon->at + soon->bytes;
-    if (++soon->of == soon->runs) {
-        soon->of = 0, soon->row++, soon->rows--;
+    soon->at = *row, soon->end = *row + soon->bytes;
+    row += soon->run;
+    if (row >= soon->end_of_all) {
+        row -= soon->back;
+        row = row < soon->end_of_one ? row : NULL;
     }
-    return true;
+    soon->row = row;
 }
 
 /* Fetches the lines that are due when a member is done with `elements` elements of K or V, if any
@@ -41,19 +44,27 @@ ATTN_INLINE void attn_fetch_soon(attn_soon *soon, int64_t elements)
         return;
     }
     const uint64_t due = (uint64_t)(soon->due + elements * soon->each);
-    const char *at = soon->at, *end = soon->end;
+    const char *at = soon->at, *to = at + due / ATTN_SOON_LINE * 64;
     soon->due = (int64_t)(due % ATTN_SOON_LINE);
-    for (uint64_t lines = due / ATTN_SOON_LINE; lines > 0; lines--, at += 64) {
-        if (at >= end) {
-            if (!attn_next_soon(soon)) {
-                soon->each = 0;
-                return;
-            }
-            at = soon->at, end = soon->end;
+    while (to > soon->end) { /* those of the next row, too */
+        const int64_t rest = to - soon->end;
+        for (; at < soon->end; at += 64) {
+            ATTN_PREFETCH(at);
         }
+        soon->at = soon->end;
+        attn_next_soon(soon);
+        if (soon->each == 0) {
+            return;
+        }
+        at = soon->at, to = at + rest;
+    }
+    for (; at < to; at += 64) {
         ATTN_PREFETCH(at);
     }
     soon->at = at;
+    if (at == soon->end) {
+        attn_next_soon(soon);
+    }
 }
 
 #endif

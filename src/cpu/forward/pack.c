@@ -3,6 +3,7 @@
  */
 #include "cpu/forward/pack.h"
 #include "cpu/keys.h"
+#include "cpu/prefetch.h"
 
 /* True for keys whose rows of `cols` columns lie side by side. */
 static bool is_one_run(const attn_forward_item *item, const attn_tensor *tensor, int64_t cols,
@@ -92,24 +93,36 @@ static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_i
     }
 }
 
-/* Begins to fetch rows while `elements` elements of K or V are run. */
-static void begin_soon(attn_forward_item *item, attn_soon soon, int64_t elements)
+/* Rows to fetch: those of `runs` runs in turn, which begin `run` rows apart. */
+typedef struct soon_rows {
+    const char *const *first;
+    int64_t run, rows, runs; /* rows: of each run */
+} soon_rows;
+
+/* Begins to fetch rows of a tensor while `elements` elements of K or V are run. */
+static void begin_soon(attn_forward_item *item, const soon_rows *rows, const attn_tensor *tensor,
+                       int64_t elements)
 {
-    const int64_t lines = soon.runs * soon.rows * ((soon.bytes + 63) / 64);
-    soon.each = lines * ATTN_SOON_LINE / max64(elements, 1) + 1;
-    item->soon = soon;
+    const int64_t bytes = tensor->shape[3] * attn_element_size(tensor->dtype),
+                  lines = rows->runs * rows->rows * ((bytes + 63) / 64);
+    attn_soon *soon = &item->soon; /* set member by member, as in look_ahead of forward.c */
+    soon->row = rows->rows > 0 ? rows->first : NULL;
+    soon->end_of_one = rows->first + rows->rows;
+    soon->end_of_all = rows->first + rows->runs * rows->run;
+    soon->run = rows->run, soon->back = rows->runs * rows->run - 1, soon->bytes = bytes;
+    soon->each = lines * ATTN_SOON_LINE / max64(elements, 1) + 1, soon->due = 0;
+    soon->at = soon->end = NULL;
+    attn_next_soon(soon);
 }
 
-/* n rows of a tensor in the plan's runs. Up to three rows are left. Rows in pages shorter than that
- * come in their order: a page in turn with others would be done before the processor follows it. */
-static attn_soon soon_rows(const attn_forward_item *item, const char *const *row, int64_t n,
-                           const attn_tensor *tensor)
+/* n rows in the plan's runs. Up to three rows are left. Rows in pages shorter than that come in
+ * their order: a page in turn with others would be done before the processor follows it. */
+static soon_rows in_runs(const attn_forward_item *item, const char *const *first, int64_t n)
 {
     const attn_problem *problem = item->problem;
     const bool short_pages = problem->paged && problem->k.shape[1] < n / 4;
-    const int64_t runs = short_pages ? 1 : item->plan->soon_runs, run = n / runs,
-                  bytes = tensor->shape[3] * attn_element_size(tensor->dtype);
-    return (attn_soon){.row = row, .run = run, .rows = run, .runs = runs, .bytes = bytes};
+    const int64_t runs = short_pages ? 1 : item->plan->soon_runs;
+    return (soon_rows){first, n / runs, n / runs, runs};
 }
 
 /* How often members that fetch rows go over K or V, each fetching its share: packing and products,
@@ -127,15 +140,14 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
     const bool codes = item->table->qk_codes && attn_is_code(item->problem->k.dtype);
     const int64_t n = keys.hi - keys.lo, tile = item->table->key_tile,
                   passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
-    attn_soon soon = soon_rows(item, now->v, n, &item->problem->v);
+    soon_rows rows = in_runs(item, now->v, n);
     item->at_hand = !item->at_hand;
     if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
         list_rows(item, now, keys);
-        soon.row = now->k + tile, soon.run = now->v - now->k, soon.runs = 2;
-        soon.rows = max64(n - tile, 0);
+        rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2};
     }
     list_rows(item, next, item->next);
-    begin_soon(item, soon, n * item->problem->d * passes);
+    begin_soon(item, &rows, &item->problem->v, n * item->problem->d * passes);
 }
 
 /* ---- blocks and tiles ------------------------------------------------------------------------ */
@@ -175,10 +187,10 @@ void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     const attn_key_list *next = &item->list[!item->at_hand];
-    const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space);
-    const attn_soon soon =
-        soon_rows(item, next->k, next->keys.hi - next->keys.lo, &item->problem->k);
-    begin_soon(item, soon, (keys.hi - keys.lo) * item->problem->dv * passes);
+    const int64_t passes = fetching_passes(item, item->v_rows, item->v == item->v_space),
+                  n = next->keys.hi - next->keys.lo;
+    const soon_rows rows = in_runs(item, next->k, n);
+    begin_soon(item, &rows, &item->problem->k, (keys.hi - keys.lo) * item->problem->dv * passes);
     if (!item->v_rows) {
         pack_v(item, keys, block);
     }

@@ -44,9 +44,9 @@ enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
  * steps (attn_fetch_soon), as evenly as can be, so that the memory is never idle. Rows come from
  * several runs in turn. */
 typedef struct attn_soon {
-    const char *const *row; /* of the first run */
-    int64_t run, rows, runs; /* rows from run to run; rows left of each run; number of runs */
-    int64_t bytes, of;      /* of a row; the run of the next row */
+    const char *const *row;                      /* the next one, NULL behind the last */
+    const char *const *end_of_one, *const *end_of_all; /* of the first run's rows; of all runs */
+    int64_t run, back, bytes; /* rows from run to run; back to the first run; of a row */
     const char *at, *end;   /* lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
      * units of 1 / ATTN_SOON_LINE */

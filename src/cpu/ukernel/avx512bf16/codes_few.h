@@ -180,21 +180,21 @@ ATTN_INLINE void score_quads(vec *score, const char *const *row, const quad_scal
     const char *late = row[0] + 64 * (d / each); /* once more, as in pairs/dots_few.h */
     quad_sums x;
     ATTN_UNROLL for (int i = 0; i < 8; i++) x.sum[i / 4][i % 4] = x.chain[i / 4][i % 4] = v_set1(0);
-    for (int64_t c = 0; c < d; c += 64 * each) {
+    for (int64_t c = 0; c < d; c += 64 * each, late += 8 * 64) {
         dwords low[4], high[4];
-        ATTN_UNROLL for (int i = 0; i < 8; i++, late += 64)
-        {
-            if (each == 1) { /* those of 4 bits are too few to be waited for */
-                __builtin_prefetch(late, 0, 2);
-            }
-        }
-        attn_fetch_soon(k->soon, 8 * (d - c < 64 * each ? d - c : 64 * each));
         load_quads(low, row, c / each, d / each);
         load_quads(high, row + 4, c / each, d / each);
         ATTN_UNROLL for (int i = 0; i < 4; i++, q += 2 * each * Q_STEP)
         {
             if (c + 16 * each * i >= d) {
                 break;
+            }
+            if (each == 1) { /* those of 4 bits are too few to be waited for */
+                ATTN_PREFETCH(late + 128 * i);
+                ATTN_PREFETCH(late + 128 * i + 64);
+            }
+            if (i % 2 == 0) {
+                attn_fetch_soon(k->soon, 8 * 32 * each);
             }
             add_quads(&x, low[i], high[i], q, of, dtype);
             if (!whole && (each == 2 || i % 2 == 1) && (left -= 32) == 0) {

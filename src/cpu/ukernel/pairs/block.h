@@ -11,7 +11,8 @@ ATTN_INLINE fetch fetch_after(const attn_keys *keys, int64_t at, int64_t left,
         .k = keys->k, .at = at + KEY_TILE, .n = n < KEY_TILE ? n : KEY_TILE, .cols = keys->d,
         .soon = state->ahead.soon};
     if (keys->rows) {
-        return no_lines(keys->k, state->ahead.soon, PARTS == 1 ? 2 * keys->d : keys->d);
+        return no_lines(keys->k, FETCHES_ALL ? NULL : state->ahead.soon,
+                        PARTS == 1 ? 2 * keys->d : keys->d);
     }
     return fetch_of(n > 0 ? &next : &state->ahead);
 }

@@ -5,17 +5,22 @@
  */
 
 /* Adds the products of 32 columns of 16 keys, `apart` numbers from each to the next, to chains of
- * `rows` lanes. */
+ * `rows` lanes. A line behind `late` and a share of the lines that are due stand between pairs of
+ * columns: a burst would wait for the lines before it, and the products with it. */
 ATTN_INLINE void few_step(vec *chain, const uint16_t *k, int64_t apart, const uint16_t *q,
-                          const int rows)
+                          const factors *f, const char *late, const int rows)
 {
     ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] = v_set1(0);
     ATTN_UNROLL for (int half = 0; half < 2; half++, k += GROUP, q += GROUP * STRIP)
     {
         dwords x[GROUP / 2];
         d_columns(x, k, apart);
-        ATTN_UNROLL for (int pair = 0; pair < GROUP / 2; pair++)
+        ATTN_UNROLL for (int pair = 0; pair < GROUP / 2; pair++, late += 64)
         {
+            if (pair % (GROUP / 4) == 0) {
+                attn_fetch_soon(f->soon, f->elements / 4);
+            }
+            ATTN_PREFETCH(late);
             ATTN_UNROLL for (int r = 0; r < rows; r++) chain[r] =
                 add_pairs(chain[r], x[pair], d_pair(q + pair * 2 * STRIP + 2 * r));
         }
@@ -30,19 +35,17 @@ ATTN_INLINE void few_keys(float *s, const uint16_t *k, const factors *f, const i
     vec sum[FEW_LANES];
     ATTN_UNROLL for (int r = 0; r < FEW_LANES; r++) sum[r] = v_set1(0); /* ends take four lanes */
     const char *late = (const char *)(k + 2 * GROUP * f->a_stride / 2);
-    for (int64_t step = 0; step < f->steps; step++, k += f->a_step) {
+    for (int64_t step = 0; step < f->steps; step++, k += f->a_step, late += 64 * GROUP) {
         const uint16_t *q = f->b + step * f->b_step;
         vec chain[FEW_LANES];
-        ATTN_UNROLL for (int i = 0; i < GROUP; i++, late += 64) __builtin_prefetch(late, 0, 2);
-        attn_fetch_soon(f->soon, f->elements);
         if (step + 1 < f->steps || f->last == GROUP) {
-            few_step(chain, k, f->a_stride / 2, q, rows);
+            few_step(chain, k, f->a_stride / 2, q, f, late, rows);
         } else { /* the next row's numbers would be multiplied by 0 */
             uint16_t part[GROUP][2 * GROUP];
             for (int key = 0; key < GROUP; key++) {
                 d_store(part[key], d_load_some(k + key * f->a_stride / 2, 2 * f->last));
             }
-            few_step(chain, part[0], 2 * GROUP, q, rows);
+            few_step(chain, part[0], 2 * GROUP, q, f, late, rows);
         }
         ATTN_UNROLL for (int r = 0; r < rows; r++) sum[r] =
             step > 0 ? v_add(sum[r], chain[r]) : chain[r];

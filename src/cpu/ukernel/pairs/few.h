@@ -19,12 +19,21 @@ ATTN_INLINE int64_t even_stride(const char *const *row)
     return d_even(row, step) ? step : 0;
 }
 
+/* Scores on vectors fetch all rows that are due. Beside those on tiles the softmax fetches half of
+ * them, as its load ports are free. */
+#ifdef DOTS_HEADER
+enum { FETCHES_ALL = 1 };
+#else
+enum { FETCHES_ALL = 0 };
+#endif
+
 /* The factors of scores of n rows of K, at most a tile, of which `row` is the first. */
 ATTN_INLINE factors row_factors(const attn_keys *keys, const char *const *row, int64_t n,
                                 attn_soon *soon)
 {
     factors f = score_factors(keys->k, 0, keys->qt, keys->d);
-    f.soon = soon, f.elements = PARTS == 1 ? GROUP * 32 : GROUP * 32 / 2;
+    f.soon = soon;
+    f.elements = FETCHES_ALL ? 2 * GROUP * 32 : PARTS == 1 ? GROUP * 32 : GROUP * 32 / 2;
     if (PARTS == 1 && n == 2 * GROUP && keys->d % K_GRANULE == 0) {
         const int64_t stride = even_stride(row);
         if (stride != 0 && stride == even_stride(row + GROUP)) {
