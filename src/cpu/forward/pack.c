@@ -34,32 +34,40 @@ static bool is_k_panel(const attn_forward_item *item, attn_interval block)
             is_one_run(item, &problem->k, problem->d, block));
 }
 
-/* The rows of K that begin at `key`, with their scales. */
-static attn_rows rows_of_k(attn_forward_item *item, int64_t key)
+/* The rows of a tensor that begin at `key`, with their scales. Members of the rows are written one
+ * by one where they lie: a copy of the struct would wait for stores to them. */
+static void rows_at(attn_forward_item *item, const attn_tensor *tensor, const attn_codes *codes,
+                    int64_t key, int64_t columns, attn_rows *rows)
 {
     const attn_problem *problem = item->problem;
-    attn_rows rows = attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key);
-    rows.soon = item->by_tile ? &item->soon : NULL;
-    rows.codes =
-        attn_key_codes(problem, &problem->k_codes, &item->seq, item->kv_head, key, problem->d);
-    return rows;
+    const attn_row_codes of =
+        attn_key_codes(problem, codes, &item->seq, item->kv_head, key, columns);
+    rows->data = attn_kv_find(problem, tensor, &item->seq, item->kv_head, key, 0);
+    rows->row_stride = tensor->stride[1], rows->col_stride = tensor->stride[3];
+    rows->dtype = tensor->dtype;
+    rows->soon = item->by_tile ? &item->soon : NULL;
+    rows->codes.scale = of.scale, rows->codes.shift = of.shift;
+    rows->codes.scale_row = of.scale_row, rows->codes.scale_group = of.scale_group;
+    rows->codes.shift_row = of.shift_row, rows->codes.shift_group = of.shift_group;
+    rows->codes.group = of.group, rows->codes.dtype = of.dtype;
 }
 
-static attn_rows rows_of_v(attn_forward_item *item, int64_t key)
+static void rows_of_k(attn_forward_item *item, int64_t key, attn_rows *rows)
 {
-    const attn_problem *problem = item->problem;
-    attn_rows rows = attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key);
-    rows.soon = item->by_tile ? &item->soon : NULL;
-    rows.codes =
-        attn_key_codes(problem, &problem->v_codes, &item->seq, item->kv_head, key, problem->dv);
-    return rows;
+    rows_at(item, &item->problem->k, &item->problem->k_codes, key, item->problem->d, rows);
+}
+
+static void rows_of_v(attn_forward_item *item, int64_t key, attn_rows *rows)
+{
+    rows_at(item, &item->problem->v, &item->problem->v_codes, key, item->problem->dv, rows);
 }
 
 /* Packs keys of the block that begins at key `block`, run by run, unless K is its own panel. */
 static void pack_k(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     for (int64_t key = keys.lo, end; key < keys.hi && item->k == item->k_space; key = end) {
-        const attn_rows rows = rows_of_k(item, key);
+        attn_rows rows;
+        rows_of_k(item, key, &rows);
         end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
         item->table->pack_k(item->k_space, key - block, &rows, end - key, item->problem->d);
     }
@@ -68,7 +76,8 @@ static void pack_k(attn_forward_item *item, attn_interval keys, int64_t block)
 static void pack_v(attn_forward_item *item, attn_interval keys, int64_t block)
 {
     for (int64_t key = keys.lo, end; key < keys.hi && item->v == item->v_space; key = end) {
-        const attn_rows rows = rows_of_v(item, key);
+        attn_rows rows;
+        rows_of_v(item, key, &rows);
         end = attn_kv_run_end(item->problem, &item->seq, key, keys.hi);
         item->table->pack_v(item->v_space, key - block, &rows, end - key, item->problem->dv,
                             item->plan->dv_pad);
@@ -235,7 +244,8 @@ static void list_factors(attn_forward_item *item, attn_interval keys, attn_value
     const attn_problem *problem = item->problem;
     float *scale = item->factors->scale, *shift = item->factors->shift;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const attn_rows rows = rows_of_v(item, key);
+        attn_rows rows;
+        rows_of_v(item, key, &rows);
         values->group = rows.codes.group, values->groups = problem->dv / values->group;
         values->scale = item->factors->scale;
         values->shift = rows.codes.shift ? item->factors->shift : NULL;
@@ -268,7 +278,8 @@ static bool score_codes(attn_forward_item *item, attn_interval keys)
     const attn_ukernel *table = item->table;
     bool done = table->qk_codes && attn_is_code(problem->k.dtype);
     for (int64_t key = keys.lo, end; done && key < keys.hi; key = end) {
-        const attn_rows rows = rows_of_k(item, key);
+        attn_rows rows;
+        rows_of_k(item, key, &rows);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
         done = table->qk_codes(item->s + (key - keys.lo) * table->strip * table->real_size, &rows,
                                strip_qt(item, 0), problem->d, end - key, strip_lanes(item, 0));
