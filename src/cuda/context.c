@@ -76,6 +76,7 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_BACKWARD_SM90_STEPS] = attn_image_backward_sm90_steps,
         [ATTN_CUDA_BACKWARD_SM90_F32] = attn_image_backward_sm90_f32,
         [ATTN_CUDA_SM80] = attn_image_forward_sm80,
+        [ATTN_CUDA_SM80_DROPOUT] = attn_image_forward_sm80_dropout,
         [ATTN_CUDA_BACKWARD_SM80] = attn_image_backward_sm80,
         [ATTN_CUDA_BACKWARD_SM80_STEPS] = attn_image_backward_sm80_steps,
         [ATTN_CUDA_GENERIC] = attn_image_forward_generic,

@@ -23,6 +23,7 @@ IMAGE(forward_sm90_alibi);
 IMAGE(forward_sm90_mask);
 IMAGE(forward_sm90_bias);
 IMAGE(forward_sm80);
+IMAGE(forward_sm80_dropout);
 IMAGE(forward_generic);
 IMAGE(forward_codes);
 IMAGE(forward_few);

@@ -121,6 +121,11 @@ static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
            !attn_cuda_few_lacks(problem, cuda);
 }
 
+static attn_cuda_family sm80_family(const attn_problem *problem)
+{
+    return problem->dropout.on ? ATTN_CUDA_SM80_DROPOUT : ATTN_CUDA_SM80;
+}
+
 /* The reason for which the tensor cores cannot do the problem, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
@@ -130,14 +135,15 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (attn_cuda_is_quantised(problem)) {
         return attn_cuda_few_lacks(problem, cuda);
     }
-    if (problem->dropout.on) {
-        return "dropout";
-    }
     if (problem->precise && problem->q.dtype != ATTN_F32) {
         return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
     }
     if (problem->q.shape[1] > INT32_MAX / 2 || problem->keys > INT32_MAX / 2) {
         return "lengths end at 2^30";
+    }
+    if (problem->dropout.on && (problem->paged || is_wide(problem))) {
+        return problem->paged ? "keys are in pages, and there is dropout"
+                              : "dropout ends at head dim 256 (f32: 128)";
     }
     if (problem->paged) {
         return pages_lack(problem, cuda);
@@ -145,7 +151,7 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (is_wide(problem)) {
         return wide_lacks(problem, cuda);
     }
-    return find_kernel(cuda, ATTN_CUDA_SM80, problem, ATTN_CUDA_THREADS) >= 0
+    return find_kernel(cuda, sm80_family(problem), problem, ATTN_CUDA_THREADS) >= 0
                ? NULL
                : "its tiles exceed this GPU's shared memory";
 }
@@ -155,6 +161,9 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
 {
     if (cuda->capability != 90) {
         return "it is for sm_90";
+    }
+    if (problem->dropout.on) {
+        return "dropout";
     }
     return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
 }
@@ -244,7 +253,7 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
     } else if (attn_cuda_is_quantised(problem)) {
         choose_few(plan, cuda, problem);
     } else if (no_sm90) {
-        TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, sm80_family(problem), ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
         const int32_t scores = attn_cuda_has_steps(problem) ? ATTN_CUDA_STEPPED : ATTN_CUDA_SCALED;
@@ -336,6 +345,9 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
                            (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);
     if (attn_cuda_kernels[plan->kernel].single) {
         plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
+    }
+    if (family == ATTN_CUDA_SM80_DROPOUT) {
+        attn_philox_keys(&problem->dropout, plan->params.philox);
     }
     return attn_cuda_schedule_make(plan, cuda, problem);
 }

@@ -17,6 +17,8 @@
 #define ATTN_FORWARD_FEW_MERGE(name, ...) ENTRY(attn_forward_few_##name)
 #elif defined(EMULATED_forward_sm80)
 #define ATTN_FORWARD_SM80(name, ...) ENTRY(attn_forward_sm80_##name)
+#elif defined(EMULATED_forward_sm80_dropout)
+#define ATTN_FORWARD_SM80_DROPOUT(name, ...) ENTRY(attn_forward_sm80_dropout_##name)
 #elif defined(EMULATED_forward_sm90)
 #define ATTN_FORWARD_SM90(name, ...) ENTRY(attn_forward_sm90_##name)
 #define ATTN_FORWARD_SINGLE(name, ...) ENTRY(attn_forward_sm90_##name)
