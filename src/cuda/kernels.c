@@ -40,6 +40,8 @@
 #define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_MASK(...) SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_BIAS(...) SM90_ALONE(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_DROPOUT(...) \
+    SM90_ALONE(ATTN_CUDA_SM90_DROPOUT, ATTN_CUDA_STEPPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \

@@ -10,6 +10,7 @@
 typedef enum attn_cuda_family {
     ATTN_CUDA_SM90,
     ATTN_CUDA_SM90_STEPS,
+    ATTN_CUDA_SM90_DROPOUT,
     ATTN_CUDA_SM90_WIDE,
     ATTN_CUDA_SM90_PAGED,
     ATTN_CUDA_SM90_SOFTCAP,
@@ -74,6 +75,7 @@ enum {
 #define ATTN_FORWARD_SM90(...) +1
 #define ATTN_FORWARD_MERGE(...) +1
 #define ATTN_FORWARD_SM90_STEPS(...) +1
+#define ATTN_FORWARD_SM90_DROPOUT(...) +1
 #define ATTN_FORWARD_SM90_WIDE(...) +1
 #define ATTN_FORWARD_WIDE_MERGE(...) +1
 #define ATTN_FORWARD_SM90_PAGED(...) +1

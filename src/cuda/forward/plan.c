@@ -162,8 +162,12 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     if (cuda->capability != 90) {
         return "it is for sm_90";
     }
-    if (problem->dropout.on) {
-        return "dropout";
+    if (problem->dropout.on &&
+        find_kernel(cuda, ATTN_CUDA_SM90_DROPOUT, problem, ATTN_CUDA_RAGGED) < 0) {
+        return "dropout there is for bf16 up to d = 128";
+    }
+    if (problem->dropout.on && tma_lacks(problem)) {
+        return "there is dropout, and strides, alignment or padding are not for the TMA";
     }
     return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
 }
@@ -174,9 +178,10 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
         [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
         [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
         [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
-    return problem->paged     ? ATTN_CUDA_SM90_PAGED
-           : is_wide(problem) ? ATTN_CUDA_SM90_WIDE
-                              : families[scores];
+    return problem->paged        ? ATTN_CUDA_SM90_PAGED
+           : is_wide(problem)    ? ATTN_CUDA_SM90_WIDE
+           : problem->dropout.on ? ATTN_CUDA_SM90_DROPOUT
+                                 : families[scores];
 }
 
 /* Tells of shared tiles and splits. n: bytes of the reason so far. */
@@ -214,8 +219,9 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
     int n = snprintf(
         plan->why, sizeof plan->why, "tiles come by TMA%s%s%s",
         problem->paged ? ", keys in pages" : "", whole ? "" : "; sequences have lengths or origins",
-        scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than one of them alone"
-                                    : "");
+        problem->dropout.on           ? "; dropout"
+        : scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than one of them alone"
+                                      : "");
     if (schedule->splits > 1) {
         plan->merge = find_kernel(cuda, is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90,
                                   problem, ATTN_CUDA_MERGE);
@@ -321,7 +327,8 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     plan->params.steps_sm90 = attn_cuda_steps_of(problem);
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     const bool scaled =
-        !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK) &&
+        !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK ||
+                                 family == ATTN_CUDA_SM90_DROPOUT) &&
                                 attn_cuda_folds_scale(problem));
     plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
     /* the TMA was seen to write beyond a row that ends within 16 bytes */
@@ -346,7 +353,7 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     if (attn_cuda_kernels[plan->kernel].single) {
         plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
     }
-    if (family == ATTN_CUDA_SM80_DROPOUT) {
+    if (problem->dropout.on) {
         attn_philox_keys(&problem->dropout, plan->params.philox);
     }
     return attn_cuda_schedule_make(plan, cuda, problem);

@@ -160,13 +160,12 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __shared__ Item item; /* in shared memory, since registers are few */
     __shared__ Blocks b;
     __shared__ bool nonfinite;
-    __shared__ typename S::Drop::Place place;
+    __shared__ typename S::Drop::Place places[S::THREADS / 32];
     if (threadIdx.x == 0) {
         nonfinite = false;
         any_item(a, blockIdx.x, item);
         item.band = attn_mask_band(&a.problem, &item.sequence);
         b = key_blocks(item.band, (int)item.first_row, S::BM, S::BN);
-        S::Drop::find_place(a, item, place);
     }
     __syncthreads();
     if (item.empty) {
@@ -191,7 +190,8 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     if (masked) {
         note_bounds(item, warp);
     }
-    typename S::Drop drop(place);
+    typename S::Drop drop(places);
+    drop.begin(a, item, warp);
     run_blocks<S>(a, tiles, b, warp, drop, rows);
     finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(
         a, item, masked, nonfinite, drop.rows(a, warp), rows, DirectStore<S::DTYPE>{a.problem});

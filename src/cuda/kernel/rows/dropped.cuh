@@ -17,11 +17,11 @@
 template <int DTYPE, bool ON> struct Dropout {
     struct Place {
     };
-    static __device__ __forceinline__ void find_place(const attn_cuda_forward_params &,
-                                                      const Item &, Place &)
+    __device__ __forceinline__ explicit Dropout(Place *)
     {
     }
-    __device__ __forceinline__ explicit Dropout(const Place &)
+    __device__ __forceinline__ void begin(const attn_cuda_forward_params &, const Item &,
+                                          const WarpRows &)
     {
     }
     template <int PARTS, int WORDS>
@@ -36,26 +36,32 @@ template <int DTYPE, bool ON> struct Dropout {
     }
 };
 
-/* Dropout, of blocks of 32 keys or more. The warps of a CTA have its rows in turn. */
+/* Dropout, of blocks of 32 keys or more. */
 template <int DTYPE> struct Dropout<DTYPE, true> {
-    /* The item's row 0 and key 0, in shared memory, since registers are few. */
+    /* A warp's first row, and key 0. */
     struct Place {
         uint4 counter; /* of the row and of the four keys that the key is one of */
         int within;    /* place of the key among them */
     };
-    const Place &place;
+    Place *places;    /* of the CTA's warps, in shared memory, since registers are few */
     float kept[1][4]; /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept */
 
-    __device__ __forceinline__ explicit Dropout(const Place &place_) : place(place_), kept{}
+    __device__ __forceinline__ explicit Dropout(Place *places_) : places(places_), kept{}
     {
     }
-    static __device__ __forceinline__ void find_place(const attn_cuda_forward_params &a,
-                                                      const Item &item, Place &place)
+    /* Begins an item. All lanes of the warp. */
+    __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
+                                          const WarpRows &warp)
     {
-        const DropoutRow row(a.problem, item.sequence, item.head, item.first_row);
-        place.counter = make_uint4((uint32_t)(row.first_key / 4), (uint32_t)row.query,
-                                   (uint32_t)row.stream, (uint32_t)(row.stream >> 32));
-        place.within = (int)(row.first_key % 4);
+        __syncwarp(); /* all lanes have read the last item's place */
+        if (threadIdx.x % 32 == 0) {
+            const DropoutRow row(a.problem, item.sequence, item.head, warp.row(item, 0));
+            Place &place = places[threadIdx.x / 32];
+            place.counter = make_uint4((uint32_t)(row.first_key / 4), (uint32_t)row.query,
+                                       (uint32_t)row.stream, (uint32_t)(row.stream >> 32));
+            place.within = (int)(row.first_key % 4);
+        }
+        __syncwarp();
     }
 
     /* Clears what is dropped of the block of keys that begins at `key`. alpha: factors of sums
@@ -93,11 +99,13 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
     __device__ __forceinline__ void find(const attn_cuda_forward_params &a, int key,
                                          uint32_t (&bits)[2][WORDS]) const
     {
-        const int thread = ptx::opaque(threadIdx.x), lane = thread % 4, within = place.within;
+        const int thread = ptx::opaque(threadIdx.x), lane = thread % 4;
+        const Place &place = places[thread / 32];
+        const int within = place.within;
         uint32_t own[WORDS + 1];
         uint4 at = place.counter;
         at.x += key / 4 + lane / 2;
-        at.y += thread / 32 * 16 + thread % 32 / 4 + lane % 2 * 8;
+        at.y += thread % 32 / 4 + lane % 2 * 8;
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
             own[w] = 0;
@@ -127,8 +135,8 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
     /* Clears the elements whose bit is 0. It comes to the top of byte j, which fills one half of a
      * mask. */
     template <int PARTS, int WORDS, int BITS>
-    __device__ __forceinline__ void clear(const uint32_t (&bits)[2][BITS],
-                                          uint32_t (&p)[PARTS][WORDS]) const
+    static __device__ __forceinline__ void clear(const uint32_t (&bits)[2][BITS],
+                                                 uint32_t (&p)[PARTS][WORDS])
     {
         const int column = ptx::opaque(threadIdx.x) % 4 * 2;
 #pragma unroll
@@ -157,8 +165,8 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
 
     /* The rows at their end. In f16 digits below 2^-24 are lost: so a row is light if what it keeps
      * adds up to less than 2^20 times that. */
-    __device__ __forceinline__ DroppedRows rows(const attn_cuda_forward_params &a,
-                                                const WarpRows &warp) const
+    __device__ __forceinline__ DroppedRows<WarpRows> rows(const attn_cuda_forward_params &a,
+                                                          const WarpRows &warp) const
     {
         const bool looks = DTYPE == ATTN_F16 && a.problem.dropout.scale != 0;
         return {warp, {looks && kept[0][0] < 0x1p-4f, looks && kept[0][2] < 0x1p-4f}};

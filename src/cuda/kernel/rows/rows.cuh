@@ -81,7 +81,7 @@ struct FoldedRows : WarpRows {
     }
 };
 
-struct DroppedRows : WarpRows {
+template <class Warp> struct DroppedRows : Warp {
     static constexpr bool DROPS = true;
     bool light[2]; /* what is kept of the thread's rows has few digits left */
 };
