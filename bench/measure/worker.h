@@ -63,6 +63,9 @@ void worker_peak(bench_worker *worker, const char *python, worker_peaks *peaks);
 /* Measures the error and ends the process. */
 bool worker_finish(bench_worker *worker, worker_report *report);
 
+/* Notes why the results of a peer with dropout are not compared. */
+void worker_drops_alone(worker_report *report);
+
 /* Ends the process at once; harmless if it has ended. */
 void worker_stop(bench_worker *worker);
 

@@ -145,11 +145,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         }
         few[0] = few[1] = true; /* bases are exact: maxima are taken in every block */
         const Linear e = {a.scale_log2};
-        float alpha[2];
-        move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
-        rescale_moved(rows.o, alpha);
+        update_bases<S::DTYPE>(e, s, few, rows);
         probabilities<S::DTYPE, NEAR_ALL>(s, e, rows.state, p);
-        drop.take(a, block * S::BN, alpha, p);
+        drop.take(a, block * S::BN, rows.state, p);
         mma::add_rows<S::BF16, S::PARTS, S::D, S::BN, S::BN>(rows.o, p, tiles.v + stage, 0);
     }
 }

@@ -25,8 +25,8 @@ template <int DTYPE, bool ON> struct Dropout {
     {
     }
     template <int PARTS, int WORDS>
-    __device__ __forceinline__ void take(const attn_cuda_forward_params &, int, const float (&)[2],
-                                         uint32_t (&)[PARTS][WORDS])
+    __device__ __forceinline__ void take(const attn_cuda_forward_params &, int,
+                                         const RowState (&)[2], uint32_t (&)[PARTS][WORDS])
     {
     }
     __device__ __forceinline__ const WarpRows &rows(const attn_cuda_forward_params &,
@@ -43,10 +43,12 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
         uint4 counter; /* of the row and of the four keys that the key is one of */
         int within;    /* place of the key among them */
     };
-    Place *places;    /* of the CTA's warps, in shared memory, since registers are few */
-    float kept[1][4]; /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept */
+    Place *places; /* of the CTA's warps, in shared memory, since registers are few */
+    /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept, and its base */
+    float kept[1][4], base[2];
 
-    __device__ __forceinline__ explicit Dropout(Place *places_) : places(places_), kept{}
+    __device__ __forceinline__ explicit Dropout(Place *places_)
+        : places(places_), kept{}, base{NO_BASE, NO_BASE}
     {
     }
     /* Begins an item. All lanes of the warp. */
@@ -64,17 +66,16 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
         __syncwarp();
     }
 
-    /* Clears what is dropped of the block of keys that begins at `key`. alpha: factors of sums
-     * before it. All lanes of the warp. */
+    /* Clears what is dropped of the block of keys that begins at `key`. All lanes of the warp. */
     template <int PARTS, int WORDS>
     __device__ __forceinline__ void take(const attn_cuda_forward_params &a, int key,
-                                         const float (&alpha)[2], uint32_t (&p)[PARTS][WORDS])
+                                         const RowState (&state)[2], uint32_t (&p)[PARTS][WORDS])
     {
         uint32_t bits[2][WORDS / 8];
         find(a, key, bits);
         clear(bits, p);
         if constexpr (DTYPE == ATTN_F16) {
-            sum(alpha, p);
+            sum(state, p);
         }
     }
 
@@ -153,10 +154,13 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
 
     /* Adds up what is kept: products with 1. */
     template <int WORDS>
-    __device__ __forceinline__ void sum(const float (&alpha)[2], const uint32_t (&p)[1][WORDS])
+    __device__ __forceinline__ void sum(const RowState (&state)[2], const uint32_t (&p)[1][WORDS])
     {
         const uint32_t ones[1][2] = {{0x3c003c00, 0x3c003c00}};
+        const float alpha[2] = {ptx::exp2(base[0] - state[0].base),
+                                ptx::exp2(base[1] - state[1].base)};
         rescale(kept[0], alpha);
+        base[0] = state[0].base, base[1] = state[1].base;
 #pragma unroll
         for (int i = 0; i < WORDS; i += 4) {
             mma::add_products<false, 1>(kept, p, i, ones);
