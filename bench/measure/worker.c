@@ -232,13 +232,6 @@ static bool prepare(struct child *child, const problem_spec *problem, struct rep
     return status == ATTN_OK ? sample(child, 1, reply) : fail_status(reply, status);
 }
 
-void worker_drops_alone(worker_report *report)
-{
-    report->max_error = report->c = NAN;
-    snprintf(report->not_compared, sizeof report->not_compared,
-             "it drops positions of its own choice");
-}
-
 static void report_error(const struct child *child, worker_report *report)
 {
     error_stats errors;
