@@ -32,7 +32,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                                            Steps<S> &steps, const Blocks b, const Walk<S> walk,
                                            uint32_t number, int from)
 {
-    using Drop = Dropout<S::DTYPE, true>;
+    using Drop = Dropout<S::DTYPE, true, false>;
     const int group = row_group<S>();
     const bool leader = lean_thread<S, 2>() % 128 == 0;
     float s[S::BN / 2];
@@ -272,7 +272,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, warp);
                 if constexpr (S::DROPS) {
-                    Dropout<S::DTYPE, true>(dropout_places<S>()).begin(a, post.item, warp);
+                    Dropout<S::DTYPE, true, false>(dropout_places<S>()).begin(a, post.item, warp);
                 }
                 if constexpr (S::SHARED) {
                     run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),

@@ -23,7 +23,7 @@
 
 template <int DTYPE_, int D_, int WARPS_, int BN_, bool DROPS> struct Shape {
     static constexpr int DTYPE = DTYPE_, D = D_, BN = BN_, BM = 16 * WARPS_, THREADS = 32 * WARPS_;
-    using Drop = Dropout<DTYPE, DROPS>;
+    using Drop = Dropout<DTYPE, DROPS, true>;
     static constexpr bool BF16 = DTYPE != ATTN_F16;
     static constexpr int PARTS = DTYPE == ATTN_F32 ? 3 : 1, STAGES = PARTS == 1 ? 2 : 1;
     static constexpr int Q_PART = BM * D * 2, KV_PART = BN * D * 2, KV_BYTES = PARTS * KV_PART;
@@ -145,9 +145,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ti
         }
         few[0] = few[1] = true; /* bases are exact: maxima are taken in every block */
         const Linear e = {a.scale_log2};
-        update_bases<S::DTYPE>(e, s, few, rows);
+        drop.update_bases(e, s, few, rows);
         probabilities<S::DTYPE, NEAR_ALL>(s, e, rows.state, p);
-        drop.take(a, block * S::BN, rows.state, p);
+        drop.take(a, block * S::BN, p);
         mma::add_rows<S::BF16, S::PARTS, S::D, S::BN, S::BN>(rows.o, p, tiles.v + stage, 0);
     }
 }
@@ -158,12 +158,13 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     __shared__ Item item; /* in shared memory, since registers are few */
     __shared__ Blocks b;
     __shared__ bool nonfinite;
-    __shared__ typename S::Drop::Place places[S::THREADS / 32];
+    __shared__ typename S::Drop::Place place;
     if (threadIdx.x == 0) {
         nonfinite = false;
         any_item(a, blockIdx.x, item);
         item.band = attn_mask_band(&a.problem, &item.sequence);
         b = key_blocks(item.band, (int)item.first_row, S::BM, S::BN);
+        S::Drop::find_place(a, item, item.first_row, place);
     }
     __syncthreads();
     if (item.empty) {
@@ -188,8 +189,7 @@ template <class S> __device__ __forceinline__ void forward(const attn_cuda_forwa
     if (masked) {
         note_bounds(item, warp);
     }
-    typename S::Drop drop(places);
-    drop.begin(a, item, warp);
+    typename S::Drop drop(&place);
     run_blocks<S>(a, tiles, b, warp, drop, rows);
     finish_rows<S::DTYPE, S::D, true, (S::PARTS > 1)>(
         a, item, masked, nonfinite, drop.rows(a, warp), rows, DirectStore<S::DTYPE>{a.problem});

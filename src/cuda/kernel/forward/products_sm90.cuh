@@ -161,6 +161,6 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     probabilities<S::DTYPE>(s, e, rows.state, p);
     steps.learn(e);
     if constexpr (S::DROPS) {
-        Dropout<S::DTYPE, true>(dropout_places<S>()).take(a, key, rows.state, p);
+        Dropout<S::DTYPE, true, false>(dropout_places<S>()).take(a, key, p);
     }
 }

@@ -68,7 +68,7 @@ template <class S, int SCORES = S::SCORES> struct Steps : NoSteps, LinearSteps {
 /* Places of dropout, one for each warp of the CTA. */
 template <class S> __device__ __forceinline__ auto *dropout_places()
 {
-    using Place = typename Dropout<S::DTYPE, S::DROPS>::Place;
+    using Place = typename Dropout<S::DTYPE, S::DROPS, false>::Place;
     __shared__ Place places[4 * (S::GROUPS + 1)];
     return places;
 }

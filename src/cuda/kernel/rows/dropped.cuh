@@ -14,19 +14,25 @@
 #include "cuda/kernel/rows/rows.cuh"
 
 /* No dropout. */
-template <int DTYPE, bool ON> struct Dropout {
+template <int DTYPE, bool ON, bool ONE> struct Dropout {
     struct Place {
     };
     __device__ __forceinline__ explicit Dropout(Place *)
     {
     }
-    __device__ __forceinline__ void begin(const attn_cuda_forward_params &, const Item &,
-                                          const WarpRows &)
+    static __device__ __forceinline__ void find_place(const attn_cuda_forward_params &,
+                                                      const Item &, int64_t, Place &)
     {
+    }
+    template <int N, int D, class Exponents>
+    __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s)[N],
+                                                 const bool (&few)[2], Rows<D> &rows)
+    {
+        ::update_bases<DTYPE>(e, s, few, rows);
     }
     template <int PARTS, int WORDS>
     __device__ __forceinline__ void take(const attn_cuda_forward_params &, int,
-                                         const RowState (&)[2], uint32_t (&)[PARTS][WORDS])
+                                         uint32_t (&)[PARTS][WORDS])
     {
     }
     __device__ __forceinline__ const WarpRows &rows(const attn_cuda_forward_params &,
@@ -36,46 +42,63 @@ template <int DTYPE, bool ON> struct Dropout {
     }
 };
 
-/* Dropout, of blocks of 32 keys or more. */
-template <int DTYPE> struct Dropout<DTYPE, true> {
-    /* A warp's first row, and key 0. */
+/* Dropout, of blocks of 32 keys or more. ONE: the warps of a CTA share a place, and have its rows in
+ * turn; else each has a place of its own. */
+template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
+    /* A row and key 0. */
     struct Place {
         uint4 counter; /* of the row and of the four keys that the key is one of */
         int within;    /* place of the key among them */
     };
-    Place *places; /* of the CTA's warps, in shared memory, since registers are few */
-    /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept, and its base */
-    float kept[1][4], base[2];
+    Place *places;    /* in shared memory, since registers are few */
+    float kept[1][4]; /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept */
 
-    __device__ __forceinline__ explicit Dropout(Place *places_)
-        : places(places_), kept{}, base{NO_BASE, NO_BASE}
+    __device__ __forceinline__ explicit Dropout(Place *places_) : places(places_), kept{}
     {
     }
-    /* Begins an item. All lanes of the warp. */
+    static __device__ __forceinline__ void find_place(const attn_cuda_forward_params &a,
+                                                      const Item &item, int64_t row_number,
+                                                      Place &place)
+    {
+        const DropoutRow row(a.problem, item.sequence, item.head, row_number);
+        place.counter = make_uint4((uint32_t)(row.first_key / 4), (uint32_t)row.query,
+                                   (uint32_t)row.stream, (uint32_t)(row.stream >> 32));
+        place.within = (int)(row.first_key % 4);
+    }
+    /* Begins an item of a warp with a place of its own. All its lanes. */
     __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
                                           const WarpRows &warp)
     {
         __syncwarp(); /* all lanes have read the last item's place */
         if (threadIdx.x % 32 == 0) {
-            const DropoutRow row(a.problem, item.sequence, item.head, warp.row(item, 0));
-            Place &place = places[threadIdx.x / 32];
-            place.counter = make_uint4((uint32_t)(row.first_key / 4), (uint32_t)row.query,
-                                       (uint32_t)row.stream, (uint32_t)(row.stream >> 32));
-            place.within = (int)(row.first_key % 4);
+            find_place(a, item, warp.row(item, 0), places[threadIdx.x / 32]);
         }
         __syncwarp();
+    }
+
+    /* Moves bases (rows.cuh), and scales down what has been kept. */
+    template <int N, int D, class Exponents>
+    __device__ __forceinline__ void update_bases(const Exponents &e, const float (&s)[N],
+                                                 const bool (&few)[2], Rows<D> &rows)
+    {
+        float alpha[2];
+        move_bases<DTYPE>(s, e, few, rows.state, alpha);
+        rescale_moved(rows.o, alpha);
+        if constexpr (DTYPE == ATTN_F16) {
+            rescale(kept[0], alpha);
+        }
     }
 
     /* Clears what is dropped of the block of keys that begins at `key`. All lanes of the warp. */
     template <int PARTS, int WORDS>
     __device__ __forceinline__ void take(const attn_cuda_forward_params &a, int key,
-                                         const RowState (&state)[2], uint32_t (&p)[PARTS][WORDS])
+                                         uint32_t (&p)[PARTS][WORDS])
     {
         uint32_t bits[2][WORDS / 8];
         find(a, key, bits);
         clear(bits, p);
         if constexpr (DTYPE == ATTN_F16) {
-            sum(state, p);
+            sum(p);
         }
     }
 
@@ -101,12 +124,11 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
                                          uint32_t (&bits)[2][WORDS]) const
     {
         const int thread = ptx::opaque(threadIdx.x), lane = thread % 4;
-        const Place &place = places[thread / 32];
-        const int within = place.within;
+        const Place &place = places[ONE ? 0 : thread / 32];
         uint32_t own[WORDS + 1];
         uint4 at = place.counter;
         at.x += key / 4 + lane / 2;
-        at.y += thread % 32 / 4 + lane % 2 * 8;
+        at.y += (ONE ? thread / 32 * 16 : 0) + thread % 32 / 4 + lane % 2 * 8;
 #pragma unroll
         for (int w = 0; w < WORDS; w++) {
             own[w] = 0;
@@ -117,6 +139,7 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
             own[w] <<= lane / 2 * 4;
             own[w] |= __shfl_xor_sync(~0u, own[w], 2);
         }
+        const int within = place.within;
         if (within != 0) { /* keys begin within the first four, and end in four more */
             at.x -= lane / 2;
             own[WORDS] = kept_of_four(a, at);
@@ -153,14 +176,9 @@ template <int DTYPE> struct Dropout<DTYPE, true> {
     }
 
     /* Adds up what is kept: products with 1. */
-    template <int WORDS>
-    __device__ __forceinline__ void sum(const RowState (&state)[2], const uint32_t (&p)[1][WORDS])
+    template <int WORDS> __device__ __forceinline__ void sum(const uint32_t (&p)[1][WORDS])
     {
         const uint32_t ones[1][2] = {{0x3c003c00, 0x3c003c00}};
-        const float alpha[2] = {ptx::exp2(base[0] - state[0].base),
-                                ptx::exp2(base[1] - state[1].base)};
-        rescale(kept[0], alpha);
-        base[0] = state[0].base, base[1] = state[1].base;
 #pragma unroll
         for (int i = 0; i < WORDS; i += 4) {
             mma::add_products<false, 1>(kept, p, i, ones);
