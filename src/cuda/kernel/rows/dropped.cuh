@@ -42,8 +42,8 @@ template <int DTYPE, bool ON, bool ONE> struct Dropout {
     }
 };
 
-/* Dropout, of blocks of 32 keys or more. ONE: the warps of a CTA share a place, and have its rows in
- * turn; else each has a place of its own. */
+/* Dropout, of blocks of 32 keys or more. ONE: the warps of a CTA share a place, and have its rows
+ * in turn; else each has a place of its own. */
 template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     /* A row and key 0. */
     struct Place {
