@@ -41,6 +41,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
+  attn_image(forward_sm90_dropout compute_90a,sm_90a)
   attn_image(forward_sm90_wide compute_90a,sm_90a)
   attn_image(forward_sm90_paged compute_90a,sm_90a)
   attn_image(forward_sm90_softcap compute_90a,sm_90a)
@@ -48,6 +49,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90_mask compute_90a,sm_90a)
   attn_image(forward_sm90_bias compute_90a,sm_90a)
   attn_image(forward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(forward_sm80_dropout compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_codes compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_few compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
@@ -76,11 +78,11 @@ function(attn_emulated_gpu)
   set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
   add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
     ${folder}/tensor_map.cpp)
-  foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm90
-      forward_sm90_steps forward_sm90_wide forward_sm90_paged forward_sm90_softcap
-      forward_sm90_alibi forward_sm90_mask forward_sm90_bias backward_generic backward_sm80
-      backward_sm80_steps backward_sm90 backward_sm90_light backward_sm90_steps backward_sm90_f32
-      merge_generic append_generic)
+  foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm80_dropout
+      forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_wide forward_sm90_paged
+      forward_sm90_softcap forward_sm90_alibi forward_sm90_mask forward_sm90_bias backward_generic
+      backward_sm80 backward_sm80_steps backward_sm90 backward_sm90_light backward_sm90_steps
+      backward_sm90_f32 merge_generic append_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})
     add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
     target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}

@@ -246,6 +246,7 @@ static bool start_peer(bench_worker *worker, const char *python)
     static const char *const pass[] = {"forward", "backward", "training"};
     attn_forward_args args = gpu.tensors.args;
     args.lse.data = NULL; /* others write none, or what they keep for their backward pass */
+    args.dropout_p = 0;   /* peers_cuda.py has it */
     if (gpu.problem->pass == PASS_FORWARD) {
         args.bias.data = args.mask.data = NULL; /* peers_cuda.py knows who takes them */
     }
@@ -345,6 +346,9 @@ static bool finish(bench_worker *worker, worker_report *report)
              !own      ? gpu.python.kernel
              : forward ? gpu.plan.kernel
                        : gpu.grad_plan.kernel);
+    if (!own && gpu.problem->dropout > 0) {
+        worker_drops_alone(report);
+    }
     return true;
 }
 

@@ -236,9 +236,7 @@ static void report_error(const struct child *child, worker_report *report)
 {
     error_stats errors;
     if (child->kind == PEER && child->args.dropout_p > 0) {
-        report->max_error = report->c = NAN;
-        snprintf(report->not_compared, sizeof report->not_compared,
-                 "it drops positions of its own choice");
+        worker_drops_alone(report);
         return;
     }
     errors_measure(&child->args, 0, &errors);

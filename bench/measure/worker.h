@@ -8,6 +8,8 @@
 
 #include "problem.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 /* A refusal is no error: this implementation cannot do the problem, another may. */
@@ -62,6 +64,13 @@ void worker_peak(bench_worker *worker, const char *python, worker_peaks *peaks);
 
 /* Measures the error and ends the process. */
 bool worker_finish(bench_worker *worker, worker_report *report);
+
+/* Notes why the results of a peer with dropout are not compared. */
+static inline void worker_drops_alone(worker_report *report)
+{
+    report->max_error = report->c = NAN;
+    snprintf(report->not_compared, sizeof report->not_compared, "it drops other positions");
+}
 
 /* Ends the process at once; harmless if it has ended. */
 void worker_stop(bench_worker *worker);

@@ -72,7 +72,11 @@ def backend(which):
 
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     nq, nk = q.shape[2], k.shape[2]
-    options = {"scale": problem["scale"], "enable_gqa": q.shape[1] != k.shape[1]}
+    options = {
+        "scale": problem["scale"],
+        "enable_gqa": q.shape[1] != k.shape[1],
+        "dropout_p": problem["dropout"],
+    }
     if problem["causal"] and (nq == nk or problem["top_left"]):
         options["is_causal"] = True
     elif problem["causal"] and nq > 1:
@@ -89,8 +93,8 @@ def backend(which):
 def standard():
     """Two products, and between them the matrix of scores, its mask and its softmax, in the
     problem's type."""
-    if score_tensors():
-        raise Refused("standard attention here has no mask and no bias")
+    if score_tensors() or problem["dropout"] > 0:
+        raise Refused("standard attention here has no mask, bias and dropout")
     q, k, v = (problem["gpu_" + name] for name in "qkv")
     if q.shape[1] != k.shape[1]:
         k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))

@@ -54,6 +54,15 @@ ATTN_CORE void attn_philox_round(uint32_t x[4], uint32_t k0, uint32_t k1)
     x[3] = (uint32_t)a;
 }
 
+/* The keys of all rounds. */
+ATTN_CORE void attn_philox_keys(const attn_dropout *d, uint32_t keys[ATTN_PHILOX_ROUNDS][2])
+{
+    for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
+        keys[i][0] = d->key[0] + i * ATTN_PHILOX_W0;
+        keys[i][1] = d->key[1] + i * ATTN_PHILOX_W1;
+    }
+}
+
 /* word[0..3]: the random words of row i and keys 4 quad .. 4 quad + 3. */
 ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad,
                                   uint32_t word[4])

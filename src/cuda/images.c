@@ -16,6 +16,7 @@
 
 IMAGE(forward_sm90);
 IMAGE(forward_sm90_steps);
+IMAGE(forward_sm90_dropout);
 IMAGE(forward_sm90_wide);
 IMAGE(forward_sm90_paged);
 IMAGE(forward_sm90_softcap);
@@ -23,6 +24,7 @@ IMAGE(forward_sm90_alibi);
 IMAGE(forward_sm90_mask);
 IMAGE(forward_sm90_bias);
 IMAGE(forward_sm80);
+IMAGE(forward_sm80_dropout);
 IMAGE(forward_generic);
 IMAGE(forward_codes);
 IMAGE(forward_few);

@@ -40,6 +40,8 @@
 #define ATTN_FORWARD_SM90_ALIBI(...) SM90_ALONE(ATTN_CUDA_SM90_ALIBI, ATTN_CUDA_SLOPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_MASK(...) SM90_ALONE(ATTN_CUDA_SM90_MASK, ATTN_CUDA_MASKED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_BIAS(...) SM90_ALONE(ATTN_CUDA_SM90_BIAS, ATTN_CUDA_BIASED, __VA_ARGS__)
+#define ATTN_FORWARD_SM90_DROPOUT(...) \
+    SM90_ALONE(ATTN_CUDA_SM90_DROPOUT, ATTN_CUDA_STEPPED, __VA_ARGS__)
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads) \
     {"attn_forward_sm90_" #name,                                 \
      ATTN_CUDA_SM90_WIDE,                                        \
@@ -53,19 +55,22 @@
      loads,                                                      \
      0,                                                          \
      false},
-#define ATTN_FORWARD_SM80(name, dtype, d, warps, bn, ctas) \
-    {"attn_forward_sm80_" #name,                           \
-     ATTN_CUDA_SM80,                                       \
-     dtype,                                                \
-     d,                                                    \
-     d,                                                    \
-     16 * (warps),                                         \
-     bn,                                                   \
-     32 * (warps),                                         \
-     ATTN_SM80_BYTES(dtype, d, warps, bn),                 \
-     ATTN_CUDA_THREADS,                                    \
-     0,                                                    \
+#define SM80_KERNEL(name, family, dtype, d, warps, bn, ctas) \
+    {"attn_forward_sm80_" #name,                             \
+     family,                                                 \
+     dtype,                                                  \
+     d,                                                      \
+     d,                                                      \
+     16 * (warps),                                           \
+     bn,                                                     \
+     32 * (warps),                                           \
+     ATTN_SM80_BYTES(dtype, d, warps, bn),                   \
+     ATTN_CUDA_THREADS,                                      \
+     0,                                                      \
      false},
+#define ATTN_FORWARD_SM80(name, ...) SM80_KERNEL(name, ATTN_CUDA_SM80, __VA_ARGS__)
+#define ATTN_FORWARD_SM80_DROPOUT(name, ...) \
+    SM80_KERNEL(dropout_##name, ATTN_CUDA_SM80_DROPOUT, __VA_ARGS__)
 #define GENERIC_KERNEL(name, family, storage, real)                                       \
     {"attn_forward_" #name, family, storage, 0, 0, 64, 64, 256, ATTN_GENERIC_BYTES(real), \
      ATTN_CUDA_THREADS,     0,      false},

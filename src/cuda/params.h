@@ -156,6 +156,7 @@ typedef struct attn_cuda_forward_params {
     union {
         attn_cuda_single single;
         attn_cuda_few few;
+        uint32_t philox[ATTN_PHILOX_ROUNDS][2]; /* with dropout: keys of the rounds */
     };
     float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
     bool steps;       /* scores are more than scaled products, or a mask tensor counts */

@@ -56,7 +56,8 @@
 /* kernel/forward/single_sm90.cuh: K and V. */
 #define ATTN_SINGLE_BYTES(dtype, d, bn) (ATTN_TILE_BYTES(dtype, 2 * (bn), d) + ATTN_SM90_ALIGN)
 
-/* kernel/forward/forward_sm80.cu: Q; two stages of K and V, or one of f32 and raw tiles; bounds. */
+/* kernel/forward/forward_sm80.cuh: Q; two stages of K and V, or one of f32 and raw tiles;
+ * bounds. */
 #define ATTN_SM80_BYTES(dtype, d, warps, bn)                                          \
     (ATTN_TILE_BYTES(dtype, 16 * (warps) + ((dtype) == ATTN_F32 ? 2 : 4) * (bn), d) + \
      ATTN_RAW_BYTES(dtype, d, bn) + 16 * (warps)*8)

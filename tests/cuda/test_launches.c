@@ -21,16 +21,17 @@ static void assert_launches_fit(attn_context *context)
 {
     static const attn_dtype dtypes[] = {ATTN_F64, ATTN_F32, ATTN_F16, ATTN_BF16};
     static const int64_t sizes[] = {1, 8, 33, 64, 65, 128, 200, 256, 300};
-    for (int n = 0; n < 4 * 9 * 2 * 2; n++) {
+    for (int n = 0; n < 4 * 9 * 2 * 2 * 2; n++) {
         attn_forward_args args =
-            fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16]);
-        args.softcap = n / 8 % 2;
+            fake_args(dtypes[n % 4], n / 4 % 2 ? 300 : 5, n / 4 % 2 ? 300 : 30, sizes[n / 16 % 9]);
+        args.softcap = n / 8 % 2, args.dropout_p = n / 144 * 0.5;
         assert_int_equal(attn_forward(context, &args), ATTN_OK);
         assert_int_equal(fake.launches, n + 1);
         assert_in_range(fake.last.shared_bytes, 0, fake.shared_bytes);
         assert_in_range(fake.last.threads, 64, 512);
         assert_non_null(fake_kernel());
         assert_true(fake.capability == 90 || fake_kernel()->family >= ATTN_CUDA_SM80);
+        assert_true(args.dropout_p == 0 || fake.last.params.philox[2][1] == 2 * ATTN_PHILOX_W1);
     }
 }
 

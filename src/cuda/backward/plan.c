@@ -340,10 +340,7 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
     }
     if (plan->fast && attn_cuda_grad_is_stepped(problem)) {
         plan->params.steps = attn_cuda_steps_of(problem);
-        for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
-            plan->params.philox[i][0] = problem->dropout.key[0] + i * ATTN_PHILOX_W0;
-            plan->params.philox[i][1] = problem->dropout.key[1] + i * ATTN_PHILOX_W1;
-        }
+        attn_philox_keys(&problem->dropout, plan->params.philox);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
     TRY(plan->single ? ATTN_OK : add_delta(plan, cuda));

@@ -121,6 +121,11 @@ static bool has_few_rows(const attn_problem *problem, const attn_cuda *cuda)
            !attn_cuda_few_lacks(problem, cuda);
 }
 
+static attn_cuda_family sm80_family(const attn_problem *problem)
+{
+    return problem->dropout.on ? ATTN_CUDA_SM80_DROPOUT : ATTN_CUDA_SM80;
+}
+
 /* The reason for which the tensor cores cannot do the problem, or NULL. */
 static const char *tensor_cores_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
@@ -130,14 +135,15 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (attn_cuda_is_quantised(problem)) {
         return attn_cuda_few_lacks(problem, cuda);
     }
-    if (problem->dropout.on) {
-        return "dropout";
-    }
     if (problem->precise && problem->q.dtype != ATTN_F32) {
         return "they take probabilities in 16 bits, and ATTN_PRECISE is set";
     }
     if (problem->q.shape[1] > INT32_MAX / 2 || problem->keys > INT32_MAX / 2) {
         return "lengths end at 2^30";
+    }
+    if (problem->dropout.on && (problem->paged || is_wide(problem))) {
+        return problem->paged ? "keys are in pages, and there is dropout"
+                              : "dropout ends at head dim 256 (f32: 128)";
     }
     if (problem->paged) {
         return pages_lack(problem, cuda);
@@ -145,7 +151,7 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
     if (is_wide(problem)) {
         return wide_lacks(problem, cuda);
     }
-    return find_kernel(cuda, ATTN_CUDA_SM80, problem, ATTN_CUDA_THREADS) >= 0
+    return find_kernel(cuda, sm80_family(problem), problem, ATTN_CUDA_THREADS) >= 0
                ? NULL
                : "its tiles exceed this GPU's shared memory";
 }
@@ -156,6 +162,13 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     if (cuda->capability != 90) {
         return "it is for sm_90";
     }
+    if (problem->dropout.on &&
+        find_kernel(cuda, ATTN_CUDA_SM90_DROPOUT, problem, ATTN_CUDA_RAGGED) < 0) {
+        return "dropout there is for bf16 up to d = 128";
+    }
+    if (problem->dropout.on && tma_lacks(problem)) {
+        return "there is dropout, and strides, alignment or padding are not for the TMA";
+    }
     return attn_cuda_has_steps(problem) ? attn_cuda_steps_lack(problem) : NULL;
 }
 
@@ -165,9 +178,10 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
         [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
         [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
         [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
-    return problem->paged     ? ATTN_CUDA_SM90_PAGED
-           : is_wide(problem) ? ATTN_CUDA_SM90_WIDE
-                              : families[scores];
+    return problem->paged        ? ATTN_CUDA_SM90_PAGED
+           : is_wide(problem)    ? ATTN_CUDA_SM90_WIDE
+           : problem->dropout.on ? ATTN_CUDA_SM90_DROPOUT
+                                 : families[scores];
 }
 
 /* Tells of shared tiles and splits. n: bytes of the reason so far. */
@@ -205,8 +219,9 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
     int n = snprintf(
         plan->why, sizeof plan->why, "tiles come by TMA%s%s%s",
         problem->paged ? ", keys in pages" : "", whole ? "" : "; sequences have lengths or origins",
-        scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than one of them alone"
-                                    : "");
+        problem->dropout.on           ? "; dropout"
+        : scores == ATTN_CUDA_STEPPED ? "; score steps one by one, slower than one of them alone"
+                                      : "");
     if (schedule->splits > 1) {
         plan->merge = find_kernel(cuda, is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90,
                                   problem, ATTN_CUDA_MERGE);
@@ -244,7 +259,7 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
     } else if (attn_cuda_is_quantised(problem)) {
         choose_few(plan, cuda, problem);
     } else if (no_sm90) {
-        TRY(take_kernel(plan, cuda, ATTN_CUDA_SM80, ATTN_CUDA_THREADS));
+        TRY(take_kernel(plan, cuda, sm80_family(problem), ATTN_CUDA_THREADS));
         (void)snprintf(plan->why, sizeof plan->why, "not forward_sm90: %s", no_sm90);
     } else if (no_tma) {
         const int32_t scores = attn_cuda_has_steps(problem) ? ATTN_CUDA_STEPPED : ATTN_CUDA_SCALED;
@@ -312,7 +327,8 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     plan->params.steps_sm90 = attn_cuda_steps_of(problem);
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     const bool scaled =
-        !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK) &&
+        !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK ||
+                                 family == ATTN_CUDA_SM90_DROPOUT) &&
                                 attn_cuda_folds_scale(problem));
     plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
     /* the TMA was seen to write beyond a row that ends within 16 bytes */
@@ -336,6 +352,9 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
                            (attn_cuda_is_aligned(&problem->v) ? ATTN_CUDA_ALIGNED_V : 0);
     if (attn_cuda_kernels[plan->kernel].single) {
         plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
+    }
+    if (problem->dropout.on) {
+        attn_philox_keys(&problem->dropout, plan->params.philox);
     }
     return attn_cuda_schedule_make(plan, cuda, problem);
 }

@@ -38,6 +38,9 @@ int32_t attn_cuda_scores_of(const attn_problem *problem)
                cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
                alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
                        is_usual(problem->scale) && fits;
+    if (problem->dropout.on) { /* whose kernels take all steps */
+        return ATTN_CUDA_STEPPED;
+    }
     if (!attn_cuda_has_steps(problem)) {
         return ATTN_CUDA_SCALED;
     }
@@ -82,7 +85,8 @@ attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem)
     steps.mask = mask->data != NULL;
     steps.bias_factor = steps.softcap ? 1 : steps.scale;
     steps.alibi_factor = bias->data ? 1 : steps.bias_factor;
-    steps.scaled = !steps.softcap && !bias->data && !steps.alibi && !attn_cuda_folds_scale(problem);
+    steps.scaled = attn_cuda_has_steps(problem) && !steps.softcap && !bias->data && !steps.alibi &&
+                   !attn_cuda_folds_scale(problem);
     steps.masks = steps.mask || bias->data;
     if (steps.softcap) {
         set_softcap(&steps, problem);

@@ -32,6 +32,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                                            Steps<S> &steps, const Blocks b, const Walk<S> walk,
                                            uint32_t number, int from)
 {
+    using Drop = Dropout<S::DTYPE, true, false>;
     const int group = row_group<S>();
     const bool leader = lean_thread<S, 2>() % 128 == 0;
     float s[S::BN / 2];
@@ -69,6 +70,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         auto e = steps.exponents(a, block * S::BN);
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
+        }
+        uint32_t bits[2][S::BN / 32];
+        if constexpr (S::DROPS) { /* while products run */
+            Drop(dropout_places<S>()).find(a, block * S::BN, bits);
         }
         wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);
@@ -112,6 +117,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
         }
         steps.learn(e);
+        if constexpr (S::DROPS) {
+            Drop::clear(bits, next);
+        }
         if (S::AHEAD) {
 #pragma unroll
             for (int w = 0; w < S::BN / 4; w++) {
@@ -160,6 +168,8 @@ __device__ __forceinline__ auto warp_rows(const attn_cuda_forward_params &a, int
     const WarpRows rows = {first, bounds + place, S::SHARED ? S::DV : 0};
     if constexpr (S::PAGED) {
         return PagedRows(rows, a.schedule);
+    } else if constexpr (S::DROPS) {
+        return DroppedRows<FoldedRows>{FoldedRows(rows, a.schedule), {false, false}};
     } else if constexpr (S::RAGGED) {
         return FoldedRows(rows, a.schedule);
     } else {
@@ -261,6 +271,9 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (mine.count > 0) {
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, warp);
+                if constexpr (S::DROPS) {
+                    Dropout<S::DTYPE, true, false>(dropout_places<S>()).begin(a, post.item, warp);
+                }
                 if constexpr (S::SHARED) {
                     run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),
                                   ptx::uniform(number));

@@ -160,4 +160,7 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
     probabilities<S::DTYPE>(s, e, rows.state, p);
     steps.learn(e);
+    if constexpr (S::DROPS) {
+        Dropout<S::DTYPE, true, false>(dropout_places<S>()).take(a, key, p);
+    }
 }

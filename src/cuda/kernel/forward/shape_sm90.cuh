@@ -36,6 +36,7 @@ struct Shape {
     static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
+    static constexpr bool DROPS = false;   /* dropout: DroppedShape */
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
     static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
     /* Scores are computed or masked before exponents (steps_sm90.cuh, masked_sm90.cuh). */
@@ -88,6 +89,13 @@ struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_
     static constexpr int Q_PART = BM * Base::WIDE * 2, Q_BYTES = Q_PART;
     static constexpr int V_BYTES = Base::VIEW ? 0 : Base::BN * V_WIDE * 2;
     static constexpr int SHARED_BYTES = ATTN_SM90_WIDE_BYTES(DTYPE_, D_, LOADS);
+};
+
+/* Any score steps and dropout. */
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_>
+struct DroppedShape
+    : Shape<DTYPE_, D_, GROUPS_, BN_, REGISTERS_, TURNS_, ATTN_CUDA_RAGGED, ATTN_CUDA_STEPPED> {
+    static constexpr bool DROPS = true;
 };
 
 enum { MOST_STAGES = 2, POSTS = 2, MOST_GROUPS = 3 };

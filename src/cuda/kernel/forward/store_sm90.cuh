@@ -179,6 +179,9 @@ __device__ __forceinline__ bool finish_boxed(const attn_cuda_forward_params &a, 
         ordinary = ordinary && (first + lane / 4 + 8 * r >= item.sequence.nq ||
                                 (l[r] != 0 && fabsf(rows.state[r].base) <= FAR_BASE));
         factor[r] = l[r] != 0 ? ptx::reciprocal(l[r]) : 0;
+        if constexpr (S::DROPS) {
+            factor[r] *= (float)a.problem.dropout.scale;
+        }
     }
     if (!__all_sync(~0u, ordinary)) {
         return false;

@@ -10,6 +10,7 @@
 #include "core/softmax.h"
 #include "cuda/params.h"
 #include "cuda/kernel/load/clean.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softmax.cuh"
 
@@ -157,7 +158,7 @@ template <int COLUMNS> struct CarefulSums {
 /* A whole row by one warp, visible keys only, one after the other; lane t has columns t, t + 32, ..
  * Slow: it is for rows whose data or exponents are out of the ordinary. D beyond 256: columns of O
  * from w.column on, as many as a group has. */
-template <int DTYPE, int D, bool STEPS, bool PAGED>
+template <int DTYPE, int D, bool STEPS, bool PAGED, bool DROPS = false>
 __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, const OutputRow &w)
 {
     constexpr int DV = D > 256 ? 256 : D;
@@ -198,7 +199,10 @@ __device__ __forceinline__ void careful_row(const attn_cuda_forward_params &a, c
         if (dot == -INFINITY) {
             continue;
         }
-        const double e = sums.add(dot, scale);
+        double e = sums.add(dot, scale);
+        if constexpr (DROPS) {
+            e *= DropoutRow(p, w.s, w.head, w.row).factor<double>(j);
+        }
 #pragma unroll
         for (int i = 0; i < DV / 32; i++) {
             int c = first + 32 * i;

@@ -18,6 +18,7 @@ template <int D> struct Rows {
  * each of the 16 sees, and the columns of O that it has. */
 struct WarpRows {
     static constexpr bool PAGED = false; /* keys may lie in pages */
+    static constexpr bool DROPS = false; /* some of P has been dropped (dropped.cuh) */
     int first;
     int2 *bounds;
     int width = 0; /* columns of O that a group has; 0: all */
@@ -78,6 +79,11 @@ struct FoldedRows : WarpRows {
     {
         return s.fold == 1 && WarpRows::row(item, 16) <= item.sequence.nq_used;
     }
+};
+
+template <class Warp> struct DroppedRows : Warp {
+    static constexpr bool DROPS = true;
+    bool light[2]; /* what is kept of the thread's rows has few digits left */
 };
 
 struct PagedRows : FoldedRows {
@@ -200,6 +206,14 @@ template <int DTYPE> struct DirectStore {
     }
 };
 
+/* The warp's rows r of which a thread says yes: bit 4 i + r for row i + 8 r. */
+__device__ __forceinline__ uint32_t row_votes(int r, bool yes)
+{
+    uint32_t vote = __ballot_sync(~0u, yes);
+    vote |= vote >> 1;
+    return ((vote | vote >> 2) & 0x11111111) << r;
+}
+
 /* The warp's rows for the careful path: bit 4 i + r for row i + 8 r. l: whole sums. used: rows that
  * the item has; the tile may hold those of the next sequence after them. look: a non-finite row may
  * come from our own overflow, so redo it with careful_row. */
@@ -221,9 +235,7 @@ __device__ __forceinline__ uint32_t careful_rows(const Rows<D> &rows, const floa
             }
             finite = x + y == 0;
         }
-        uint32_t vote = __ballot_sync(~0u, used[r] && (far || (l[r] != 0 && !finite)));
-        vote |= vote >> 1;
-        careful |= ((vote | vote >> 2) & 0x11111111) << r;
+        careful |= row_votes(r, used[r] && (far || (l[r] != 0 && !finite)));
     }
     return careful;
 }
@@ -312,6 +324,9 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
     if (__builtin_expect(nonfinite, false)) {
         careful |= nonfinite_rows<DTYPE, WIDEST, STEPS>(a, item, warp);
     }
+    if constexpr (Warp::DROPS) {
+        careful |= row_votes(0, seen[0] && warp.light[0]) | row_votes(1, seen[1] && warp.light[1]);
+    }
     if (a.statistics) {
         const float2 lanes = finish_lanes(a, item, warp, rows, l, raised, careful);
 #pragma unroll
@@ -323,6 +338,9 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         write[r] = !(careful >> ((lane & ~3) + r) & 1) && row[r] < item.sequence.nq;
+        if constexpr (Warp::DROPS) {
+            factor[r] *= (float)a.problem.dropout.scale;
+        }
     }
     const bool blank = (write[0] && !seen[0]) || (write[1] && !seen[1]);
     if (__builtin_expect(blank || x[0] != 1 || x[1] != 1, false)) {
@@ -342,7 +360,7 @@ __device__ __forceinline__ bool finish_rows(const attn_cuda_forward_params &a, c
     for (; __builtin_expect(careful != 0, false); careful &= careful - 1) {
         const int bit = __ffs((int)careful) - 1, i = bit / 4 + bit % 4 * 8;
         OutputRow w = {item.sequence, warp.head(item, i), warp.row(item, i), true, warp.column()};
-        careful_row<DTYPE, WIDEST, STEPS, Warp::PAGED>(a, w);
+        careful_row<DTYPE, WIDEST, STEPS, Warp::PAGED, Warp::DROPS>(a, w);
     }
     return false;
 }

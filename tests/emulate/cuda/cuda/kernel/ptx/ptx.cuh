@@ -239,7 +239,9 @@ inline uint32_t permute(uint32_t a, uint32_t b, uint32_t which)
     const uint64_t both = (uint64_t)b << 32 | a;
     uint32_t r = 0;
     for (int i = 0; i < 4; i++) {
-        r |= (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+        const uint32_t byte = (uint32_t)(both >> 8 * (which >> 4 * i & 7) & 255);
+        const bool sign = which >> 4 * i & 8;
+        r |= (!sign ? byte : byte >> 7 ? 255u : 0u) << 8 * i;
     }
     return r;
 }
