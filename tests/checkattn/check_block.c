@@ -159,6 +159,55 @@ static void compare_few(kernel_kit *kit, const block_case *block, const block_st
     kit_compare_lanes(kit, "OT of few", got, state->ot, block->dv, block->lanes);
 }
 
+/* Rows of O in the type of V. */
+static unsigned char *make_rows(kernel_kit *kit, enum slot slot, const block_case *block,
+                                void **rows)
+{
+    const size_t size = (size_t)(block->dv * attn_element_size(kit->dtype));
+    unsigned char *first = kit_slot(kit, slot, size * (size_t)block->lanes);
+    for (int lane = 0; lane < block->lanes; lane++) {
+        rows[lane] = first + (size_t)lane * size;
+    }
+    return first;
+}
+
+/* Sums as rows are those of pv in the state, and O is that of store; `before` is OT before. */
+static void compare_rows(kernel_kit *kit, const block_case *block, const block_state *state,
+                         const void *panel, int64_t n, const void *alpha, const void *before)
+{
+    const attn_ukernel *table = kit->uk;
+    const int64_t strip = table->strip, dv = block->dv;
+    void *want[ATTN_MAX_STRIP], *got[ATTN_MAX_STRIP];
+    void *sum = kit_reals(kit, SLOT_TARGET, strip * dv), *flat = kit_reals(kit, SLOT_K, strip * dv);
+    attn_row_sums to = {.sum = sum,
+                        .alpha = alpha,
+                        .o = got,
+                        .divisor = state->running.l,
+                        .o_dtype = kit->dtype,
+                        .dv = dv};
+    const unsigned char *o = make_rows(kit, SLOT_HI, block, got),
+                        *stored = make_rows(kit, SLOT_LO, block, want);
+    bool done;
+    for (int64_t i = 0; i < strip * dv; i++) {
+        kit_put(kit, sum, i, kit_get(kit, before, i % dv * strip + i / dv));
+    }
+    KIT_CALL(kit, done = table->pv_rows(&to, panel, 0, state->p, n, block->lanes));
+    KIT_CALL(kit, done = done || table->end_rows(&to, block->lanes));
+    KIT_CALL(kit, table->store(want, 1, kit->dtype, state->ot, dv, state->running.l, block->lanes));
+    if (done != table->finite(state->ot, dv, block->lanes) ||
+        (done && memcmp(o, stored, (size_t)(dv * block->lanes * attn_element_size(kit->dtype))))) {
+        kit_fail(kit, "O of rows is not that of columns");
+    }
+    if (alpha == NULL) {
+        to.o = NULL;
+        KIT_CALL(kit, table->pv_rows(&to, panel, 0, state->p, n, block->lanes));
+        for (int64_t i = 0; i < strip * dv; i++) {
+            kit_put(kit, flat, i % dv * strip + i / dv, kit_get(kit, sum, i));
+        }
+        kit_compare_lanes(kit, "OT of rows", flat, state->ot, dv, block->lanes);
+    }
+}
+
 /* Adds the n keys of the panel with its numbers that are not finite apart. */
 static void add_careful(kernel_kit *kit, const block_case *block, const block_state *state,
                         void *panel, int64_t n, const void *alpha)
@@ -189,6 +238,9 @@ static void add_block(kernel_kit *kit, const block_case *block, block_state *sta
     void *before = kit_slot(kit, SLOT_QT, size);
     memcpy(before, state->ot, size);
     KIT_CALL(kit, table->pv(state->ot, panel, 0, state->p, block->dv_pad, n, alpha, block->lanes));
+    if (table->row_columns > 0 && block->dv > 0 && block->dv % table->row_columns == 0) {
+        compare_rows(kit, block, state, panel, n, alpha, before);
+    }
     if (block->lanes > table->few_lanes) {
         return;
     }

@@ -177,6 +177,8 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
         attn_values v; /* set member by member, as in look_ahead */
         attn_values_at(item, keys, block, &v);
         table->pv_few(strip_ot(item, strip_index), &v, item->prob, n, alpha, share.lanes);
+    } else if (item->by_rows) {
+        attn_strip_add_rows(item, strip_index, at, n, alpha, keys.hi == share.rows->mask.hull.hi);
     } else {
         table->pv(strip_ot(item, strip_index), item->v, at, item->prob, item->plan->dv_pad, n,
                   alpha, share.lanes);
@@ -198,10 +200,13 @@ static bool rows_fit(const attn_forward_item *item, const attn_tensor *tensor, i
            table->takes_rows(tensor->dtype, cols / groups);
 }
 
-/* Chooses the way of an item of one strip through K and V. */
-static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
+/* Chooses the way of an item through K and V. Rows of one tile are read at once: nothing is left to
+ * fetch meanwhile. */
+static void choose_members(attn_forward_item *item, bool careful, int64_t keys, int lanes)
 {
     const attn_problem *problem = item->problem;
+    const bool at_once = keys <= item->table->key_tile && lanes > item->table->few_lanes,
+               by_tile = !careful && item->strips == 1 && !at_once && !attn_pack_is_done(item);
     const attn_tensor *scale = problem->v_codes.scale;
     const int64_t groups = attn_tensor_present(scale) ? max64(scale->shape[3], 1) : 1;
     const bool few = by_tile && lanes <= item->table->few_lanes;
@@ -212,6 +217,7 @@ static void choose_members(attn_forward_item *item, bool by_tile, int lanes)
     item->few = few && (item->table->rows_are_panels ||
                         ((item->k_rows || item->table->qk_codes) && item->v_rows));
     item->k_rows &= item->few, item->v_rows &= item->few;
+    item->by_rows = item->plan->by_rows && !item->few && !careful;
 }
 
 /* Puts the panel of V at hand aside with 0 in place of numbers that are not finite. */
@@ -235,8 +241,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
                              strip_first(item, last - 1) + strip_lanes(item, last - 1), step);
     attn_walk walk = attn_walk_keys(&rows, item->keys, size);
     item->next_rows = one ? 0 : (size + all_tiles - 1) / all_tiles;
-    choose_members(item, !careful && item->strips == 1 && !attn_pack_is_done(item),
-                   strip_lanes(item, first));
+    choose_members(item, careful, nk, strip_lanes(item, first));
     attn_pack_open(item);
     if (item->table->flushes) {
         attn_host_flush(true);
@@ -284,7 +289,7 @@ static void mend(attn_forward_item *item)
 {
     uint64_t strips = 0;
     for (int i = 0; i < item->strips; i++) {
-        if (!item->table->finite(strip_sum(item, i, 0), item->problem->dv, strip_lanes(item, i))) {
+        if (!attn_strip_is_finite(item, i)) {
             attn_strip_reset(item, i);
             strips |= (uint64_t)1 << i;
         }

@@ -10,6 +10,8 @@
 typedef struct attn_sums {
     int64_t segment; /* segment of the sum in OT and the running state; -1: none yet */
     int nodes;       /* sums of earlier segments, which wait (nodes.h) */
+    /* sums are columns, as in OT, or rows (pv_rows); or O is stored already */
+    enum { ATTN_SUMS_COLUMNS, ATTN_SUMS_ROWS, ATTN_SUMS_STORED } form;
 } attn_sums;
 
 /* Where the rows of some keys are. */
@@ -45,6 +47,7 @@ typedef struct attn_forward_item {
     attn_tile_rows *rows;      /* of each strip */
     attn_sums *sums;           /* of each strip */
     bool by_tile;              /* keys are packed tile by tile: one strip needs each of them once */
+    bool by_rows;              /* sums are rows of O (pv_rows) */
     bool few;                  /* products with V are those of pv_few */
     bool k_rows, v_rows;       /* few, and rows of K, of V stay where they are (takes_rows) */
     attn_key_list *list;       /* [2]: rows of two blocks, if by_tile */

@@ -26,13 +26,14 @@
 #include <math.h>
 
 enum {
+    MOST_ROW_KEYS = 256,         /* where sums are rows */
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
-/* ns: of an item beside its products; of a task, since a thread waits for some hundred to take one
- * after another; of an item that is not cut */
-static const double ITEM_TIME = 300, LEAST_TASK = 1000, MOST_WHOLE = 10000;
+/* ns: of an item beside its products; of a thread's only task, and of one of several, since a thread
+ * waits for some hundred to take one after another; of an item that is not cut */
+static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -268,6 +269,15 @@ static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
            table->takes_rows(problem->v.dtype, problem->dv);
 }
 
+/* True where a strip's sums are rows of O, stored behind its last keys. Those of several segments
+ * are joined as columns. Over many keys transpositions cost little. */
+static bool sums_are_rows(const attn_cpu_plan *plan, const attn_problem *problem)
+{
+    const int columns = problem->keys <= MOST_ROW_KEYS ? plan->table->row_columns : 0;
+    return columns > 0 && plan->dv_pad == problem->dv && problem->dv % columns == 0 &&
+           plan->node_depth == 0 && problem->o.stride[3] == 1 && !problem->o_f32.data;
+}
+
 /* Gives short items to tasks by several, equally many to each thread; all of a very short call to
  * one. Items of varlen may have any length. */
 static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
@@ -275,9 +285,10 @@ static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t
     const double time = item_time(plan, problem, plan->schedule.block_rows);
     const int64_t items = plan->schedule.items;
     plan->grain = plan->brief ? max64(items, 1) : 1;
-    if (!plan->brief && !problem->varlen && time < LEAST_TASK && items > 0) {
-        int64_t tasks = max64((int64_t)((double)items * time / LEAST_TASK), 1);
-        tasks -= tasks > threads ? tasks % threads : 0;
+    if (!plan->brief && !problem->varlen && time < SHORT_TASK && items > 0) {
+        const double all = (double)items * time;
+        const int64_t each = max64((int64_t)(all / SHORT_TASK / threads), 1),
+                      tasks = min64(max64((int64_t)(all / LEAST_TASK), 1), each * threads);
         plan->grain = (items + tasks - 1) / tasks;
     }
 }
@@ -346,6 +357,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
     plan->brief = is_brief(plan, problem);
+    plan->by_rows = sums_are_rows(plan, problem);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,

@@ -81,6 +81,7 @@ typedef struct attn_cpu_plan {
     int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;
+    bool by_rows;  /* sums of O are rows (pv_rows), unless a strip is done in another way */
     bool brief;    /* rows of all heads are one strip (brief.h) */
     int64_t grain; /* items that a task takes, if they are whole */
     attn_pieces pieces;

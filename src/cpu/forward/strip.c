@@ -46,6 +46,12 @@ static int strip_rows(const attn_forward_item *item, int strip_index, const attn
         member_rows(item, tensor, first, row, (int)lanes);
         return (int)lanes;
     }
+    if (fold == 1) { /* without products */
+        for (int64_t lane = 0, step = tensor->stride[1] * size; lane < lanes; lane++, at += step) {
+            row[lane] = at;
+        }
+        return (int)lanes;
+    }
     for (int lane = 0; lane < lanes; lane++) {
         row[lane] = at + (query * tensor->stride[1] + head * tensor->stride[2]) * size;
         head++;
@@ -156,6 +162,46 @@ void attn_strip_prefetch(const attn_forward_item *item, int strip_index)
     }
 }
 
+/* Lists the strip's rows of O in `rows`. */
+static attn_row_sums row_sums(const attn_forward_item *item, int strip_index, void **rows)
+{
+    const attn_tensor *o = &item->problem->o;
+    strip_rows(item, strip_index, o, rows);
+    return (attn_row_sums){.sum = strip_ot(item, strip_index),
+                           .o = rows,
+                           .divisor = strip_state(item, strip_index).l,
+                           .o_dtype = o->dtype,
+                           .dv = item->problem->dv};
+}
+
+void attn_strip_add_rows(attn_forward_item *item, int strip_index, int64_t at, int64_t n,
+                         const void *alpha, bool last)
+{
+    void *rows[ATTN_MAX_STRIP];
+    attn_row_sums to = row_sums(item, strip_index, rows);
+    to.alpha = alpha;
+    to.o = last ? to.o : NULL;
+    const bool stored =
+        item->table->pv_rows(&to, item->v, at, item->prob, n, strip_lanes(item, strip_index));
+    item->sums[strip_index].form = stored ? ATTN_SUMS_STORED : ATTN_SUMS_ROWS;
+}
+
+bool attn_strip_is_finite(attn_forward_item *item, int strip_index)
+{
+    attn_sums *sums = &item->sums[strip_index];
+    const int lanes = strip_lanes(item, strip_index);
+    if (sums->form == ATTN_SUMS_COLUMNS) {
+        return item->table->finite(strip_sum(item, strip_index, 0), item->problem->dv, lanes);
+    }
+    if (sums->form == ATTN_SUMS_ROWS) {
+        void *rows[ATTN_MAX_STRIP];
+        const attn_row_sums to = row_sums(item, strip_index, rows);
+        const bool finite = item->table->end_rows(&to, lanes);
+        sums->form = finite ? ATTN_SUMS_STORED : ATTN_SUMS_ROWS;
+    }
+    return sums->form == ATTN_SUMS_STORED;
+}
+
 void attn_strip_finish(const attn_forward_item *item, int strip_index)
 {
     const attn_running state = strip_state(item, strip_index);
@@ -164,7 +210,9 @@ void attn_strip_finish(const attn_forward_item *item, int strip_index)
         finish_rows(item, strip_index, &state);
         divisor = item->problem->sinks.data ? state.alpha : divisor;
     }
-    store_strip(item, strip_index, &item->problem->o, divisor);
+    if (item->sums[strip_index].form == ATTN_SUMS_COLUMNS) {
+        store_strip(item, strip_index, &item->problem->o, divisor);
+    }
     if (item->problem->o_f32.data) {
         store_strip(item, strip_index, &item->problem->o_f32, divisor);
     }

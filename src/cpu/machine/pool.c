@@ -56,13 +56,13 @@ struct attn_pool {
 
 static void run_tasks(attn_pool *pool, int32_t thread)
 {
-    for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (i >= pool->n) {
-            return;
+    int64_t i;
+    do { /* behind the last task there is none: the line of `next` need not come again */
+        i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i < pool->n) {
+            pool->task(pool->arg, i, thread);
         }
-        pool->task(pool->arg, i, thread);
-    }
+    } while (i < pool->n - 1);
 }
 
 static unsigned wait_for_job(attn_pool *pool, unsigned seen)

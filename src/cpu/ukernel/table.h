@@ -165,6 +165,16 @@ typedef struct attn_values {
     int64_t groups, group; /* of a row; columns of one */
 } attn_values;
 
+/* Sums of V^T P as rows, of dv columns each. */
+typedef struct attn_row_sums {
+    void *sum;         /* real [strip][dv]: the sums over the keys before */
+    const void *alpha; /* real [strip]: their factor before more is added; NULL: there are none */
+    void *const *o;    /* rows of O, columns side by side, behind the last keys; else NULL */
+    const void *divisor; /* real [strip], with o */
+    int32_t o_dtype;
+    int64_t dv;
+} attn_row_sums;
+
 /* Rows of V where they are (takes_rows), n keys for each of some lanes, and rows of O in the same
  * type; columns side by side. */
 typedef struct attn_own {
@@ -278,6 +288,16 @@ typedef struct attn_ukernel {
     int few_lanes;
     void (*pv_few)(void *ot, const attn_values *v, const void *p, int64_t n, const void *alpha,
                    int lanes);
+
+    /* pv with sums as rows, for panels whose columns are a multiple of row_columns; 0: never. True
+     * behind the last keys where O = sums / divisor is stored, too, as finite numbers; else the
+     * sums are. Bits are those of pv and store. */
+    int row_columns;
+    bool (*pv_rows)(const attn_row_sums *to, const void *v, int64_t at, const void *p, int64_t n,
+                    int lanes);
+
+    /* O = sums / divisor, as store has it. False if a sum is not finite. */
+    bool (*end_rows)(const attn_row_sums *to, int lanes);
 
     /* For strips whose rows have keys of their own (attn_own), or NULL. own_qk: S[lane] = sum_c
      * KT[c][lane] QT[c][lane], with KT a key of each lane, as pack_q lays out rows: the bits of

@@ -32,7 +32,7 @@
  *                                      element as a float, or none of them; f32 only
  *   v_column_i8(x,j) v_column_i4(x,j) v_column_f8   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
- *   v_quotient v_can_quotient v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
+ *   v_quotient v_can_quotient v_can_quotients v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
  *
@@ -260,6 +260,7 @@ static void FN(pv_few)(void *ot, const attn_values *v, const void *p, int64_t n,
     }
 }
 
+#include "cpu/ukernel/body/body_values.h"
 #include "cpu/ukernel/body/body_softmax.h"
 
 /* A block is one tile. */
@@ -380,6 +381,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .pv_few = FN(pv_few),
     .own_qk = FN(own_qk),
     .own_pv = FN(own_pv),
+    VALUE_ROWS,
     .v_bytes = FN(v_bytes),
     .q_bytes = FN(q_bytes),
     .p_bytes = FN(p_bytes),

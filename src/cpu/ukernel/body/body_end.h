@@ -25,9 +25,13 @@
 #undef NV
 #undef AHEAD
 #undef HELD
+#undef COLUMNS
+#undef VALUE_ROWS
+#undef VALUES_AT
 #undef v_quotient
 #undef v_corrected
 #undef v_can_quotient
+#undef v_can_quotients
 #undef v_pair_bf16
 #undef v_pair_f16
 #undef v_load_i8

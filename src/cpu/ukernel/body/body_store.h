@@ -42,6 +42,7 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 #ifndef v_quotient
 #define v_quotient(a, b, inverse) FN(divide)(a, b)
 #define v_can_quotient(a, step, n, b) false
+#define v_can_quotients(a, n) false
 #endif
 
 /* Stores columns c .. c+VL-1 of at most four lanes: OT / divisor as rows. */

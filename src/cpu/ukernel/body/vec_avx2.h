@@ -21,6 +21,7 @@
 #define MR 4
 #define NV 3
 #define AHEAD 3
+#define COLUMNS 3
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps
@@ -116,6 +117,44 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
     __m256i h = _mm256_srli_epi32(_mm256_blendv_epi8(up, quiet, nan), 16);
     _mm_storeu_si128((__m128i *)p,
                      _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+}
+
+/* See vec_avx512.h. */
+#define v_quotient(a, b, inverse) v_corrected(v_mul(a, inverse), a, b, inverse)
+#define v_corrected(q, a, b, inverse) _mm256_fnmadd_ps(v_fms(q, b, a), inverse, q)
+ATTN_INLINE __m256i and_differ(__m256i differ, vec x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    return _mm256_and_si256(differ, _mm256_xor_si256(bits, _mm256_add_epi32(bits, bits)));
+}
+ATTN_INLINE bool all_differ(__m256i differ)
+{
+    const __m256i sign = _mm256_add_epi32(differ, differ);
+    return _mm256_movemask_ps(_mm256_castsi256_ps(sign)) == 0xff;
+}
+ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
+{
+    __m256i differ = _mm256_set1_epi32(1 << 30);
+    for (int64_t i = 0; i < n; i++, a += step) {
+        differ = and_differ(differ, v_load(a));
+    }
+    const vec near = _mm256_and_ps(_mm256_cmp_ps(b, v_set1(0x1p-32f), _CMP_GT_OQ),
+                                   _mm256_cmp_ps(b, v_set1(0x1p32f), _CMP_LT_OQ));
+    return all_differ(differ) && _mm256_movemask_ps(near) == 0xff;
+}
+ATTN_INLINE bool v_can_quotients(const vec *a, const int n)
+{
+    const __m256i upper = _mm256_set1_epi32(1 << 30);
+    __m256i differ = upper;
+    ATTN_UNROLL for (int i = 0; i < n; i++) differ = and_differ(differ, a[i]);
+    if (!all_differ(differ)) {
+        differ = upper;
+        ATTN_UNROLL for (int i = 0; i < n; i++) differ = _mm256_and_si256(
+            differ, _mm256_or_si256(and_differ(upper, a[i]),
+                                    _mm256_castps_si256(_mm256_cmp_ps(a[i], v_set1(0),
+                                                                      _CMP_EQ_OQ))));
+    }
+    return all_differ(differ);
 }
 
 #else

@@ -21,6 +21,7 @@
 #define NV 2
 #define AHEAD 0
 #define HELD 4
+#define COLUMNS 6
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
@@ -155,19 +156,41 @@ ATTN_INLINE void v_store_bf16(uint16_t *p, vec a)
 #define v_quotient(a, b, inverse) v_corrected(v_mul(a, inverse), a, b, inverse)
 #define v_corrected(q, a, b, inverse) _mm512_fnmadd_ps(v_fms(q, b, a), inverse, q)
 
+/* differ &= bits ^ bits << 1 */
+ATTN_INLINE __m512i and_differ(__m512i differ, vec x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    return _mm512_ternarylogic_epi32(differ, bits, _mm512_add_epi32(bits, bits), 0x60);
+}
+
 /* b is within 2^-32 to 2^32 and |a| within 2^-63 to 2^65, where the two upper bits of its exponent
  * differ: for n vectors from a on, `step` floats from one to the next. */
 ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
 {
     const __m512i upper = _mm512_set1_epi32(1 << 30);
     __m512i differ = upper;
-    for (int64_t i = 0; i < n; i++, a += step) { /* differ &= bits ^ bits << 1 */
-        const __m512i bits = _mm512_castps_si512(v_load(a));
-        differ = _mm512_ternarylogic_epi32(differ, bits, _mm512_add_epi32(bits, bits), 0x60);
+    for (int64_t i = 0; i < n; i++, a += step) {
+        differ = and_differ(differ, v_load(a));
     }
     const __mmask16 far = _mm512_cmp_ps_mask(b, v_set1(0x1p-32f), _CMP_NGT_UQ) |
                           _mm512_cmp_ps_mask(b, v_set1(0x1p32f), _CMP_NLT_UQ);
     return far == 0 && _mm512_test_epi32_mask(differ, upper) == 0xffff;
+}
+
+/* The same for n vectors in registers, without b. A zero will do as well. */
+ATTN_INLINE bool v_can_quotients(const vec *a, const int n)
+{
+    const __m512i upper = _mm512_set1_epi32(1 << 30);
+    __m512i differ = upper;
+    ATTN_UNROLL for (int i = 0; i < n; i++) differ = and_differ(differ, a[i]);
+    __mmask16 fits = _mm512_test_epi32_mask(differ, upper);
+    if (fits != 0xffff) {
+        fits = 0xffff;
+        ATTN_UNROLL for (int i = 0; i < n; i++) fits &=
+            _mm512_test_epi32_mask(and_differ(upper, a[i]), upper) |
+            _mm512_cmp_ps_mask(a[i], v_set1(0), _CMP_EQ_OQ);
+    }
+    return fits == 0xffff;
 }
 
 #else

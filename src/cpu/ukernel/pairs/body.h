@@ -31,6 +31,9 @@
 #include "cpu/ukernel/pairs/factors.h"
 #include "cpu/ukernel/pairs/few.h"
 #include PRODUCTS_HEADER
+#ifndef VALUE_ROWS
+#define VALUE_ROWS .row_columns = 0
+#endif
 #ifndef OWN_MEMBERS
 #define OWN_MEMBERS .own_qk = NULL
 #endif
@@ -95,6 +98,7 @@ const attn_ukernel TABLE = {
     .few_lanes = FEW_LANES,
     .pv_few = pv_few,
     OWN_MEMBERS,
+    VALUE_ROWS,
     .clean_v = clean_v,
     .finite = finite_f32,
     .store = store_f32,

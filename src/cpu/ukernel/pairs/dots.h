@@ -196,6 +196,32 @@ static void pv(void *ot_, const void *v_, int64_t at, const void *p, int64_t dv_
     }
 }
 
+/* ---- values as rows -------------------------------------------------------------------------- */
+
+#if defined COLUMNS
+#define VALUES_AT(v, at, dv) ((const uint16_t *)(v) + v_key_bytes(at) / 2)
+
+/* A run of V is a vector of columns. */
+ATTN_INLINE void row_products_f32(vec *sum, const void *v_, int64_t c, int64_t dv, const void *p_,
+                                  int64_t n, const int rows, const int cols)
+{
+    const uint16_t *v = (const uint16_t *)v_ + c / RUN * V_RUN, *p = p_;
+    (void)dv;
+    ATTN_UNROLL for (int i = 0; i < rows * cols; i++) sum[i] = v_set1(0);
+    ATTN_UNROLL_4 for (int64_t key = 0; key < n; key += 2, v += 2 * RUN, p += 2 * STRIP) {
+        dwords x[COLUMNS];
+        ATTN_UNROLL for (int i = 0; i < cols; i++) x[i] = d_load(v + i * V_RUN);
+        ATTN_UNROLL for (int r = 0; r < rows; r++)
+        {
+            const dwords one = d_pair(p + 2 * r);
+            ATTN_UNROLL for (int i = 0; i < cols; i++) sum[r * cols + i] =
+                add_pairs(sum[r * cols + i], x[i], one);
+        }
+    }
+}
+#endif
+
+#include "cpu/ukernel/body/body_values.h"
 #include "cpu/ukernel/pairs/dots_own.h"
 
 /* ---- the table's own members ----------------------------------------------------------------- */

@@ -1,12 +1,12 @@
 /*
- * values_dots.h: the V panel of tables on dots.h: two keys of 8 columns at a time, columns zipped.
+ * values_dots.h: the V panel of tables on dots.h: two keys of 16 columns at a time, columns zipped.
  * Included by pairs/body.h.
  *
- *     V   [dv_pad / 8][KEY_BLOCK / 2 + 16][8][2]  the key behind an odd number of them is zero
+ *     V   [dv_pad / 16][KEY_BLOCK / 2 + 16][16][2]  the key behind an odd number of them is zero
  *
- * A product of 8 columns reads one run of memory.
+ * A product of 16 columns reads one run of memory.
  */
-enum { GRANULE = GROUP, RUN = 8, V_RUN = PANEL_KEYS * RUN /* numbers of 8 columns */ };
+enum { GRANULE = GROUP, RUN = GROUP, V_RUN = PANEL_KEYS * RUN /* numbers of 16 columns */ };
 
 /* Scores are computed for as many keys at a time, of few lanes, or for fewer. P is read by pairs
  * of keys. */
