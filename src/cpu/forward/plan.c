@@ -26,7 +26,7 @@
 #include <math.h>
 
 enum {
-    MOST_ROW_KEYS = 256,         /* where sums are rows */
+    MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
@@ -269,13 +269,13 @@ static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
            table->takes_rows(problem->v.dtype, problem->dv);
 }
 
-/* True where a strip's sums are rows of O, stored behind its last keys. Those of several segments
- * are joined as columns. Over many keys transpositions cost little. */
-static bool sums_are_rows(const attn_cpu_plan *plan, const attn_problem *problem)
+/* True where sums are rows of O. Those of several segments are joined as columns. Over many keys
+ * transpositions cost little. Long rows of V fall into few sets of the first-level cache. */
+static bool sums_are_rows(const attn_ukernel *table, const attn_problem *problem, int depth)
 {
-    const int columns = problem->keys <= MOST_ROW_KEYS ? plan->table->row_columns : 0;
-    return columns > 0 && plan->dv_pad == problem->dv && problem->dv % columns == 0 &&
-           plan->node_depth == 0 && problem->o.stride[3] == 1 && !problem->o_f32.data;
+    return table->row_columns > 0 && problem->keys <= MOST_ROW_KEYS && depth == 0 &&
+           problem->dv % table->row_columns == 0 && problem->dv <= table->vector_bits / 2 &&
+           problem->o.stride[3] == 1 && !problem->o_f32.data;
 }
 
 /* Gives short items to tasks by several, equally many to each thread; all of a very short call to
@@ -357,7 +357,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
     plan->brief = is_brief(plan, problem);
-    plan->by_rows = sums_are_rows(plan, problem);
+    plan->by_rows = sums_are_rows(plan->table, problem, plan->node_depth);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
