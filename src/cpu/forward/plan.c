@@ -31,8 +31,8 @@ enum {
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
-/* ns: of an item beside its products; of a thread's only task, and of one of several, since a thread
- * waits for some hundred to take one after another; of an item that is not cut */
+/* ns: of an item beside its products; of a thread's only task, and of one of several, since taking
+ * one after another costs some hundred; of an item that is not cut */
 static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)

@@ -10,7 +10,8 @@
  * VEC_HEADER defines: vec, VL (lanes), MR (granule: keys or columns at once), NV (vectors side by
  * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
- * not (keys whose scores wait in registers from chunk to chunk; it divides MR), and
+ * not (keys whose scores wait in registers from chunk to chunk; it divides MR), COLUMNS, or not
+ * (body_values.h), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -32,7 +33,7 @@
  *                                      element as a float, or none of them; f32 only
  *   v_column_i8(x,j) v_column_i4(x,j) v_column_f8   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
- *   v_quotient v_can_quotient v_can_quotients v_pair_f16 v_pair_bf16, or none of them: see vec_avx512.h
+ *   v_quotient v_can_quotient v_can_quotients, v_pair_f16 v_pair_bf16, or not: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
  *
