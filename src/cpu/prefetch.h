@@ -40,7 +40,7 @@ ATTN_INLINE void attn_next_soon(attn_soon *soon)
  * are left. soon may be NULL. */
 ATTN_INLINE void attn_fetch_soon(attn_soon *soon, int64_t elements)
 {
-    if (!soon) {
+    if (!soon || soon->each == 0) {
         return;
     }
     const uint64_t due = (uint64_t)(soon->due + elements * soon->each);
