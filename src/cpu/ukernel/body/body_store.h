@@ -41,7 +41,7 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 
 #ifndef v_quotient
 #define v_quotient(a, b, inverse) FN(divide)(a, b)
-#define v_can_quotient(a, step, n, b) false
+#define v_can_quotient(a, step, n, b, lanes) false
 #define v_can_quotients(a, n) false
 #endif
 
@@ -151,7 +151,7 @@ static void FN(store)(void *const *row, int64_t stride, int32_t dtype, const voi
             continue;
         }
         FN(load_divisors)(&d, by, left);
-        if (v_can_quotient(ot, STRIP, dv, d.all)) {
+        if (v_can_quotient(ot, STRIP, dv, d.all, left)) {
             const int64_t c =
                 stride != 1          ? 0
                 : dtype == ATTN_BF16 ? FN(divide_to_halves)(row, ot, dv, &d, left, true)
@@ -217,7 +217,8 @@ ATTN_INLINE void FN(add_part)(const attn_part *node, const attn_part *part, int6
     FN(join_factors) f;
     for (int v = 0; v < NV; v++) {
         FN(load_divisors)(&f.d[v], by ? by + v * VL : NULL, lanes - v * VL);
-        quick = quick && (v >= count || v_can_quotient(ot + v * VL, STRIP, dv, f.d[v].all));
+        quick = quick && (v >= count || v_can_quotient(ot + v * VL, STRIP, dv, f.d[v].all,
+                                                       lanes - v * VL));
         f.a[v] = add ? v_load(a + v * VL) : v_set1(1);
         f.b[v] = add ? v_load(b + v * VL) : v_set1(1);
     }

@@ -102,6 +102,9 @@ ATTN_INLINE bool FN(column_rows)(const attn_row_sums *to, const real *inverse, c
         if (to->alpha) {
             FN(add_sums)(to, sum, lane, c, rows, cols);
         }
+        ATTN_UNROLL for (int i = 0; i < rows * cols; i++) {
+            sum[i] = i < (lanes - lane) * cols ? sum[i] : v_set1(0); /* rows beyond hold anything */
+        }
         if (!inverse) {
             FN(keep_sums)(to, sum, lane, c, rows, cols);
         } else if (!v_can_quotients(sum, rows * cols)) {
@@ -150,7 +153,7 @@ ATTN_INLINE bool FN(inverses)(real *inverse, const real *divisor, int lanes)
     for (int lane = 0; lane < lanes; lane += VL) {
         const vec x = v_load(divisor + lane);
         v_store(inverse + lane, v_div(v_set1(1), x));
-        near = near && v_can_quotient(divisor, 0, 0, x);
+        near = near && v_can_quotient(divisor, 0, 0, x, lanes - lane);
     }
     return near;
 }

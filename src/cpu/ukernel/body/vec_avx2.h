@@ -127,34 +127,36 @@ ATTN_INLINE __m256i and_differ(__m256i differ, vec x)
     const __m256i bits = _mm256_castps_si256(x);
     return _mm256_and_si256(differ, _mm256_xor_si256(bits, _mm256_add_epi32(bits, bits)));
 }
-ATTN_INLINE bool all_differ(__m256i differ)
+/* A bit for each lane. */
+ATTN_INLINE int which_differ(__m256i differ)
 {
     const __m256i sign = _mm256_add_epi32(differ, differ);
-    return _mm256_movemask_ps(_mm256_castsi256_ps(sign)) == 0xff;
+    return _mm256_movemask_ps(_mm256_castsi256_ps(sign));
 }
-ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
+ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b, int lanes)
 {
+    const int used = lanes < VL ? (1 << lanes) - 1 : 0xff;
     __m256i differ = _mm256_set1_epi32(1 << 30);
     for (int64_t i = 0; i < n; i++, a += step) {
         differ = and_differ(differ, v_load(a));
     }
     const vec near = _mm256_and_ps(_mm256_cmp_ps(b, v_set1(0x1p-32f), _CMP_GT_OQ),
                                    _mm256_cmp_ps(b, v_set1(0x1p32f), _CMP_LT_OQ));
-    return all_differ(differ) && _mm256_movemask_ps(near) == 0xff;
+    return (which_differ(differ) & _mm256_movemask_ps(near) & used) == used;
 }
 ATTN_INLINE bool v_can_quotients(const vec *a, const int n)
 {
     const __m256i upper = _mm256_set1_epi32(1 << 30);
     __m256i differ = upper;
     ATTN_UNROLL for (int i = 0; i < n; i++) differ = and_differ(differ, a[i]);
-    if (!all_differ(differ)) {
+    if (which_differ(differ) != 0xff) {
         differ = upper;
         ATTN_UNROLL for (int i = 0; i < n; i++) differ = _mm256_and_si256(
             differ, _mm256_or_si256(and_differ(upper, a[i]),
                                     _mm256_castps_si256(_mm256_cmp_ps(a[i], v_set1(0),
                                                                       _CMP_EQ_OQ))));
     }
-    return all_differ(differ);
+    return which_differ(differ) == 0xff;
 }
 
 #else

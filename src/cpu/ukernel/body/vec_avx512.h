@@ -164,9 +164,11 @@ ATTN_INLINE __m512i and_differ(__m512i differ, vec x)
 }
 
 /* b is within 2^-32 to 2^32 and |a| within 2^-63 to 2^65, where the two upper bits of its exponent
- * differ: for n vectors from a on, `step` floats from one to the next. */
-ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
+ * differ: for n vectors from a on, `step` floats from one to the next. Lanes from `lanes` on do not
+ * count: they hold anything. */
+ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b, int lanes)
 {
+    const unsigned used = lanes < VL ? (1u << lanes) - 1 : 0xffff;
     const __m512i upper = _mm512_set1_epi32(1 << 30);
     __m512i differ = upper;
     for (int64_t i = 0; i < n; i++, a += step) {
@@ -174,7 +176,7 @@ ATTN_INLINE bool v_can_quotient(const float *a, int64_t step, int64_t n, vec b)
     }
     const __mmask16 far = _mm512_cmp_ps_mask(b, v_set1(0x1p-32f), _CMP_NGT_UQ) |
                           _mm512_cmp_ps_mask(b, v_set1(0x1p32f), _CMP_NLT_UQ);
-    return far == 0 && _mm512_test_epi32_mask(differ, upper) == 0xffff;
+    return (far & used) == 0 && (_mm512_test_epi32_mask(differ, upper) & used) == used;
 }
 
 /* The same for n vectors in registers, without b. A zero will do as well. */
