@@ -8,37 +8,35 @@
 #include "core/kv.h"
 #include "cpu/prefetch.h"
 
-/* Rows of the run that begins at `key`. */
-static inline attn_rows attn_key_rows(const attn_problem *problem, const attn_tensor *tensor,
-                                      const attn_sequence *sequence, int64_t kv_head, int64_t key)
+/* Rows of the run that begins at `key`, in *rows. Its members are written where they lie: a copy of
+ * the struct would wait for stores to them. */
+static inline void attn_key_rows(const attn_problem *problem, const attn_tensor *tensor,
+                                 const attn_sequence *sequence, int64_t kv_head, int64_t key,
+                                 attn_rows *rows)
 {
-    return (attn_rows){attn_kv_find(problem, tensor, sequence, kv_head, key, 0),
-                       tensor->stride[1],
-                       tensor->stride[3],
-                       tensor->dtype,
-                       NULL,
-                       {0}};
+    *rows = (attn_rows){
+        .row_stride = tensor->stride[1], .col_stride = tensor->stride[3], .dtype = tensor->dtype};
+    rows->data = attn_kv_find(problem, tensor, sequence, kv_head, key, 0);
 }
 
 /* Scales and shifts of these rows, of `columns` columns; none unless they are quantised. */
-static inline attn_row_codes attn_key_codes(const attn_problem *problem, const attn_codes *codes,
-                                            const attn_sequence *sequence, int64_t kv_head,
-                                            int64_t key, int64_t columns)
+static inline void attn_key_codes(const attn_problem *problem, const attn_codes *codes,
+                                  const attn_sequence *sequence, int64_t kv_head, int64_t key,
+                                  int64_t columns, attn_row_codes *rows)
 {
     const attn_tensor *scale = codes->scale, *shift = codes->shift;
-    attn_row_codes rows = {.group = columns};
+    *rows = (attn_row_codes){.group = columns};
     if (attn_tensor_present(scale)) {
-        rows.scale = attn_kv_factor(problem, scale, sequence, kv_head, key);
-        rows.scale_row = scale->shape[1] == 1 ? 0 : scale->stride[1];
-        rows.scale_group = scale->stride[3];
-        rows.group = columns / scale->shape[3], rows.dtype = scale->dtype;
+        rows->scale = attn_kv_factor(problem, scale, sequence, kv_head, key);
+        rows->scale_row = scale->shape[1] == 1 ? 0 : scale->stride[1];
+        rows->scale_group = scale->stride[3];
+        rows->group = columns / scale->shape[3], rows->dtype = scale->dtype;
     }
     if (attn_tensor_present(shift)) {
-        rows.shift = attn_kv_factor(problem, shift, sequence, kv_head, key);
-        rows.shift_row = shift->shape[1] == 1 ? 0 : shift->stride[1];
-        rows.shift_group = shift->stride[3];
+        rows->shift = attn_kv_factor(problem, shift, sequence, kv_head, key);
+        rows->shift_row = shift->shape[1] == 1 ? 0 : shift->stride[1];
+        rows->shift_group = shift->stride[3];
     }
-    return rows;
 }
 
 /* Keys first .. last-1 towards the cache. */
@@ -47,7 +45,8 @@ static inline void attn_prefetch_keys(const attn_problem *problem, const attn_te
                                       int64_t last)
 {
     for (int64_t key = first, end; key < last; key = end) {
-        const attn_rows rows = attn_key_rows(problem, tensor, sequence, kv_head, key);
+        attn_rows rows;
+        attn_key_rows(problem, tensor, sequence, kv_head, key, &rows);
         end = attn_kv_run_end(problem, sequence, key, last);
         for (int64_t i = 0; i < end - key; i++) {
             attn_prefetch_row(&rows, i, tensor->shape[3]);

@@ -19,8 +19,8 @@ bool attn_grad_store_keys(const attn_grad_item *item, int64_t first, int64_t las
         const int64_t cols = t[i]->shape[3];
         for (int64_t key = first, end; key < last && t[i]->data; key = end) {
             char *to = attn_kv_at(t[i], &item->seq, item->kv_head, key, 0);
-            const attn_rows rows =
-                attn_key_rows(item->problem, t[i], &item->seq, item->kv_head, key);
+            attn_rows rows;
+            attn_key_rows(item->problem, t[i], &item->seq, item->kv_head, key, &rows);
             end = attn_kv_run_end(item->problem, &item->seq, key, min64(key + ROWS, last));
             const int64_t n = end - key;
             attn_prefetch_keys(item->problem, t[i], &item->seq, item->kv_head, key, end);

@@ -85,8 +85,9 @@ static void pack_run(attn_grad_item *item, int64_t block, int64_t key, int64_t e
 {
     const attn_problem *problem = item->problem;
     const attn_ukernel *table = item->table;
-    const attn_rows k = attn_key_rows(item->problem, &problem->k, &item->seq, item->kv_head, key);
-    const attn_rows v = attn_key_rows(item->problem, &problem->v, &item->seq, item->kv_head, key);
+    attn_rows k, v;
+    attn_key_rows(problem, &problem->k, &item->seq, item->kv_head, key, &k);
+    attn_key_rows(problem, &problem->v, &item->seq, item->kv_head, key, &v);
     const int64_t at = key - block, n = end - key;
     table->pack_k(attn_grad_panel(item, item->k, table->k_bytes(problem->d), block), at, &k, n,
                   problem->d);

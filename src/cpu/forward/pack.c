@@ -34,22 +34,13 @@ static bool is_k_panel(const attn_forward_item *item, attn_interval block)
             is_one_run(item, &problem->k, problem->d, block));
 }
 
-/* The rows of a tensor that begin at `key`, with their scales. Members of the rows are written one
- * by one where they lie: a copy of the struct would wait for stores to them. */
+/* The rows of a tensor that begin at `key`, with their scales. */
 static void rows_at(attn_forward_item *item, const attn_tensor *tensor, const attn_codes *codes,
                     int64_t key, int64_t columns, attn_rows *rows)
 {
-    const attn_problem *problem = item->problem;
-    const attn_row_codes of =
-        attn_key_codes(problem, codes, &item->seq, item->kv_head, key, columns);
-    rows->data = attn_kv_find(problem, tensor, &item->seq, item->kv_head, key, 0);
-    rows->row_stride = tensor->stride[1], rows->col_stride = tensor->stride[3];
-    rows->dtype = tensor->dtype;
+    attn_key_rows(item->problem, tensor, &item->seq, item->kv_head, key, rows);
+    attn_key_codes(item->problem, codes, &item->seq, item->kv_head, key, columns, &rows->codes);
     rows->soon = item->by_tile ? &item->soon : NULL;
-    rows->codes.scale = of.scale, rows->codes.shift = of.shift;
-    rows->codes.scale_row = of.scale_row, rows->codes.scale_group = of.scale_group;
-    rows->codes.shift_row = of.shift_row, rows->codes.shift_group = of.shift_group;
-    rows->codes.group = of.group, rows->codes.dtype = of.dtype;
 }
 
 static void rows_of_k(attn_forward_item *item, int64_t key, attn_rows *rows)

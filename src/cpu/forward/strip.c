@@ -46,7 +46,7 @@ static int strip_rows(const attn_forward_item *item, int strip_index, const attn
         member_rows(item, tensor, first, row, (int)lanes);
         return (int)lanes;
     }
-    if (fold == 1) { /* without products */
+    if (fold == 1) { /* one head: a row is a stride behind the last, without products */
         for (int64_t lane = 0, step = tensor->stride[1] * size; lane < lanes; lane++, at += step) {
             row[lane] = at;
         }

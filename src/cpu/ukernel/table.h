@@ -44,10 +44,10 @@ enum { ATTN_MAX_STRIP = 64, ATTN_MAX_KEY_BLOCK = 512, ATTN_MAX_KEY_TILE = 64 };
  * steps (attn_fetch_soon), as evenly as can be, so that the memory is never idle. Rows come from
  * several runs in turn. */
 typedef struct attn_soon {
-    const char *const *row;                      /* the next one, NULL behind the last */
+    const char *const *row; /* the next one, NULL behind the last */
     const char *const *end_of_one, *const *end_of_all; /* of the first run's rows; of all runs */
-    int64_t run, back, bytes; /* rows from run to run; back to the first run; of a row */
-    const char *at, *end;   /* lines left of the row at hand */
+    int64_t run, back, bytes; /* rows from run to run, and back to the first; of a row */
+    const char *at, *end;     /* lines left of the row at hand */
     /* lines to fetch for each element of K or V that a member is done with, lines that are due: in
      * units of 1 / ATTN_SOON_LINE */
     int64_t each, due;
@@ -167,9 +167,9 @@ typedef struct attn_values {
 
 /* Sums of V^T P as rows, of dv columns each. */
 typedef struct attn_row_sums {
-    void *sum;         /* real [strip][dv]: the sums over the keys before */
-    const void *alpha; /* real [strip]: their factor before more is added; NULL: there are none */
-    void *const *o;    /* rows of O, columns side by side, behind the last keys; else NULL */
+    void *sum;           /* real [strip][dv]: the sums over the keys before */
+    const void *alpha;   /* real [strip]: their factor before more is added; NULL: there are none */
+    void *const *o;      /* rows of O, columns side by side, behind the last keys; else NULL */
     const void *divisor; /* real [strip], with o */
     int32_t o_dtype;
     int64_t dv;

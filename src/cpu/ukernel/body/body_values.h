@@ -28,7 +28,7 @@ ATTN_INLINE void FN(row_products)(vec *sum, const void *v_, int64_t c, int64_t d
 #endif
 
 enum {
-    FN(GROUP_SUMS) = 4 * COLUMNS,            /* in registers */
+    FN(GROUP_SUMS) = 4 * COLUMNS,              /* in registers */
     FN(GROUP_WIDE) = COLUMNS < 4 ? COLUMNS : 4 /* vectors of columns where many are left */
 };
 
