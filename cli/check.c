@@ -67,7 +67,7 @@ static const char *const standard_problems[] = {
 
 struct check {
     cli_list list;
-    int64_t seeds;
+    int64_t seeds, runs;
     bool json, accuracy;
     int32_t device;
     const char *tables[MAX_TABLES]; /* best first */
@@ -249,6 +249,7 @@ static void check_problem(struct check *c, const problem_spec *given)
 
 static const struct argp_option options[] = {
     {"seeds", 's', "K", 0, "seeds per problem (default 1)", 0},
+    {"runs", 'r', "K", 0, "with --device cuda: calls per problem, of equal bits (default 3)", 0},
     {"json", 'j', NULL, 0, "one JSON object per problem, table and seed", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: the kernels of this GPU instead", 0},
     {"accuracy", 'a', NULL, 0,
@@ -281,7 +282,8 @@ static const char doc[] =
     "\n"
     "With --device cuda every problem runs on this GPU, for O alone, and twice, on two streams, "
     "for LSE and maxima "
-    "too: all must give the same bits. Tensor cores take probabilities of f16 and bf16 in that "
+    "too, or as often as --runs says: all must give the same bits. Tensor cores take probabilities "
+    "of f16 and bf16 in that "
     "type: one rounding "
     "of it more on the scale of sum_j p_j |v_j|, or c = 16, and an RMSE of 1.45 times that of "
     "rounding the exact "
@@ -300,6 +302,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     switch (key) {
     case 's':
         c->seeds = cli_integer("seeds", text, 1, 1000000);
+        return 0;
+    case 'r':
+        c->runs = cli_integer("runs", text, 1, 1000000);
         return 0;
     case 'a':
         c->accuracy = true;
@@ -373,10 +378,13 @@ int cli_check(int argc, char **argv)
         return accuracy_table(c.seeds);
     }
     bool gpu = c.device == ATTN_DEVICE_CUDA;
+    if (c.runs > 0 && !gpu) {
+        exit(cli_error(CLI_USAGE, "--runs is for --device cuda"));
+    }
     for (size_t i = 0; i < sizeof standard_problems / sizeof standard_problems[0] && !given; i++) {
         cli_add_problems(&c.list, standard_problems[i]);
     }
-    int status = gpu ? check_gpu(&c.list, c.seeds, c.json) : check_cpu(&c);
+    int status = gpu ? check_gpu(&c.list, c.seeds, c.runs, c.json) : check_cpu(&c);
     free(c.list.problems);
     return status;
 }

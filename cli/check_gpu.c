@@ -3,10 +3,10 @@
  * tensors in the GPU's memory, against the float64 oracle. Every problem runs three times, on two
  * streams, into poisoned outputs between poisoned margins: for O alone, for O and LSE, and with the
  * maxima as well, since kernels end rows in a way of their own for each; all give equal bits. If it
- * wants a workspace it runs a fourth time without one, since keys are not split then. With NaN sown
+ * wants a workspace it runs once more without one, since keys are not split then. With NaN sown
  * among the inputs (sown=N) it runs once more without them: rows that see none have the same bits
  * (C4, C7).
- * Gradients (check_gpu_grad.c) are held to the bounds of the CPU's.
+ * --runs asks for more calls with all outputs. Gradients (check_gpu_grad.c) are held to the bounds of the CPU's.
  *
  * Limits: promises A1 and A3, with kappa of one sum over all blocks where terms may be alike. From
  * inputs of 16 bits the tensor cores take probabilities in 16 bits (A2): that costs an element up
@@ -33,6 +33,7 @@ enum { MANY = 10000 }; /* least number of elements for an RMSE */
 struct check {
     attn_context *context;
     void *streams[2];
+    int64_t runs;
     bool json;
     long long problems, failed, unsupported, on_tensor_cores; /* problems: of each seed */
     /* fast: relative to the bound for probabilities of 16 bits */
@@ -186,13 +187,16 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
         out->status = call(c, &tensors, c->streams[0], 0, intact);
         errors_measure(&tensors.args, 0, &without);
     }
-    for (int i = 0; i < SUBSETS && out->status == ATTN_OK; i++) {
-        tensors.args = subsets[i];
+    out->verdict.equal = true;
+    for (int64_t i = 0; (i < SUBSETS || i < c->runs) && out->status == ATTN_OK; i++) {
+        const int subset = i < SUBSETS ? (int)i : SUBSETS - 1;
+        tensors.args = subsets[subset];
         out->status = call(c, &tensors, c->streams[i % 2], out->workspace_bytes, intact);
-        hash[i] = check_hash(&subsets[i]);
+        const uint64_t now = check_hash(&subsets[subset]);
+        out->verdict.equal = out->verdict.equal && (i < SUBSETS || now == hash[subset]);
+        hash[subset] = now;
     }
     if (out->status == ATTN_OK) {
-        out->verdict.equal = true;
         for (int i = 0; i < SUBSETS; i++) {
             out->verdict.equal = out->verdict.equal && check_hash(&subsets[i]) == hash[i];
         }
@@ -309,7 +313,7 @@ static void tell_gradients(const struct check *c, const problem_spec *problem, c
 static void check_gradients(struct check *c, const problem_spec *problem, const char *line)
 {
     check_grad_outcome out;
-    check_gpu_gradients(c->context, c->streams, problem, &out);
+    check_gpu_gradients(c->context, c->streams, c->runs, problem, &out);
     c->problems++;
     c->unsupported += out.status == ATTN_ERR_UNSUPPORTED;
     c->failed += !out.verdict.ok && out.status != ATTN_ERR_UNSUPPORTED;
@@ -332,9 +336,9 @@ static void tell_summary(const struct check *c)
         c->worst_rmse, c->worst_grad, c->worst_alike);
 }
 
-int check_gpu(const cli_list *list, int64_t seeds, bool json)
+int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, bool json)
 {
-    struct check c = {.json = json};
+    struct check c = {.runs = runs, .json = json};
     char line[4096];
     attn_status status = cli_gpu_context(&c.context);
     if (status != ATTN_OK) {

@@ -6,7 +6,8 @@
 
 #include "cli.h"
 
-/* Runs the whole command with --device cuda. Returns an exit status. */
-int check_gpu(const cli_list *list, int64_t seeds, bool json);
+/* Runs the whole command with --device cuda. Returns an exit status. runs: calls of each problem;
+ * fewer than the outputs want are as many as these. */
+int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, bool json);
 
 #endif

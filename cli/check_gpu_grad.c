@@ -74,12 +74,12 @@ static attn_status run_forward(const problem_tensors *tensors)
     return attn_forward(NULL, &args);
 }
 
-static attn_status run(attn_context *context, void *const streams[2], problem_tensors *tensors,
-                       double kappa, check_grad_outcome *out)
+static attn_status run(attn_context *context, void *const streams[2], int64_t runs,
+                       problem_tensors *tensors, double kappa, check_grad_outcome *out)
 {
     attn_plan plan = {.struct_size = sizeof plan};
     struct copies copies;
-    uint64_t hash[2] = {0};
+    uint64_t first = 0;
     attn_status status = attn_backward_plan(context, &tensors->grad, &plan);
     status = status == ATTN_OK ? run_forward(tensors) : status;
     if (status != ATTN_OK) {
@@ -88,18 +88,20 @@ static attn_status run(attn_context *context, void *const streams[2], problem_te
     snprintf(out->kernel, sizeof out->kernel, "%s", plan.kernel);
     out->allowed = errors_allowed(plan.input_loss, plan.weight_loss).grad_c + kappa;
     put(&copies, tensors);
-    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
-        status = call(context, tensors, &copies, i, streams[i], plan.workspace_bytes,
+    out->verdict.equal = true;
+    for (int64_t i = 0; (i < 2 || i < runs) && status == ATTN_OK; i++) {
+        status = call(context, tensors, &copies, (int)(i % 2), streams[i % 2], plan.workspace_bytes,
                       &out->verdict.intact);
-        hash[i] = check_hash_gradients(&tensors->grad, 0);
+        const uint64_t now = check_hash_gradients(&tensors->grad, 0);
+        first = i == 0 ? now : first;
+        out->verdict.equal = out->verdict.equal && now == first;
     }
     drop(&copies);
-    out->verdict.equal = hash[0] == hash[1];
     return status;
 }
 
-void check_gpu_gradients(attn_context *context, void *const streams[2], const problem_spec *problem,
-                         check_grad_outcome *out)
+void check_gpu_gradients(attn_context *context, void *const streams[2], int64_t runs,
+                         const problem_spec *problem, check_grad_outcome *out)
 {
     problem_tensors tensors;
     struct check_verdict *verdict = &out->verdict;
@@ -110,7 +112,7 @@ void check_gpu_gradients(attn_context *context, void *const streams[2], const pr
         .verdict = {.backward = true, .intact = true, .exact = true, .exact_lse = true}};
     const double kappa =
         alike_possible(problem) ? alike_kappa(&tensors.args, true, ALIKE_RUNNING) : 0;
-    out->status = run(context, streams, &tensors, kappa, out);
+    out->status = run(context, streams, runs, &tensors, kappa, out);
     if (out->status != ATTN_OK) {
         snprintf(out->sentence, sizeof out->sentence, "%s", attn_last_error());
     } else {

@@ -13,9 +13,9 @@ typedef struct check_grad_outcome {
     double allowed; /* the largest verdict.grad_c */
 } check_grad_outcome;
 
-/* O and LSE by the CPU's forward pass; gradients on the GPU twice, on two streams, into poisoned
- * outputs between poisoned margins. */
-void check_gpu_gradients(attn_context *context, void *const streams[2], const problem_spec *problem,
-                         check_grad_outcome *out);
+/* O and LSE by the CPU's forward pass; gradients on the GPU twice, or `runs` times if that is more,
+ * on two streams, into poisoned outputs between poisoned margins. */
+void check_gpu_gradients(attn_context *context, void *const streams[2], int64_t runs,
+                         const problem_spec *problem, check_grad_outcome *out);
 
 #endif
