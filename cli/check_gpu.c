@@ -5,8 +5,8 @@
  * maxima as well, since kernels end rows in a way of their own for each; all give equal bits. If it
  * wants a workspace it runs once more without one, since keys are not split then. With NaN sown
  * among the inputs (sown=N) it runs once more without them: rows that see none have the same bits
- * (C4, C7).
- * --runs asks for more calls with all outputs. Gradients (check_gpu_grad.c) are held to the bounds of the CPU's.
+ * (C4, C7). --runs asks for more calls with all outputs.
+ * Gradients (check_gpu_grad.c) are held to the bounds of the CPU's.
  *
  * Limits: promises A1 and A3, with kappa of one sum over all blocks where terms may be alike. From
  * inputs of 16 bits the tensor cores take probabilities in 16 bits (A2): that costs an element up

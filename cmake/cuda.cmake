@@ -42,6 +42,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
   attn_image(forward_sm90_dropout compute_90a,sm_90a)
+  attn_image(forward_sm90_dropout_steps compute_90a,sm_90a)
   attn_image(forward_sm90_wide compute_90a,sm_90a)
   attn_image(forward_sm90_paged compute_90a,sm_90a)
   attn_image(forward_sm90_softcap compute_90a,sm_90a)
@@ -79,8 +80,8 @@ function(attn_emulated_gpu)
   add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
     ${folder}/tensor_map.cpp)
   foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm80_dropout
-      forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_wide forward_sm90_paged
-      forward_sm90_softcap forward_sm90_alibi forward_sm90_mask forward_sm90_bias backward_generic
+      forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
+      forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi forward_sm90_mask forward_sm90_bias backward_generic
       backward_sm80 backward_sm80_steps backward_sm90 backward_sm90_light backward_sm90_steps
       backward_sm90_f32 merge_generic append_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})

@@ -78,11 +78,13 @@
  *   C10 Exact means within the published error bound (docs/numerics.md), not bit for bit equal to
  *       another implementation: the order of summation differs.
  *   C11 Dropout: after the softmax each exp(s - LSE) is multiplied by Z[b,h,i,j] = 0 with
- *       probability dropout_p, else 1 / (1 - dropout_p). LSE knows nothing of it. Z is a function
- *       of (seed, offset, b, h, i, j) alone, with i and j counted from q_origin and k_origin within
- *       sequence b (from 0 without them): word j mod 4 of Philox4x32-10 (Salmon et al., SC'11) with
- *       the key (low, high half of seed) and the counter (j / 4, i, low, high half of offset + b Hq
- *       + h); dropped iff the word is below dropout_p 2^32, rounded. Forward, backward and
+ *       probability dropout_p, to a multiple of 2^-16, else 1 / (1 - dropout_p). LSE knows nothing
+ *       of it. Z is a function of (seed, offset, b, h, i, j) alone, with i and j counted from
+ *       q_origin and k_origin within sequence b (from 0 without them). It is 0 iff a number of 16
+ *       bits is below dropout_p 2^16, rounded: the low half (j even) or the high half (j odd) of
+ *       word (i / 8) mod 2 + 2 ((j / 8) mod 2) of Philox4x32-7 (Salmon et al., SC'11) with the key
+ *       (low, high half of seed) and the counter (4 (j / 16) + (j mod 8) / 2, 8 (i / 16) + i mod 8,
+ *       low, high half of offset + b Hq + h); quotients are rounded down. Forward, backward and
  *       attn_dropout_mask agree. Give each call an offset of its own, B Hq apart; parts of one
  *       sequence share theirs.
  *
@@ -374,7 +376,7 @@ typedef struct attn_forward_args {
      * other types. A sink of NaN or +inf makes its rows NaN. */
     attn_tensor alibi_slopes, sinks;
 
-    /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-33. q_origin + Nq
+    /* Dropout as in C11: dropout_p in [0, 1], 0 = off, and so is less than 2^-17. q_origin + Nq
      * below 2^32, k_origin + Nk below 2^34. */
     double dropout_p;
     uint64_t dropout_seed, dropout_offset;

@@ -1,7 +1,15 @@
 /*
- * dropout.h: the positions that dropout keeps (C11): Philox4x32-10 of (seed, offset, b, h, i, j),
- * nothing else. C and CUDA. cpu/ukernel/body/body_grad.h has the vectorised form of the same
- * numbers.
+ * dropout.h: the positions that dropout keeps (C11): a number of 16 bits for each, of Philox4x32-7
+ * (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; SC'11; of 7 rounds and
+ * more it passes BigCrush) of (seed, offset, b, h, i, j), nothing else. C and CUDA.
+ * cpu/ukernel/body/body_grad.h and cuda/kernel/rows have vectorised forms of the same numbers.
+ *
+ * A call of Philox is for 8 positions: rows i and i + 8, keys j, j + 1, j + 8 and j + 9, of a square
+ * of 16 x 16. These are the elements that a thread has of an operand of mma.m16n8k16, in the order
+ * of its registers:
+ *
+ *     word    0: row i         1: row i + 8      2: row i          3: row i + 8
+ *     halves  keys j, j + 1    keys j, j + 1     keys j + 8, ..    keys j + 8, ..
  */
 #ifndef ATTN_CORE_DROPOUT_H
 #define ATTN_CORE_DROPOUT_H
@@ -15,26 +23,25 @@
 #define ATTN_PHILOX_M1 0xCD9E8D57u
 #define ATTN_PHILOX_W0 0x9E3779B9u
 #define ATTN_PHILOX_W1 0xBB67AE85u
-enum { ATTN_PHILOX_ROUNDS = 10 };
+enum { ATTN_PHILOX_ROUNDS = 7 };
 
 typedef struct attn_dropout {
     bool on;
     uint32_t key[2];
-    uint32_t last; /* words up to this one drop */
+    uint32_t limit; /* numbers below it drop */
     uint64_t offset;
-    double scale; /* factor of kept values: 1 / (1 - p); 0 if none is kept */
+    double scale; /* factor of kept values: 1 / (1 - p); 0 if p is 1 */
 } attn_dropout;
 
-/* p in [0, 1]; off where p 2^32 rounds to 0. */
+/* p in [0, 1]; off where p 2^16 rounds to 0. */
 ATTN_CORE attn_dropout attn_dropout_make(double p, uint64_t seed, uint64_t offset)
 {
-    double threshold = p * 4294967296.0 + 0.5; /* 2^32 */
-    attn_dropout d = {threshold >= 1,
+    const uint32_t limit = (uint32_t)(p * 65536 + 0.5);
+    attn_dropout d = {limit > 0,
                       {(uint32_t)seed, (uint32_t)(seed >> 32)},
-                      0,
+                      limit,
                       offset,
                       p < 1 ? 1 / (1 - p) : 0};
-    d.last = threshold >= 4294967296.0 ? UINT32_MAX : d.on ? (uint32_t)threshold - 1 : 0;
     return d;
 }
 
@@ -63,16 +70,31 @@ ATTN_CORE void attn_philox_keys(const attn_dropout *d, uint32_t keys[ATTN_PHILOX
     }
 }
 
-/* word[0..3]: the random words of row i and keys 4 quad .. 4 quad + 3. */
-ATTN_CORE void attn_dropout_words(const attn_dropout *d, uint64_t stream, uint32_t i, uint32_t quad,
-                                  uint32_t word[4])
+/* The low words of the counter: of the keys and rows that share calls with key j and row i. */
+ATTN_CORE uint32_t attn_dropout_keys(uint64_t j)
+{
+    return (uint32_t)(j / 16 * 4 + j % 8 / 2);
+}
+ATTN_CORE uint32_t attn_dropout_rows(uint64_t i)
+{
+    return (uint32_t)(i / 16 * 8 + i % 8);
+}
+
+/* The number of row i and key j. */
+ATTN_CORE uint32_t attn_dropout_number(const attn_dropout *d, uint64_t stream, uint64_t i,
+                                       uint64_t j)
 {
     uint32_t k0 = d->key[0], k1 = d->key[1];
-    word[0] = quad, word[1] = i, word[2] = (uint32_t)stream, word[3] = (uint32_t)(stream >> 32);
+    uint32_t word[4] = {attn_dropout_keys(j), attn_dropout_rows(i), (uint32_t)stream,
+                        (uint32_t)(stream >> 32)};
     for (int round = 0; round < ATTN_PHILOX_ROUNDS;
          round++, k0 += ATTN_PHILOX_W0, k1 += ATTN_PHILOX_W1) {
         attn_philox_round(word, k0, k1);
     }
+    /* no index: threads of GPUs keep the words in registers */
+    const uint32_t left = i / 8 % 2 ? word[1] : word[0], right = i / 8 % 2 ? word[3] : word[2],
+                   both = j / 8 % 2 ? right : left;
+    return j % 2 ? both >> 16 : both & 0xFFFF;
 }
 
 #endif

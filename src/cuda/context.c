@@ -68,6 +68,7 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_SM90_WIDE] = attn_image_forward_sm90_wide,
         [ATTN_CUDA_SM90_PAGED] = attn_image_forward_sm90_paged,
         [ATTN_CUDA_SM90_DROPOUT] = attn_image_forward_sm90_dropout,
+        [ATTN_CUDA_SM90_DROPOUT_STEPS] = attn_image_forward_sm90_dropout_steps,
         [ATTN_CUDA_SM90_SOFTCAP] = attn_image_forward_sm90_softcap,
         [ATTN_CUDA_SM90_ALIBI] = attn_image_forward_sm90_alibi,
         [ATTN_CUDA_SM90_MASK] = attn_image_forward_sm90_mask,

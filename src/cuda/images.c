@@ -17,6 +17,7 @@
 IMAGE(forward_sm90);
 IMAGE(forward_sm90_steps);
 IMAGE(forward_sm90_dropout);
+IMAGE(forward_sm90_dropout_steps);
 IMAGE(forward_sm90_wide);
 IMAGE(forward_sm90_paged);
 IMAGE(forward_sm90_softcap);

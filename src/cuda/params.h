@@ -150,13 +150,19 @@ typedef struct attn_cuda_steps {
     float slope_factor;              /* ATTN_CUDA_SLOPED: from products to exponents of 2 */
 } attn_cuda_steps;
 
+/* Dropout, as kernel/rows/dropout.cuh wants it. */
+typedef struct attn_cuda_dropout {
+    uint32_t keys[ATTN_PHILOX_ROUNDS][2]; /* of each round: where instructions take operands from */
+    uint32_t carry, either;               /* kept_pair */
+} attn_cuda_dropout;
+
 /* Small members come first, in the order of their use: constants come in lines of 64 bytes, and a
  * kernel of a few microseconds waits for each new line. */
 typedef struct attn_cuda_forward_params {
     union {
         attn_cuda_single single;
         attn_cuda_few few;
-        uint32_t philox[ATTN_PHILOX_ROUNDS][2]; /* with dropout: keys of the rounds */
+        attn_cuda_dropout dropout;
     };
     float scale_log2; /* > 0: the factor from the softmax's operands to exponents of 2 */
     bool steps;       /* scores are more than scaled products, or a mask tensor counts */

@@ -302,12 +302,11 @@ void check_grad_drop(kernel_kit *kit)
         }
         KIT_CALL(kit, kit->uk->grad->drop(all, done, n, &t, times));
         for (int64_t i = 0; i < n * strip; i++) {
-            uint32_t word[4];
-            int64_t key = t.first_key + i / strip;
-            attn_dropout_words(&dropout, t.stream[i % strip], (uint32_t)t.query[i % strip],
-                               (uint32_t)(key / 4), word);
+            const uint32_t number =
+                attn_dropout_number(&dropout, t.stream[i % strip], t.query[i % strip],
+                                    (uint64_t)(t.first_key + i / strip));
             double z =
-                word[key % 4] > dropout.last
+                number >= dropout.limit
                     ? (kit->uk->real_size == 4 ? (double)(float)dropout.scale : dropout.scale)
                     : 0;
             double want = times ? (0.5 + (double)(i % 64)) * z : z, got = kit_get(kit, tile, i);

@@ -31,7 +31,7 @@ static void assert_launches_fit(attn_context *context)
         assert_in_range(fake.last.threads, 64, 512);
         assert_non_null(fake_kernel());
         assert_true(fake.capability == 90 || fake_kernel()->family >= ATTN_CUDA_SM80);
-        assert_true(args.dropout_p == 0 || fake.last.params.philox[2][1] == 2 * ATTN_PHILOX_W1);
+        assert_true(args.dropout_p == 0 || fake.last.params.dropout.keys[2][1] == 2 * ATTN_PHILOX_W1);
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * test_dropout.c: the mask of C11 (D6, B107): attn_dropout_mask against the published test vectors
- * of Philox4x32-10 and against the oracle, its share of dropped positions, and forward passes that
+ * of Philox4x32-7 and against the oracle, its share of dropped positions, and forward passes that
  * use exactly that mask.
  */
 #include "trial.h"
@@ -20,50 +20,55 @@ static attn_dropout_mask_args mask_of(attn_tensor keep, double p, uint64_t seed,
     };
 }
 
-/* Position (b, h, i, j) is kept iff its word is at least p 2^32, rounded. Random123's known
- * answers: counter and key 0 give 6627e8d5 e169c58d bc57ac4c 9b00dbd8; counter and key ff..ff give
- * 408f276d 41c83b0e a20bc7c6 6d5451fd. */
+/* Position (b, h, i, j) is kept iff its number is at least p 2^16, rounded. Random123's known
+ * answers of 7 rounds: counter and key 0 give 5f6fb709 0d893f64 4f121f81 4f730a48; counter and key
+ * ff..ff give 5207ddc2 45165e59 4d8ee751 8c52f662. */
 static void test_known_answers(void **state)
 {
-    static const uint32_t words[2][4] = {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
-                                         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}};
+    static const uint32_t words[2][4] = {{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48},
+                                         {0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}};
     static const double above[] = {0, 0.4, 0.6, 1};
-    unsigned char keep[4];
+    static unsigned char keep[16 * 16];
     (void)state;
-    for (int j = 0; j < 4; j++) {
-        for (int n = 0; n < 4; n++) {
-            attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4);
-            attn_dropout_mask_args args =
-                mask_of(t, ldexp((double)words[0][j] + above[n], -32), 0, 0);
+    for (int n = 0; n < 8; n++) {
+        const int i = n / 2 % 2 * 8, j = n / 4 * 8 + n % 2;
+        const uint32_t number = words[0][n / 2] >> n % 2 * 16 & 0xFFFF,
+                       other = words[1][n / 2] >> n % 2 * 16 & 0xFFFF;
+        for (int a = 0; a < 4; a++) {
+            attn_tensor t = attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 16, 16);
+            attn_dropout_mask_args args = mask_of(t, ldexp((double)number + above[a], -16), 0, 0);
             assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
-            assert_int_equal(keep[j], above[n] < 0.5);
-            assert_int_equal(keep[j], oracle_keeps(args.dropout_p, 0, 0, 0, 1, 0, 0, j));
+            assert_int_equal(keep[16 * i + j], above[a] < 0.5);
+            assert_int_equal(keep[16 * i + j], oracle_keeps(args.dropout_p, 0, 0, 0, 1, 0, i, j));
         }
-        /* counter and key all ones: keys 2^34 - 4 .. of row 2^32 - 1 */
-        double p = ldexp((double)words[1][j], -32);
-        assert_true(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX,
-                                 (INT64_C(1) << 34) - 4 + j));
-        p = ldexp((double)words[1][j] + 1, -32);
-        assert_false(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, UINT32_MAX,
-                                  (INT64_C(1) << 34) - 4 + j));
+        /* counter and key all ones: the last square of rows up to 2^33 and keys up to 2^34 */
+        const int64_t row = (INT64_C(1) << 33) - 9 + i, key = (INT64_C(1) << 34) - 10 + j;
+        double p = ldexp((double)other, -16);
+        assert_true(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, row, key));
+        p = ldexp((double)other + 1, -16);
+        assert_false(oracle_keeps(p, UINT64_MAX, UINT64_MAX, 0, 1, 0, row, key));
     }
 }
 
-/* The smallest p that drops anything is 2^-33, and then it drops the word 0, which key 1 of this
- * offset has. */
+/* The smallest p that drops anything is 2^-17, and then it drops the number 0. The largest that
+ * keeps anything is below 1 - 2^-17. */
 static void test_smallest_p(void **state)
 {
-    static const double p[] = {0x1p-34, 0x1.8p-34, 0x1p-33, 0x1p-32};
-    unsigned char keep[4];
+    static const double p[] = {0x1p-18, 0x1.8p-18, 0x1p-17, 0x1p-16, 1 - 0x1.8p-17, 1 - 0x1p-17};
+    enum { SIDE = 512 };
+    static unsigned char keep[SIDE * SIDE];
     (void)state;
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; n < 6; n++) {
         attn_dropout_mask_args args =
-            mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, 1, 4), p[n], 0, 371492825);
+            mask_of(attn_tensor_bshd(keep, ATTN_BOOL, 1, 1, SIDE, SIDE), p[n], 0, 0);
+        int kept = 0;
         assert_int_equal(attn_dropout_mask(NULL, &args), ATTN_OK);
-        for (int j = 0; j < 4; j++) {
-            assert_int_equal(keep[j], n < 2 || j != 1);
-            assert_int_equal(keep[j], oracle_keeps(p[n], 0, args.dropout_offset, 0, 1, 0, 0, j));
+        for (int at = 0; at < SIDE * SIDE; at++) {
+            kept += keep[at];
+            assert_int_equal(keep[at], oracle_keeps(p[n], 0, 0, 0, 1, 0, at / SIDE, at % SIDE));
         }
+        assert_int_equal(kept == SIDE * SIDE, n < 2);
+        assert_int_equal(kept == 0, n == 5);
     }
 }
 

@@ -79,8 +79,7 @@ typedef struct attn_cuda_backward_params {
      * keeps something, else 1 */
     attn_cuda_steps steps;
     float inverse_cap, kept;
-    /* of each round of Philox (core/dropout.h): where instructions take operands from */
-    uint32_t philox[ATTN_PHILOX_ROUNDS][2];
+    attn_cuda_dropout dropout;
     /* backward_sm90 in f32 (kernel/backward/parts_sm90.cuh): parts of Q and dO. */
     unsigned char *q_parts, *d_o_parts;
     unsigned char *bad_rows; /* single_f32_sm90.cuh: as bad, which is of keys there */

@@ -67,6 +67,9 @@ int32_t attn_cuda_scores_of(const attn_problem *problem);
 /* The steps as forward_sm90 takes them. */
 attn_cuda_steps attn_cuda_steps_of(const attn_problem *problem);
 
+/* Dropout as kernels take it. */
+attn_cuda_dropout attn_cuda_dropout_of(const attn_dropout *dropout);
+
 /* The reason for which forward_sm90 cannot do these steps, or NULL. */
 const char *attn_cuda_steps_lack(const attn_problem *problem);
 

@@ -156,6 +156,12 @@ static const char *tensor_cores_lack(const attn_problem *problem, const attn_cud
                : "its tiles exceed this GPU's shared memory";
 }
 
+static attn_cuda_family dropout_family(const attn_problem *problem)
+{
+    return attn_cuda_scores_of(problem) == ATTN_CUDA_SCALED ? ATTN_CUDA_SM90_DROPOUT
+                                                            : ATTN_CUDA_SM90_DROPOUT_STEPS;
+}
+
 /* The reason for which forward_sm90 cannot do a problem of the tensor cores, or NULL. */
 static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda)
 {
@@ -163,8 +169,8 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
         return "it is for sm_90";
     }
     if (problem->dropout.on &&
-        find_kernel(cuda, ATTN_CUDA_SM90_DROPOUT, problem, ATTN_CUDA_RAGGED) < 0) {
-        return "dropout there is for bf16 up to d = 128";
+        find_kernel(cuda, dropout_family(problem), problem, ATTN_CUDA_RAGGED) < 0) {
+        return "dropout there is for bf16, with score steps up to d = 128";
     }
     if (problem->dropout.on && tma_lacks(problem)) {
         return "there is dropout, and strides, alignment or padding are not for the TMA";
@@ -180,7 +186,7 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
         [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
     return problem->paged        ? ATTN_CUDA_SM90_PAGED
            : is_wide(problem)    ? ATTN_CUDA_SM90_WIDE
-           : problem->dropout.on ? ATTN_CUDA_SM90_DROPOUT
+           : problem->dropout.on ? dropout_family(problem)
                                  : families[scores];
 }
 
@@ -209,11 +215,12 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
                     problem->paged                         ? ATTN_CUDA_PAGED
                     : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
                                                            : ATTN_CUDA_RAGGED));
-    if (!ATTN_SM90_HAS_NOTES(scores)) { /* notes are on rows of one head, and on all keys */
+    /* notes are on rows of one head, and on all keys; so are places of dropout, and its factor */
+    if (!ATTN_SM90_HAS_NOTES(scores) && !problem->dropout.on) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
     }
-    if (whole && scores == ATTN_CUDA_SCALED && !is_wide(problem) && !problem->paged &&
-        schedule->fold <= 1 && schedule->splits <= 1) {
+    if (whole && scores == ATTN_CUDA_SCALED && !problem->dropout.on && !is_wide(problem) &&
+        !problem->paged && schedule->fold <= 1 && schedule->splits <= 1) {
         TRY(take_kernel(plan, cuda, ATTN_CUDA_SM90, ATTN_CUDA_WHOLE));
     }
     int n = snprintf(
@@ -328,7 +335,7 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     const bool scaled =
         !plan->params.steps || ((family == ATTN_CUDA_SM90_STEPS || family == ATTN_CUDA_SM90_MASK ||
-                                 family == ATTN_CUDA_SM90_DROPOUT) &&
+                                 family == ATTN_CUDA_SM90_DROPOUT_STEPS) &&
                                 attn_cuda_folds_scale(problem));
     plan->params.scale_log2 = (float)((scaled ? problem->scale : 1) * 1.4426950408889634);
     /* the TMA was seen to write beyond a row that ends within 16 bytes */
@@ -354,7 +361,7 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
         plan->params.single = single(problem, attn_cuda_kernels[plan->kernel].keys);
     }
     if (problem->dropout.on) {
-        attn_philox_keys(&problem->dropout, plan->params.philox);
+        plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
     }
     return attn_cuda_schedule_make(plan, cuda, problem);
 }

@@ -38,11 +38,11 @@ int32_t attn_cuda_scores_of(const attn_problem *problem)
                cap = problem->softcap > 0, slopes = problem->alibi.data != NULL,
                alone = !problem->mask.data && !problem->bias.data && cap != slopes &&
                        is_usual(problem->scale) && fits;
-    if (problem->dropout.on) { /* whose kernels take all steps */
-        return ATTN_CUDA_STEPPED;
-    }
     if (!attn_cuda_has_steps(problem)) {
         return ATTN_CUDA_SCALED;
+    }
+    if (problem->dropout.on) {
+        return ATTN_CUDA_STEPPED;
     }
     if (fits && attn_cuda_folds_scale(problem) &&
         (is_copied(&problem->mask) || attn_axis_step(&problem->mask, 2) == 0)) {
@@ -117,4 +117,12 @@ const char *attn_cuda_steps_lack(const attn_problem *problem)
                    (problem->d > 64 || problem->dv > 64)
                ? "f32 beyond d = 64 leaves no shared memory for a bias"
                : NULL;
+}
+
+attn_cuda_dropout attn_cuda_dropout_of(const attn_dropout *dropout)
+{
+    attn_cuda_dropout made = {.either = dropout->limit <= 0x8000 ? UINT32_MAX : 0};
+    made.carry = ((made.either != 0 ? 0x8000u : 0x10000u) - dropout->limit) * 0x10001u;
+    attn_philox_keys(dropout, made.keys);
+    return made;
 }

@@ -27,6 +27,8 @@
 #define ATTN_FORWARD_SM90_STEPS(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_forward_sm90_dropout)
 #define ATTN_FORWARD_SM90_DROPOUT(name, ...) ENTRY(attn_forward_sm90_##name)
+#elif defined(EMULATED_forward_sm90_dropout_steps)
+#define ATTN_FORWARD_SM90_DROPOUT_STEPS(name, ...) ENTRY(attn_forward_sm90_##name)
 #elif defined(EMULATED_forward_sm90_wide)
 #define ATTN_FORWARD_SM90_WIDE(name, ...) ENTRY(attn_forward_sm90_##name)
 #define ATTN_FORWARD_WIDE_MERGE(name, ...) ENTRY(attn_forward_sm90_##name)

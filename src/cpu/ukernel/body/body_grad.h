@@ -99,17 +99,17 @@ static bool FN(grad_put)(void *first, int64_t row_stride, int64_t col_stride, in
  * products. */
 enum { FN(DROP_VECTORS) = STRIP / IVL % 2 == 0 ? 2 : 3 };
 
-/* Four words for each lane, as attn_dropout_words (core/dropout.h), each in the low half of 64
- * bits; the upper halves hold leftovers of products. */
-static void FN(drop_words)(const attn_drop_tile *tile, const ivec (*key)[2], uint32_t quad,
-                           uint64_t word[4][STRIP])
+/* The words of Philox of keys `keys` (core/dropout.h) for each lane, each in the low half of 64
+ * bits; the upper halves hold leftovers of products. rows: of each lane. */
+static void FN(drop_words)(const attn_drop_tile *tile, const uint64_t *rows, const ivec (*key)[2],
+                           uint32_t keys, uint64_t word[4][STRIP])
 {
     enum { N = FN(DROP_VECTORS) };
     const ivec m0 = i_set1(ATTN_PHILOX_M0), m1 = i_set1(ATTN_PHILOX_M1);
     for (int lane = 0; lane < STRIP; lane += N * IVL) {
         ivec x0[N], x1[N], x2[N], x3[N];
         ATTN_UNROLL for (int i = 0; i < N; i++) {
-            x0[i] = i_set1(quad), x1[i] = i_load(tile->query + lane + i * IVL);
+            x0[i] = i_set1(keys), x1[i] = i_load(rows + lane + i * IVL);
             x2[i] = i_load(tile->stream + lane + i * IVL), x3[i] = i_high(x2[i]);
         }
         for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
@@ -133,21 +133,30 @@ static void FN(drop_words)(const attn_drop_tile *tile, const ivec (*key)[2], uin
 static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_tile *drop,
                           bool times)
 {
-    const uint32_t last = drop->dropout->last;
+    const uint32_t limit = drop->dropout->limit;
     const real kept = (real)drop->dropout->scale;
-    uint64_t word[4][STRIP];
+    uint64_t word[4][4][STRIP], rows[STRIP]; /* word: of 16 keys */
     ivec of_round[ATTN_PHILOX_ROUNDS][2];
     for (uint32_t i = 0; i < ATTN_PHILOX_ROUNDS; i++) {
         of_round[i][0] = i_set1(drop->dropout->key[0] + i * ATTN_PHILOX_W0);
         of_round[i][1] = i_set1(drop->dropout->key[1] + i * ATTN_PHILOX_W1);
     }
+    for (int lane = 0; lane < STRIP; lane++) {
+        rows[lane] = attn_dropout_rows(drop->query[lane]);
+    }
     for (int64_t key = 0; key < n;) {
-        int64_t from = (drop->first_key + key) % 4;
-        FN(drop_words)(drop, of_round, (uint32_t)((drop->first_key + key) / 4), word);
-        for (; from < 4 && key < n; from++, key++) {
+        int64_t from = (drop->first_key + key) % 16;
+        const uint32_t keys = (uint32_t)((drop->first_key + key) / 16 * 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            FN(drop_words)(drop, rows, of_round, keys + i, word[i]);
+        }
+        for (; from < 16 && key < n; from++, key++) {
+            const uint64_t(*pair)[STRIP] = word[from % 8 / 2] + from / 8 * 2;
+            const int shift = from % 2 == 0 ? 0 : 16;
             real *to = (real *)tile + (done + key) * STRIP;
             for (int lane = 0; lane < STRIP; lane++) {
-                real z = (uint32_t)word[from][lane] > last ? kept : 0;
+                const uint64_t of_row = drop->query[lane] & 8 ? pair[1][lane] : pair[0][lane];
+                real z = (of_row >> shift & 0xFFFF) >= limit ? kept : 0;
                 to[lane] = times ? to[lane] * z : z;
             }
         }

@@ -119,11 +119,10 @@ static void FN(grad_drop)(void *tile, int64_t done, int64_t n, const attn_drop_t
                           bool times)
 {
     for (int64_t i = 0; i < n * FN(STRIP); i++) {
-        int64_t lane = i % FN(STRIP), key = drop->first_key + i / FN(STRIP);
-        uint32_t word[4];
-        attn_dropout_words(drop->dropout, drop->stream[lane], (uint32_t)drop->query[lane],
-                           (uint32_t)(key / 4), word);
-        real keep = word[key % 4] > drop->dropout->last ? (real)drop->dropout->scale : 0;
+        const int64_t lane = i % FN(STRIP), key = drop->first_key + i / FN(STRIP);
+        const uint32_t number = attn_dropout_number(drop->dropout, drop->stream[lane],
+                                                    drop->query[lane], (uint64_t)key);
+        real keep = number >= drop->dropout->limit ? (real)drop->dropout->scale : 0;
         real *z = (real *)tile + done * FN(STRIP) + i;
         *z = times ? *z * keep : keep;
     }

@@ -11,43 +11,6 @@
 #include "cuda/kernel/rows/score.cuh"
 #include "cuda/kernel/rows/softcap.cuh"
 
-/* Byte i of lane 4 j of sixteen lanes becomes byte j of lane 4 i; likewise lanes 4 j + 1 and so
- * on. All lanes of the warp. */
-__device__ __forceinline__ uint32_t transpose_bytes(uint32_t x)
-{
-    const bool odd = ptx::thread() / 4 % 2, high = ptx::thread() / 8 % 2;
-    x = ptx::permute(x, __shfl_xor_sync(~0u, x, 4), odd ? 0x3715 : 0x6240);
-    return ptx::permute(x, __shfl_xor_sync(~0u, x, 8), high ? 0x3276 : 0x5410);
-}
-
-/* The counter of Philox of a row and the quad of keys that `key` is in (C11). Words of it count
- * modulo 2^32. */
-__device__ __forceinline__ uint4 dropout_counter(const attn_problem &p, const attn_sequence &s,
-                                                 int64_t head, int64_t row, int64_t key)
-{
-    const uint64_t at = (uint64_t)(attn_origin(&p.k_origin, s.index) + key),
-                   stream = attn_dropout_stream(&p.dropout, s.index, p.heads, head);
-    return make_uint4((uint32_t)(at / 4), (uint32_t)(attn_origin(&p.q_origin, s.index) + row),
-                      (uint32_t)stream, (uint32_t)(stream >> 32));
-}
-
-/* Bit 1 of byte j: whether dropout drops element j of the quad; bit 0: of the next row's. */
-__device__ __forceinline__ uint32_t dropped_of_quads(const attn_cuda_backward_params &a, uint4 at)
-{
-    uint32_t word[2][4] = {{at.x, at.y, at.z, at.w}, {at.x, at.y + 1, at.z, at.w}}, bytes = 0;
-#pragma unroll
-    for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
-        attn_philox_round(word[0], a.philox[round][0], a.philox[round][1]);
-        attn_philox_round(word[1], a.philox[round][0], a.philox[round][1]);
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        bytes |= word[0][j] <= a.grads.problem.dropout.last ? 2u << 8 * j : 0;
-        bytes |= word[1][j] <= a.grads.problem.dropout.last ? 1u << 8 * j : 0;
-    }
-    return bytes;
-}
-
 /* What caps scores: nothing; softcap.cuh; its polynomial alone, without bias, ALiBi and dropout. */
 enum GradCap { CAP_NONE, CAP_ANY, CAP_NEAR };
 
@@ -127,41 +90,53 @@ struct StepTile {
         return bits;
     }
 
-    /* Finds the positions that dropout drops: bit drop_bit(e) of word e / 32 for element e. Four
-     * lanes have four neighbouring keys of the same rows, whose words are of one call of Philox. So
-     * each calls it for a quarter of the rows, and they exchange what it says. All lanes of the
-     * warp. */
+    /* Finds the positions that dropout drops: bit drop_bit(e) of word e / 32 for element e. A call
+     * of Philox is for two neighbouring keys, which two lanes have. So one of them calls it for the
+     * even rows, one for the odd rows, and they exchange what it says. All lanes of the warp. */
     template <int WORDS>
     __device__ __forceinline__ void find_dropped(uint32_t (&words)[WORDS]) const
     {
         const attn_problem &p = a.grads.problem;
-        const int member = ptx::thread() / 4 % 4;
         if (!p.dropout.on) {
             return;
         }
-        const uint32_t within = (uint32_t)attn_origin(&p.k_origin, sequence.index) % 4;
-        uint4 at = dropout_counter(p, sequence, head, row + 8 * member, key - member);
+        const DropoutRow first(p, sequence, head, 0);
+        if (!first.even()) {
+            find_one_by_one(words);
+            return;
+        }
+        const bool odd = ptx::thread() / 4 % 2;
+        uint4 at = first.counter();
+        at.x += attn_dropout_keys(key);
+        at.y += attn_dropout_rows(row) + odd;
 #pragma unroll
         for (uint32_t &word : words) {
-            uint32_t bits = 0;
+            uint32_t kept = 0;
 #pragma unroll 1
-            for (int i = 0; i < 4; i++) {
-                uint32_t bytes = dropped_of_quads(a, at);
-                if (within != 0) {
-                    const uint4 next = make_uint4(at.x + 1, at.y, at.z, at.w);
-                    bytes = (uint32_t)(((uint64_t)dropped_of_quads(a, next) << 32 | bytes) >>
-                                       8 * within);
-                }
-                bits = bits << 2 | bytes;
-                at.x += i % 2 == 0 ? 2 : -2;
-                at.y += i % 2 == 0 ? 0 : 32;
+            for (int i = 0; i < 4; i++, at.y += 8) {
+                push_kept(a.dropout, at, kept);
             }
-            word = transpose_bytes(bits);
+            word = ~ptx::permute(kept, __shfl_xor_sync(~0u, kept, 4), odd ? 0x3276 : 0x5410);
+        }
+    }
+    /* The same where positions begin anywhere. */
+    template <int WORDS>
+    __device__ __forceinline__ void find_one_by_one(uint32_t (&words)[WORDS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            words[i] = 0;
+#pragma unroll 1
+            for (int e = 0; e < 32; e++) {
+                const int r = row + 64 * i + e / 4 * 8 + e % 2, k = key + e / 2 % 2 * 8;
+                const bool kept = DropoutRow(a.grads.problem, sequence, head, r).keeps(k);
+                words[i] |= kept ? 0 : 1u << drop_bit(e);
+            }
         }
     }
     static __device__ __forceinline__ constexpr int drop_bit(int e)
     {
-        return e / 4 % 4 * 8 + 7 - (e / 16 % 2 * 4 + e % 4);
+        return e % 2 * 16 + e / 8 % 4 * 4 + e / 2 % 2 * 2 + e / 4 % 2;
     }
 
     /* Makes P^T of S^T, negative where dropout drops an element. ALiBi and dropout alone. */

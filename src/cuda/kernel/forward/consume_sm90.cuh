@@ -71,9 +71,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         if (S::PARTS == 1) {
             steps.fetch_mask(a, block * S::BN);
         }
-        uint32_t bits[2][S::BN / 32];
+        uint32_t bits[(S::BN + 63) / 64];
         if constexpr (S::DROPS) { /* while products run */
-            Drop(dropout_places<S>()).find(a, block * S::BN, bits);
+            Drop(dropout_places<S>()).template find<S::BN / 4>(a, block * S::BN, bits);
         }
         wgmma::wait<S::AHEAD ? 1 : 0>();
         wgmma::hold(s);

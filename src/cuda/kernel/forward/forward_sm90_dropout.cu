@@ -1,5 +1,5 @@
 /*
- * forward_sm90_dropout.cu: forward_sm90 with dropout (dropped.cuh) and any score steps: bf16, whose
+ * forward_sm90_dropout.cu: forward_sm90 with dropout (dropped.cuh) and no score steps: bf16, whose
  * range P does not leave where dropout takes the heavy keys away.
  */
 #include "cuda/kernel/forward/forward_sm90.cuh"
@@ -8,6 +8,6 @@
     extern "C" __global__ __launch_bounds__(128 * (groups + 1), 1) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                                       \
     {                                                                                             \
-        forward<DroppedShape<dtype, d, groups, bn, registers, turns>>(a);                         \
+        forward<DroppedShape<dtype, d, groups, bn, registers, turns, ATTN_CUDA_SCALED>>(a);       \
     }
 #include "cuda/kernels.inc"

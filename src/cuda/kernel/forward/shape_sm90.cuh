@@ -91,10 +91,11 @@ struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_
     static constexpr int SHARED_BYTES = ATTN_SM90_WIDE_BYTES(DTYPE_, D_, LOADS);
 };
 
-/* Any score steps and dropout. */
-template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_>
+/* Dropout. */
+template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_, int SCORES_>
 struct DroppedShape
-    : Shape<DTYPE_, D_, GROUPS_, BN_, REGISTERS_, TURNS_, ATTN_CUDA_RAGGED, ATTN_CUDA_STEPPED> {
+    : Shape<DTYPE_, D_, GROUPS_, BN_, REGISTERS_, TURNS_, ATTN_CUDA_RAGGED, SCORES_> {
+    static_assert(BN_ % 16 == 0, "blocks are of whole calls of Philox (dropped.cuh)");
     static constexpr bool DROPS = true;
 };
 

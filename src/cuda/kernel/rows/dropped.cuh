@@ -2,15 +2,12 @@
  * dropped.cuh: dropout (C11) of the probabilities of a warp's 16 rows, packed as operands of P V
  * (softmax.cuh). Not here: the factor of what is kept, which rows take at their end (rows.cuh).
  *
- * A call of Philox is for four keys of a row. They lie in two lanes, each of which has two rows; so
- * the lanes call it for one row each, and exchange what it says:
- *
- *     lane of a quad     0                      1                    2                  3
- *     its elements       keys 8 j, 8 j + 1      8 j + 2, 8 j + 3     8 j + 4, 8 j + 5   ..
- *     its calls          row 0, keys 8 j ..     row 8, likewise      row 0, 8 j + 4 ..  row 8
+ * A call of Philox is for the four words that a lane has of 16 keys (core/dropout.h), if rows and
+ * keys of the sequence begin with a square of 16 x 16: lanes exchange nothing.
  */
 #pragma once
 #include "cuda/kernel/mma/mma.cuh"
+#include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 
 /* No dropout. */
@@ -47,8 +44,10 @@ template <int DTYPE, bool ON, bool ONE> struct Dropout {
 template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     /* A row and key 0. */
     struct Place {
-        uint4 counter; /* of the row and of the four keys that the key is one of */
-        int within;    /* place of the key among them */
+        uint4 counter;
+        bool even; /* DropoutRow */
+        uint32_t row;
+        uint64_t key; /* their positions */
     };
     Place *places;    /* in shared memory, since registers are few */
     float kept[1][4]; /* f16: of row r in 2 r and 2 r + 1, the sum of what is kept */
@@ -61,9 +60,7 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
                                                       Place &place)
     {
         const DropoutRow row(a.problem, item.sequence, item.head, row_number);
-        place.counter = make_uint4((uint32_t)(row.first_key / 4), (uint32_t)row.query,
-                                   (uint32_t)row.stream, (uint32_t)(row.stream >> 32));
-        place.within = (int)(row.first_key % 4);
+        place = {row.counter(), row.even(), (uint32_t)row.query, row.first_key};
     }
     /* Begins an item of a warp with a place of its own. All its lanes. */
     __device__ __forceinline__ void begin(const attn_cuda_forward_params &a, const Item &item,
@@ -94,80 +91,75 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     __device__ __forceinline__ void take(const attn_cuda_forward_params &a, int key,
                                          uint32_t (&p)[PARTS][WORDS])
     {
-        uint32_t bits[2][WORDS / 8];
-        find(a, key, bits);
+        uint32_t bits[(WORDS + 15) / 16];
+        find<WORDS>(a, key, bits);
         clear(bits, p);
         if constexpr (DTYPE == ATTN_F16) {
             sum(p);
         }
     }
 
-    /* Bit j: whether key j of four is kept. */
-    static __device__ __forceinline__ uint32_t kept_of_four(const attn_cuda_forward_params &a,
-                                                            uint4 at)
-    {
-        uint32_t word[4] = {at.x, at.y, at.z, at.w}, bits = 0;
-#pragma unroll
-        for (int round = 0; round < ATTN_PHILOX_ROUNDS; round++) {
-            attn_philox_round(word, a.philox[round][0], a.philox[round][1]);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            bits |= word[j] > a.problem.dropout.last ? 1u << j : 0;
-        }
-        return bits;
-    }
-
-    /* Finds the keys that row r keeps: bit k of bits[r][w] for key 32 w + k of the block. */
+    /* Finds what is kept of the WORDS words of P of the block of keys that begins at `key`: bits 15
+     * and 31 of bits[i / 16] << unused<WORDS>(i) are word i's. */
     template <int WORDS>
     __device__ __forceinline__ void find(const attn_cuda_forward_params &a, int key,
-                                         uint32_t (&bits)[2][WORDS]) const
+                                         uint32_t (&bits)[(WORDS + 15) / 16]) const
     {
-        const int thread = ptx::opaque(threadIdx.x), lane = thread % 4;
+        const int thread = ptx::opaque(threadIdx.x), row = thread % 32 / 4,
+                  warp = ONE ? thread / 32 : 0;
         const Place &place = places[ONE ? 0 : thread / 32];
-        uint32_t own[WORDS + 1];
+        if (!place.even) {
+            find_one_by_one<WORDS>(a, place, 16 * warp + row, key + thread % 4 * 2, bits);
+            return;
+        }
         uint4 at = place.counter;
-        at.x += key / 4 + lane / 2;
-        at.y += (ONE ? thread / 32 * 16 : 0) + thread % 32 / 4 + lane % 2 * 8;
+        at.x += key / 4 + thread % 4;
+        at.y += 8 * warp + row;
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) {
-            own[w] = 0;
-#pragma unroll
-            for (int j = 0; j < 4; j++, at.x += 2) {
-                own[w] |= kept_of_four(a, at) << 8 * j;
-            }
-            own[w] <<= lane / 2 * 4;
-            own[w] |= __shfl_xor_sync(~0u, own[w], 2);
-        }
-        const int within = place.within;
-        if (within != 0) { /* keys begin within the first four, and end in four more */
-            at.x -= lane / 2;
-            own[WORDS] = kept_of_four(a, at);
-#pragma unroll
-            for (int w = 0; w < WORDS; w++) {
-                own[w] = (uint32_t)(((uint64_t)own[w + 1] << 32 | own[w]) >> within);
-            }
-        }
-#pragma unroll
-        for (int w = 0; w < WORDS; w++) {
-            const uint32_t other = __shfl_xor_sync(~0u, own[w], 1);
-            bits[0][w] = lane % 2 ? other : own[w];
-            bits[1][w] = lane % 2 ? own[w] : other;
+        for (int i = 0; i < WORDS; i += 4, at.x += 4) {
+            bits[i / 16] = i % 16 == 0 ? 0 : bits[i / 16];
+            push_kept(a.dropout, at, bits[i / 16]);
         }
     }
+    /* The same where positions begin anywhere. row, key: of the lane's first element. */
+    template <int WORDS>
+    static __device__ __forceinline__ void
+    find_one_by_one(const attn_cuda_forward_params &a, const Place &place, int row, int key,
+                    uint32_t (&bits)[(WORDS + 15) / 16])
+    {
+        const attn_dropout &dropout = a.problem.dropout;
+        const uint64_t stream = (uint64_t)place.counter.w << 32 | place.counter.z;
+#pragma unroll
+        for (int part = 0; part < (WORDS + 15) / 16; part++) {
+            bits[part] = 0;
+#pragma unroll 1
+            for (int i = 16 * part; i < min(WORDS, 16 * part + 16); i++) {
+                const uint64_t of_row = place.row + row + i % 2 * 8,
+                               of_key = place.key + key + i / 2 * 8;
+                uint32_t pair = 0;
+#pragma unroll 1
+                for (int j = 0; j < 2; j++) {
+                    const uint32_t number = attn_dropout_number(&dropout, stream, of_row, of_key + j);
+                    pair |= number >= dropout.limit ? 0x8000u << 16 * j : 0;
+                }
+                push_bits(bits[part], pair);
+            }
+        }
+    }
+    template <int WORDS> static __device__ __forceinline__ constexpr int unused(int i)
+    {
+        return (i / 16 * 16 + 16 < WORDS ? i / 16 * 16 + 16 : WORDS) - 1 - i;
+    }
 
-    /* Clears the elements whose bit is 0. It comes to the top of byte j, which fills one half of a
-     * mask. */
-    template <int PARTS, int WORDS, int BITS>
-    static __device__ __forceinline__ void clear(const uint32_t (&bits)[2][BITS],
+    /* Clears the elements whose bit is 0. */
+    template <int PARTS, int WORDS>
+    static __device__ __forceinline__ void clear(const uint32_t (&bits)[(WORDS + 15) / 16],
                                                  uint32_t (&p)[PARTS][WORDS])
     {
-        const int column = ptx::opaque(threadIdx.x) % 4 * 2;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
-            const uint32_t word = bits[i % 2][i / 8], first = word << (7 - column),
-                           second = word << (6 - column);
-            const uint32_t mask = ptx::permute(first, second, 0xcc88 + i / 2 % 4 * 0x1111);
+            const uint32_t word = bits[i / 16] << unused<WORDS>(i);
+            const uint32_t mask = ptx::permute(word, 0, 0xbb99); /* a half is its top bit */
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
                 p[part][i] &= mask;
