@@ -70,10 +70,11 @@ __device__ __forceinline__ void begin_product(Operand &x)
     wgmma::fence();
 }
 
-/* Waits for products of x. never: is not ~0. */
+/* Waits for products of x, but not for the LEFT that were issued after them. never: is not ~0. */
+template <int LEFT = 0>
 __device__ __forceinline__ void end_product(float (&sum)[32], const Operand &x, uint32_t never)
 {
-    wgmma::wait<0>();
+    wgmma::wait<LEFT>();
     wgmma::hold(sum);
     wgmma::keep(x[0], never);
     wgmma::keep(x[1], never);
