@@ -63,6 +63,10 @@ typedef struct attn_cuda_backward_params {
     void *lse, *delta; /* of all rows, in the type of sums: [batch of q][head][row] */
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
+    /* Sequences are as long as the tensors, without origins, and groups in one share. Then the band
+     * of each. */
+    bool whole;
+    attn_band band;
     attn_cuda_grad_sum sum;
     /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
      * backward_generic whether a result of it is not finite. backward_generic with such notes:

@@ -341,6 +341,11 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         attn_philox_keys(&problem->dropout, plan->params.philox);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
+    if (plan->ordered && plan->shares <= 1 && attn_problem_is_whole(problem)) {
+        const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+        plan->params.whole = true;
+        plan->params.band = attn_mask_band(problem, &whole);
+    }
     TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
     if (!plan->single && (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data))) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,

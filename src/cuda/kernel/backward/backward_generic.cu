@@ -56,7 +56,7 @@ template <class Real>
 __device__ __forceinline__ void keys_item(const attn_cuda_backward_params &a, int64_t index)
 {
     __shared__ GradItem item;
-    share_item(item, a.grads.problem, a.items, index / a.pieces);
+    share_item(item, a, index / a.pieces);
     if (!item.empty) {
         keys_results<Real>(a, item, index % a.pieces * TILE);
     }
@@ -66,7 +66,7 @@ template <class Real>
 __device__ __forceinline__ void rows_item(const attn_cuda_backward_params &a, int64_t index)
 {
     __shared__ GradItem item;
-    share_item(item, a.grads.problem, a.items, index / a.pieces);
+    share_item(item, a, index / a.pieces);
     if (!item.empty) {
         rows_results<Real>(a, item, index % a.pieces * TILE);
     }

@@ -157,3 +157,29 @@ __device__ __forceinline__ void add_fresh(float (&sum)[32], const float (&fresh)
         sum[i] += fresh[i];
     }
 }
+
+/* Stores sums of products of P or dS times a factor: to: the thread's first element; rows, columns:
+ * that are there from it on. Returns whether an element of such a row is not finite: 0 times it is
+ * not 0. */
+__device__ __forceinline__ bool store_floats(char *to, int64_t row_bytes, const float (&sum)[32],
+                                             float factor, int rows, int columns)
+{
+    constexpr float DOWN = 1.0f / (1 << RAISE);
+    bool bad = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++, to += 8 * row_bytes) {
+        const bool inside = 8 * half < rows;
+        float zero = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) { /* no negative 0, as in sums of tiles */
+            const float *const s = sum + 4 * i + 2 * half;
+            const float x = (0 + s[0]) * DOWN * factor, y = (0 + s[1]) * DOWN * factor;
+            zero = fmaf(x, 0, fmaf(y, 0, zero));
+            if (inside && 8 * i < columns) {
+                *(float2 *)(to + 32 * i) = make_float2(x, y);
+            }
+        }
+        bad |= inside && !(zero == 0);
+    }
+    return bad;
+}

@@ -20,7 +20,6 @@ struct SingleShape {
     static constexpr int D = 64, FIXED = 64, PART = 64 * 64 * 2, FIXED_PART = PART,
                          SCORES_PART = PART, TILE_BYTES = 3 * PART, RAW_BYTES = 64 * 64 * 4,
                          RAW_AT = 4 * TILE_BYTES + 2 * 64 * 4;
-    static constexpr float DOWN = PartsShape<64, 64>::DOWN;
     static_assert(RAW_AT + 5 * RAW_BYTES + ATTN_SM90_ALIGN == ATTN_GRAD_SINGLE_BYTES &&
                       ATTN_GRAD_SINGLE_BYTES >= sizeof(GradShared<float>),
                   "shape.h");
@@ -147,26 +146,8 @@ __device__ __forceinline__ bool single_store(const attn_cuda_place &t, const flo
                                              int columns)
 {
     const int row = threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    char *to = h.at(t, row, column);
-    bool bad = false;
-#pragma unroll
-    for (int half = 0; half < 2 && t.data != NULL; half++) {
-        const bool inside = row + 8 * half < rows;
-        float zero = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) { /* no negative 0, as in sums of tiles */
-            const float *const sum = fresh + 4 * i + 2 * half;
-            const float x = (0 + sum[0]) * SingleShape::DOWN * factor,
-                        y = (0 + sum[1]) * SingleShape::DOWN * factor;
-            zero = fmaf(x, 0, fmaf(y, 0, zero));
-            if (inside && column + 8 * i < columns) {
-                *(float2 *)(to + 32 * i) = make_float2(x, y);
-            }
-        }
-        bad |= inside && !(zero == 0);
-        to += 8 * t.row;
-    }
-    return bad;
+    return t.data != NULL &&
+           store_floats(h.at(t, row, column), t.row, fresh, factor, rows - row, columns - column);
 }
 
 /* The first warpgroup: dV and dK, and dS^T for the other one. Returns whether some of it is not
