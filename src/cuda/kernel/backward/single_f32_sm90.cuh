@@ -211,7 +211,7 @@ __device__ __forceinline__ void single_delta(const attn_cuda_backward_params &a,
         ptx::store_shared_4(h.delta() + 4 * row, delta);
         ((float *)a.lse)[at] = lse, ((float *)a.delta)[at] = delta;
     }
-    ptx::barrier_arrive(2, 256);
+    ptx::barrier_sync(2, 256);
 }
 
 /* The second warpgroup: dO, delta, dQ. */
