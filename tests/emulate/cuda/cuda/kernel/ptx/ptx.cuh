@@ -70,11 +70,6 @@ inline void copy_async_16(uint32_t to, const void *from)
 {
     memcpy(emulated::shared_at(to), from, 16);
 }
-template <int BYTES> inline void copy_async_or_zero(uint32_t to, const void *from, bool there)
-{
-    memset(emulated::shared_at(to), 0, BYTES);
-    memcpy(emulated::shared_at(to), from, there ? BYTES : 0);
-}
 inline void copy_async_commit()
 {
 }
