@@ -87,7 +87,7 @@ __device__ __forceinline__ void wait_stores()
 
 } // namespace tma
 
-/* ---- not by the TMA, nor waited for (ptx::copy_async_commit) ----------------------------------- */
+/* ---- not by the TMA, nor waited for (ptx::copy_async_commit) -------------------------------- */
 
 namespace ptx
 {
