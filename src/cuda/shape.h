@@ -97,8 +97,10 @@
     (3 * (2 * 128 * (d)*2 + 2 * (step) * (d)*2 + 128 * (step)*2) + (step) * (d)*4 + 128 + \
      2 * 2 * (step)*4 + ATTN_SM90_ALIGN)
 
-/* kernel/backward/single_f32_sm90.cuh: K, V, Q, dO and dS of 64 x 64 in parts; LSE and delta. */
-#define ATTN_GRAD_SINGLE_BYTES (3 * 5 * 64 * 64 * 2 + 2 * 64 * 4 + ATTN_SM90_ALIGN)
+/* kernel/backward/single_f32_sm90.cuh: K, Q, dO and dS of 64 x 64 in parts; LSE and delta; K, Q,
+ * dO, O and V as they come. */
+#define ATTN_GRAD_SINGLE_BYTES \
+    (3 * 4 * 64 * 64 * 2 + 2 * 64 * 4 + 5 * 64 * 64 * 4 + ATTN_SM90_ALIGN)
 
 /* Sums of dK and dV of 128 keys, and four more of each of 256 threads
  * (kernel/backward/shares_sm90.cuh). */

@@ -37,7 +37,7 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
     }
     for (int i = 0; i < plan->launches; i++) {
         const attn_cuda_grad_launch *launch = &plan->launch[i];
-        const uint32_t grid[3] = {launch->grid, 1, 1};
+        const uint32_t grid[3] = {launch->grid, launch->layers > 0 ? launch->layers : 1, 1};
         double *const partial = plan->params.sum.partial;
         plan->params.items = launch->items, plan->params.pieces = launch->pieces;
         plan->params.noted = launch->noted, plan->params.notes = launch->notes;
@@ -74,7 +74,6 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
-    plan.params.bad_rows = workspace + plan.bad_rows_offset;
     plan.params.q_parts = workspace + plan.q_parts_offset;
     plan.params.d_o_parts = workspace + plan.d_o_parts_offset;
     if (plan.fast && !plan.single) {

@@ -15,7 +15,7 @@ enum { ATTN_CUDA_GRAD_LAUNCHES = 5 + 3 * 2 };
 /* A kernel, and the part of its arguments that is its own. */
 typedef struct attn_cuda_grad_launch {
     int kernel;
-    uint32_t grid;
+    uint32_t grid, layers; /* CTAs side by side, and so many times (0: once) */
     attn_cuda_grad_items items;
     int32_t pieces;
     uint64_t bad_offset; /* place of its notes in the workspace; 0: none */
@@ -63,8 +63,9 @@ void attn_cuda_grad_spread(attn_cuda_grad_items *items, const attn_problem *prob
 /* f32 by parts, with d columns each. The reason for which it cannot be done, or NULL. */
 const char *attn_cuda_split_lacks(const attn_gradients *grads);
 
-/* True if one launch does it: a head has 64 rows and 64 keys at most. */
+/* True if one launch does it: a head has 64 rows and 64 keys at most. Its arguments. */
 bool attn_cuda_split_is_single(const attn_gradients *grads);
+attn_cuda_grad_single attn_cuda_split_single(const attn_gradients *grads);
 
 /* The places of parts in the workspace, and which tensors are read 16 bytes at a time. */
 void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d);

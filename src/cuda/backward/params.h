@@ -45,6 +45,17 @@ typedef struct attn_cuda_grad_sum {
     double *partial; /* a sum for each row, or for each key, of each query head */
 } attn_cuda_grad_sum;
 
+/* The members of a problem that a kernel for heads of one tile takes
+ * (kernel/backward/single_f32_sm90.cuh). */
+typedef struct attn_cuda_grad_single {
+    int32_t d, dv;
+    float scale;
+    bool has_d_lse;
+    attn_band band;
+    attn_cuda_place k, q, v, d_o, o, lse, d_lse; /* d_lse: that of lse if there is none */
+    attn_cuda_place d_v, d_k, d_q;               /* without data: none */
+} attn_cuda_grad_single;
+
 /* Arguments of each kernel of a backward pass. */
 typedef struct attn_cuda_backward_params {
     attn_gradients grads;
@@ -52,6 +63,10 @@ typedef struct attn_cuda_backward_params {
     void *lse, *delta; /* of all rows, in the type of sums: [batch of q][head][row] */
     attn_cuda_grad_items items;
     int32_t pieces; /* backward_generic: of an item, each with 64 columns */
+    /* Sequences are as long as the tensors, without origins, and groups in one share. Then the band
+     * of each. */
+    bool whole;
+    attn_band band;
     attn_cuda_grad_sum sum;
     /* backward_sm90, backward_sm80: exponents of 2 for a product of q and k; for each item of
      * backward_generic whether a result of it is not finite. backward_generic with such notes:
@@ -75,14 +90,15 @@ typedef struct attn_cuda_backward_params {
     uint32_t *peaks;
     float *reach;
     attn_tensor_map q_map, k_map, v_map, d_o_map;
-    /* kernel/backward/steps_sm90.cuh: 1 / softcap, and the factor of what dropout keeps, if it
-     * keeps something, else 1 */
-    attn_cuda_steps steps;
+    union {
+        attn_cuda_steps steps;        /* kernel/backward/steps_sm90.cuh */
+        attn_cuda_grad_single single; /* heads of one tile, which have no score steps */
+    };
+    /* 1 / softcap, and the factor of what dropout keeps, if it keeps something, else 1 */
     float inverse_cap, kept;
     attn_cuda_dropout dropout;
     /* backward_sm90 in f32 (kernel/backward/parts_sm90.cuh): parts of Q and dO. */
     unsigned char *q_parts, *d_o_parts;
-    unsigned char *bad_rows; /* single_f32_sm90.cuh: as bad, which is of keys there */
     /* Tensors whose rows are copied 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..): by backward_sm80,
      * and by backward_sm90 in f32, where ALIGNED_Q stands for Q, O and dO. */
     int32_t aligned;

@@ -60,15 +60,16 @@ static bool has_values(const attn_problem *problem)
     return problem->d > 128 || problem->dv > 128;
 }
 
-/* dK, dV and dQ of f32 in one launch, which writes all notes. */
-static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda, uint64_t bad_offset)
+/* dK, dV and dQ of f32 in one launch, which does results again itself. */
+static attn_status add_single(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
 {
     const attn_problem *problem = &plan->params.grads.problem;
-    const attn_cuda_grad_launch launch = {.pieces = 1, .bad_offset = bad_offset};
+    const attn_cuda_grad_launch launch = {.layers = (uint32_t)problem->batch};
     plan->clear_words = 0;
     plan->items = problem->batch * problem->heads;
+    plan->params.single = attn_cuda_split_single(&plan->params.grads);
     return add_launch(plan, cuda, attn_cuda_grad_ordered(problem, ATTN_CUDA_GRAD_SINGLE), &launch,
-                      (double)plan->items);
+                      (double)problem->heads);
 }
 
 /* dK and dV, or dQ, by backward_sm90. */
@@ -78,9 +79,6 @@ static attn_status add_fast(attn_cuda_grad_plan *plan, const attn_cuda *cuda, in
     const attn_gradients *grads = &plan->params.grads;
     const attn_problem *problem = &grads->problem;
     const bool keys = part == ATTN_CUDA_GRAD_KEYS;
-    if (plan->single) {
-        return keys ? add_single(plan, cuda, bad_offset) : ATTN_OK;
-    }
     const int kernel =
         plan->ordered
             ? attn_cuda_grad_ordered(problem, keys ? ATTN_CUDA_GRAD_ORDERED : ATTN_CUDA_GRAD_ROUND)
@@ -343,13 +341,18 @@ attn_status attn_cuda_grad_plan_make(attn_cuda_grad_plan *plan, const attn_cuda 
         plan->params.dropout = attn_cuda_dropout_of(&problem->dropout);
         plan->params.inverse_cap = problem->softcap > 0 ? (float)(1 / problem->softcap) : 0;
     }
-    TRY(plan->single ? ATTN_OK : add_delta(plan, cuda));
-    if (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data)) {
+    if (plan->ordered && plan->shares <= 1 && attn_problem_is_whole(problem)) {
+        const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+        plan->params.whole = true;
+        plan->params.band = attn_mask_band(problem, &whole);
+    }
+    TRY(plan->single ? add_single(plan, cuda) : add_delta(plan, cuda));
+    if (!plan->single && (grads->dk.data || grads->dv.data || (plan->ordered && grads->dq.data))) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_KEYS,
                          problem->d > problem->dv ? problem->d : problem->dv,
                          plan->bad_keys_offset));
     }
-    if (grads->dq.data) {
+    if (!plan->single && grads->dq.data) {
         TRY(add_products(plan, cuda, ATTN_CUDA_GRAD_ROWS, problem->d, plan->bad_rows_offset));
     }
     TRY(add_sum(plan, cuda, &grads->d_bias, kind_of_bias(&grads->d_bias)));

@@ -36,12 +36,54 @@ static bool are_rows_in_fours(const attn_gradients *grads)
            is_in_fours(&grads->problem.o);
 }
 
+/* Steps from row to row fit 32 bits, and LSE is f32. */
+static bool has_short_steps(const attn_gradients *grads)
+{
+    const attn_problem *p = &grads->problem;
+    const attn_tensor *const tensors[] = {&p->q,       &p->k,        &p->v,      &p->o,
+                                          &grads->d_o, &p->lse,      &grads->dq, &grads->dk,
+                                          &grads->dv,  &grads->d_lse};
+    for (int i = 0; i < 10; i++) {
+        const int64_t step = attn_axis_step(tensors[i], 1);
+        if (tensors[i]->data != NULL && (step < INT32_MIN || step > INT32_MAX)) {
+            return false;
+        }
+    }
+    return p->lse.dtype == ATTN_F32 &&
+           (grads->d_lse.data == NULL || grads->d_lse.dtype == ATTN_F32);
+}
+
 bool attn_cuda_split_is_single(const attn_gradients *grads)
 {
+    enum { GRID_LAYERS = 65535 };
     const attn_problem *problem = &grads->problem;
     return attn_problem_is_whole(problem) && problem->group == 1 && problem->q.shape[1] <= 64 &&
-           problem->k.shape[1] <= 64 && are_rows_in_fours(grads) && is_in_fours(&problem->k) &&
-           is_in_fours(&problem->v);
+           problem->k.shape[1] <= 64 && problem->batch <= GRID_LAYERS && are_rows_in_fours(grads) &&
+           is_in_fours(&problem->k) && is_in_fours(&problem->v) && has_short_steps(grads);
+}
+
+attn_cuda_grad_single attn_cuda_split_single(const attn_gradients *grads)
+{
+    const attn_problem *problem = &grads->problem;
+    const attn_sequence whole = attn_problem_whole_sequence(problem, 0);
+    const bool has_d_lse = grads->d_lse.data != NULL;
+    return (attn_cuda_grad_single){
+        .d = (int32_t)problem->d,
+        .dv = (int32_t)problem->dv,
+        .scale = (float)problem->scale,
+        .has_d_lse = has_d_lse,
+        .band = attn_mask_band(problem, &whole),
+        .k = attn_cuda_place_of(&problem->k),
+        .q = attn_cuda_place_of(&problem->q),
+        .v = attn_cuda_place_of(&problem->v),
+        .d_o = attn_cuda_place_of(&grads->d_o),
+        .o = attn_cuda_place_of(&problem->o),
+        .lse = attn_cuda_place_of(&problem->lse),
+        .d_lse = attn_cuda_place_of(has_d_lse ? &grads->d_lse : &problem->lse),
+        .d_v = attn_cuda_place_of(&grads->dv),
+        .d_k = attn_cuda_place_of(&grads->dk),
+        .d_q = attn_cuda_place_of(&grads->dq),
+    };
 }
 
 void attn_cuda_split_plan(attn_cuda_grad_plan *plan, attn_arena *arena, int32_t d)

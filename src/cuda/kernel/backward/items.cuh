@@ -73,14 +73,29 @@ __device__ __forceinline__ GradItem grad_item(const attn_problem &p, const attn_
     return item;
 }
 
-/* The same, computed by one thread in shared memory, since registers are few. All threads of the
- * CTA call it. */
-__device__ __forceinline__ void share_item(GradItem &item, const attn_problem &p,
-                                           const attn_cuda_grad_items &s, int64_t index)
+/* The same of whole sequences and groups in one share, whose numbers have 32 bits. */
+__device__ __forceinline__ GradItem grad_whole_item(const attn_problem &p,
+                                                    const attn_cuda_grad_items &s, uint32_t index)
+{
+    const uint32_t blocks = (uint32_t)s.blocks, section = (uint32_t)s.section,
+                   heads = (uint32_t)s.heads, begin = index / (blocks * section) * section,
+                   width = min(section, (uint32_t)p.batch * heads - begin),
+                   within = index - begin * blocks, block = within / width,
+                   column = begin + within - block * width, sequence = column / heads;
+    GradItem item = {attn_problem_whole_sequence(&p, sequence), column - sequence * heads};
+    item.first = (int64_t)(s.keys ? block : blocks - 1 - block) * s.block;
+    return item;
+}
+
+/* The item of a call, computed by one thread in shared memory, since registers are few. All threads
+ * of the CTA call it. */
+__device__ __forceinline__ void share_item(GradItem &item, const attn_cuda_backward_params &a,
+                                           int64_t index)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
-        item = grad_item(p, s, index);
+        item = a.whole ? grad_whole_item(a.grads.problem, a.items, (uint32_t)index)
+                       : grad_item(a.grads.problem, a.items, index);
     }
     __syncthreads();
 }

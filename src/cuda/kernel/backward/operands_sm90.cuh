@@ -70,10 +70,11 @@ __device__ __forceinline__ void begin_product(Operand &x)
     wgmma::fence();
 }
 
-/* Waits for products of x. never: is not ~0. */
+/* Waits for products of x, but not for the LEFT that were issued after them. never: is not ~0. */
+template <int LEFT = 0>
 __device__ __forceinline__ void end_product(float (&sum)[32], const Operand &x, uint32_t never)
 {
-    wgmma::wait<0>();
+    wgmma::wait<LEFT>();
     wgmma::hold(sum);
     wgmma::keep(x[0], never);
     wgmma::keep(x[1], never);
@@ -155,4 +156,30 @@ __device__ __forceinline__ void add_fresh(float (&sum)[32], const float (&fresh)
     for (int i = 0; i < 32; i++) {
         sum[i] += fresh[i];
     }
+}
+
+/* Stores sums of products of P or dS times a factor: to: the thread's first element; rows, columns:
+ * that are there from it on. Returns whether an element of such a row is not finite: 0 times it is
+ * not 0. */
+__device__ __forceinline__ bool store_floats(char *to, int64_t row_bytes, const float (&sum)[32],
+                                             float factor, int rows, int columns)
+{
+    constexpr float DOWN = 1.0f / (1 << RAISE);
+    bool bad = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++, to += 8 * row_bytes) {
+        const bool inside = 8 * half < rows;
+        float zero = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) { /* no negative 0, as in sums of tiles */
+            const float *const s = sum + 4 * i + 2 * half;
+            const float x = (0 + s[0]) * DOWN * factor, y = (0 + s[1]) * DOWN * factor;
+            zero = fmaf(x, 0, fmaf(y, 0, zero));
+            if (inside && 8 * i < columns) {
+                *(float2 *)(to + 32 * i) = make_float2(x, y);
+            }
+        }
+        bad |= inside && !(zero == 0);
+    }
+    return bad;
 }

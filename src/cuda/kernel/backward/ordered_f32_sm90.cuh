@@ -268,6 +268,19 @@ template <class S> struct SplitGroup {
         tile<false>(o.all - 1);
     }
 
+    /* Stores a sum in a gradient from row `first` on, of which `left` rows are there. Returns
+     * whether an element is not finite. */
+    static __device__ __forceinline__ bool store_keys(const attn_tensor &t, const float (&sum)[32],
+                                                      float factor, int batch, int64_t first,
+                                                      int head, int left)
+    {
+        const int row = ptx::thread() / 32 % 4 * 16 + ptx::thread() % 32 / 4,
+                  column = ptx::thread() % 4 * 2;
+        return t.data != NULL &&
+               store_floats(attn_at(&t, batch, first + row, head, column), t.stride[1] * 4, sum,
+                            factor, left - row, (int)t.shape[3] - column);
+    }
+
     __device__ __forceinline__ void store()
     {
         float terms[4] = {};
@@ -279,13 +292,9 @@ template <class S> struct SplitGroup {
         const int first = (int)o.item.first + 64 * group(), left = (int)sequence.k_rows - first,
                   batch = (int)sequence.tensor, head = (int)o.item.head;
         const int64_t key = sequence.k_first + first;
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            sums.dk[i] *= S::DOWN, sums.dv[i] *= S::DOWN;
-        }
-        const bool bad_keys = store_sums<S>(grads.dk, sums.dk, (float)grads.problem.scale, batch,
-                                            key, head, left),
-                   bad_values = store_sums<S>(grads.dv, sums.dv, 1, batch, key, head, left),
+        const bool bad_keys = store_keys(grads.dk, sums.dk, (float)grads.problem.scale, batch, key,
+                                         head, left),
+                   bad_values = store_keys(grads.dv, sums.dv, 1, batch, key, head, left),
                    bad = any_of_group(group(), bad_keys || bad_values);
         if (threadIdx.x % 128 == 0 && left > 0) {
             note_block(a, grad_note(grads.problem, a.items, o.item, first), bad);

@@ -11,7 +11,7 @@ template <class S> __device__ __forceinline__ void round_sm90(const attn_cuda_ba
     const attn_gradients &grads = a.grads;
     const attn_problem &p = grads.problem;
     __shared__ GradItem item;
-    share_item(item, p, a.items, blockIdx.x);
+    share_item(item, a, blockIdx.x);
     if (item.empty) {
         return;
     }

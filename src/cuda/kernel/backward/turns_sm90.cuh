@@ -37,12 +37,40 @@ struct OrderedItem {
     float unit;   /* of dS (range_sm90.cuh); LIGHT: 1 / a.kept, so that dP needs no factor */
 };
 
+/* The rows that see keys `first` .. of an item of whole sequences (row_blocks, in 32 bits). */
+template <class S>
+__device__ __forceinline__ GradBlocks band_blocks(const attn_band &band, int first)
+{
+    const int last = min(first + S::FIXED, band.keys),
+              lo = min(max(first - band.to + 1, 0), band.rows),
+              hi = min(max(last - band.from, 0), band.rows), tile = lo / S::STEP;
+    return {tile, first < last && lo < hi ? (hi + S::STEP - 1) / S::STEP - tile : 0};
+}
+
+/* Blocks of an item and of the one behind it. */
+template <class S>
+__device__ __forceinline__ void find_blocks(const attn_cuda_backward_params &a, OrderedItem &o)
+{
+    if (a.whole) {
+        o.band = a.band;
+        o.blocks = band_blocks<S>(a.band, (int)o.item.first);
+        o.before = band_blocks<S>(a.band, (int)o.item.first + S::FIXED);
+        return;
+    }
+    GradItem before = o.item;
+    before.first += S::FIXED;
+    o.band = attn_mask_band(&a.grads.problem, &o.item.sequence);
+    o.blocks = row_blocks<S>(a.grads.problem, o.item);
+    o.before = row_blocks<S>(a.grads.problem, before);
+}
+
 template <class S>
 __device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_params &a,
                                                     int64_t ticket)
 {
     const attn_problem &p = a.grads.problem;
-    OrderedItem o = {grad_item(p, a.items, ticket)};
+    OrderedItem o = {a.whole ? grad_whole_item(p, a.items, (uint32_t)ticket)
+                             : grad_item(p, a.items, ticket)};
     int64_t heads = p.group;
     o.shares = 1;
     if (a.items.shares > 1) {
@@ -54,11 +82,7 @@ __device__ __forceinline__ OrderedItem ordered_item(const attn_cuda_backward_par
         o.key_place = grad_key_place(p, a.items, o.item, a.key_slots);
     }
     o.first_head = (int)(o.item.head * p.group + o.item.share * heads);
-    o.band = attn_mask_band(&p, &o.item.sequence);
-    GradItem before = o.item;
-    before.first += S::FIXED;
-    o.blocks = row_blocks<S>(p, o.item);
-    o.before = row_blocks<S>(p, before);
+    find_blocks<S>(a, o);
     o.blocks.heads = o.before.heads = (int)min(heads, p.group - o.item.share * heads);
     o.place = grad_tile_place(p, o.item, o.first_head, S::STEP, a.slots);
     o.all = (uint32_t)o.blocks.all();

@@ -86,3 +86,20 @@ __device__ __forceinline__ void wait_stores()
 }
 
 } // namespace tma
+
+/* ---- not by the TMA, nor waited for (ptx::copy_async_commit) -------------------------------- */
+
+namespace ptx
+{
+
+/* Copies BYTES, 8 or 16, or zeros. */
+template <int BYTES>
+__device__ __forceinline__ void copy_async_or_zero(uint32_t to, const void *from, bool there)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %2, 0;\n"
+                 "cp.async.ca.shared.global [%0], [%1], %3, p;\n}" ::"r"(to),
+                 "l"(from), "r"((uint32_t)there), "n"(BYTES)
+                 : "memory");
+}
+
+} // namespace ptx

@@ -63,3 +63,14 @@ inline void wait_stores()
 }
 
 } // namespace tma
+
+namespace ptx
+{
+
+template <int BYTES> inline void copy_async_or_zero(uint32_t to, const void *from, bool there)
+{
+    memset(emulated::shared_at(to), 0, BYTES);
+    memcpy(emulated::shared_at(to), from, there ? BYTES : 0);
+}
+
+} // namespace ptx
