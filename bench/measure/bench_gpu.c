@@ -166,13 +166,12 @@ static attn_status start_gradients(void)
 /* Copies K and V so often that they exceed any GPU's L2 cache by far together. */
 static void copy_keys(void)
 {
-    gpu_copy *first = gpu.others[0];
-    first[0] = gpu.copies[ARGS_K], first[1] = gpu.copies[ARGS_V];
-    const size_t turns = 1 + COLD_BYTES / (first[0].bytes + first[1].bytes + 1);
+    gpu.others[0][0] = gpu.copies[ARGS_K], gpu.others[0][1] = gpu.copies[ARGS_V];
+    const size_t turns = 1 + COLD_BYTES / (gpu.copies[ARGS_K].bytes + gpu.copies[ARGS_V].bytes + 1);
     gpu.turns = !gpu.cold ? 1 : turns < TURNS ? (int)turns : TURNS;
-    for (int i = 1; i < gpu.turns; i++) {
-        gpu.others[i][0] = gpu_copy_tensor(&gpu.tensors.args.k);
-        gpu.others[i][1] = gpu_copy_tensor(&gpu.tensors.args.v);
+    for (int i = 2; i < 2 * gpu.turns; i++) {
+        gpu.others[i / 2][i % 2] =
+            gpu_copy_tensor(i % 2 ? &gpu.tensors.args.v : &gpu.tensors.args.k);
     }
 }
 
