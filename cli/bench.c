@@ -26,6 +26,9 @@ static const struct argp_option options[] = {
     {"python", 'y', "PROGRAM", 0, "the Python that has the peers (default python3)", 0},
     {"min-time", 't', "S", 0, "seconds of a sample (default 0.1; on a GPU 0.0002)", 0},
     {"rounds", 'r', "R", 0, "samples of each implementation, in turn (default 5; on a GPU 32)", 0},
+    {"cold", 'C', NULL, 0,
+     "with --device cuda: calls take turns on copies of K and V, which the L2 cache cannot hold",
+     0},
     {"json", 'j', NULL, 0, "one JSON object per implementation and line", 0},
     {"csv", 'c', NULL, 0, "the same as a table with commas", 0},
     {"from", 'f', "FILE", 0,
@@ -97,7 +100,7 @@ static const char doc[] =
 typedef struct bench_state {
     bench_run run;
     const char *names; /* as given with --impl, or NULL */
-    bool peers;
+    bool peers, cold;
     enum bench_format format;
     const char *plot, *from;
 } bench_state;
@@ -149,6 +152,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
         return 0;
     case 'P':
         bench->peers = true;
+        return 0;
+    case 'C':
+        bench->cold = true;
         return 0;
     case 'd':
         bench->run.device = cli_device(text);
@@ -224,6 +230,10 @@ static int prepare(bench_state *bench)
             CLI_USAGE,
             "no problem given, for example \"hq=8 nq=2048 d=64\" (see attn bench --help)");
     }
+    if (bench->cold && bench->run.device != ATTN_DEVICE_CUDA) {
+        return cli_error(CLI_USAGE, "--cold is for --device cuda");
+    }
+    bench->cold ? bench_gpu_cool() : (void)0;
     bench->run.on = bench_device_of(bench->run.device);
     bench->run.min_time = bench->run.min_time > 0 ? bench->run.min_time : bench->run.on->min_time;
     bench->run.rounds = bench->run.rounds > 0 ? bench->run.rounds : bench->run.on->rounds;

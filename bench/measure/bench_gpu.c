@@ -29,8 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* GRAPH_CALLS: the value of bench/peers/peers_cuda.py */
-enum { GRAPH_CALLS = 20, ERROR_ROWS = 64 };
+/* GRAPH_CALLS, TURNS, COLD_BYTES: the values of bench/peers/peers_cuda.py */
+enum { GRAPH_CALLS = 20, ERROR_ROWS = 64, TURNS = 128, COLD_BYTES = 192 << 20 };
 
 /* The problem at work, and the implementation that works on it. */
 static struct {
@@ -48,6 +48,9 @@ static struct {
     attn_plan plan, grad_plan;
     void *scratch, *grad_scratch, *graph;
     int64_t graph_calls;
+    bool cold;
+    int turns, turn; /* copies of K and V on which calls take turns; the first are those above */
+    gpu_copy others[TURNS][2];
 
     /* the others' */
     bench_peer python;
@@ -84,6 +87,11 @@ attn_status bench_gpu_open(void)
     return ATTN_OK;
 }
 
+void bench_gpu_cool(void)
+{
+    gpu.cold = true;
+}
+
 static void close_problem(void)
 {
     for (int i = 0; i < ARGS_TENSORS && gpu.scratch != NULL; i++) {
@@ -92,6 +100,10 @@ static void close_problem(void)
     for (int i = 0; i < ARGS_GRADIENTS && gpu.grad_scratch != NULL; i++) {
         gpu_copy_free(&gpu.grad_copies[i]);
     }
+    for (int i = 2; i < 2 * gpu.turns; i++) {
+        gpu_copy_free(&gpu.others[i / 2][i % 2]);
+    }
+    gpu.turns = gpu.turn = 0;
     if (gpu.scratch != NULL) {
         gpu_free(gpu.scratch);
     }
@@ -124,6 +136,10 @@ static bool open_problem(bench_worker *worker, const problem_spec *problem)
 
 static bool call_own(bench_worker *worker)
 {
+    if (gpu.turns > 1) {
+        gpu.args.k = gpu.others[gpu.turn][0].there, gpu.args.v = gpu.others[gpu.turn][1].there;
+        gpu.turn = (gpu.turn + 1) % gpu.turns;
+    }
     attn_status status =
         gpu.problem->pass != PASS_BACKWARD ? attn_forward(gpu.context, &gpu.args) : ATTN_OK;
     if (status == ATTN_OK && gpu.problem->pass != PASS_FORWARD) {
@@ -147,6 +163,18 @@ static attn_status start_gradients(void)
     return attn_forward(gpu.context, &gpu.args);
 }
 
+/* Copies K and V so often that they exceed any GPU's L2 cache by far together. */
+static void copy_keys(void)
+{
+    gpu.others[0][0] = gpu.copies[ARGS_K], gpu.others[0][1] = gpu.copies[ARGS_V];
+    const size_t turns = 1 + COLD_BYTES / (gpu.copies[ARGS_K].bytes + gpu.copies[ARGS_V].bytes + 1);
+    gpu.turns = !gpu.cold ? 1 : turns < TURNS ? (int)turns : TURNS;
+    for (int i = 2; i < 2 * gpu.turns; i++) {
+        gpu.others[i / 2][i % 2] =
+            gpu_copy_tensor(i % 2 ? &gpu.tensors.args.v : &gpu.tensors.args.k);
+    }
+}
+
 static bool start_own(bench_worker *worker)
 {
     gpu.plan.struct_size = sizeof gpu.plan;
@@ -164,6 +192,7 @@ static bool start_own(bench_worker *worker)
         gpu.copies[i] = gpu_copy_tensor(args_at(&gpu.tensors.args, i));
         *args_at(&gpu.args, i) = gpu.copies[i].there;
     }
+    copy_keys();
     gpu.args.stream = gpu.stream;
     gpu.args.workspace = gpu.scratch = gpu_alloc(gpu.plan.workspace_bytes);
     gpu.args.workspace_bytes = gpu.plan.workspace_bytes;
@@ -174,10 +203,10 @@ static bool start_own(bench_worker *worker)
     return ok;
 }
 
-/* Makes a graph of as many calls as asked for, GRAPH_CALLS at most. */
+/* Makes a graph of as many calls as asked for, GRAPH_CALLS at most, or of all turns. */
 static bool capture_own(bench_worker *worker, int64_t calls)
 {
-    calls = calls < GRAPH_CALLS ? calls : GRAPH_CALLS;
+    calls = gpu.turns > 1 ? gpu.turns : calls < GRAPH_CALLS ? calls : GRAPH_CALLS;
     if (gpu.graph != NULL && gpu.graph_calls == calls) {
         return true;
     }
@@ -258,6 +287,7 @@ static bool start_peer(bench_worker *worker, const char *python)
     if (ok && gpu.shared_problem != gpu.problem) {
         cJSON *q = question("problem", NULL);
         cJSON_AddStringToObject(q, "pass", pass[gpu.problem->pass]);
+        cJSON_AddBoolToObject(q, "cold", gpu.cold);
         ok = peer_share(&gpu.python, &gpu.tensors.args, &gpu.shared, q) &&
              agrees(peer_ask(&gpu.python, q));
         gpu.shared_problem = ok ? gpu.problem : NULL;

@@ -36,24 +36,22 @@ template <int CODE> struct Codes {
     {
         if constexpr (CODE == ATTN_I8) { /* with a bias of 128 */
             return ptx::fma_halves<true>((w & mask.low) ^ 0x00800080, 0x7f007f00, 0xc000c000);
-        } else if constexpr (CODE == ATTN_E4M3) { /* the bits of 2^-120 times the number */
-            return ptx::fma_halves<true>((w * 16 & 0x07f007f0) | (w * 256 & 0x80008000), 0x7b807b80,
-                                         0);
-        } else { /* of 2^-112 times the number */
-            return ptx::fma_halves<true>((w * 32 & 0x0fe00fe0) | (w * 256 & 0x80008000), 0x77807780,
-                                         0);
+        } else {
+            return from_signed(ptx::permute(w, w, 0xa280));
         }
     }
     /* The numbers of bytes 1 and 3. */
     __device__ __forceinline__ uint32_t odd(uint32_t w) const
     {
-        if constexpr (CODE == ATTN_I8) {
-            return even(w >> 8);
-        } else if constexpr (CODE == ATTN_E4M3) {
-            return ptx::fma_halves<true>((w >> 4 & 0x07f007f0) | (w & 0x80008000), 0x7b807b80, 0);
-        } else {
-            return ptx::fma_halves<true>((w >> 3 & 0x0fe00fe0) | (w & 0x80008000), 0x77807780, 0);
-        }
+        return CODE == ATTN_I8 ? even(w >> 8) : from_signed(ptx::permute(w, w, 0xb391));
+    }
+    /* The numbers of two codes of 8 bits with signs, which have been widened to 16 bits as whole
+     * numbers are, so that no step is for the sign alone. Their bits in the places of bf16's are
+     * 2^-120 (e4m3) or 2^-112 (e5m2) times the number. */
+    static __device__ __forceinline__ uint32_t from_signed(uint32_t w)
+    {
+        return CODE == ATTN_E4M3 ? ptx::fma_halves<true>(w * 16 & 0x87f087f0, 0x7b807b80, 0)
+                                 : ptx::fma_halves<true>(w * 32 & 0x8fe08fe0, 0x77807780, 0);
     }
     /* The numbers of groups of four bits, counted from the lowest, of both halves. */
     __device__ __forceinline__ void nibbles(uint32_t (&pairs)[4], uint32_t w) const
@@ -89,6 +87,13 @@ template <int CODE> struct Codes {
     __device__ __forceinline__ void columns(uint32_t (&pairs)[4], const uint32_t (&a)[VALUE_WORDS],
                                             const uint32_t (&b)[VALUE_WORDS]) const
     {
+        if constexpr (CODE == ATTN_E4M3 || CODE == ATTN_E5M2) {
+            pairs[0] = from_signed(ptx::permute(a[0], b[0], 0xc480));
+            pairs[1] = from_signed(ptx::permute(a[0], b[0], 0xd591));
+            pairs[2] = from_signed(ptx::permute(a[0], b[0], 0xe6a2));
+            pairs[3] = from_signed(ptx::permute(a[0], b[0], 0xf7b3));
+            return;
+        }
         const uint32_t first = ptx::permute(a[0], b[0], 0x5410);
         const uint32_t second = ptx::permute(a[0], b[0], 0x7632);
         if constexpr (PLAIN) {
