@@ -57,6 +57,11 @@ attn_status attn_cuda_map(const attn_driver *cu, attn_tensor_map *map, const att
 attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
                                const attn_tensor *tensor, int32_t rows);
 
+/* The same of tensors of whole chunks of 64 columns: columns of a chunk, rows, chunks, heads,
+ * batches; a box has all chunks. */
+attn_status attn_cuda_map_chunks(const attn_driver *cu, attn_tensor_map *map,
+                                 const attn_tensor *tensor, int32_t rows);
+
 /* The embedded images (images.c). */
 extern const unsigned char attn_image_forward_sm90[], attn_image_forward_sm90_steps[],
     attn_image_forward_sm90_wide[], attn_image_forward_sm90_paged[],

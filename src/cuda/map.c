@@ -31,6 +31,19 @@ attn_status attn_cuda_map_rows(const attn_driver *cu, attn_tensor_map *map,
     return attn_cuda_map(cu, map, tensor, axes, 3);
 }
 
+attn_status attn_cuda_map_chunks(const attn_driver *cu, attn_tensor_map *map,
+                                 const attn_tensor *tensor, int32_t rows)
+{
+    const int64_t chunks = tensor->shape[3] / 64;
+    const attn_cuda_axis axes[4] = {{tensor->shape[1], tensor->stride[1], rows},
+                                    {chunks, 64, (int32_t)chunks},
+                                    {tensor->shape[2], tensor->stride[2], 1},
+                                    {tensor->shape[0], tensor->stride[0], 1}};
+    attn_tensor chunk = *tensor;
+    chunk.shape[3] = 64;
+    return attn_cuda_map(cu, map, &chunk, axes, 4);
+}
+
 bool attn_cuda_is_aligned(const attn_tensor *tensor)
 {
     bool ok =

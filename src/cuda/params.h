@@ -49,6 +49,8 @@ typedef struct attn_cuda_schedule {
     int32_t blocks;  /* items of one head of one sequence (dense) */
     int32_t columns; /* batch x query heads (dense) */
     int32_t section; /* columns that share the L2 cache */
+    /* sections; the last one has all columns that are left */
+    int32_t sections;
     int32_t heads;   /* columns of one sequence: its query heads, `fold` at a time */
     int32_t fold;    /* query heads of a group whose rows share a tile (ATTN_CUDA_RAGGED), or 1 */
     int32_t piece;   /* query rows in 64 rows of a tile: 64 / fold */
@@ -170,6 +172,7 @@ typedef struct attn_cuda_forward_params {
     bool statistics;  /* a row has a maximum to it beside O, a sink, or an LSE in f64 */
     bool lse_alone;   /* a row has an LSE, and none of these */
     bool whole;       /* every sequence is as long as the tensors, without an origin */
+    bool joined;      /* a tile of K or V, and a warp's rows of O, are one box with all chunks */
     int32_t aligned;  /* without TMA: tensors whose rows can be read 16 bytes at a time */
     /* items handed out so far, 0 at the launch; NULL = every CTA takes a fixed share */
     uint32_t *counter;

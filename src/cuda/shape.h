@@ -10,6 +10,9 @@
 #define ATTN_TILE_BYTES(dtype, rows, d) (((dtype) == ATTN_F32 ? 3 : 1) * (rows) * (d)*2)
 /* Columns of a tile of forward_sm90, which come in chunks of 64. */
 #define ATTN_WIDE(d) (((d) + 63) / 64 * 64)
+/* Whether tiles are more than one chunk, and whole ones; wide kernels have boxes of a chunk. */
+#define ATTN_SM90_JOINS(d, dv) \
+    ((d) > 64 && (d) <= 256 && (dv) <= 256 && (d) % 64 == 0 && (dv) % 64 == 0)
 /* f32 tiles of K and V as loaded, before they are split. */
 #define ATTN_RAW_BYTES(dtype, d, bn) ((dtype) == ATTN_F32 ? 2 * (bn) * (d)*4 : 0)
 

@@ -270,7 +270,8 @@ static void test_sizes(void **state)
 
 /* ---- What a kernel is handed ----------------------------------------------------------------- */
 
-/* Rows of a warpgroup, keys of a block, rows of a warp: as the kernels expect their boxes. */
+/* Rows of a warpgroup, keys of a block, rows of a warp: as the kernels expect their boxes. Where
+ * head dimensions are those of the kernel, boxes of keys and of O have all chunks of 64 columns. */
 static void test_boxes(void **state)
 {
     attn_context *context;
@@ -279,11 +280,14 @@ static void test_boxes(void **state)
     assert_int_equal(fake_create(0, &context), ATTN_OK);
     for (int64_t d = 32; d <= 256; d += 32) {
         attn_forward_args args = fake_args(ATTN_BF16, 300, 300, d);
-        const uint32_t keys = d > 192 ? 80 : d > 128 ? 112 : 128, rows[4] = {64, keys, keys, 16};
+        const uint32_t keys = d > 192 ? 80 : d > 128 ? 112 : 128;
+        const uint32_t chunks = d == 128 || d == 192 || d == 256 ? (uint32_t)d / 64 : 1,
+                       rows[4] = {64, keys * chunks, keys * chunks, 16 * chunks};
         fake.maps = 0;
         assert_int_equal(attn_forward(context, &args), ATTN_OK);
         assert_int_equal(fake.maps, 4);
         assert_memory_equal(fake.box_rows, rows, sizeof rows);
+        assert_int_equal(fake.last.params.joined, chunks > 1);
     }
     attn_context_destroy(context);
 }

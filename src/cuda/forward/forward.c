@@ -33,10 +33,12 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
                : attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q,
                                     64)); /* rows of a warpgroup */
     const int32_t box = kernel->loads == ATTN_CUDA_PAGED ? params->pages.box : kernel->keys;
-    TRY(attn_cuda_map_rows(cuda->driver, &params->k_map, &problem->k, box));
-    TRY(attn_cuda_map_rows(cuda->driver, &params->v_map, &problem->v, box));
+    attn_status (*const make)(const attn_driver *, attn_tensor_map *, const attn_tensor *,
+                              int32_t) = params->joined ? attn_cuda_map_chunks : attn_cuda_map_rows;
+    TRY(make(cuda->driver, &params->k_map, &problem->k, box));
+    TRY(make(cuda->driver, &params->v_map, &problem->v, box));
     if (params->o_boxed) {
-        TRY(attn_cuda_map_rows(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
+        TRY(make(cuda->driver, &params->o_map, &problem->o, 16)); /* rows of a warp */
     }
     if (params->o_boxed && ragged) {
         TRY(attn_cuda_map_rows(cuda->driver, &params->o_row_map, &problem->o, 1));

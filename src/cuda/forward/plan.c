@@ -319,6 +319,14 @@ static attn_cuda_single single(const attn_problem *problem, int32_t block)
     return s;
 }
 
+/* True if tiles of the kernel have whole chunks of the problem's columns: one box has all of them. */
+static bool is_joined(const attn_cuda_kernel *kernel, const attn_problem *problem)
+{
+    return kernel->loads != ATTN_CUDA_THREADS && kernel->loads != ATTN_CUDA_PAGED &&
+           ATTN_SM90_JOINS(kernel->d, kernel->dv) && problem->d == kernel->d &&
+           problem->dv == kernel->dv;
+}
+
 /* Plans attention alone. */
 static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
@@ -342,6 +350,7 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     plan->params.o_boxed = attn_cuda_kernels[plan->kernel].loads != ATTN_CUDA_THREADS &&
                            problem->o.dtype == problem->q.dtype && problem->dv % 8 == 0 &&
                            attn_cuda_is_boxed(&problem->o);
+    plan->params.joined = is_joined(&attn_cuda_kernels[plan->kernel], problem);
     plan->params.statistics = problem->row_max.data != NULL || problem->sinks.data != NULL ||
                               (problem->lse.data != NULL && problem->lse.dtype == ATTN_F64);
     plan->params.lse_alone = problem->lse.data != NULL && !plan->params.statistics;

@@ -89,6 +89,8 @@ void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel
     schedule->splits = choose_splits(schedule, kernel, problem, problem->kv_heads * blocks);
 }
 
+enum { NARROW_BYTES = 8 << 20 /* of K and V of a section */, NARROW_HEADS = 4 };
+
 /* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
  * heavy blocks first. Larger sections balance better, but their K and V should fit in half of the
  * L2 together. Beyond half as many columns as multiprocessors nothing is gained; below an eighth,
@@ -107,6 +109,24 @@ static int64_t section_columns(const attn_problem *problem, const attn_cuda *cud
     fit = fmin(fmax(fit, least), most);
     int64_t sections = (int64_t)((double)columns / fit + 0.5);
     return ceil_div(ceil_div(columns, sections > 1 ? sections : 1), group) * group;
+}
+
+/* Cuts columns into sections. Where items are uneven those before the last one are narrow, so that
+ * heads are met for the first time, and read from memory, all along; the last one is wide, so that
+ * light items are left for the end. Long keys, and head dimensions beyond 128, gain nothing. */
+static void plan_sections(attn_cuda_schedule *schedule, const attn_problem *problem,
+                          const attn_cuda *cuda)
+{
+    const int64_t columns = schedule->columns, group = problem->group / schedule->fold,
+                  wide = section_columns(problem, cuda, columns, group);
+    const double head_bytes = (double)problem->keys * (double)(problem->d + problem->dv) *
+                              (double)attn_dtype_size(problem->k.dtype);
+    const int64_t heads = head_bytes > 0 ? (int64_t)(NARROW_BYTES / head_bytes) : 0;
+    const bool cut = heads >= NARROW_HEADS && heads < wide / group && wide < columns &&
+                     problem->d + problem->dv <= 256;
+    schedule->section = (int32_t)(cut ? heads * group : wide);
+    schedule->sections =
+        (int32_t)(cut ? (columns - wide) / (heads * group) + 1 : ceil_div(columns, wide));
 }
 
 /* One CTA per multiprocessor, if CTAs stay for as many items as there are. */
@@ -196,8 +216,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     schedule->blocks = (int32_t)blocks;
     schedule->columns = (int32_t)columns;
     schedule->heads = (int32_t)heads;
-    schedule->section =
-        (int32_t)section_columns(problem, cuda, columns, problem->group / schedule->fold);
+    plan_sections(schedule, problem, cuda);
     plan->counted = is_counted(cuda, problem, grid) && kernel->loads != ATTN_CUDA_THREADS;
     plan->workspace_bytes = plan->counted ? COUNTER_BYTES : 0;
     plan_grid(plan, cuda, grid);

@@ -64,9 +64,9 @@ __device__ __forceinline__ void dense_place(const attn_cuda_schedule &s, uint32_
         return;
     }
     uint32_t per_section = (uint32_t)s.section * (uint32_t)s.blocks;
-    uint32_t section = index / per_section, within = index % per_section,
-             first = section * (uint32_t)s.section;
-    uint32_t width = min((uint32_t)s.section, (uint32_t)s.columns - first);
+    uint32_t last = (uint32_t)s.sections - 1, section = min(index / per_section, last),
+             within = index - section * per_section, first = section * (uint32_t)s.section;
+    uint32_t width = section < last ? (uint32_t)s.section : (uint32_t)s.columns - first;
     column = first + within % width, block = (uint32_t)s.blocks - 1 - within / width;
 }
 

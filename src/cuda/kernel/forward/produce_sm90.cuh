@@ -7,6 +7,23 @@
 #include "cuda/kernel/load/load.cuh"
 #include "cuda/kernel/ptx/tma.cuh"
 
+/* Loads a tile of K or V by TMA, whose first row in the tensor is `row`. */
+template <class S, int WIDE>
+__device__ __forceinline__ void load_tile(const attn_cuda_forward_params &a, uint32_t to,
+                                          const attn_tensor_map &map, uint32_t barrier, int row,
+                                          int head, int batch)
+{
+    ptx::mbarrier_arrive_expect(barrier, S::BN * WIDE * 2);
+    if (S::JOINS && WIDE > 64 && __builtin_expect(a.joined, true)) {
+        tma::load_joined(to, &map, barrier, row, head, batch, tma::EVICT_LAST);
+        return;
+    }
+#pragma unroll
+    for (int c = 0; c < WIDE / 64; c++) {
+        tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, row, head, batch, tma::EVICT_LAST);
+    }
+}
+
 /* Loads by TMA from whole sequences. One thread. */
 template <class S> struct TmaLoader {
     const attn_cuda_forward_params &a;
@@ -14,17 +31,6 @@ template <class S> struct TmaLoader {
     int kv_head, batch;
     Even even;
 
-    /* Loads ROWS rows of a tile of TILE_ROWS. */
-    template <int ROWS, int TILE_ROWS, int WIDE>
-    __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
-                                         int row, int h, uint64_t hint)
-    {
-        ptx::mbarrier_arrive_expect(barrier, ROWS * WIDE * 2);
-#pragma unroll
-        for (int c = 0; c < WIDE / 64; c++) {
-            tma::load(to + c * TILE_ROWS * 128, &map, barrier, 64 * c, row, h, batch, hint);
-        }
-    }
     __device__ __forceinline__ void begin(const Post &post)
     {
         kv_head = post.item.head / (int)a.problem.group, batch = (int)post.item.sequence.tensor;
@@ -32,19 +38,24 @@ template <class S> struct TmaLoader {
     }
     __device__ __forceinline__ void q(const Item &item, int piece)
     {
-        tile<64, S::BM, S::WIDE>(memory.q() + piece * 64 * 128, a.q_map, memory.q_full(piece),
-                                 (int)item.first_row + piece * 64, item.head, tma::EVICT_FIRST);
+        const int row = (int)item.first_row + piece * 64;
+        ptx::mbarrier_arrive_expect(memory.q_full(piece), 64 * S::WIDE * 2);
+#pragma unroll
+        for (int c = 0; c < S::WIDE / 64; c++) {
+            tma::load(memory.q() + piece * 64 * 128 + c * S::BM * 128, &a.q_map,
+                      memory.q_full(piece), 64 * c, row, item.head, batch, tma::EVICT_FIRST);
+        }
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        tile<S::BN, S::BN, S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head,
-                                    tma::EVICT_LAST);
+        load_tile<S, S::WIDE>(a, memory.k(n), a.k_map, memory.k_full(n), block * S::BN, kv_head,
+                              batch);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
-        tile<S::BN, S::BN, S::V_WIDE>(memory.v(n), a.v_map,
-                                      even.has(block) ? memory.v_full(n) : memory.v_raw(n),
-                                      block * S::BN, kv_head, tma::EVICT_LAST);
+        load_tile<S, S::V_WIDE>(a, memory.v(n), a.v_map,
+                                even.has(block) ? memory.v_full(n) : memory.v_raw(n), block * S::BN,
+                                kv_head, batch);
     }
     __device__ __forceinline__ void finish()
     {
@@ -81,12 +92,7 @@ template <class S> struct RaggedLoader {
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
                                          int block)
     {
-        ptx::mbarrier_arrive_expect(barrier, S::BN * WIDE * 2);
-#pragma unroll
-        for (int c = 0; c < WIDE / 64; c++) {
-            tma::load(to + c * S::BN * 128, &map, barrier, 64 * c, first_key + block * S::BN,
-                      kv_head, batch, tma::EVICT_LAST);
-        }
+        load_tile<S, WIDE>(a, to, map, barrier, first_key + block * S::BN, kv_head, batch);
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {

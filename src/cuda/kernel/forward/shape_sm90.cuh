@@ -35,6 +35,8 @@ struct Shape {
     static constexpr bool VIEW = LOADS == ATTN_CUDA_VIEW;   /* V is the first columns of K */
     static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
+    /* Tiles of K and V may come as one box with all chunks, rows of O go so. */
+    static constexpr bool JOINS = TMA && !PAGED && ATTN_SM90_JOINS(D, DV);
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
     static constexpr bool DROPS = false;   /* dropout: DroppedShape */
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */

@@ -49,10 +49,20 @@ template <class S> struct StagedStore {
                           (int)item.sequence.tensor, careful);
             }
         } else if (leader) {
-            store_box(a.o_map, 0, first + warp.WarpRows::row(item, 0), item.head,
-                      (int)item.sequence.tensor, careful);
+            store_rows(first + warp.WarpRows::row(item, 0), item.head, (int)item.sequence.tensor,
+                       careful);
         }
         __syncwarp();
+    }
+    /* Stores the 16 rows. */
+    __device__ __forceinline__ void store_rows(int row, int head, int tensor, bool careful) const
+    {
+        if (S::JOINS && S::V_WIDE > 64 && __builtin_expect(a.joined, true)) {
+            tma::store_joined(&a.o_map, stage, row, head, tensor);
+            end_stores(careful);
+        } else {
+            store_box(a.o_map, 0, row, head, tensor, careful);
+        }
     }
     /* Stores the box of rows that begins `at` bytes into each chunk. */
     __device__ __forceinline__ void store_box(const attn_tensor_map &map, int at, int row, int head,
@@ -62,6 +72,10 @@ template <class S> struct StagedStore {
         for (int c = 0; c < S::V_WIDE / 64; c++) {
             tma::store(&map, stage + c * S::STAGE_CHUNK + at, 64 * c, row, head, tensor);
         }
+        end_stores(careful);
+    }
+    __device__ __forceinline__ void end_stores(bool careful) const
+    {
         tma::commit_stores();
         if (careful) { /* careful rows follow by ordinary stores */
             tma::wait_stores();
@@ -80,7 +94,7 @@ template <class S> struct StagedStore {
                                      warp.WarpRows::row(item, 0)),
                   head = ptx::uniform(item.head), tensor = ptx::uniform((int)item.sequence.tensor);
         if (threadIdx.x % 32 == 0) {
-            store_box(a.o_map, 0, row, head, tensor, false);
+            store_rows(row, head, tensor, false);
         }
         if (post.ending != ENDS_BOXED) {
 #pragma unroll

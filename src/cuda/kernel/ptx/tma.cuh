@@ -40,6 +40,18 @@ __device__ __forceinline__ void load_folded(uint32_t to, const attn_tensor_map *
                  : "memory");
 }
 
+/* The same of a tensor of rank 5, (column of a chunk, row, chunk, head, batch): all chunks. */
+__device__ __forceinline__ void load_joined(uint32_t to, const attn_tensor_map *map,
+                                            uint32_t barrier, int row, int head, int batch,
+                                            uint64_t hint)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint "
+                 "[%0], [%1, {0, %3, 0, %4, %5}], [%2], %6;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(row), "r"(head), "r"(batch), "l"(hint)
+                 : "memory");
+}
+
 /* Stores a box from shared memory, in the thread's next group of stores. */
 __device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from, int column,
                                       int row, int head, int batch)
@@ -49,6 +61,16 @@ __device__ __forceinline__ void store(const attn_tensor_map *map, uint32_t from,
             map),
         "r"(from), "r"(column), "r"(row), "r"(head), "r"(batch)
         : "memory");
+}
+
+/* The same of such a tensor of rank 5. */
+__device__ __forceinline__ void store_joined(const attn_tensor_map *map, uint32_t from, int row,
+                                             int head, int batch)
+{
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group "
+                 "[%0, {0, %2, 0, %3, %4}], [%1];" ::"l"(map),
+                 "r"(from), "r"(row), "r"(head), "r"(batch)
+                 : "memory");
 }
 
 /* Stores bytes from shared memory, or adds them as floats to those there, in the thread's next

@@ -119,25 +119,40 @@ __device__ __forceinline__ uint32_t keys_before(int key)
     return n < 32 ? (1u << n) - 1 : ~0u;
 }
 
+/* Masks the scores from number FROM to TO - 1 where the two rows' bits are 0. */
+template <int FROM, int TO, int N>
+__device__ __forceinline__ void hide_unseen(const uint32_t (&seen)[2], float (&s)[N])
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+#pragma unroll
+        for (int i = FROM + 2 * r; i < TO; i += 4) {
+            s[i] = seen[r] >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
+            s[i + 1] = seen[r] >> (i / 4 * 2 + 1) & 1 ? s[i + 1] : -INFINITY;
+        }
+    }
+}
+
 /* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see
  * these, and tells whether a row sees less than half of it. Bits, not a comparison for each score:
- * comparisons cost as much as the exponentials.
- */
+ * comparisons cost as much as the exponentials. The first half of a large block is passed over where
+ * all of the warp's rows see it: at a diagonal, that of every second group. */
 template <int N>
 __device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N],
                                             bool (&few)[2])
 {
     static_assert(N <= 64, "a word of bits");
+    constexpr int HALF = N == 64 ? 32 : 0; /* whose bits are a half of the word */
+    uint32_t seen[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const uint32_t seen = keys_before(see[r].y - key) & ~keys_before(see[r].x - key);
+        seen[r] = keys_before(see[r].y - key) & ~keys_before(see[r].x - key);
         few[r] = min(see[r].y - key, 2 * N) - max(see[r].x - key, 0) < N;
-#pragma unroll
-        for (int i = 2 * r; i < N; i += 4) {
-            s[i] = seen >> i / 4 * 2 & 1 ? s[i] : -INFINITY;
-            s[i + 1] = seen >> (i / 4 * 2 + 1) & 1 ? s[i + 1] : -INFINITY;
-        }
     }
+    if (HALF > 0 && __any_sync(~0u, (seen[0] & seen[1] & 0xffff) != 0xffff)) {
+        hide_unseen<0, HALF>(seen, s);
+    }
+    hide_unseen<HALF, N>(seen, s);
 }
 
 /* The same by what the warp has noted. */

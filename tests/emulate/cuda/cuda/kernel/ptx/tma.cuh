@@ -34,10 +34,23 @@ inline void load_folded(uint32_t to, const attn_tensor_map *map, uint32_t barrie
     });
 }
 
+inline void load_joined(uint32_t to, const attn_tensor_map *map, uint32_t barrier, int row,
+                        int head, int batch, uint64_t)
+{
+    emulated::later([=] {
+        emulated::mbarrier_bytes(barrier, emulated::load_box(to, map, {0, row, 0, head, batch}));
+    });
+}
+
 inline void store(const attn_tensor_map *map, uint32_t from, int column, int row, int head,
                   int batch)
 {
     emulated::store_box(map, from, {column, row, head, batch, 0});
+}
+
+inline void store_joined(const attn_tensor_map *map, uint32_t from, int row, int head, int batch)
+{
+    emulated::store_box(map, from, {0, row, 0, head, batch});
 }
 
 inline void store_words(float *to, uint32_t from, uint32_t bytes)
