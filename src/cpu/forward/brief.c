@@ -8,17 +8,21 @@
 #include "cpu/real.h"
 #include <math.h>
 
+enum { ROW_GROUP = 4 }; /* lanes that pack_q may write alone */
+
 /* Rows of each lane. */
 typedef struct lane_rows {
     const void *q[ATTN_MAX_STRIP];
     const void *k[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
+    const void *each_k[ATTN_MAX_STRIP]; /* with plan->side: the keys of the lanes' heads, once */
     const char *v[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
     void *o[ATTN_MAX_STRIP];
     int lanes;
 } lane_rows;
 
 /* Lists the rows of a KV head's queries. */
-static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head)
+static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head,
+                       bool side)
 {
     const int64_t first = kv_head * problem->group, k_step = attn_axis_step(&problem->k, 1),
                   v_step = attn_axis_step(&problem->v, 1);
@@ -35,25 +39,34 @@ static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, 
         for (int lane = begin; lane < rows->lanes; lane++) {
             rows->k[key][lane] = k, rows->v[key][lane] = v;
         }
+        if (side) {
+            rows->each_k[begin + key] = k;
+        }
     }
 }
 
-static void list_rows(lane_rows *rows, const attn_problem *problem, int strip)
+/* Lists the rows of KV heads from number `first` on, counted over the batch, as many as a strip
+ * holds. Returns the number of the next one. */
+static int64_t list_rows(lane_rows *rows, const attn_cpu_plan *plan, const attn_problem *problem,
+                         int64_t first)
 {
+    const int strip = plan->table->strip;
+    const int64_t heads = problem->kv_heads, all = problem->batch * heads,
+                  most = strip / (problem->q.shape[1] * problem->group),
+                  end = all - first < most ? all : first + most;
     rows->lanes = 0;
-    for (int64_t b = 0; b < problem->batch; b++) {
-        for (int64_t head = 0; head < problem->kv_heads; head++) {
-            list_group(rows, problem, b, head);
-        }
+    for (int64_t head = first; head < end; head++) {
+        list_group(rows, problem, head / heads, head % heads, plan->side);
     }
     for (int lane = rows->lanes; lane < strip; lane++) {
-        rows->q[lane] = NULL;
+        rows->q[lane] = rows->each_k[lane] = NULL;
     }
     for (int64_t key = 0; key < problem->keys; key++) {
         for (int lane = rows->lanes; lane < strip; lane++) {
             rows->k[key][lane] = NULL;
         }
     }
+    return end;
 }
 
 typedef struct brief_job {
@@ -72,7 +85,12 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
     const int64_t d = problem->d, keys = problem->keys;
     char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
-    for (int64_t key = 0; key < keys; key++) {
+    const bool side = job->plan->side && rows->lanes > ROW_GROUP;
+    if (side) {
+        table->pack_q(kt, rows->each_k, 1, problem->k.dtype, d, 1, rows->lanes);
+        table->side_qk(s, kt, qt, d, (int)keys, rows->lanes);
+    }
+    for (int64_t key = 0; key < keys && !side; key++) {
         table->pack_q(kt, rows->k[key], 1, problem->k.dtype, d, 1, rows->lanes);
         table->own_qk(s + key * table->strip * table->real_size, kt, qt, d, rows->lanes);
     }
@@ -82,9 +100,9 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
                    rows->lanes);
 }
 
-static void brief_task(const void *arg, int64_t index, int32_t thread)
+/* Runs the rows listed. False if a sum is not finite. */
+static bool run_rows(const brief_job *job, const lane_rows *rows)
 {
-    const brief_job *job = arg;
     const attn_problem *problem = job->problem;
     const attn_ukernel *table = job->plan->table;
     const attn_scratch_map *map = &job->plan->scratch;
@@ -92,30 +110,40 @@ static void brief_task(const void *arg, int64_t index, int32_t thread)
     char *m = job->scratch + map->strips + map->strip_state;
     const attn_running state = {
         .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = table->lags ? NULL : m};
-    lane_rows rows;
-    (void)index, (void)thread;
-    list_rows(&rows, problem, table->strip);
     if (table->flushes) {
         attn_host_flush(true);
     }
-    run_scores(job, &rows, &state);
+    run_scores(job, rows, &state);
     if (table->flushes) {
         attn_host_flush(false);
     }
-    const attn_own own = {.v = rows.v[0],
-                          .o = rows.o,
+    const attn_own own = {.v = rows->v[0],
+                          .o = rows->o,
                           .n = problem->keys,
                           .dv = problem->dv,
                           .dtype = problem->v.dtype,
                           .o_dtype = problem->o.dtype,
-                          .lanes = rows.lanes};
-    *job->finite = table->own_pv(&own, job->scratch + map->p, state.l);
+                          .lanes = rows->lanes};
+    return table->own_pv(&own, job->scratch + map->p, state.l);
+}
+
+static void brief_task(const void *arg, int64_t index, int32_t thread)
+{
+    const brief_job *job = arg;
+    const attn_problem *problem = job->problem;
+    const int64_t heads = problem->batch * problem->kv_heads;
+    lane_rows rows;
+    (void)index, (void)thread;
+    for (int64_t head = 0; head < heads && *job->finite;) {
+        head = list_rows(&rows, job->plan, problem, head);
+        *job->finite = run_rows(job, &rows);
+    }
 }
 
 bool attn_brief_run(const attn_cpu_plan *plan, const attn_problem *problem,
                     const attn_executor *executor, char *scratch)
 {
-    bool finite = false;
+    bool finite = true;
     const brief_job job = {plan, problem, scratch, &finite};
     attn_tasks_run(executor, 1, brief_task, &job, plan->table);
     return finite;

@@ -1,6 +1,7 @@
 /*
- * brief.h: a call whose rows, of all heads, fill at most a strip, and which all see the same few
- * keys of their head: one pass, each lane with keys of its own, instead of an item for each head.
+ * brief.h: a call whose rows, of all heads, fill few strips, and which all see the same few keys of
+ * their head: a pass for each strip, each lane with keys of its own, instead of an item for each
+ * head.
  */
 #ifndef ATTN_CPU_FORWARD_BRIEF_H
 #define ATTN_CPU_FORWARD_BRIEF_H

@@ -28,6 +28,7 @@
 enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
+    MOST_BRIEF_ROWS = 64,        /* more take threads */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
@@ -239,19 +240,26 @@ static bool are_alike(const attn_problem *problem)
     return alike;
 }
 
-/* True where a pass over a strip is short beside the items of the heads: it takes each key's rows
- * for all lanes of a vector, whichever head they belong to. */
+/* True where a head has as many keys as rows, so that those of all heads fill the lanes. */
+static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *problem)
+{
+    return table->side_qk && (problem->keys == 2 || problem->keys == 4) &&
+           problem->keys == problem->q.shape[1] * problem->group;
+}
+
+/* True where passes over strips of several heads are short beside the items of the heads: they take
+ * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
 static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
 {
     const attn_ukernel *table = plan->table;
     const int64_t lanes = table->vector_bits / 8 / table->real_size,
-                  vectors = (rows + lanes - 1) / lanes;
-    return rows > 0 && rows <= table->strip && problem->keys > 0 &&
-           problem->keys <= ATTN_BRIEF_KEYS &&
-           problem->keys * vectors <= problem->batch * problem->kv_heads;
+                  vectors = (rows + lanes - 1) / lanes, keys = problem->keys;
+    return rows > 0 && rows <= MOST_BRIEF_ROWS && keys > 0 && keys <= ATTN_BRIEF_KEYS &&
+           problem->q.shape[1] * problem->group <= table->strip &&
+           keys * vectors <= (plan->side ? 2 : 1) * problem->batch * problem->kv_heads;
 }
 
-/* True for a call whose rows fill at most a strip and all see all of a few keys. */
+/* True for a call of few rows, which all see all of a few keys. */
 static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
 {
     const attn_ukernel *table = plan->table;
@@ -356,6 +364,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
+    plan->side = keys_fill_lanes(plan->table, problem);
     plan->brief = is_brief(plan, problem);
     plan->by_rows = sums_are_rows(plan->table, problem, plan->node_depth);
     attn_arena workspace = {0};
