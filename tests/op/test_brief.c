@@ -11,6 +11,7 @@
 static const char *const lines[] = {
     "nq=1 nk=1 hq=8 d=64",
     "nq=1 nk=1 hq=3 d=64",
+    "nq=1 nk=1 hq=8 d=64 inputs=large",
     "nq=1 nk=4 hq=8 d=64 causal=1",
     "nq=4 nk=4 hq=8 d=64 layout=bhsd",
     "nq=4 nk=4 hq=7 d=90 dv=80",

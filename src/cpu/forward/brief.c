@@ -50,19 +50,20 @@ static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, 
 static int64_t list_rows(lane_rows *rows, const attn_cpu_plan *plan, const attn_problem *problem,
                          int64_t first)
 {
-    const int strip = plan->table->strip;
     const int64_t heads = problem->kv_heads, all = problem->batch * heads,
-                  most = strip / (problem->q.shape[1] * problem->group),
+                  most = plan->table->strip / (problem->q.shape[1] * problem->group),
                   end = all - first < most ? all : first + most;
     rows->lanes = 0;
     for (int64_t head = first; head < end; head++) {
         list_group(rows, problem, head / heads, head % heads, plan->side);
     }
-    for (int lane = rows->lanes; lane < strip; lane++) {
+    const int lanes = plan->table->vector_bits / 8 / plan->table->real_size,
+              end_lane = (rows->lanes + lanes - 1) / lanes * lanes; /* which pack_q reads */
+    for (int lane = rows->lanes; lane < end_lane; lane++) {
         rows->q[lane] = rows->each_k[lane] = NULL;
     }
     for (int64_t key = 0; key < problem->keys; key++) {
-        for (int lane = rows->lanes; lane < strip; lane++) {
+        for (int lane = rows->lanes; lane < end_lane; lane++) {
             rows->k[key][lane] = NULL;
         }
     }
@@ -76,6 +77,15 @@ typedef struct brief_job {
     bool *finite;
 } brief_job;
 
+/* True where each lane sees a single key with a finite score: its probability is 1. */
+static bool are_certain(const brief_job *job, const lane_rows *rows)
+{
+    const attn_problem *problem = job->problem;
+    const attn_ukernel *table = job->plan->table;
+    return problem->keys == 1 && table->own_fits && table->takes_rows(problem->k.dtype, problem->d) &&
+           table->own_fits(rows->q, rows->k[0], problem->k.dtype, problem->d, rows->lanes);
+}
+
 /* Scores and probabilities of all lanes; their sums are at state->l. */
 static void run_scores(const brief_job *job, const lane_rows *rows, const attn_running *state)
 {
@@ -84,6 +94,11 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
     const attn_scratch_map *map = &job->plan->scratch;
     const int64_t d = problem->d, keys = problem->keys;
     char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
+    if (are_certain(job, rows)) {
+        fill_reals(table, job->scratch + map->p, table->strip, 1);
+        fill_reals(table, state->l, table->strip, 1);
+        return;
+    }
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
     const bool side = job->plan->side && rows->lanes > ROW_GROUP;
     if (side) {

@@ -33,8 +33,9 @@ enum {
 };
 
 /* ns: of an item beside its products; of a thread's only task, and of one of several, since taking
- * one after another costs some hundred; of an item that is not cut */
-static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 10000;
+ * one after another costs some hundred; of an item that is not cut, where rows of K and V are
+ * panels and where each part would pack them again */
+static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 4000, MOST_PACKED = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -167,8 +168,10 @@ static int64_t item_rows(const attn_cpu_plan *plan, const attn_problem *problem,
     const int64_t whole = plan->strips * plan->table->strip,
                   rows = problem->varlen ? whole + 1 : problem->q.shape[1] * problem->group,
                   items = attn_problem_sequences(problem) * problem->kv_heads;
+    const bool in_place = plan->table->rows_are_panels &&
+                          attn_element_size(problem->k.dtype) == plan->table->real_size;
     if (rows > whole || plan->strips > 1 || segments > 1 || items == 0 || items >= threads ||
-        item_time(plan, problem, whole) < MOST_WHOLE) {
+        item_time(plan, problem, whole) < (in_place ? MOST_WHOLE : MOST_PACKED)) {
         return whole;
     }
     const int64_t parts = threads / items, each = round_up((rows + parts - 1) / parts, ROW_GROUP);

@@ -383,6 +383,7 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .pv_few = FN(pv_few),
     .own_qk = FN(own_qk),
     .side_qk = SIDE_QK,
+    .own_fits = FN(own_fits),
     .own_pv = FN(own_pv),
     VALUE_ROWS,
     .v_bytes = FN(v_bytes),

@@ -65,6 +65,25 @@ static void FN(side_qk)(void *s_, const void *kt_, const void *qt_, int64_t d, i
 #define SIDE_QK NULL
 #endif
 
+static bool FN(own_fits)(const void *const *q, const void *const *keys, int32_t dtype, int64_t d,
+                         int lanes)
+{
+    enum { LIMIT_SHARE = 1024 }; /* the sum below is rounded, too */
+    vec sum = v_set1(0);
+    real of[VL], all = 0;
+    for (int lane = 0; lane < lanes; lane++) {
+        for (int64_t c = 0; c < d; c += VL) {
+            sum = v_fma(v_abs(FN(load_row)(q[lane], c, dtype)),
+                        v_abs(FN(load_row)(keys[lane], c, dtype)), sum);
+        }
+    }
+    v_store(of, sum);
+    for (int i = 0; i < VL; i++) {
+        all += of[i];
+    }
+    return all < REAL_MAX / LIMIT_SHARE;
+}
+
 enum { FN(OWN_SUMS) = 4 };
 
 /* `count` vectors of columns, from c on, of V^T P of a lane. */
