@@ -73,10 +73,41 @@ static void test_bits_of_heads_one_by_one(void **state)
     }
 }
 
+/* Sets all of Q and K of a head. */
+static void fill_head(const attn_forward_args *args, int64_t head, double q, double k)
+{
+    const attn_tensor of_q = tensor_slice(args->q, 2, head, 1),
+                      of_k = tensor_slice(args->k, 2, head, 1);
+    tensor_fill(&of_q, q);
+    tensor_fill(&of_k, k);
+}
+
+/* A single key's probability is not 1 where its score is not finite. */
+static void test_single_keys_with_special_scores(void **state)
+{
+    static const double values[][2] = {
+        {NAN, 1}, {1, NAN}, {INFINITY, 0}, {3e38, 3e38}, {-3e38, 3e38}, {-INFINITY, 1}};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        op_trial brief = trial_open("nq=1 nk=1 hq=8 d=64 lse=1"),
+                 whole = trial_open("nq=1 nk=1 hq=8 d=64 lse=1");
+        int count;
+        const char *const *names = tables_names(&count);
+        fill_head(brief.args, i, values[i][0], values[i][1]);
+        fill_head(whole.args, i, values[i][0], values[i][1]);
+        for (int table = 0; table < count; table++) {
+            check_bits(&brief, &whole, names[table]);
+        }
+        trial_close(&brief);
+        trial_close(&whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_heads_one_by_one),
+        cmocka_unit_test(test_single_keys_with_special_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
