@@ -8,7 +8,68 @@
 #include "cpu/real.h"
 #include <math.h>
 
-enum { ROW_GROUP = 4 }; /* lanes that pack_q may write alone */
+enum {
+    MOST_ROWS = 64, /* more take threads */
+    ROW_GROUP = 4   /* lanes that pack_q may write alone */
+};
+
+/* ---- which calls ----------------------------------------------------------------------------- */
+
+/* True for tensors of one type whose columns lie side by side. */
+static bool are_alike(const attn_problem *problem)
+{
+    const attn_tensor *tensors[] = {&problem->q, &problem->k, &problem->v, &problem->o};
+    bool alike = true;
+    for (int i = 0; i < 4; i++) {
+        alike &= tensors[i]->stride[3] == 1 && tensors[i]->dtype == problem->q.dtype;
+    }
+    return alike;
+}
+
+/* True where a head has as many keys as rows, so that those of all heads fill the lanes. */
+static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *problem)
+{
+    return table->side_qk && (problem->keys == 2 || problem->keys == 4) &&
+           problem->keys == problem->q.shape[1] * problem->group;
+}
+
+/* True where passes over strips of several heads are short beside the items of the heads: they take
+ * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
+static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t lanes = table->vector_bits / 8 / table->real_size,
+                  vectors = (rows + lanes - 1) / lanes, keys = problem->keys;
+    return rows > 0 && rows <= MOST_ROWS && keys > 0 && keys <= ATTN_BRIEF_KEYS &&
+           problem->q.shape[1] * problem->group <= table->strip &&
+           keys * vectors <= (plan->side ? 2 : 1) * problem->batch * problem->kv_heads;
+}
+
+/* True for a call of few rows, which all see all of a few keys. */
+static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
+    const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
+                          (problem->window_right == ATTN_UNBOUNDED ||
+                           (queries == 1 && !problem->top_left)),
+               plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
+                       !problem->dropout.on && !problem->sinks.data,
+               results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
+               apart = problem->paged || attn_tensor_present(&problem->k_new) ||
+                       attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
+    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
+           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
+           table->takes_rows(problem->v.dtype, problem->dv);
+}
+
+void attn_brief_plan(attn_cpu_plan *plan, const attn_problem *problem)
+{
+    plan->side = keys_fill_lanes(plan->table, problem);
+    plan->brief = is_brief(plan, problem);
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
 
 /* Rows of each lane. */
 typedef struct lane_rows {
@@ -82,8 +143,10 @@ static bool are_certain(const brief_job *job, const lane_rows *rows)
 {
     const attn_problem *problem = job->problem;
     const attn_ukernel *table = job->plan->table;
-    return problem->keys == 1 && table->own_fits && table->takes_rows(problem->k.dtype, problem->d) &&
-           table->own_fits(rows->q, rows->k[0], problem->k.dtype, problem->d, rows->lanes);
+    const int32_t dtype = problem->k.dtype;
+    const int64_t d = problem->d;
+    return problem->keys == 1 && table->own_fits && table->takes_rows(dtype, d) &&
+           table->own_fits(rows->q, rows->k[0], dtype, d, rows->lanes);
 }
 
 /* Scores and probabilities of all lanes; their sums are at state->l. */

@@ -8,6 +8,9 @@
 
 #include "cpu/forward/plan.h"
 
+/* Decides whether the call is brief. The plan has its table and its score step. Pure. */
+void attn_brief_plan(attn_cpu_plan *plan, const attn_problem *problem);
+
 /* Runs a plan that is `brief`, with the scratch of one thread at `scratch`: the bits of its items.
  * False if a sum is not finite: they are to run then. */
 bool attn_brief_run(const attn_cpu_plan *plan, const attn_problem *problem,

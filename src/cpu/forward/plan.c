@@ -22,20 +22,21 @@
 #include "core/mask.h"
 #include "core/segment.h"
 #include "core/append.h"
+#include "cpu/forward/brief.h"
 #include "cpu/real.h"
 #include <math.h>
 
 enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
-    MOST_BRIEF_ROWS = 64,        /* more take threads */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
 /* ns: of an item beside its products; of a thread's only task, and of one of several, since taking
  * one after another costs some hundred; of an item that is not cut, where rows of K and V are
  * panels and where each part would pack them again */
-static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 4000, MOST_PACKED = 10000;
+static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 4000,
+                    MOST_PACKED = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -232,54 +233,6 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
 }
 
-/* True for tensors of one type whose columns lie side by side. */
-static bool are_alike(const attn_problem *problem)
-{
-    const attn_tensor *tensors[] = {&problem->q, &problem->k, &problem->v, &problem->o};
-    bool alike = true;
-    for (int i = 0; i < 4; i++) {
-        alike &= tensors[i]->stride[3] == 1 && tensors[i]->dtype == problem->q.dtype;
-    }
-    return alike;
-}
-
-/* True where a head has as many keys as rows, so that those of all heads fill the lanes. */
-static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *problem)
-{
-    return table->side_qk && (problem->keys == 2 || problem->keys == 4) &&
-           problem->keys == problem->q.shape[1] * problem->group;
-}
-
-/* True where passes over strips of several heads are short beside the items of the heads: they take
- * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
-static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
-{
-    const attn_ukernel *table = plan->table;
-    const int64_t lanes = table->vector_bits / 8 / table->real_size,
-                  vectors = (rows + lanes - 1) / lanes, keys = problem->keys;
-    return rows > 0 && rows <= MOST_BRIEF_ROWS && keys > 0 && keys <= ATTN_BRIEF_KEYS &&
-           problem->q.shape[1] * problem->group <= table->strip &&
-           keys * vectors <= (plan->side ? 2 : 1) * problem->batch * problem->kv_heads;
-}
-
-/* True for a call of few rows, which all see all of a few keys. */
-static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
-{
-    const attn_ukernel *table = plan->table;
-    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
-    const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
-                          (problem->window_right == ATTN_UNBOUNDED ||
-                           (queries == 1 && !problem->top_left)),
-               plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
-                       !problem->dropout.on && !problem->sinks.data,
-               results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
-               apart = problem->paged || attn_tensor_present(&problem->k_new) ||
-                       attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
-    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
-           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
-           table->takes_rows(problem->v.dtype, problem->dv);
-}
-
 /* True where sums are rows of O. Those of several segments are joined as columns. Over many keys
  * transpositions cost little. Long rows of V fall into few sets of the first-level cache. */
 static bool sums_are_rows(const attn_ukernel *table, const attn_problem *problem, int depth)
@@ -367,8 +320,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
-    plan->side = keys_fill_lanes(plan->table, problem);
-    plan->brief = is_brief(plan, problem);
+    attn_brief_plan(plan, problem);
     plan->by_rows = sums_are_rows(plan->table, problem, plan->node_depth);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);
