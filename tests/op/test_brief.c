@@ -11,8 +11,15 @@
 static const char *const lines[] = {
     "nq=1 nk=1 hq=8 d=64",
     "nq=1 nk=1 hq=3 d=64",
+    "nq=1 nk=1 hq=8 d=64 inputs=large",
     "nq=1 nk=4 hq=8 d=64 causal=1",
     "nq=4 nk=4 hq=8 d=64 layout=bhsd",
+    "nq=4 nk=4 hq=7 d=90 dv=80",
+    "nq=4 nk=4 hq=16 d=64 inputs=large",
+    "nq=2 nk=2 hq=5 d=33 dv=64 layout=gap",
+    "b=2 nq=1 nk=4 hq=24 hkv=6 d=130 dv=32",
+    "b=4 nq=1 nk=1 hq=16 d=16",
+    "b=2 nq=4 nk=4 hq=8 d=64 sown=7",
     "b=2 nq=2 nk=3 hq=8 hkv=2 d=33 dv=32",
     "b=3 nq=1 nk=2 hq=2 d=130 dv=96 layout=gap offset=1",
     "nq=1 nk=3 hq=32 hkv=8 d=128 inputs=large",
@@ -66,10 +73,41 @@ static void test_bits_of_heads_one_by_one(void **state)
     }
 }
 
+/* Sets all of Q and K of a head. */
+static void fill_head(const attn_forward_args *args, int64_t head, double q, double k)
+{
+    const attn_tensor of_q = tensor_slice(args->q, 2, head, 1),
+                      of_k = tensor_slice(args->k, 2, head, 1);
+    tensor_fill(&of_q, q);
+    tensor_fill(&of_k, k);
+}
+
+/* A single key's probability is not 1 where its score is not finite. */
+static void test_single_keys_with_special_scores(void **state)
+{
+    static const double values[][2] = {
+        {NAN, 1}, {1, NAN}, {INFINITY, 0}, {3e38, 3e38}, {-3e38, 3e38}, {-INFINITY, 1}};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        op_trial brief = trial_open("nq=1 nk=1 hq=8 d=64 lse=1"),
+                 whole = trial_open("nq=1 nk=1 hq=8 d=64 lse=1");
+        int count;
+        const char *const *names = tables_names(&count);
+        fill_head(brief.args, i, values[i][0], values[i][1]);
+        fill_head(whole.args, i, values[i][0], values[i][1]);
+        for (int table = 0; table < count; table++) {
+            check_bits(&brief, &whole, names[table]);
+        }
+        trial_close(&brief);
+        trial_close(&whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits_of_heads_one_by_one),
+        cmocka_unit_test(test_single_keys_with_special_scores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,17 +8,82 @@
 #include "cpu/real.h"
 #include <math.h>
 
+enum {
+    MOST_ROWS = 64, /* more take threads */
+    ROW_GROUP = 4   /* lanes that pack_q may write alone */
+};
+
+/* ---- which calls ----------------------------------------------------------------------------- */
+
+/* True for tensors of one type whose columns lie side by side. */
+static bool are_alike(const attn_problem *problem)
+{
+    const attn_tensor *tensors[] = {&problem->q, &problem->k, &problem->v, &problem->o};
+    bool alike = true;
+    for (int i = 0; i < 4; i++) {
+        alike &= tensors[i]->stride[3] == 1 && tensors[i]->dtype == problem->q.dtype;
+    }
+    return alike;
+}
+
+/* True where a head has as many keys as rows, so that those of all heads fill the lanes. */
+static bool keys_fill_lanes(const attn_ukernel *table, const attn_problem *problem)
+{
+    return table->side_qk && (problem->keys == 2 || problem->keys == 4) &&
+           problem->keys == problem->q.shape[1] * problem->group;
+}
+
+/* True where passes over strips of several heads are short beside the items of the heads: they take
+ * a key's rows for all lanes of a vector, whichever head they belong to, or those of all keys. */
+static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t lanes = table->vector_bits / 8 / table->real_size,
+                  vectors = (rows + lanes - 1) / lanes, keys = problem->keys;
+    return rows > 0 && rows <= MOST_ROWS && keys > 0 && keys <= ATTN_BRIEF_KEYS &&
+           problem->q.shape[1] * problem->group <= table->strip &&
+           keys * vectors <= (plan->side ? 2 : 1) * problem->batch * problem->kv_heads;
+}
+
+/* True for a call of few rows, which all see all of a few keys. */
+static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
+{
+    const attn_ukernel *table = plan->table;
+    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
+    const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
+                          (problem->window_right == ATTN_UNBOUNDED ||
+                           (queries == 1 && !problem->top_left)),
+               plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
+                       !problem->dropout.on && !problem->sinks.data,
+               results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
+               apart = problem->paged || attn_tensor_present(&problem->k_new) ||
+                       attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
+    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
+           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
+           table->takes_rows(problem->v.dtype, problem->dv);
+}
+
+void attn_brief_plan(attn_cpu_plan *plan, const attn_problem *problem)
+{
+    plan->side = keys_fill_lanes(plan->table, problem);
+    plan->brief = is_brief(plan, problem);
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+
 /* Rows of each lane. */
 typedef struct lane_rows {
     const void *q[ATTN_MAX_STRIP];
     const void *k[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
+    const void *each_k[ATTN_MAX_STRIP]; /* with plan->side: the keys of the lanes' heads, once */
     const char *v[ATTN_BRIEF_KEYS][ATTN_MAX_STRIP];
     void *o[ATTN_MAX_STRIP];
     int lanes;
 } lane_rows;
 
 /* Lists the rows of a KV head's queries. */
-static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head)
+static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, int64_t kv_head,
+                       bool side)
 {
     const int64_t first = kv_head * problem->group, k_step = attn_axis_step(&problem->k, 1),
                   v_step = attn_axis_step(&problem->v, 1);
@@ -35,25 +100,35 @@ static void list_group(lane_rows *rows, const attn_problem *problem, int64_t b, 
         for (int lane = begin; lane < rows->lanes; lane++) {
             rows->k[key][lane] = k, rows->v[key][lane] = v;
         }
+        if (side) {
+            rows->each_k[begin + key] = k;
+        }
     }
 }
 
-static void list_rows(lane_rows *rows, const attn_problem *problem, int strip)
+/* Lists the rows of KV heads from number `first` on, counted over the batch, as many as a strip
+ * holds. Returns the number of the next one. */
+static int64_t list_rows(lane_rows *rows, const attn_cpu_plan *plan, const attn_problem *problem,
+                         int64_t first)
 {
+    const int64_t heads = problem->kv_heads, all = problem->batch * heads,
+                  most = plan->table->strip / (problem->q.shape[1] * problem->group),
+                  end = all - first < most ? all : first + most;
     rows->lanes = 0;
-    for (int64_t b = 0; b < problem->batch; b++) {
-        for (int64_t head = 0; head < problem->kv_heads; head++) {
-            list_group(rows, problem, b, head);
-        }
+    for (int64_t head = first; head < end; head++) {
+        list_group(rows, problem, head / heads, head % heads, plan->side);
     }
-    for (int lane = rows->lanes; lane < strip; lane++) {
-        rows->q[lane] = NULL;
+    const int lanes = plan->table->vector_bits / 8 / plan->table->real_size,
+              end_lane = (rows->lanes + lanes - 1) / lanes * lanes; /* which pack_q reads */
+    for (int lane = rows->lanes; lane < end_lane; lane++) {
+        rows->q[lane] = rows->each_k[lane] = NULL;
     }
     for (int64_t key = 0; key < problem->keys; key++) {
-        for (int lane = rows->lanes; lane < strip; lane++) {
+        for (int lane = rows->lanes; lane < end_lane; lane++) {
             rows->k[key][lane] = NULL;
         }
     }
+    return end;
 }
 
 typedef struct brief_job {
@@ -63,6 +138,17 @@ typedef struct brief_job {
     bool *finite;
 } brief_job;
 
+/* True where each lane sees a single key with a finite score: its probability is 1. */
+static bool are_certain(const brief_job *job, const lane_rows *rows)
+{
+    const attn_problem *problem = job->problem;
+    const attn_ukernel *table = job->plan->table;
+    const int32_t dtype = problem->k.dtype;
+    const int64_t d = problem->d;
+    return problem->keys == 1 && table->own_fits && table->takes_rows(dtype, d) &&
+           table->own_fits(rows->q, rows->k[0], dtype, d, rows->lanes);
+}
+
 /* Scores and probabilities of all lanes; their sums are at state->l. */
 static void run_scores(const brief_job *job, const lane_rows *rows, const attn_running *state)
 {
@@ -71,8 +157,18 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
     const attn_scratch_map *map = &job->plan->scratch;
     const int64_t d = problem->d, keys = problem->keys;
     char *qt = job->scratch + map->strips, *kt = job->scratch + map->k, *s = job->scratch + map->s;
+    if (are_certain(job, rows)) {
+        fill_reals(table, job->scratch + map->p, table->strip, 1);
+        fill_reals(table, state->l, table->strip, 1);
+        return;
+    }
     table->pack_q(qt, rows->q, 1, problem->q.dtype, d, 1, rows->lanes);
-    for (int64_t key = 0; key < keys; key++) {
+    const bool side = job->plan->side && rows->lanes > ROW_GROUP;
+    if (side) {
+        table->pack_q(kt, rows->each_k, 1, problem->k.dtype, d, 1, rows->lanes);
+        table->side_qk(s, kt, qt, d, (int)keys, rows->lanes);
+    }
+    for (int64_t key = 0; key < keys && !side; key++) {
         table->pack_q(kt, rows->k[key], 1, problem->k.dtype, d, 1, rows->lanes);
         table->own_qk(s + key * table->strip * table->real_size, kt, qt, d, rows->lanes);
     }
@@ -82,9 +178,9 @@ static void run_scores(const brief_job *job, const lane_rows *rows, const attn_r
                    rows->lanes);
 }
 
-static void brief_task(const void *arg, int64_t index, int32_t thread)
+/* Runs the rows listed. False if a sum is not finite. */
+static bool run_rows(const brief_job *job, const lane_rows *rows)
 {
-    const brief_job *job = arg;
     const attn_problem *problem = job->problem;
     const attn_ukernel *table = job->plan->table;
     const attn_scratch_map *map = &job->plan->scratch;
@@ -92,30 +188,40 @@ static void brief_task(const void *arg, int64_t index, int32_t thread)
     char *m = job->scratch + map->strips + map->strip_state;
     const attn_running state = {
         .m = m, .l = m + lanes, .alpha = m + 2 * lanes, .top = table->lags ? NULL : m};
-    lane_rows rows;
-    (void)index, (void)thread;
-    list_rows(&rows, problem, table->strip);
     if (table->flushes) {
         attn_host_flush(true);
     }
-    run_scores(job, &rows, &state);
+    run_scores(job, rows, &state);
     if (table->flushes) {
         attn_host_flush(false);
     }
-    const attn_own own = {.v = rows.v[0],
-                          .o = rows.o,
+    const attn_own own = {.v = rows->v[0],
+                          .o = rows->o,
                           .n = problem->keys,
                           .dv = problem->dv,
                           .dtype = problem->v.dtype,
                           .o_dtype = problem->o.dtype,
-                          .lanes = rows.lanes};
-    *job->finite = table->own_pv(&own, job->scratch + map->p, state.l);
+                          .lanes = rows->lanes};
+    return table->own_pv(&own, job->scratch + map->p, state.l);
+}
+
+static void brief_task(const void *arg, int64_t index, int32_t thread)
+{
+    const brief_job *job = arg;
+    const attn_problem *problem = job->problem;
+    const int64_t heads = problem->batch * problem->kv_heads;
+    lane_rows rows;
+    (void)index, (void)thread;
+    for (int64_t head = 0; head < heads && *job->finite;) {
+        head = list_rows(&rows, job->plan, problem, head);
+        *job->finite = run_rows(job, &rows);
+    }
 }
 
 bool attn_brief_run(const attn_cpu_plan *plan, const attn_problem *problem,
                     const attn_executor *executor, char *scratch)
 {
-    bool finite = false;
+    bool finite = true;
     const brief_job job = {plan, problem, scratch, &finite};
     attn_tasks_run(executor, 1, brief_task, &job, plan->table);
     return finite;

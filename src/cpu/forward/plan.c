@@ -22,6 +22,7 @@
 #include "core/mask.h"
 #include "core/segment.h"
 #include "core/append.h"
+#include "cpu/forward/brief.h"
 #include "cpu/real.h"
 #include <math.h>
 
@@ -32,8 +33,10 @@ enum {
 };
 
 /* ns: of an item beside its products; of a thread's only task, and of one of several, since taking
- * one after another costs some hundred; of an item that is not cut */
-static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 10000;
+ * one after another costs some hundred; of an item that is not cut, where rows of K and V are
+ * panels and where each part would pack them again */
+static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 4000,
+                    MOST_PACKED = 10000;
 
 static int64_t longest_sequence(const attn_problem *problem)
 {
@@ -166,8 +169,10 @@ static int64_t item_rows(const attn_cpu_plan *plan, const attn_problem *problem,
     const int64_t whole = plan->strips * plan->table->strip,
                   rows = problem->varlen ? whole + 1 : problem->q.shape[1] * problem->group,
                   items = attn_problem_sequences(problem) * problem->kv_heads;
+    const bool in_place = plan->table->rows_are_panels &&
+                          attn_element_size(problem->k.dtype) == plan->table->real_size;
     if (rows > whole || plan->strips > 1 || segments > 1 || items == 0 || items >= threads ||
-        item_time(plan, problem, whole) < MOST_WHOLE) {
+        item_time(plan, problem, whole) < (in_place ? MOST_WHOLE : MOST_PACKED)) {
         return whole;
     }
     const int64_t parts = threads / items, each = round_up((rows + parts - 1) / parts, ROW_GROUP);
@@ -226,47 +231,6 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
     }
     pieces->offset =
         attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
-}
-
-/* True for tensors of one type whose columns lie side by side. */
-static bool are_alike(const attn_problem *problem)
-{
-    const attn_tensor *tensors[] = {&problem->q, &problem->k, &problem->v, &problem->o};
-    bool alike = true;
-    for (int i = 0; i < 4; i++) {
-        alike &= tensors[i]->stride[3] == 1 && tensors[i]->dtype == problem->q.dtype;
-    }
-    return alike;
-}
-
-/* True where a pass over a strip is short beside the items of the heads: it takes each key's rows
- * for all lanes of a vector, whichever head they belong to. */
-static bool is_short(const attn_cpu_plan *plan, const attn_problem *problem, int64_t rows)
-{
-    const attn_ukernel *table = plan->table;
-    const int64_t lanes = table->vector_bits / 8 / table->real_size,
-                  vectors = (rows + lanes - 1) / lanes;
-    return rows > 0 && rows <= table->strip && problem->keys > 0 &&
-           problem->keys <= ATTN_BRIEF_KEYS &&
-           problem->keys * vectors <= problem->batch * problem->kv_heads;
-}
-
-/* True for a call whose rows fill at most a strip and all see all of a few keys. */
-static bool is_brief(const attn_cpu_plan *plan, const attn_problem *problem)
-{
-    const attn_ukernel *table = plan->table;
-    const int64_t queries = problem->q.shape[1], rows = problem->batch * queries * problem->heads;
-    const bool all_seen = problem->window_left == ATTN_UNBOUNDED &&
-                          (problem->window_right == ATTN_UNBOUNDED ||
-                           (queries == 1 && !problem->top_left)),
-               plain = !plan->scores.has_score_step && plan->scores.factor == 1 &&
-                       !problem->dropout.on && !problem->sinks.data,
-               results = problem->lse.data || problem->row_max.data || problem->o_f32.data,
-               apart = problem->paged || attn_tensor_present(&problem->k_new) ||
-                       attn_tensor_present(&problem->v_new) || problem->rope.dims > 0;
-    return table->own_qk && is_short(plan, problem, rows) && problem->d > 0 && all_seen && plain &&
-           !results && !apart && attn_problem_is_whole(problem) && are_alike(problem) &&
-           table->takes_rows(problem->v.dtype, problem->dv);
 }
 
 /* True where sums are rows of O. Those of several segments are joined as columns. Over many keys
@@ -356,7 +320,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->node_depth =
         segments > 1 || problem->sinks.data ? attn_segment_depth(max64(segments, 1)) : 0;
     plan_schedule(plan, problem, machine->threads, segments);
-    plan->brief = is_brief(plan, problem);
+    attn_brief_plan(plan, problem);
     plan->by_rows = sums_are_rows(plan->table, problem, plan->node_depth);
     attn_arena workspace = {0};
     map_scratch(plan, problem, &workspace);

@@ -82,7 +82,8 @@ typedef struct attn_cpu_plan {
     attn_score_plan scores;
     attn_schedule schedule;
     bool by_rows;  /* sums of O are rows (pv_rows), unless a strip is done in another way */
-    bool brief;    /* rows of all heads are one strip (brief.h) */
+    bool brief;    /* rows of all heads are a few strips (brief.h) */
+    bool side;     /* keys, each once, fill the lanes of these (side_qk) */
     int64_t grain; /* items that a task takes, if they are whole */
     attn_pieces pieces;
     attn_shared_room shared;

@@ -304,6 +304,15 @@ typedef struct attn_ukernel {
      * qk. */
     void (*own_qk)(void *s, const void *kt, const void *qt, int64_t d, int lanes);
 
+    /* own_qk for all of some keys, or NULL. KT has each key once: the `keys` of them, 2 or
+     * 4, that as many rows side by side have lie in the lanes of these. More than four lanes. */
+    void (*side_qk)(void *s, const void *kt, const void *qt, int64_t d, int keys, int lanes);
+
+    /* True if the scores of lanes with one key each are surely finite, for rows that takes_rows
+     * allows; or NULL. */
+    bool (*own_fits)(const void *const *q, const void *const *keys, int32_t dtype, int64_t d,
+                     int lanes);
+
     /* O = V^T P / divisor over few keys: the bits of pv and store. False if a sum is not finite; O
      * is undefined then. */
     bool (*own_pv)(const attn_own *rows, const void *p, const void *divisor);

@@ -33,6 +33,7 @@
  *                                      element as a float, or none of them; f32 only
  *   v_column_i8(x,j) v_column_i4(x,j) v_column_f8   codes of column j of dwords, and
  *   v_any_beyond(x,last)               true if 7 lower bits of a byte are beyond; or none; f32 only
+ *   v_lanes_at(x,at)                   lanes at[0], at[1] .. of x, or not; f32 only
  *   v_quotient v_can_quotient v_can_quotients, v_pair_f16 v_pair_bf16, or not: see vec_avx512.h
  *   ivec, IVL (64-bit integers); i_load i_store i_set1 i_xor3; i_mul(a,b) = product of the low
  *                                      halves; i_high(a) = the high half
@@ -381,6 +382,8 @@ const attn_ukernel ATTN_CAT(ATTN_CAT(attn_ukernel_, ISA), ATTN_CAT(_, TYPE)) = {
     .few_lanes = FN(FEW),
     .pv_few = FN(pv_few),
     .own_qk = FN(own_qk),
+    .side_qk = SIDE_QK,
+    .own_fits = FN(own_fits),
     .own_pv = FN(own_pv),
     VALUE_ROWS,
     .v_bytes = FN(v_bytes),

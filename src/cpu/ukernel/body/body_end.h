@@ -28,6 +28,8 @@
 #undef COLUMNS
 #undef VALUE_ROWS
 #undef VALUES_AT
+#undef v_lanes_at
+#undef SIDE_QK
 #undef v_quotient
 #undef v_corrected
 #undef v_can_quotient

@@ -45,6 +45,18 @@ ATTN_INLINE vec FN(divide)(vec x, vec by)
 #define v_can_quotients(a, n) false
 #endif
 
+/* 1 / divisor. True if v_quotient does for all of them. */
+ATTN_INLINE bool FN(inverses)(real *inverse, const real *divisor, int lanes)
+{
+    bool near = true;
+    for (int lane = 0; lane < lanes; lane += VL) {
+        const vec x = v_load(divisor + lane);
+        v_store(inverse + lane, v_div(v_set1(1), x));
+        near = near && v_can_quotient(divisor, 0, 0, x, lanes - lane);
+    }
+    return near;
+}
+
 /* Stores columns c .. c+VL-1 of at most four lanes: OT / divisor as rows. */
 ATTN_INLINE void FN(divide_quads)(real *const *row, const real *ot, int64_t c,
                                   const FN(divisors) * d, int lanes)

@@ -146,18 +146,6 @@ static bool FN(all_columns)(const attn_row_sums *to, const real *inverse, const 
 }
 #undef COLUMN_CASE
 
-/* 1 / divisor. True if v_quotient does for all of them. */
-ATTN_INLINE bool FN(inverses)(real *inverse, const real *divisor, int lanes)
-{
-    bool near = true;
-    for (int lane = 0; lane < lanes; lane += VL) {
-        const vec x = v_load(divisor + lane);
-        v_store(inverse + lane, v_div(v_set1(1), x));
-        near = near && v_can_quotient(divisor, 0, 0, x, lanes - lane);
-    }
-    return near;
-}
-
 static bool FN(pv_rows)(const attn_row_sums *to, const void *v, int64_t at, const void *p,
                         int64_t n, int lanes)
 {

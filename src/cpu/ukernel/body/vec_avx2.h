@@ -25,6 +25,7 @@
 #define v_load _mm256_loadu_ps
 #define v_store _mm256_storeu_ps
 #define v_set1 _mm256_set1_ps
+#define v_lanes_at _mm256_permutevar8x32_ps
 #define v_add _mm256_add_ps
 #define v_sub _mm256_sub_ps
 #define v_mul _mm256_mul_ps

@@ -25,6 +25,7 @@
 #define v_load _mm512_loadu_ps
 #define v_store _mm512_storeu_ps
 #define v_set1 _mm512_set1_ps
+#define v_lanes_at(x, at) _mm512_permutexvar_ps(at, x)
 #define v_add _mm512_add_ps
 #define v_sub _mm512_sub_ps
 #define v_mul _mm512_mul_ps

@@ -7,6 +7,7 @@
  *   d_load_some(p,n)                  the first n of 32 numbers, the others 0
  *   d_load4(p)                        four dwords and zeros
  *   d_pair(p)                         the pair at p in each dword
+ *   d_lanes_at(x,at)                  lanes at[0], at[1] .. of x
  *   d_keep_lanes(p,x,mask)            stores x in lanes outside of mask
  *   d_as_floats(x)                    the same bits
  *   d_floats d_odd_floats d_pairs     the floats of lower halves, of upper halves; back from both
@@ -35,6 +36,7 @@
 #define d_load(p) _mm512_loadu_si512(p)
 #define d_store(p, x) _mm512_storeu_si512(p, x)
 #define d_load4(p) _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define d_lanes_at(x, at) _mm512_permutexvar_epi32(at, x)
 #define d_zero _mm512_setzero_si512
 #define d_or _mm512_or_si512
 #define d_keep_lanes(p, x, mask) _mm512_mask_storeu_epi32(p, (__mmask16) ~(mask), x)
