@@ -81,9 +81,10 @@ function(attn_emulated_gpu)
     ${folder}/tensor_map.cpp)
   foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm80_dropout
       forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
-      forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi forward_sm90_mask forward_sm90_bias backward_generic
-      backward_sm80 backward_sm80_steps backward_sm90 backward_sm90_light backward_sm90_steps
-      backward_sm90_f32 merge_generic append_generic)
+      forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
+      forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
+      backward_sm90 backward_sm90_light backward_sm90_steps backward_sm90_f32 merge_generic
+      append_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})
     add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
     target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}

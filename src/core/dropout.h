@@ -4,9 +4,9 @@
  * more it passes BigCrush) of (seed, offset, b, h, i, j), nothing else. C and CUDA.
  * cpu/ukernel/body/body_grad.h and cuda/kernel/rows have vectorised forms of the same numbers.
  *
- * A call of Philox is for 8 positions: rows i and i + 8, keys j, j + 1, j + 8 and j + 9, of a square
- * of 16 x 16. These are the elements that a thread has of an operand of mma.m16n8k16, in the order
- * of its registers:
+ * A call of Philox is for 8 positions: rows i and i + 8, keys j, j + 1, j + 8 and j + 9, of a
+ * square of 16 x 16. These are the elements that a thread has of an operand of mma.m16n8k16, in the
+ * order of its registers:
  *
  *     word    0: row i         1: row i + 8      2: row i          3: row i + 8
  *     halves  keys j, j + 1    keys j, j + 1     keys j + 8, ..    keys j + 8, ..

@@ -85,8 +85,8 @@ static void fill_head(const attn_forward_args *args, int64_t head, double q, dou
 /* A single key's probability is not 1 where its score is not finite. */
 static void test_single_keys_with_special_scores(void **state)
 {
-    static const double values[][2] = {
-        {NAN, 1}, {1, NAN}, {INFINITY, 0}, {3e38, 3e38}, {-3e38, 3e38}, {-INFINITY, 1}};
+    static const double values[][2] = {{NAN, 1},     {1, NAN},      {INFINITY, 0},
+                                       {3e38, 3e38}, {-3e38, 3e38}, {-INFINITY, 1}};
     (void)state;
     for (int i = 0; i < 6; i++) {
         op_trial brief = trial_open("nq=1 nk=1 hq=8 d=64 lse=1"),

@@ -319,7 +319,7 @@ static attn_cuda_single single(const attn_problem *problem, int32_t block)
     return s;
 }
 
-/* True if tiles of the kernel have whole chunks of the problem's columns: one box has all of them. */
+/* True if tiles of the kernel have whole chunks of the problem's columns: one box has all. */
 static bool is_joined(const attn_cuda_kernel *kernel, const attn_problem *problem)
 {
     return kernel->loads != ATTN_CUDA_THREADS && kernel->loads != ATTN_CUDA_PAGED &&

@@ -123,9 +123,9 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     }
     /* The same where positions begin anywhere. row, key: of the lane's first element. */
     template <int WORDS>
-    static __device__ __forceinline__ void
-    find_one_by_one(const attn_cuda_forward_params &a, const Place &place, int row, int key,
-                    uint32_t (&bits)[(WORDS + 15) / 16])
+    static __device__ __forceinline__ void find_one_by_one(const attn_cuda_forward_params &a,
+                                                           const Place &place, int row, int key,
+                                                           uint32_t (&bits)[(WORDS + 15) / 16])
     {
         const attn_dropout &dropout = a.problem.dropout;
         const uint64_t stream = (uint64_t)place.counter.w << 32 | place.counter.z;
@@ -139,7 +139,8 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
                 uint32_t pair = 0;
 #pragma unroll 1
                 for (int j = 0; j < 2; j++) {
-                    const uint32_t number = attn_dropout_number(&dropout, stream, of_row, of_key + j);
+                    const uint32_t number =
+                        attn_dropout_number(&dropout, stream, of_row, of_key + j);
                     pair |= number >= dropout.limit ? 0x8000u << 16 * j : 0;
                 }
                 push_bits(bits[part], pair);

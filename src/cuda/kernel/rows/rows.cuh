@@ -135,8 +135,8 @@ __device__ __forceinline__ void hide_unseen(const uint32_t (&seen)[2], float (&s
 
 /* Masks the scores of the block of keys that begins at `key`, where the thread's two rows see
  * these, and tells whether a row sees less than half of it. Bits, not a comparison for each score:
- * comparisons cost as much as the exponentials. The first half of a large block is passed over where
- * all of the warp's rows see it: at a diagonal, that of every second group. */
+ * comparisons cost as much as the exponentials. The first half of a large block is passed over
+ * where all of the warp's rows see it: at a diagonal, that of every second group. */
 template <int N>
 __device__ __forceinline__ void mask_scores(const int2 (&see)[2], int key, float (&s)[N],
                                             bool (&few)[2])
