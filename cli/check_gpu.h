@@ -6,8 +6,8 @@
 
 #include "cli.h"
 
-/* Runs the whole command with --device cuda. Returns an exit status. runs: calls of each problem;
- * fewer than the outputs want are as many as these. */
+/* Runs the whole command with --device cuda. Returns an exit status. Each problem is called `runs`
+ * times, and at least once for each subset of its outputs. */
 int check_gpu(const cli_list *list, int64_t seeds, int64_t runs, bool json);
 
 #endif

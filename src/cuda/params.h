@@ -154,7 +154,7 @@ typedef struct attn_cuda_steps {
 
 /* Dropout, as kernel/rows/dropout.cuh wants it. */
 typedef struct attn_cuda_dropout {
-    uint32_t keys[ATTN_PHILOX_ROUNDS][2]; /* of each round: where instructions take operands from */
+    uint32_t keys[ATTN_PHILOX_ROUNDS][2]; /* of each round; LOP3 takes them from the arguments */
     uint32_t carry, either;               /* kept_pair */
 } attn_cuda_dropout;
 
