@@ -143,7 +143,7 @@ void check_pv(kernel_kit *kit)
     int64_t turn = 0;
     kit_member(kit, "pv");
     for (int i = 0; i < panel_dims_count && kit->same_bits; i++) {
-        int64_t step = i % 4 == 1 ? 1 : 7;
+        const int64_t step = i % 4 == 1 ? PANEL_STEP_ALL : PANEL_STEP;
         for (int64_t n = 1; n <= kit->uk->key_block; n += step) {
             one(kit, panel_dims[i], n, turn++);
         }

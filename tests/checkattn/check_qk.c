@@ -137,7 +137,8 @@ void check_qk(kernel_kit *kit)
     int64_t turn = 0;
     kit_member(kit, "qk");
     for (int i = 0; i < panel_dims_count; i++) {
-        for (int64_t n = 1; n <= kit->uk->key_tile; n += i % 4 == 1 ? 1 : 7) {
+        const int64_t step = i % 4 == 1 ? PANEL_STEP_ALL : PANEL_STEP;
+        for (int64_t n = 1; n <= kit->uk->key_tile; n += step) {
             one(kit, panel_dims[i], n, turn++);
         }
         one(kit, panel_dims[i], kit->uk->key_tile, turn++);

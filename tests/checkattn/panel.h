@@ -25,4 +25,11 @@ int64_t panel_stride(int64_t turn);
 extern const int64_t panel_dims[];
 extern const int panel_dims_count;
 
+/* Steps between numbers of keys: all numbers for some dimensions, a part for the others. */
+#ifdef SLOW
+enum { PANEL_STEP_ALL = 3, PANEL_STEP = 21 };
+#else
+enum { PANEL_STEP_ALL = 1, PANEL_STEP = 7 };
+#endif
+
 #endif
