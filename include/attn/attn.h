@@ -349,8 +349,8 @@ typedef struct attn_forward_args {
     attn_tensor q, k, v, o;
 
     /* Optional output: O once more in f32, beside an o of 16 bits. attn_backward reads it in place
-     * of o: gradients of inputs with outliers are several times more exact with it. CPU contexts
-     * only. */
+     * of o: gradients of inputs with outliers are several times more exact with it. GPUs write the
+     * wider of the two, and round it in a launch of its own. */
     attn_tensor o_f32;
 
     /* Optional outputs, f32 or f64, (B, Nq, Hq, 1) or (1, total_q, Hq, 1): LSE as in C2, and the

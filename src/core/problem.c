@@ -232,9 +232,6 @@ static attn_status check_o_f32(const attn_problem *problem)
 /* Refuses the options that the context's device or the backward pass does not have yet. */
 static attn_status check_reach(const attn_problem *problem, const attn_forward_args *args)
 {
-    if (problem->device && attn_tensor_present(&args->o_f32)) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED, "o_f32 is for contexts of the CPU only");
-    }
     const int32_t mask_type = args->mask.dtype;
     if (problem->device && attn_tensor_present(&args->mask) && mask_type >= 0 && mask_type < 32 &&
         (ATTN_MASK_TYPES & ~ATTN_BYTE_MASK_TYPES) >> mask_type & 1) {

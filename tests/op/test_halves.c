@@ -8,65 +8,15 @@
  * weights the two by their LSEs, so O may be off by the errors of two calls and of the merge.
  * Gradients of a half are computed from the merged O and LSE; dQ is the sum of two.
  */
-#include "args.h"
+#include "device.h"
 #include "errors.h"
-#include "gpu.h"
-#include "gpu_copy.h"
 #include "grad_errors.h"
-#include "trial.h"
 
 #include <stdio.h>
 
-enum { PLACES = 64, PARTS = 2, CALLS = 3 };
+enum { PARTS = 2, CALLS = 3 };
 
-/* NULL: the CPU. */
-static attn_context *context;
-static bool on_gpu;
 static int every = 1;
-
-/* A call whose tensors lie where the context reads them. */
-typedef struct placed {
-    attn_forward_args forward;
-    attn_backward_args backward;
-    gpu_copy copies[PLACES];
-    int count;
-} placed;
-
-static attn_tensor place(placed *call, attn_tensor host)
-{
-    if (!on_gpu || host.data == NULL) {
-        return host;
-    }
-    assert_true(call->count < PLACES);
-    call->copies[call->count] = gpu_copy_tensor(&host);
-    return call->copies[call->count++].there;
-}
-
-static void place_all(placed *call, const op_trial *whole)
-{
-    call->count = 0;
-    call->forward = *whole->args, call->backward = whole->tensors.grad;
-    for (int i = 0; i < ARGS_TENSORS; i++) {
-        attn_tensor *tensor = args_at(&call->forward, i);
-        *tensor = place(call, *tensor);
-    }
-    for (int i = 0; i < ARGS_GRADIENTS; i++) {
-        attn_tensor *tensor = args_gradient_at(&call->backward, i);
-        *tensor = place(call, *tensor);
-    }
-    call->backward.forward = &call->forward;
-}
-
-/* Copies everything back to the host. */
-static void take_back(placed *call)
-{
-    on_gpu ? gpu_wait() : (void)0;
-    for (int i = 0; i < call->count; i++) {
-        gpu_copy_back(&call->copies[i]);
-        assert_true(gpu_margins_intact(&call->copies[i]));
-        gpu_copy_free(&call->copies[i]);
-    }
-}
 
 /* A dense tensor of a shape, filled with NaN. The caller frees its data. */
 static attn_tensor room_like(const attn_tensor *like)
@@ -109,51 +59,24 @@ static void close_halves(halves *parts)
 }
 
 /* The forward call over a half. */
-static attn_forward_args forward_of(placed *call, const halves *parts, int n)
+static attn_forward_args forward_of(device_call *call, const halves *parts, int n)
 {
     attn_forward_args args = call->forward;
     args.k = tensor_slice(args.k, 1, parts->first[n], parts->keys[n]);
     args.v = tensor_slice(args.v, 1, parts->first[n], parts->keys[n]);
-    args.k_origin = place(call, index_of(&parts->first[n]));
+    args.k_origin = device_place(call, index_of(&parts->first[n]));
     return args;
 }
 
-/* Both calls with the workspace that they ask for. */
-static void call_forward(attn_forward_args args)
-{
-    attn_plan plan = {.struct_size = sizeof plan};
-    attn_status status = attn_forward_plan(context, &args, &plan);
-    void *workspace = on_gpu ? gpu_alloc(plan.workspace_bytes) : NULL;
-    args.workspace = workspace, args.workspace_bytes = workspace ? plan.workspace_bytes : 0;
-    status = status == ATTN_OK ? attn_forward(context, &args) : status;
-    if (status != ATTN_OK) {
-        fail_msg("%s", attn_last_error());
-    }
-    on_gpu ? (gpu_wait(), gpu_free(workspace)) : (void)0;
-}
-
-static void call_backward(attn_backward_args args)
-{
-    attn_plan plan = {.struct_size = sizeof plan};
-    attn_status status = attn_backward_plan(context, &args, &plan);
-    void *workspace = on_gpu ? gpu_alloc(plan.workspace_bytes) : NULL;
-    args.workspace = workspace, args.workspace_bytes = workspace ? plan.workspace_bytes : 0;
-    status = status == ATTN_OK ? attn_backward(context, &args) : status;
-    if (status != ATTN_OK) {
-        fail_msg("%s", attn_last_error());
-    }
-    on_gpu ? (gpu_wait(), gpu_free(workspace)) : (void)0;
-}
-
 /* O and LSE of the whole: two calls and a merge. */
-static void run_forward(placed *call, const halves *parts)
+static void run_forward(device_call *call, const halves *parts)
 {
     attn_tensor o[PARTS], lse[PARTS];
     for (int n = 0; n < PARTS; n++) {
         attn_forward_args args = forward_of(call, parts, n);
-        args.o = o[n] = place(call, parts->o[n]);
-        args.lse = lse[n] = place(call, parts->lse[n]);
-        call_forward(args);
+        args.o = o[n] = device_place(call, parts->o[n]);
+        args.lse = lse[n] = device_place(call, parts->lse[n]);
+        device_forward(args);
     }
     const attn_merge_args merge = {.struct_size = sizeof merge,
                                    .parts = PARTS,
@@ -161,11 +84,11 @@ static void run_forward(placed *call, const halves *parts)
                                    .part_lse = lse,
                                    .o = call->forward.o,
                                    .lse = call->forward.lse};
-    assert_int_equal(attn_merge(context, &merge), ATTN_OK);
+    assert_int_equal(attn_merge(device_context(), &merge), ATTN_OK);
 }
 
 /* The gradients of each half's keys, and its part of dQ. */
-static void run_backward(placed *call, const halves *parts)
+static void run_backward(device_call *call, const halves *parts)
 {
     for (int n = 0; n < PARTS; n++) {
         attn_forward_args args = forward_of(call, parts, n);
@@ -173,8 +96,8 @@ static void run_backward(placed *call, const halves *parts)
         back.forward = &args;
         back.dk = tensor_slice(back.dk, 1, parts->first[n], parts->keys[n]);
         back.dv = tensor_slice(back.dv, 1, parts->first[n], parts->keys[n]);
-        back.dq = place(call, parts->dq[n]);
-        call_backward(back);
+        back.dq = device_place(call, parts->dq[n]);
+        device_backward(back);
     }
 }
 
@@ -195,8 +118,9 @@ static void judge(const op_trial *whole, const char *line)
     attn_plan forward = {.struct_size = sizeof forward}, backward = forward;
     error_stats outputs;
     grad_errors gradients;
-    assert_int_equal(attn_forward_plan(context, whole->args, &forward), ATTN_OK);
-    assert_int_equal(attn_backward_plan(context, &whole->tensors.grad, &backward), ATTN_OK);
+    assert_int_equal(attn_forward_plan(device_context(), whole->args, &forward), ATTN_OK);
+    assert_int_equal(attn_backward_plan(device_context(), &whole->tensors.grad, &backward),
+                     ATTN_OK);
     /* O and LSE, which the backward pass reads, have the losses of the forward pass */
     const errors_limits limits = errors_allowed(forward.input_loss, forward.weight_loss);
     const double c = CALLS * limits.c,
@@ -219,13 +143,13 @@ static void judge(const op_trial *whole, const char *line)
 static void check_line(const char *line)
 {
     op_trial whole = trial_open("%s lse=1 o_dtype=f32 pass=backward grad_dtype=f32", line);
-    placed call;
+    device_call call;
     halves parts;
     open_halves(&parts, &whole);
-    place_all(&call, &whole);
+    device_place_all(&call, &whole);
     run_forward(&call, &parts);
     run_backward(&call, &parts);
-    take_back(&call);
+    device_take_back(&call);
     add_dq(&whole.tensors.grad.dq, &parts);
     judge(&whole, line);
     close_halves(&parts);
@@ -256,14 +180,13 @@ static void test_halves(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves)};
-    on_gpu = argc > 1 && strcmp(argv[1], "gpu") == 0;
+    const bool gpu = argc > 1 && strcmp(argv[1], "gpu") == 0;
     every = argc > 1 && strncmp(argv[1], "--every=", 8) == 0 ? atoi(argv[1] + 8) : 1;
     if (every < 1) {
         printf("FAIL usage: %s [gpu | --every=N]\n", argv[0]);
         return EXIT_FAILURE;
     }
-    context = on_gpu ? trial_gpu() : NULL;
-    const int failed = on_gpu && !context ? 77 : cmocka_run_group_tests(tests, NULL, NULL);
-    attn_context_destroy(context);
+    const int failed = device_open(gpu) ? cmocka_run_group_tests(tests, NULL, NULL) : 77;
+    device_close();
     return failed;
 }

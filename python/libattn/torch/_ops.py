@@ -99,7 +99,7 @@ def _fields(options):
 
 
 def has_f32(q):
-    """Whether the backward pass gets a result of 16 bits in float32, which GPUs do not give."""
+    """Whether the backward pass gets a result of 16 bits in float32: on GPUs it costs a launch."""
     return q.dtype in (torch.float16, torch.bfloat16) and q.device.type == "cpu"
 
 

@@ -56,6 +56,12 @@ const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cu
                : NULL;
 }
 
+attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor)
+{
+    return (attn_cuda_place){tensor->data, attn_axis_step(tensor, 0), attn_axis_step(tensor, 1),
+                             attn_axis_step(tensor, 2)};
+}
+
 /* most: the largest number that is divided. */
 static attn_cuda_divisor divisor(int64_t by, int64_t most)
 {

@@ -8,6 +8,7 @@
 #include "core/overlap.h"
 #include "cuda/append/append.h"
 #include "cuda/forward/codes.h"
+#include "cuda/merge/merge.h"
 #include <stdio.h>
 
 /* Makes a map of columns, `fold` heads, rows, groups of such heads, batches, with boxes of `piece`
@@ -84,7 +85,10 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_plan *plan, const at
                               cu->set_words((uintptr_t)plan->params.counter, 0, 1, call->stream),
                               "setting a counter"));
     }
-    return launch_all(cuda, plan, call->stream);
+    TRY(launch_all(cuda, plan, call->stream));
+    return plan->rounded.data == NULL
+               ? ATTN_OK
+               : attn_cuda_round(cuda, &plan->rounded, &plan->params.problem.o, call->stream);
 }
 
 static attn_status check_workspace(const attn_cuda_plan *plan, const attn_call *call)

@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
 
@@ -279,12 +280,6 @@ static attn_status choose_kernel(attn_cuda_plan *plan, const attn_cuda *cuda,
     return ATTN_OK;
 }
 
-attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor)
-{
-    return (attn_cuda_place){tensor->data, attn_axis_step(tensor, 0), attn_axis_step(tensor, 1),
-                             attn_axis_step(tensor, 2)};
-}
-
 static attn_cuda_index index_of(const attn_tensor *tensor)
 {
     const bool wide = tensor->dtype == ATTN_I64;
@@ -387,7 +382,16 @@ attn_status attn_cuda_plan_make(attn_cuda_plan *plan, const attn_cuda *cuda,
         attn_stand_in(&turned.q);
         attn_normalise_tensor(&turned.q, true);
     }
+    /* where O is wanted in two types, the kernel writes the wider one */
+    const bool twice = attn_tensor_present(&problem->o_f32),
+               narrow = attn_dtype_size(problem->o.dtype) < sizeof(float);
+    turned.o = twice && narrow ? problem->o_f32 : problem->o;
     TRY(make(plan, cuda, &turned));
+    if (twice) {
+        const size_t n = strlen(plan->why);
+        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch of its own rounds O");
+        plan->rounded = narrow ? problem->o : problem->o_f32;
+    }
     plan->rotated = rotated;
     plan->own_offset = (rotated.bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
     plan->workspace_bytes += plan->own_offset;

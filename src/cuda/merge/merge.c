@@ -62,6 +62,17 @@ attn_status attn_cuda_merge(const void *device, const attn_merge_args *args)
     return launch(device, &params, ATTN_CUDA_MERGE_RESULTS, args->stream);
 }
 
+attn_status attn_cuda_round(const attn_cuda *cuda, const attn_tensor *to, const attn_tensor *from,
+                            void *stream)
+{
+    const attn_tensor absent = {0};
+    const attn_merge_args one = {.parts = 1, .part_o = from, .part_lse = &absent};
+    attn_cuda_merge_params params;
+    TRY(describe(&params, &one, to));
+    params.o = *to, params.lse = absent;
+    return launch(cuda, &params, ATTN_CUDA_MERGE_RESULTS, stream);
+}
+
 attn_status attn_cuda_merge_backward(const void *device, const attn_merge_backward_args *args)
 {
     attn_cuda_merge_params params;

@@ -11,4 +11,8 @@
 attn_status attn_cuda_merge(const void *device, const attn_merge_args *args);
 attn_status attn_cuda_merge_backward(const void *device, const attn_merge_backward_args *args);
 
+/* Enqueues *to = *from, rounded to the type of *to: a merge of one part. Shapes are equal. */
+attn_status attn_cuda_round(const attn_cuda *cuda, const attn_tensor *to, const attn_tensor *from,
+                            void *stream);
+
 #endif

@@ -8,7 +8,7 @@
 enum { ATTN_CUDA_FEW_PARTS = 4, ATTN_CUDA_MOST_PARTS = 64 };
 
 typedef struct attn_cuda_merge_part {
-    attn_tensor o, lse;
+    attn_tensor o, lse;     /* lse.data == NULL: 0 */
     attn_tensor d_o, d_lse; /* results of the gradients; absent: not wanted */
 } attn_cuda_merge_part;
 

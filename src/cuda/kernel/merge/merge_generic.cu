@@ -82,7 +82,8 @@ __device__ __forceinline__ void load_parts(MergeRow<PARTS> &row, const MergePara
     __syncwarp(); /* nobody reads the row before */
     for (int part = threadIdx.x % 32; part < a.parts; part += 32) {
         const attn_tensor &lse = a.part[part].lse;
-        row.lse[part] = load_real<double>(attn_at(&lse, at.b, at.i, at.h, 0), lse.dtype);
+        row.lse[part] =
+            lse.data ? load_real<double>(attn_at(&lse, at.b, at.i, at.h, 0), lse.dtype) : 0;
         row.o[part] = attn_at(&a.part[part].o, at.b, at.i, at.h, 0);
     }
     __syncwarp();
