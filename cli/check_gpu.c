@@ -166,6 +166,13 @@ static bool has_integers(const problem_spec *problem)
     return problem->kv_dtype == ATTN_I8 || problem->kv_dtype == ATTN_I4X2;
 }
 
+/* Masks of bits and of integers become bytes in the workspace. */
+static bool needs_workspace(const attn_forward_args *args)
+{
+    const int32_t type = args->mask.dtype;
+    return args->mask.data && type != ATTN_BOOL && type != ATTN_U8 && type != ATTN_I8;
+}
+
 enum { SUBSETS = 3 };
 
 static void run(const struct check *c, const problem_spec *problem, struct outcome *out)
@@ -183,7 +190,10 @@ static void run(const struct check *c, const problem_spec *problem, struct outco
     subsets[0].lse = subsets[0].row_max = subsets[1].row_max = (attn_tensor){0};
     out->status = plan(c, &all, out);
     out->kappa = alike_possible(problem) ? alike_kappa(&all, false, ALIKE_RUNNING) : 0;
-    if (out->status == ATTN_OK && out->workspace_bytes > 0) {
+    if (out->status == ATTN_OK && needs_workspace(&all)) {
+        const attn_status refused = call(c, &tensors, c->streams[0], 0, intact);
+        out->status = refused == ATTN_ERR_WORKSPACE ? ATTN_OK : ATTN_ERR_WORKSPACE;
+    } else if (out->status == ATTN_OK && out->workspace_bytes > 0) {
         out->status = call(c, &tensors, c->streams[0], 0, intact);
         errors_measure(&tensors.args, 0, &without);
     }

@@ -30,14 +30,14 @@ option(ATTN_CUDA_EMULATED "the GPU's host code without kernels, for tests on an 
 if(ATTN_CUDA_EMULATED)
   enable_language(CXX)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
-    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c)
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX "absent|images")
   list(APPEND cuda_sources tests/emulate/cuda/images.c)
   set(cuda_libraries ${CMAKE_DL_LIBS})
   message(STATUS "GPU kernels: emulated")
 elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.c src/cuda/forward/*.c
-    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c)
+    src/cuda/backward/*.c src/cuda/merge/*.c src/cuda/append/*.c src/cuda/mask/*.c)
   list(FILTER cuda_sources EXCLUDE REGEX absent)
   attn_image(forward_sm90 compute_90a,sm_90a)
   attn_image(forward_sm90_steps compute_90a,sm_90a)
@@ -63,6 +63,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(backward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(merge_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(append_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(mask_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   set_source_files_properties(src/cuda/images.c PROPERTIES COMPILE_DEFINITIONS
     ATTN_IMAGES=${PROJECT_BINARY_DIR})
   set(cuda_libraries ${CMAKE_DL_LIBS})
@@ -84,7 +85,7 @@ function(attn_emulated_gpu)
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
       backward_sm90 backward_sm90_light backward_sm90_steps backward_sm90_f32 merge_generic
-      append_generic)
+      append_generic mask_generic)
     string(REGEX MATCH "^[a-z]+" operation ${name})
     add_library(emulated_${name} OBJECT ${folder}/kernels.cpp)
     target_compile_definitions(emulated_${name} PRIVATE EMULATED_${name}

@@ -365,11 +365,11 @@ typedef struct attn_forward_args {
 
     /* Optional. mask: bool, u8, i8, i32 or i64, not 0 = visible; or b1x8, a bit for each key, 1 =
      * visible (trees of draft tokens), whose last axis has (Nk + 7) / 8 bytes, is never broadcast,
-     * and whose bits beyond Nk do not matter. GPU contexts: bool, u8 or i8. bias: f64, f32, f16 or
-     * bf16; with inputs of other types one of f64 is rounded to f32, beyond whose range it is
-     * infinite. Both (B, Hq, Nq, Nk), each axis possibly of extent 1. With sequences of several
-     * lengths, rows and keys are counted within the sequence, and extents of at least the longest
-     * one are enough. */
+     * and whose bits beyond Nk do not matter. GPU contexts write a mask of i32, i64 or b1x8 to the
+     * workspace first, a byte for each element. bias: f64, f32, f16 or bf16; with inputs of other
+     * types one of f64 is rounded to f32, beyond whose range it is infinite. Both (B, Hq, Nq, Nk),
+     * each axis possibly of extent 1. With sequences of several lengths, rows and keys are counted
+     * within the sequence, and extents of at least the longest one are enough. */
     attn_tensor mask, bias;
 
     /* Both f32 or f64, (B or 1, Hq or 1, 1, 1). Slopes of f64 are rounded to f32 with inputs of
@@ -401,8 +401,8 @@ typedef struct attn_forward_args {
     /* Optional scratch of at least attn_forward_workspace() bytes, any alignment; contents do not
      * matter and are not kept. NULL = the context's allocator is called once. GPU contexts: memory
      * of the GPU, which no other call uses at the same time. NULL costs a little time there; where
-     * few rows meet many keys it costs much time and gives other bits; with a rotation it is an
-     * error. */
+     * few rows meet many keys it costs much time and gives other bits; with a rotation, or a mask
+     * of i32, i64 or b1x8, it is an error. */
     void *workspace;
     uint64_t workspace_bytes;
 

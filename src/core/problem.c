@@ -229,16 +229,9 @@ static attn_status check_o_f32(const attn_problem *problem)
     return ATTN_OK;
 }
 
-/* Refuses the options that the context's device or the backward pass does not have yet. */
+/* Refuses the options that the backward pass does not have yet. */
 static attn_status check_reach(const attn_problem *problem, const attn_forward_args *args)
 {
-    const int32_t mask_type = args->mask.dtype;
-    if (problem->device && attn_tensor_present(&args->mask) && mask_type >= 0 && mask_type < 32 &&
-        (ATTN_MASK_TYPES & ~ATTN_BYTE_MASK_TYPES) >> mask_type & 1) {
-        return attn_fail(ATTN_ERR_UNSUPPORTED,
-                         "mask.dtype = %d (%s): GPUs take masks of bool, u8 or i8", mask_type,
-                         attn_type_name(mask_type));
-    }
     const bool append = attn_tensor_present(&args->k_new) || attn_tensor_present(&args->v_new);
     const bool rotate = attn_tensor_present(&args->rope_cos) || args->rope_base != 0;
     if ((append || rotate) && problem->backward) {

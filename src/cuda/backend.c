@@ -1,21 +1,102 @@
 /*
  * backend.c: the operations of a GPU as the front door calls them.
  */
+#include "core/error.h"
+#include "core/overlap.h"
 #include "cpu/machine/host.h"
 #include "cuda/backward/backward.h"
 #include "cuda/forward/forward.h"
+#include "cuda/mask/mask.h"
 #include "cuda/merge/merge.h"
+#include <stdio.h>
+#include <string.h>
 
 static const char *name(const void *device)
 {
     return attn_cuda_name(device);
 }
 
+/* Room for aligning the workspace. */
+enum { ALIGNED = 64 };
+
+/* Bytes of a workspace that begins with those of a mask. */
+static uint64_t behind(const attn_cuda_mask *mask, uint64_t bytes)
+{
+    return mask->bytes == 0 ? bytes : mask->bytes + ALIGNED + bytes;
+}
+
+static void tell_mask(const attn_cuda_mask *mask, attn_plan *plan)
+{
+    const size_t n = strlen(plan->why);
+    plan->workspace_bytes = behind(mask, plan->workspace_bytes);
+    if (mask->bytes > 0) {
+        (void)snprintf(plan->why + n, sizeof plan->why - n, "; a launch writes the mask as bytes");
+    }
+}
+
+/* Writes the mask of a call to the start of its workspace, `needed` bytes long, and leaves the rest
+ * to *call. */
+static attn_status write_mask(const attn_cuda *cuda, const attn_cuda_mask *mask,
+                              const attn_problem *problem, uint64_t needed, attn_call *call)
+{
+    const uint64_t given = call->workspace ? call->workspace_bytes : 0;
+    if (given < needed) {
+        return attn_fail(ATTN_ERR_WORKSPACE,
+                         "workspace_bytes = %llu, %llu are needed: a GPU's calls do not allocate",
+                         (unsigned long long)given, (unsigned long long)needed);
+    }
+    call->workspace = (char *)attn_align_up(call->workspace) + mask->bytes;
+    call->workspace_bytes -= mask->bytes + ALIGNED;
+    return attn_cuda_mask_write(cuda, mask, problem, call->stream);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static attn_status plan_forward(const attn_cuda *cuda, const attn_problem *problem, attn_plan *plan)
+{
+    attn_problem own = *problem;
+    attn_cuda_mask mask;
+    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    TRY(attn_cuda_plan_forward(cuda, &own, plan));
+    tell_mask(&mask, plan);
+    return ATTN_OK;
+}
+
+static attn_status size_forward(const attn_cuda *cuda, const attn_problem *problem, uint64_t *bytes)
+{
+    attn_problem own = *problem;
+    attn_cuda_mask mask;
+    attn_cuda_plan plan;
+    *bytes = 0;
+    TRY(attn_cuda_mask_place(&mask, &own, NULL));
+    TRY(attn_cuda_plan_make(&plan, cuda, &own, NULL));
+    *bytes = behind(&mask, plan.workspace_bytes);
+    return ATTN_OK;
+}
+
+/* A GPU's workspace is never allocated here; most calls need it for speed only. */
+static attn_status run_forward(const attn_cuda *cuda, const attn_problem *problem,
+                               const attn_call *call)
+{
+    attn_problem own = *problem;
+    attn_call rest = *call;
+    attn_cuda_mask mask;
+    uint64_t needed;
+    rest.workspace = call->workspace ? attn_align_up(call->workspace) : NULL;
+    TRY(attn_cuda_mask_place(&mask, &own, rest.workspace));
+    if (mask.bytes > 0) {
+        TRY(size_forward(cuda, problem, &needed));
+        TRY(attn_problem_overlaps(problem, call->workspace, needed));
+        TRY(write_mask(cuda, &mask, &own, needed, &rest));
+    }
+    return attn_cuda_forward(cuda, &own, &rest);
+}
+
 static attn_status forward_plan(const void *device, const attn_problem *problem, attn_plan *plan)
 {
     attn_host host;
     attn_host_leave(&host); /* scales are rounded in the default environment, here and below */
-    attn_status status = attn_cuda_plan_forward(device, problem, plan);
+    attn_status status = plan_forward(device, problem, plan);
     attn_host_return(&host);
     return status;
 }
@@ -23,33 +104,71 @@ static attn_status forward_plan(const void *device, const attn_problem *problem,
 static attn_status forward_workspace(const void *device, const attn_problem *problem,
                                      uint64_t *bytes)
 {
-    attn_cuda_plan plan;
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_plan_make(&plan, device, problem, NULL);
+    attn_status status = size_forward(device, problem, bytes);
     attn_host_return(&host);
-    *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
     return status;
 }
 
-/* A GPU's workspace is for speed only, and is never allocated here. */
 static attn_status forward_run(const void *device, const attn_problem *problem,
                                const attn_call *call)
 {
-    attn_call aligned = *call;
     attn_host host;
-    aligned.workspace = call->workspace ? attn_align_up(call->workspace) : NULL;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_forward(device, problem, &aligned);
+    attn_status status = run_forward(device, problem, call);
     attn_host_return(&host);
     return status;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+static attn_status plan_backward(const attn_cuda *cuda, const attn_gradients *grads,
+                                 attn_plan *plan)
+{
+    attn_gradients own = *grads;
+    attn_cuda_mask mask;
+    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    TRY(attn_cuda_plan_backward(cuda, &own, plan));
+    tell_mask(&mask, plan);
+    return ATTN_OK;
+}
+
+static attn_status size_backward(const attn_cuda *cuda, const attn_gradients *grads,
+                                 uint64_t *bytes)
+{
+    attn_gradients own = *grads;
+    attn_cuda_mask mask;
+    attn_cuda_grad_plan plan;
+    *bytes = 0;
+    TRY(attn_cuda_mask_place(&mask, &own.problem, NULL));
+    TRY(attn_cuda_grad_plan_make(&plan, cuda, &own));
+    *bytes = behind(&mask, plan.workspace_bytes);
+    return ATTN_OK;
+}
+
+static attn_status run_backward(const attn_cuda *cuda, const attn_gradients *grads,
+                                const attn_call *call)
+{
+    attn_gradients own = *grads;
+    attn_call rest = *call;
+    attn_cuda_mask mask;
+    uint64_t needed;
+    void *const memory = call->workspace ? attn_align_up(call->workspace) : NULL;
+    TRY(attn_cuda_mask_place(&mask, &own.problem, memory));
+    if (mask.bytes > 0) {
+        TRY(size_backward(cuda, grads, &needed));
+        TRY(attn_gradients_overlaps(grads, call->workspace, needed));
+        TRY(write_mask(cuda, &mask, &own.problem, needed, &rest));
+    }
+    return attn_cuda_backward(cuda, &own, &rest);
 }
 
 static attn_status backward_plan(const void *device, const attn_gradients *grads, attn_plan *plan)
 {
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_plan_backward(device, grads, plan);
+    attn_status status = plan_backward(device, grads, plan);
     attn_host_return(&host);
     return status;
 }
@@ -57,12 +176,10 @@ static attn_status backward_plan(const void *device, const attn_gradients *grads
 static attn_status backward_workspace(const void *device, const attn_gradients *grads,
                                       uint64_t *bytes)
 {
-    attn_cuda_grad_plan plan;
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_grad_plan_make(&plan, device, grads);
+    attn_status status = size_backward(device, grads, bytes);
     attn_host_return(&host);
-    *bytes = status == ATTN_OK ? plan.workspace_bytes : 0;
     return status;
 }
 
@@ -71,7 +188,7 @@ static attn_status backward_run(const void *device, const attn_gradients *grads,
 {
     attn_host host;
     attn_host_leave(&host);
-    attn_status status = attn_cuda_backward(device, grads, call);
+    attn_status status = run_backward(device, grads, call);
     attn_host_return(&host);
     return status;
 }

@@ -38,3 +38,4 @@ IMAGE(backward_sm90_steps);
 IMAGE(backward_sm90_f32);
 IMAGE(merge_generic);
 IMAGE(append_generic);
+IMAGE(mask_generic);

@@ -180,6 +180,8 @@
     GRAD_SM80_KERNELS(steps_##name, ATTN_CUDA_BACKWARD_SM80_STEPS, __VA_ARGS__)
 #define ATTN_APPEND(name, kind) \
     {"attn_append_" #name, ATTN_CUDA_APPENDS, ATTN_F32, 0, 0, 1, 0, 256, 0, kind, 0, false},
+#define ATTN_MASK(name) \
+    {"attn_mask_" #name, ATTN_CUDA_MASKS, ATTN_F32, 0, 0, 1, 0, 256, 0, 0, 0, false},
 #define MERGES_KERNEL(name, parts, kind) \
     {"attn_merge_" #name, ATTN_CUDA_MERGES, ATTN_F32, 0, 0, 8, parts, 256, 0, kind, 0, false},
 #define ATTN_MERGE(name, parts)                         \

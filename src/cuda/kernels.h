@@ -32,6 +32,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_BACKWARD_GENERIC,
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,
+    ATTN_CUDA_MASKS,
     ATTN_CUDA_FAMILIES
 } attn_cuda_family;
 
@@ -102,6 +103,7 @@ enum {
 #define ATTN_BACKWARD_SM90_STEPS(...) +3
 #define ATTN_BACKWARD_SM90_PARTS(...) +4
 #define ATTN_APPEND(...) +1
+#define ATTN_MASK(...) +1
 #define ATTN_MERGE(...) +ATTN_CUDA_MERGE_KINDS
 #include "cuda/kernels.inc"
 };

@@ -19,11 +19,7 @@ static void test_refusals(void **state)
     (void)state;
     fake_reset();
     assert_int_equal(fake_create(0, &context), ATTN_OK);
-    args.mask = attn_tensor_bshd(fake_memory(4), ATTN_I32, 1, 1, 300, 300);
-    assert_int_equal(attn_forward(context, &args), ATTN_ERR_UNSUPPORTED);
-    assert_string_equal(attn_last_error(),
-                        "mask.dtype = 6 (i32): GPUs take masks of bool, u8 or i8");
-    args.mask.dtype = ATTN_F32;
+    args.mask = attn_tensor_bshd(fake_memory(4), ATTN_F32, 1, 1, 300, 300);
     assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
     args.mask.dtype = ATTN_U8;
     assert_int_equal(attn_forward(context, &args), ATTN_OK);
@@ -31,6 +27,39 @@ static void test_refusals(void **state)
     assert_int_equal(attn_forward(context, &args), ATTN_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(attn_last_error(), "o and q overlap"));
     attn_context_destroy(context);
+}
+
+/* Masks of bits and of integers become bytes in the workspace, by a launch before the pass's. */
+static void test_masks(void **state)
+{
+    static const attn_dtype types[] = {ATTN_B1X8, ATTN_I32, ATTN_I64};
+    const uint64_t room = 300 * 304 + 63; /* rows of whole pieces of 16 bytes */
+    attn_context *context;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        attn_forward_args args = fake_args(ATTN_BF16, 300, 300, 64);
+        const int64_t columns = types[n] == ATTN_B1X8 ? 38 : 300;
+        uint64_t bytes;
+        fake_reset();
+        assert_int_equal(fake_create(0, &context), ATTN_OK);
+        /* heads share it by a stride of 0 */
+        args.mask = attn_tensor_bshd(fake_memory(4), types[n], 1, 4, 300, columns);
+        args.mask.stride[1] = 0;
+        assert_int_equal(attn_forward(context, &args), ATTN_ERR_WORKSPACE);
+        assert_int_equal(attn_forward_workspace(context, &args, &bytes), ATTN_OK);
+        assert_in_range(bytes, room, room + 4096);
+        args.workspace = fake_memory(5), args.workspace_bytes = bytes - 1;
+        assert_int_equal(attn_forward(context, &args), ATTN_ERR_WORKSPACE);
+        assert_int_equal(fake.launches, 0);
+        args.workspace_bytes = bytes;
+        assert_int_equal(attn_forward(context, &args), ATTN_OK);
+        assert_string_equal(fake.kernels[0], "attn_mask_bytes");
+        assert_int_equal(fake.launches, 2);
+        assert_int_equal(fake.last.params.problem.mask.dtype, ATTN_U8);
+        assert_int_equal(fake.last.params.problem.mask.shape[1], 1);
+        assert_int_equal(fake.last.params.problem.mask.shape[3], 300);
+        attn_context_destroy(context);
+    }
 }
 
 /* A plan is that of the call, whose tensors may have no memory yet. */
@@ -68,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_masks),
         cmocka_unit_test(test_plan_of_shapes),
         cmocka_unit_test(test_unsupported),
     };

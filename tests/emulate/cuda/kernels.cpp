@@ -81,6 +81,8 @@
     ENTRY(attn_backward_sm90_##name##_single)
 #elif defined(EMULATED_append_generic)
 #define ATTN_APPEND(name, ...) ENTRY(attn_append_##name)
+#elif defined(EMULATED_mask_generic)
+#define ATTN_MASK(name, ...) ENTRY(attn_mask_##name)
 #elif defined(EMULATED_merge_generic)
 #define ATTN_MERGE(name, ...) ENTRY(attn_merge_##name) ENTRY(attn_merge_##name##_gradients)
 #else

@@ -1,0 +1,24 @@
+/*
+ * mask.h: masks of bits and of integers on a GPU. Kernels of attention read bytes; a launch before
+ * theirs writes such a mask as bytes into the workspace.
+ */
+#ifndef ATTN_CUDA_MASK_MASK_H
+#define ATTN_CUDA_MASK_MASK_H
+
+#include "cuda/gpu.h"
+
+/* The bytes of a mask. */
+typedef struct attn_cuda_mask {
+    attn_tensor from;
+    uint64_t bytes; /* of the workspace; 0: the problem's mask stays as it is */
+} attn_cuda_mask;
+
+/* Puts the mask of bytes, which lies at `memory` (NULL: nowhere yet), into a problem whose mask is
+ * of another type. Axes that the mask repeats are one element long. Errors: overflow. */
+attn_status attn_cuda_mask_place(attn_cuda_mask *mask, attn_problem *problem, void *memory);
+
+/* Enqueues the launch that writes it. */
+attn_status attn_cuda_mask_write(const attn_cuda *cuda, const attn_cuda_mask *mask,
+                                 const attn_problem *problem, void *stream);
+
+#endif
