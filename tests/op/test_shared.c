@@ -83,6 +83,8 @@ static void test_several_queries(void **state)
                "used_k=4999,4300,4200,5000,4400,4098");
     check_line("hq=4 nq=5 d=8 dtype=f32 page=16 used_q=5,5,1,5,5,5 layout=bhsd sinks=bh causal=1 "
                "used_k=4100,4100,4200,5000,2052,4096");
+    check_line("hq=8 nq=8 d=8 dtype=bf16 page=16 used_q=8,8,7,8,8,8 causal=1 row_max=1 "
+               "used_k=4999,4300,4200,5000,4400,4106"); /* strips enough for several tasks */
 }
 
 static void test_codes(void **state)

@@ -68,7 +68,7 @@ static inline char *strip_qt(const attn_forward_item *item, int strip_index)
 static inline char *strip_sum(const attn_forward_item *item, int strip_index, int level)
 {
     const attn_cpu_plan *plan = item->plan;
-    const int64_t above = (level - 1) * plan->strips + strip_index;
+    const int64_t above = (level - 1) * plan->scratch.strip_count + strip_index;
     return level == 0 ? strip_qt(item, strip_index) + plan->scratch.strip_ot
                       : item->sum + above * (int64_t)plan->scratch.ot_bytes;
 }

@@ -23,13 +23,20 @@ static int64_t piece_keys(const attn_forward_item *item)
     return item->plan->pieces.segments * item->table->segment;
 }
 
-/* Sums keys of the item into a piece. */
-static void run_piece(attn_forward_item *item, attn_interval keys, attn_piece *piece)
+static attn_piece *piece_at(const attn_forward_item *item, char *first_piece, int64_t i)
+{
+    return (attn_piece *)(void *)(first_piece + (uint64_t)i * item->plan->pieces.bytes);
+}
+
+/* Sums keys of the item into pieces, one for each strip. */
+static void run_pieces(attn_forward_item *item, attn_interval keys, char *first_piece)
 {
     item->keys = (attn_interval){min64(keys.lo, item->seq.nk), min64(keys.hi, item->seq.nk)};
     attn_item_start(item);
     attn_item_sum(item);
-    attn_strip_save(item, 0, piece);
+    for (int i = 0; i < item->strips; i++) {
+        attn_strip_save(item, i, piece_at(item, first_piece, i));
+    }
 }
 
 static void join_pieces(attn_forward_item *item, char *first_piece)
@@ -37,8 +44,7 @@ static void join_pieces(attn_forward_item *item, char *first_piece)
     const attn_pieces *pieces = &item->plan->pieces;
     attn_item_start(item);
     for (int64_t i = 0; i < pieces->count; i++) {
-        attn_piece *piece = (attn_piece *)(void *)(first_piece + (uint64_t)i * pieces->bytes);
-        attn_strip_add(item, 0, piece,
+        attn_strip_add(item, 0, piece_at(item, first_piece, i),
                        i < pieces->count - 1 ? (i + 1) * pieces->segments : INT64_MAX);
     }
     attn_item_finish(item);
@@ -91,8 +97,8 @@ static void run_part(const forward_job *job, attn_forward_item *item, int64_t in
     const piece_task task = piece_of(job, index);
     const int64_t first = task.piece * piece_keys(item),
                   at = task.item * pieces->count + task.piece;
-    run_piece(item, (attn_interval){first, first + piece_keys(item)},
-              (attn_piece *)(void *)(job->pieces + (uint64_t)at * pieces->bytes));
+    run_pieces(item, (attn_interval){first, first + piece_keys(item)},
+               job->pieces + (uint64_t)at * pieces->bytes);
 }
 
 static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
@@ -101,12 +107,13 @@ static void run_joining(const forward_job *job, attn_forward_item *item, int64_t
     join_pieces(item, job->pieces + (uint64_t)(index * pieces->count) * pieces->bytes);
 }
 
-/* Sums one segment of shared keys for rows of all sequences that share it. */
+/* Sums one segment of shared keys for rows of sequences that share it. */
 static void run_shared(const forward_job *job, attn_forward_item *item, int64_t index)
 {
     const int64_t size = item->table->segment,
                   first = attn_shared_segment(&job->shared, index) * size;
-    run_piece(item, (attn_interval){first, first + size}, attn_shared_piece(&job->shared, index));
+    run_pieces(item, (attn_interval){first, first + size},
+               (char *)attn_shared_piece(&job->shared, index));
 }
 
 /* Joins what its sequence shares with others, and sums the keys behind it. */

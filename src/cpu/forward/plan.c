@@ -29,6 +29,7 @@
 enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
+    MOST_SHARED_STRIPS = 8,      /* of a task: few of its products' time is left to packing */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
@@ -56,17 +57,23 @@ static int64_t most_segments(const attn_problem *problem, const attn_ukernel *ta
     return round_up(keys, table->segment) / table->segment;
 }
 
+/* Strips that fit in half of the L2 cache. */
+static int64_t strips_in_cache(const attn_cpu_plan *plan, const attn_machine *machine)
+{
+    const int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
+    return max64(min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS), 1);
+}
+
 /* K and V are packed again for each item, so more rows cost less; but the strips of an item should
  * stay in half of the L2 cache, and each thread should have a few items. The items of the longest
  * sequence are equally large: a short last item would pack K and V for few rows. */
 static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *problem,
                                const attn_machine *machine)
 {
-    int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10,
-            strip = plan->table->strip;
-    int64_t most = min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS);
-    int64_t rows = problem->q.shape[0] * problem->q.shape[1] * problem->heads;
-    most = max64(min64(most, rows / machine->threads / 4 / strip), 1);
+    const int64_t strip = plan->table->strip,
+                  rows = problem->q.shape[0] * problem->q.shape[1] * problem->heads,
+                  share = rows / machine->threads / 4 / strip,
+                  most = max64(min64(strips_in_cache(plan, machine), share), 1);
     if (rows == 0) {
         return 1;
     }
@@ -137,9 +144,10 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_a
     map->specials = attn_arena_take(&arena, plan->dv_pad, 2 * attn_special_words(table->key_block),
                                     sizeof(uint64_t));
     map->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(table));
-    map->strips = attn_arena_take(&arena, plan->strips, 1, map->strip_bytes);
-    map->nodes = attn_arena_take(&arena, plan->strips, plan->node_depth, sizeof(attn_node));
-    map->sums = attn_arena_take(&arena, plan->strips, plan->node_depth, map->ot_bytes);
+    map->strip_count = max64(plan->strips, plan->shared.strips);
+    map->strips = attn_arena_take(&arena, map->strip_count, 1, map->strip_bytes);
+    map->nodes = attn_arena_take(&arena, map->strip_count, plan->node_depth, sizeof(attn_node));
+    map->sums = attn_arena_take(&arena, map->strip_count, plan->node_depth, map->ot_bytes);
     map->total = arena.bytes;
     total->overflow |= arena.overflow;
 }
@@ -269,8 +277,8 @@ static bool may_share(const attn_cpu_plan *plan, const attn_problem *problem, in
 }
 
 /* Takes memory for keys that sequences share, if they may share some. */
-static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
-                        int64_t segments, attn_arena *workspace)
+static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem,
+                        const attn_machine *machine, int64_t segments, attn_arena *workspace)
 {
     attn_shared_room *room = &plan->shared;
     room->rows = problem->q.shape[1] * problem->group;
@@ -282,10 +290,13 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem, int32_
     const double most = strips * (double)problem->kv_heads * (double)segments,
                  fit = (double)MOST_PIECE_BYTES / (double)plan->pieces.bytes;
     room->pieces = share ? (int64_t)fmin(most, fit) : 0;
+    room->strips =
+        min64(min64(room->pieces, MOST_SHARED_STRIPS),
+              min64(strips_in_cache(plan, machine), (batch * room->rows + strip - 1) / strip));
     room->lists = attn_arena_take(workspace, batch, 3, sizeof(int64_t));
     room->families = attn_arena_take(workspace, batch / 2, 1, sizeof(attn_family));
     room->at = attn_arena_take(workspace, room->pieces, 1, plan->pieces.bytes);
-    room->taken = attn_arena_take(workspace, share ? threads : 0, 1, plan->pieces.bytes);
+    room->taken = attn_arena_take(workspace, share ? machine->threads : 0, 1, plan->pieces.bytes);
 }
 
 /* Runs in which rows are fetched: processors follow several farther ahead than one. Those of AMD do
@@ -323,12 +334,12 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     attn_brief_plan(plan, problem);
     plan->by_rows = sums_are_rows(plan->table, problem, plan->node_depth);
     attn_arena workspace = {0};
-    map_scratch(plan, problem, &workspace);
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
     plan_pieces(plan, problem, machine, segments, &workspace);
-    plan_shared(plan, problem, machine->threads, segments, &workspace);
+    plan_shared(plan, problem, machine, segments, &workspace);
+    map_scratch(plan, problem, &workspace);
     plan_tasks(plan, problem, machine->threads);
     const int64_t tasks = plan->shared.pieces > 0 ? plan->schedule.items : attn_cpu_tasks(plan);
     plan->threads = tasks < machine->threads ? (int32_t)tasks : machine->threads;

@@ -26,6 +26,7 @@ typedef struct attn_scratch_map {
     uint64_t k, v, s, p, bias, seen, specials, lanes, strips; /* regions; p = s if in place */
     /* inside the region `strips`: QT at 0, then OT, then m, l */
     uint64_t strip_bytes, strip_ot, strip_state;
+    int64_t strip_count;     /* that there is room for */
     uint64_t nodes;          /* region of attn_node */
     uint64_t sums, ot_bytes; /* region of further OTs, and the bytes of one */
     uint64_t total;
@@ -55,17 +56,19 @@ typedef struct attn_pieces {
 } attn_pieces;
 
 /* Sequences that share the first segments. Their rows, one sequence behind the other, fill strips.
- * Pieces of a family: [kv_head][segment][strip]. */
+ * Pieces of a family: [kv_head][segment][strip]. Tasks: [kv_head][segment][some strips]. */
 typedef struct attn_family {
     int64_t first, count; /* its sequences in `order` */
     int64_t segments, strips;
-    int64_t piece; /* its first one */
+    int64_t piece, task; /* its first ones */
+    int64_t parts, each; /* of its strips: parts for tasks of their own, and the strips of one */
 } attn_family;
 
 /* Room for keys that sequences share (shared.h): offsets into the workspace. */
 typedef struct attn_shared_room {
     int64_t rows;             /* of a sequence */
     int64_t pieces;           /* that there is memory for; 0: nothing is shared */
+    int64_t strips;           /* most of a task */
     uint64_t lists, families; /* int64_t [3][sequences], attn_family [sequences / 2] */
     uint64_t at, taken;       /* pieces: [pieces], [threads] */
 } attn_shared_room;

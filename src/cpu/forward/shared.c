@@ -49,6 +49,17 @@ static void add_members(attn_shared *shared, attn_family *family, int64_t leader
     }
 }
 
+/* Cuts the strips of a family into tasks. Strips of one task share packed K and V. */
+static void cut_strips(const attn_shared *shared, attn_family *family)
+{
+    const int64_t all = shared->problem->kv_heads * family->segments * family->strips,
+                  share = all / shared->plan->threads / 2,
+                  most = max64(min64(share, shared->plan->shared.strips), 1);
+    family->parts = (family->strips + most - 1) / most;
+    family->each = (family->strips + family->parts - 1) / family->parts;
+    family->parts = (family->strips + family->each - 1) / family->each;
+}
+
 /* Gives the family its pieces, of fewer segments where there is no room. False: it has none. */
 static bool take_room(attn_shared *shared, attn_family *family)
 {
@@ -56,11 +67,13 @@ static bool take_room(attn_shared *shared, attn_family *family)
     const int64_t rows = family->count * shared->plan->shared.rows,
                   strip = shared->plan->table->strip;
     family->strips = (rows + strip - 1) / strip;
-    family->piece = shared->tasks;
+    family->piece = shared->used, family->task = shared->tasks;
     const int64_t each = family->strips * problem->kv_heads,
-                  left = (shared->plan->shared.pieces - shared->tasks) / each;
+                  left = (shared->plan->shared.pieces - shared->used) / each;
     family->segments = family->count > 1 ? min64(family->segments, left) : 0;
-    shared->tasks += each * family->segments;
+    cut_strips(shared, family);
+    shared->used += each * family->segments;
+    shared->tasks += family->parts * problem->kv_heads * family->segments;
     return family->segments > 0;
 }
 
@@ -106,38 +119,63 @@ void attn_shared_find(attn_shared *shared, const attn_cpu_plan *plan, const attn
 static const attn_family *family_of(const attn_shared *shared, int64_t task)
 {
     const attn_family *family = shared->family;
-    while (family + 1 < shared->family + shared->families && family[1].piece <= task) {
+    while (family + 1 < shared->family + shared->families && family[1].task <= task) {
         family++;
     }
     return family;
 }
 
+/* What a task sums: a segment's keys, for some strips of a family. */
+typedef struct shared_task {
+    const attn_family *family;
+    int64_t kv_head, segment, strip;
+} shared_task;
+
+static shared_task task_of(const attn_shared *shared, int64_t task)
+{
+    const attn_family *family = family_of(shared, task);
+    const int64_t within = task - family->task, line = within / family->parts;
+    return (shared_task){family, line / family->segments, line % family->segments,
+                         within % family->parts * family->each};
+}
+
+static attn_piece *piece_at(const attn_shared *shared, int64_t number)
+{
+    return (attn_piece *)(void *)(shared->pieces + (uint64_t)number * shared->plan->pieces.bytes);
+}
+
+/* The piece of a family's first strip. */
+static int64_t first_piece(const attn_family *family, int64_t kv_head, int64_t segment)
+{
+    return family->piece + (kv_head * family->segments + segment) * family->strips;
+}
+
 const int64_t *attn_shared_rows(const attn_shared *shared, int64_t task, attn_item *item,
                                 attn_sequence *sequence)
 {
-    const attn_family *family = family_of(shared, task);
-    const int64_t *members = shared->order + family->first;
-    const int64_t within = task - family->piece, strip = shared->plan->table->strip;
-    item->kv_head = within / family->strips / family->segments;
+    const shared_task at = task_of(shared, task);
+    const int64_t *members = shared->order + at.family->first;
+    const int64_t strip = shared->plan->table->strip;
+    item->kv_head = at.kv_head;
     item->sequence = members[0];
-    item->first_row = within % family->strips * strip;
-    item->last_row = item->first_row + strip;
+    item->first_row = at.strip * strip;
+    item->last_row = item->first_row + at.family->each * strip;
     *sequence = attn_problem_sequence(shared->problem, members[0]);
-    sequence->nq = sequence->nq_used = family->count * shared->problem->q.shape[1];
-    sequence->nk = family->segments * shared->plan->table->segment;
+    sequence->nq = sequence->nq_used = at.family->count * shared->problem->q.shape[1];
+    sequence->nk = at.family->segments * shared->plan->table->segment;
     sequence->diagonal = sequence->nk; /* every row sees all keys */
     return members;
 }
 
 int64_t attn_shared_segment(const attn_shared *shared, int64_t task)
 {
-    const attn_family *family = family_of(shared, task);
-    return (task - family->piece) / family->strips % family->segments;
+    return task_of(shared, task).segment;
 }
 
 attn_piece *attn_shared_piece(const attn_shared *shared, int64_t task)
 {
-    return (attn_piece *)(void *)(shared->pieces + (uint64_t)task * shared->plan->pieces.bytes);
+    const shared_task at = task_of(shared, task);
+    return piece_at(shared, first_piece(at.family, at.kv_head, at.segment) + at.strip);
 }
 
 int64_t attn_shared_segments(const attn_shared *shared, int64_t b)
@@ -169,8 +207,7 @@ attn_piece *attn_shared_take(const attn_shared *shared, const attn_forward_item 
         (attn_piece *)(void *)(shared->taken + (uint64_t)item->place * shared->plan->pieces.bytes);
     const int lanes = (int)(item->seq.nq_used * fold); /* other lanes see no key */
     const int64_t first = shared->at[b] * shared->plan->shared.rows,
-                  line =
-                      family->piece + (item->kv_head * family->segments + segment) * family->strips;
+                  line = first_piece(family, item->kv_head, segment);
     memset(piece, 0, (size_t)shared->plan->pieces.bytes);
     piece->seen = true, piece->node.segment = segment;
     for (int lane = 0; lane < strip; lane++) {
@@ -179,8 +216,7 @@ attn_piece *attn_shared_take(const attn_shared *shared, const attn_forward_item 
     for (int lane = 0, run; lane < lanes; lane += run) {
         const int64_t row = first + lane, from = row % strip;
         run = (int)min64(lanes - lane, strip - from);
-        copy_lanes(item, piece, lane, attn_shared_piece(shared, line + row / strip), (int)from,
-                   run);
+        copy_lanes(item, piece, lane, piece_at(shared, line + row / strip), (int)from, run);
     }
     return piece;
 }

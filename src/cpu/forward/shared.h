@@ -10,11 +10,12 @@
 
 #include "cpu/forward/item.h"
 
-/* Keys that sequences of a call share. A task sums a piece and has its number. */
+/* Keys that sequences of a call share. A task sums pieces of neighbouring strips. */
 typedef struct attn_shared {
     const attn_cpu_plan *plan;
     const attn_problem *problem;
     int64_t tasks; /* 0: nothing is shared */
+    int64_t used;  /* pieces */
     int64_t families;
     attn_family *family;
     int64_t *order;   /* sequences, family by family */
@@ -32,6 +33,7 @@ const int64_t *attn_shared_rows(const attn_shared *shared, int64_t task, attn_it
 
 int64_t attn_shared_segment(const attn_shared *shared, int64_t task);
 
+/* The piece of a task's first strip. Those of its other ones follow. */
 attn_piece *attn_shared_piece(const attn_shared *shared, int64_t task);
 
 /* The segments that sequence b shares. */
