@@ -43,7 +43,9 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         plan->params.noted = launch->noted, plan->params.notes = launch->notes;
         plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
-        TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));
+        /* kernels of these plans wait for the launch ahead (ptx::follow_last_launch) */
+        TRY((plan->fast ? attn_cuda_launch_early : attn_cuda_launch)(cuda, launch->kernel, grid,
+                                                                     &plan->params, stream));
     }
     return ATTN_OK;
 }
@@ -73,6 +75,7 @@ attn_status attn_cuda_backward(const attn_cuda *cuda, const attn_gradients *grad
         plan.params.peaks = (uint32_t *)(void *)(workspace + plan.peaks_offset);
         plan.params.reach = (float *)(void *)(workspace + plan.reach_offset);
     }
+    plan.params.clear = (uint32_t *)(void *)(workspace + plan.bad_keys_offset);
     plan.params.sums = (float *)(void *)(workspace + plan.sums_offset);
     plan.params.q_parts = workspace + plan.q_parts_offset;
     plan.params.d_o_parts = workspace + plan.d_o_parts_offset;

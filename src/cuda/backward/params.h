@@ -102,6 +102,9 @@ typedef struct attn_cuda_backward_params {
     /* Tensors whose rows are copied 16 bytes at a time (ATTN_CUDA_ALIGNED_ ..): by backward_sm80,
      * and by backward_sm90 in f32, where ALIGNED_Q stands for Q, O and dO. */
     int32_t aligned;
+    /* delta of backward_sm90: words to clear (kernel/backward/clear_sm90.cuh). */
+    int64_t clear_words;
+    uint32_t *clear;
 } attn_cuda_backward_params;
 
 #ifdef __cplusplus

@@ -49,6 +49,10 @@ static attn_status add_delta(attn_cuda_grad_plan *plan, const attn_cuda *cuda)
                                                          : ATTN_CUDA_BACKWARD_GENERIC,
                                              ATTN_CUDA_GRAD_DELTA);
     const attn_cuda_grad_launch launch = {.pieces = 1};
+    if (fast && plan->peaks_offset == 0 && plan->params.rows > 0) { /* it finds peaks itself */
+        plan->params.clear_words = (int64_t)plan->clear_words;
+        plan->clear_words = 0;
+    }
     return add_launch(plan, cuda, kernel, &launch,
                       (double)attn_cuda_grad_blocks(
                           plan->params.rows, fast ? attn_cuda_kernels[kernel].rows : DELTA_ROWS));

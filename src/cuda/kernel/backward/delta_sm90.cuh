@@ -3,6 +3,7 @@
  * bytes at a time: D / 8 lanes a row. For f16 the sizes of dO and O as well (range_sm90.cuh).
  */
 #pragma once
+#include "cuda/kernel/backward/clear_sm90.cuh"
 #include "cuda/kernel/backward/range_sm90.cuh"
 #include "cuda/kernel/rows/score.cuh"
 
@@ -41,6 +42,7 @@ __device__ __forceinline__ void delta_sm90(const attn_cuda_backward_params &a)
     const int column = threadIdx.x % LANES * 8;
     constexpr bool BF16 = DTYPE == ATTN_BF16;
     constexpr int SUMS = BF16 ? 1 : 3;
+    clear_words(a);
     float sums[3] = {}; /* dO.O, and for f16 dO.dO, O.O */
     if (inside) {
         const uint4 d_o = load_8(a.grads.d_o, b, i, h, column), o = load_8(p.o, b, i, h, column);

@@ -6,6 +6,7 @@
  * would split them again, in registers that a loader does not have.
  */
 #pragma once
+#include "cuda/kernel/backward/clear_sm90.cuh"
 #include "cuda/kernel/backward/shape_sm90.cuh"
 #include "cuda/kernel/mma/mma.cuh"
 #include "cuda/kernel/rows/score.cuh"
@@ -107,6 +108,7 @@ template <int D> __device__ __forceinline__ void split_rows(const attn_cuda_back
                   b = divide(head, p.heads), h = head - b * p.heads;
     const bool fours = a.aligned & ATTN_CUDA_ALIGNED_Q;
     float sum = 0;
+    clear_words(a);
     if (index < a.rows) {
         const float4 d_o = load_four(a.grads.d_o, b, i, h, column, fours),
                      o = load_four(p.o, b, i, h, column, fours);

@@ -22,9 +22,9 @@ constexpr float SUSPECT =
  * below, so P is raised there: to 2^15 at most, with all digits down to 2^-21 of that score's. */
 template <int DTYPE> constexpr float RAISED = DTYPE == ATTN_F16 ? 7 : 0;
 
-/* 2^x to 0.8 ulp for |x| <= 125, else as ptx::exp2. Where few keys weigh, the errors of their
- * exponentials are those of O; among many they cancel. */
-__device__ __forceinline__ float exp2_near(float x)
+/* 2^x to 0.8 ulp for |x| <= 125. Where few keys weigh, the errors of their exponentials are those of
+ * O; among many they cancel. */
+__device__ __forceinline__ float exp2_within(float x)
 {
     const float t = x + ATTN_EXP2_MAGIC_F32, n = t - ATTN_EXP2_MAGIC_F32;
     const float f = x - n, scale = __uint_as_float((__float_as_uint(t) + 127) << 23);
@@ -32,7 +32,21 @@ __device__ __forceinline__ float exp2_near(float x)
 #define ATTN_NEXT(coefficient) y = fmaf(y, f, coefficient);
     ATTN_EXP2_REST_F32(ATTN_NEXT)
 #undef ATTN_NEXT
-    return fabsf(x) <= 125 ? fmaf(y, f, 1) * scale : ptx::exp2(x);
+    return fmaf(y, f, 1) * scale;
+}
+
+/* The same, and as ptx::exp2 for other x. */
+__device__ __forceinline__ float exp2_near(float x)
+{
+    return fabsf(x) <= 125 ? exp2_within(x) : ptx::exp2(x);
+}
+
+/* exp2_near, or ptx::exp2 for rows that are not near. Both are computed: scores with a branch each
+ * would wait for each other. */
+__device__ __forceinline__ float exp2_either(float x, bool near)
+{
+    const float exact = exp2_within(x), quick = ptx::exp2(x);
+    return near && fabsf(x) <= 125 ? exact : quick;
 }
 
 /* Rows whose exponentials are so: none, those that have seen less than half a block, all. */
@@ -161,9 +175,12 @@ __device__ __forceinline__ void exponentials(const float (&s)[N], Exponents &e,
         if (i < N / 2) {
             x = e.template exponent<QUICK>(s[2 * i], 2 * i, from[r]);
             y = e.template exponent<QUICK>(s[2 * i + 1], 2 * i + 1, from[r]);
-            const bool near = NEAR == NEAR_ALL || (NEAR == NEAR_FEW && signbit(state[r].l));
-            x = near ? exp2_near(x) : ptx::exp2(x);
-            y = near ? exp2_near(y) : ptx::exp2(y);
+            if constexpr (NEAR == NEAR_FEW) {
+                x = exp2_either(x, signbit(state[r].l)), y = exp2_either(y, signbit(state[r].l));
+            } else {
+                x = NEAR == NEAR_ALL ? exp2_near(x) : ptx::exp2(x);
+                y = NEAR == NEAR_ALL ? exp2_near(y) : ptx::exp2(y);
+            }
             sums[r][chain] += x;
             sums[r][chain + 1] += y;
         }
