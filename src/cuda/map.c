@@ -18,7 +18,7 @@ attn_status attn_cuda_map(const attn_driver *cu, attn_tensor_map *map, const att
     return attn_driver_check(cu,
                              cu->tensor_map(map, CU_TENSOR_U16, count + 1, tensor->data, extents,
                                             strides, box, steps, 0, CU_SWIZZLE_128B,
-                                            CU_PROMOTION_256B, 0),
+                                            CU_PROMOTION_128B, 0),
                              "making a tensor map");
 }
 
