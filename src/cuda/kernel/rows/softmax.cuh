@@ -22,8 +22,8 @@ constexpr float SUSPECT =
  * below, so P is raised there: to 2^15 at most, with all digits down to 2^-21 of that score's. */
 template <int DTYPE> constexpr float RAISED = DTYPE == ATTN_F16 ? 7 : 0;
 
-/* 2^x to 0.8 ulp for |x| <= 125. Where few keys weigh, the errors of their exponentials are those of
- * O; among many they cancel. */
+/* 2^x to 0.8 ulp for |x| <= 125. Where few keys weigh, the errors of their exponentials are those
+ * of O; among many they cancel. */
 __device__ __forceinline__ float exp2_within(float x)
 {
     const float t = x + ATTN_EXP2_MAGIC_F32, n = t - ATTN_EXP2_MAGIC_F32;
