@@ -43,9 +43,7 @@ static attn_status enqueue(const attn_cuda *cuda, attn_cuda_grad_plan *plan,
         plan->params.noted = launch->noted, plan->params.notes = launch->notes;
         plan->params.bad = launch->bad_offset > 0 ? workspace + launch->bad_offset : NULL;
         plan->params.sum = launch->sum, plan->params.sum.partial = partial;
-        /* kernels of these plans wait for the launch ahead (ptx::follow_last_launch) */
-        TRY((plan->fast ? attn_cuda_launch_early : attn_cuda_launch)(cuda, launch->kernel, grid,
-                                                                     &plan->params, stream));
+        TRY(attn_cuda_launch(cuda, launch->kernel, grid, &plan->params, stream));
     }
     return ATTN_OK;
 }

@@ -13,7 +13,6 @@
     extern "C" __global__ __launch_bounds__(threads, ctas) void attn_backward_sm90_##name( \
         const __grid_constant__ attn_cuda_backward_params a)                               \
     {                                                                                      \
-        ptx::follow_last_launch();                                                         \
         __VA_ARGS__(a);                                                                    \
     }
 #define ATTN_BACKWARD_SM90_PARTS(name, d, step)                           \

@@ -10,7 +10,6 @@
     extern "C" __global__ __launch_bounds__(threads, ctas) void attn_backward_sm90_light_##name( \
         const __grid_constant__ attn_cuda_backward_params a)                                     \
     {                                                                                            \
-        ptx::follow_last_launch();                                                               \
         __VA_ARGS__(a);                                                                          \
     }
 #define ATTN_BACKWARD_SM90_LIGHT(name, dtype, d, step, stages)                                   \

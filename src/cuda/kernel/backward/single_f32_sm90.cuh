@@ -8,7 +8,8 @@
  *     1   K, Q, V split | S^T, dP^T issued | P^T | dV issued | dS^T | dK issued, dV stored | dK
  *     2   K, Q, dO split | delta                                    | dQ | stored
  *
- * Named barriers: 1: the second warpgroup; 2: delta is there; 3: dS^T.
+ * Named barriers: 1: the second warpgroup; 2: delta is there; 3: dS^T; 4: K, Q, V, dO, LSE. The
+ * warpgroups come to 4 in different places, which __syncthreads is not for.
  */
 #pragma once
 #include "cuda/kernel/backward/operands_sm90.cuh"
@@ -165,7 +166,7 @@ __device__ __forceinline__ bool single_keys(const SingleHead &h)
     ptx::copy_async_wait<0>();
     SingleValues::split(h, x);
     ptx::fence_proxy_async();
-    __syncthreads();
+    ptx::barrier_sync(4, 256);
     load_operand<SingleShape>(y, h.tile(SINGLE_K), 0);
     begin_product(y);
     issue_split<0, SingleShape::PART>(s, y, h.tile(SINGLE_Q));
@@ -238,7 +239,7 @@ __device__ __forceinline__ bool single_rows(const attn_cuda_backward_params &a, 
         ptx::store_shared_4(h.lse() + 4 * row, lse);
     }
     ptx::fence_proxy_async();
-    __syncthreads();
+    ptx::barrier_sync(4, 256);
     single_delta(a, h, row, lse, d_lse);
     Operand x;
     float fresh[32];

@@ -169,7 +169,6 @@ template <class S> __device__ __forceinline__ void single(const attn_cuda_forwar
     static_assert(2 * S::K_BYTES + ATTN_SM90_ALIGN == ATTN_SINGLE_BYTES(S::DTYPE, S::D, S::BN),
                   "shape.h");
     __shared__ bool nonfinite;
-    ptx::begin_next_launch();
     const bool uneven = uneven_band(a.single.band);
     if (uneven) {
         nonfinite = false;

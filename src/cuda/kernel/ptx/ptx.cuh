@@ -143,13 +143,6 @@ __device__ __forceinline__ void wait_for_last_launch()
 #endif
 }
 
-/* Both: the launch behind begins when all launches before this one have ended. */
-__device__ __forceinline__ void follow_last_launch()
-{
-    wait_for_last_launch();
-    begin_next_launch();
-}
-
 __device__ __forceinline__ void store_shared_16(uint32_t to, uint4 x)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z),
