@@ -9,7 +9,7 @@
  *     2   K, Q, dO split | delta                                    | dQ | stored
  *
  * Named barriers: 1: the second warpgroup; 2: delta is there; 3: dS^T; 4: K, Q, V, dO, LSE. The
- * warpgroups come to 4 in different places, which __syncthreads is not for.
+ * warpgroups come to 4 in different places, which is not for __syncthreads.
  */
 #pragma once
 #include "cuda/kernel/backward/operands_sm90.cuh"
