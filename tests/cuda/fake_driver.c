@@ -248,8 +248,7 @@ static cu_result fake_launch(const cu_launch_config *config, cu_function functio
                                     config->shared_bytes,        config->stream,
                                     {.counter = NULL},           {{.data = NULL}}};
         const attn_cuda_kernel *kernel = fake_kernel();
-        if (kernel && kernel->family != ATTN_CUDA_BACKWARD_SM90 &&
-            kernel->family != ATTN_CUDA_BACKWARD_GENERIC && kernel->family != ATTN_CUDA_APPENDS) {
+        if (kernel && strncmp(kernel->name, "attn_forward_", 13) == 0) {
             fake.last.params = *(const attn_cuda_forward_params *)params[0];
         }
         if (fake.launches < 4) {
