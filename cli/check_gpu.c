@@ -166,11 +166,13 @@ static bool has_integers(const problem_spec *problem)
     return problem->kv_dtype == ATTN_I8 || problem->kv_dtype == ATTN_I4X2;
 }
 
-/* Masks of bits and of integers become bytes in the workspace. */
+/* Masks of bits and of integers become bytes in the workspace, if they have elements. */
 static bool needs_workspace(const attn_forward_args *args)
 {
-    const int32_t type = args->mask.dtype;
-    return args->mask.data && type != ATTN_BOOL && type != ATTN_U8 && type != ATTN_I8;
+    const attn_tensor *mask = &args->mask;
+    const int64_t *n = mask->shape;
+    return mask->data && n[0] * n[1] * n[2] * n[3] > 0 && mask->dtype != ATTN_BOOL &&
+           mask->dtype != ATTN_U8 && mask->dtype != ATTN_I8;
 }
 
 enum { SUBSETS = 3 };

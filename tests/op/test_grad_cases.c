@@ -122,6 +122,28 @@ static void test_views(void **state)
     trial_close(&copy);
 }
 
+/* o_f32 has the values of an o of f32, and is read in place of o. */
+static void test_o_f32(void **state)
+{
+    static const char *const dtypes[] = {"f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 2; n++) {
+        const char *line = "hq=2 nq=40 nk=70 d=8 grad_dtype=f32 pass=backward dtype=";
+        op_trial beside = trial_open("%s%s", line, dtypes[n]);
+        op_trial alone = trial_open("%s%s o_dtype=f32", line, dtypes[n]);
+        beside.args->o_f32 = alone.tensors.grad.dq; /* memory of the shape */
+        grad_trial_forward(&beside);
+        grad_trial_forward(&alone);
+        assert_same_tensor(&beside.args->o_f32, &alone.args->o);
+        tensor_fill(&beside.args->o, (double)NAN);
+        grad_trial_backward(&beside);
+        grad_trial_backward(&alone);
+        assert_same_gradients(&beside.tensors.grad, &alone.tensors.grad);
+        trial_close(&beside);
+        trial_close(&alone);
+    }
+}
+
 /* Each gradient alone has the bits that it has among all. */
 static void one_by_one(const char *bias)
 {
@@ -228,13 +250,10 @@ static void test_masks_of_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_of_blocks),
-        cmocka_unit_test(b103_rows_without_keys),
-        cmocka_unit_test(b16_huge_scores),
-        cmocka_unit_test(b_scores_of_all_sizes),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_one_by_one),
-        cmocka_unit_test(b104_two_hundred_runs),
+        cmocka_unit_test(test_masks_of_blocks), cmocka_unit_test(b103_rows_without_keys),
+        cmocka_unit_test(b16_huge_scores),      cmocka_unit_test(b_scores_of_all_sizes),
+        cmocka_unit_test(test_views),           cmocka_unit_test(test_o_f32),
+        cmocka_unit_test(test_one_by_one),      cmocka_unit_test(b104_two_hundred_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
  * test_o_f32.c: O in f32 beside an o of 16 bits: `test_o_f32` on the CPU, `test_o_f32 gpu` on this
- * machine's GPU; it is skipped where there is none.
+ * machine's GPU; it is skipped where there is none. All tables: test_grad_cases.c.
  */
 #include "device.h"
 #include "grad_trial.h"
