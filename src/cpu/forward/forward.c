@@ -38,9 +38,9 @@ static void prefetch_rows(attn_forward_item *item, int64_t tiles)
 {
     const int64_t last = min64(item->next.lo + tiles * item->next_rows, item->next.hi);
     if (item->next.lo < last && !item->by_tile) {
-        attn_prefetch_keys(item->problem, &item->problem->k, &item->seq, item->kv_head,
+        attn_prefetch_keys(item->problem, &item->problem->k, &item->seq, item->next_head,
                            item->next.lo, last);
-        attn_prefetch_keys(item->problem, &item->problem->v, &item->seq, item->kv_head,
+        attn_prefetch_keys(item->problem, &item->problem->v, &item->seq, item->next_head,
                            item->next.lo, last);
         item->next.lo = last;
     }
@@ -48,7 +48,7 @@ static void prefetch_rows(attn_forward_item *item, int64_t tiles)
 
 /* The keys of a block for one strip. */
 typedef struct strip_share {
-    int lanes;
+    int index, lanes;
     int64_t first; /* row */
     const attn_tile_rows *rows;
     const void *qt;
@@ -130,7 +130,7 @@ static void run_tiles(attn_forward_item *item, strip_share *share)
             keys.hi = min64(keys.lo + tile - keys.lo % tile, share->keys.hi);
         }
         if (item->by_tile) {
-            attn_pack_tile(item, keys, share->first_key, plain);
+            attn_pack_tile(item, share->index, keys, share->first_key, plain);
         }
         look_ahead(item, share, keys.hi);
         prefetch_rows(item, (keys.hi - keys.lo + tile - 1) / tile);
@@ -154,7 +154,8 @@ static void run_block(attn_forward_item *item, int strip_index, attn_interval ke
 {
     const attn_ukernel *table = item->table;
     const int64_t n = keys.hi - keys.lo, block = walk->first, at = keys.lo - block;
-    strip_share share = {strip_lanes(item, strip_index),
+    strip_share share = {strip_index,
+                         strip_lanes(item, strip_index),
                          strip_first(item, strip_index),
                          &item->rows[strip_index],
                          strip_qt(item, strip_index),
@@ -206,7 +207,8 @@ static void choose_members(attn_forward_item *item, bool careful, int64_t keys, 
 {
     const attn_problem *problem = item->problem;
     const bool at_once = keys <= item->table->key_tile && lanes > item->table->few_lanes,
-               by_tile = !careful && item->strips == 1 && !at_once && !attn_pack_is_done(item);
+               alone = item->strips == 1 || item->heads > 1,
+               by_tile = !careful && alone && !at_once && !attn_pack_is_done(item);
     const attn_tensor *scale = problem->v_codes.scale;
     const int64_t groups = attn_tensor_present(scale) ? max64(scale->shape[3], 1) : 1;
     const bool few = by_tile && lanes <= item->table->few_lanes;
@@ -226,6 +228,36 @@ static void clean_values(attn_forward_item *item, attn_interval keys, int64_t bl
     item->special = item->table->clean_v(item->v_space, item->v, keys.lo - block, keys.hi - keys.lo,
                                          item->plan->dv_pad, &item->specials);
     item->v = item->v_space;
+}
+
+/* Goes to the KV head of a strip. */
+static void take_head(attn_forward_item *item, int strip_index)
+{
+    if (item->heads > 1) {
+        item->kv_head = item->first_head + strip_index;
+        item->scores.first_head = item->kv_head * item->problem->group;
+    }
+}
+
+/* Opens a block of keys: for its first strip, or for the head of each. */
+static void open_block(attn_forward_item *item, const attn_walk *walk, attn_interval keys,
+                       uint64_t strips, uint64_t left, bool careful)
+{
+    const uint64_t behind = item->heads > 1 ? left & (left - 1) : 0;
+    if (item->heads == 1 && left != strips) {
+        return;
+    }
+    item->next =
+        behind ? keys
+               : (attn_interval){keys.hi, min64(keys.hi + item->table->key_block, walk->left.hi)};
+    item->next_head = item->heads == 1
+                          ? item->kv_head
+                          : item->first_head + __builtin_ctzll(behind ? behind : strips);
+    item->pack = keys;
+    attn_pack_block(item, keys, walk->first);
+    if (careful) {
+        clean_values(item, keys, walk->first);
+    }
 }
 
 /* For the strips that have a bit, `careful` or not. */
@@ -250,14 +282,10 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
         /* pv reads keys up to a multiple of step, so that bits do not depend on the item's
          * strips */
         const attn_interval all = {walk.tile.keys.lo, min64(round_up(walk.tile.keys.hi, step), nk)};
-        item->next = (attn_interval){all.hi, min64(all.hi + size, walk.left.hi)};
-        item->pack = all;
-        attn_pack_block(item, all, walk.first);
-        if (careful) {
-            clean_values(item, all, walk.first);
-        }
         for (uint64_t left = strips; left != 0; left &= left - 1) {
             const int i = __builtin_ctzll(left);
+            take_head(item, i);
+            open_block(item, &walk, all, strips, left, careful);
             const attn_tile tile = attn_tile_at(&item->rows[i], all);
             if (tile.kind == ATTN_TILE_SKIP) {
                 prefetch_rows(item, tiles);
@@ -275,6 +303,7 @@ static void run_blocks(attn_forward_item *item, uint64_t strips, bool careful)
 void attn_item_start(attn_forward_item *item)
 {
     for (int i = 0; i < item->strips; i++) {
+        take_head(item, i);
         attn_strip_start(item, i);
     }
 }
@@ -289,6 +318,7 @@ static void mend(attn_forward_item *item)
 {
     uint64_t strips = 0;
     for (int i = 0; i < item->strips; i++) {
+        take_head(item, i);
         if (!attn_strip_is_finite(item, i)) {
             attn_strip_reset(item, i);
             strips |= (uint64_t)1 << i;
@@ -306,6 +336,7 @@ void attn_item_finish(attn_forward_item *item)
 {
     mend(item);
     for (int i = 0; i < item->strips; i++) {
+        take_head(item, i);
         attn_strip_finish(item, i);
     }
 }

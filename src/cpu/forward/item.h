@@ -17,6 +17,7 @@ typedef struct attn_sums {
 /* Where the rows of some keys are. */
 typedef struct attn_key_list {
     attn_interval keys;
+    int64_t kv_head;
     const char *k[ATTN_MAX_KEY_BLOCK], *v[ATTN_MAX_KEY_BLOCK];
 } attn_key_list;
 
@@ -33,6 +34,8 @@ typedef struct attn_forward_item {
     attn_sequence seq;
     const int64_t *members; /* sequences whose rows the item has, one behind the other; NULL: seq */
     int64_t kv_head, first_row, last_row;
+    int64_t heads;      /* > 1: KV heads from first_head on, a strip of each, in turn by blocks */
+    int64_t first_head; /* kv_head is the one at hand */
     int64_t place;      /* the number of its scratch */
     attn_interval keys; /* keys to sum: all, or those of a piece */
     int strips;
@@ -56,6 +59,7 @@ typedef struct attn_forward_item {
     attn_soon soon;     /* rows of V of the block, then of K of the next one, if by_tile */
     attn_interval pack; /* keys of the block to pack */
     attn_interval next; /* keys of the next block that are not prefetched yet */
+    int64_t next_head;  /* its KV head */
     int64_t next_rows;  /* rows to prefetch per tile */
 } attn_forward_item;
 
@@ -102,15 +106,15 @@ static inline double strip_unit(const attn_forward_item *item)
     return item->plan->scores.has_score_step ? 1 : item->plan->scores.scale;
 }
 
-static inline int strip_lanes(const attn_forward_item *item, int strip_index)
-{
-    int64_t left = item->last_row - item->first_row - (int64_t)strip_index * item->table->strip;
-    return (int)min64(left, item->table->strip);
-}
-
 static inline int64_t strip_first(const attn_forward_item *item, int strip_index)
 {
-    return item->first_row + (int64_t)strip_index * item->table->strip;
+    const int64_t before = item->heads > 1 ? 0 : strip_index; /* in rows of the same head */
+    return item->first_row + before * item->table->strip;
+}
+
+static inline int strip_lanes(const attn_forward_item *item, int strip_index)
+{
+    return (int)min64(item->last_row - strip_first(item, strip_index), item->table->strip);
 }
 
 static inline bool strip_sees_nothing(const attn_forward_item *item, int strip_index)

@@ -28,7 +28,7 @@ static attn_piece *piece_at(const attn_forward_item *item, char *first_piece, in
     return (attn_piece *)(void *)(first_piece + (uint64_t)i * item->plan->pieces.bytes);
 }
 
-/* Sums keys of the item into pieces, one for each strip. */
+/* Sums keys of the item into pieces, one for each strip, side by side. */
 static void run_pieces(attn_forward_item *item, attn_interval keys, char *first_piece)
 {
     item->keys = (attn_interval){min64(keys.lo, item->seq.nk), min64(keys.hi, item->seq.nk)};
@@ -44,7 +44,7 @@ static void join_pieces(attn_forward_item *item, char *first_piece)
     const attn_pieces *pieces = &item->plan->pieces;
     attn_item_start(item);
     for (int64_t i = 0; i < pieces->count; i++) {
-        attn_strip_add(item, 0, piece_at(item, first_piece, i),
+        attn_strip_add(item, 0, piece_at(item, first_piece, i * item->plan->heads),
                        i < pieces->count - 1 ? (i + 1) * pieces->segments : INT64_MAX);
     }
     attn_item_finish(item);
@@ -66,6 +66,7 @@ typedef struct forward_task {
     int64_t index, place; /* number of the task, and of its scratch */
     attn_item item;
     attn_sequence seq;
+    int64_t heads;          /* KV heads in turn, from that of the item on */
     const int64_t *members; /* the sequences of a family; NULL: rows of one sequence */
 } forward_task;
 
@@ -80,15 +81,15 @@ static void run_whole(const forward_job *job, attn_forward_item *item, int64_t i
     attn_item_finish(item);
 }
 
-/* A task of an item in pieces. Pieces of all KV heads follow each other. */
+/* A task of items in pieces. Pieces of all KV heads follow each other. */
 typedef struct piece_task {
-    int64_t item, piece;
+    int64_t items, piece; /* items: those of `heads` KV heads, together */
 } piece_task;
 
 static piece_task piece_of(const forward_job *job, int64_t index)
 {
-    const int64_t heads = job->problem->kv_heads, count = job->plan->pieces.count;
-    return (piece_task){index / (heads * count) * heads + index % heads, index / heads % count};
+    const int64_t each = job->problem->kv_heads / job->plan->heads, count = job->plan->pieces.count;
+    return (piece_task){index / (each * count) * each + index % each, index / each % count};
 }
 
 static void run_part(const forward_job *job, attn_forward_item *item, int64_t index)
@@ -96,7 +97,7 @@ static void run_part(const forward_job *job, attn_forward_item *item, int64_t in
     const attn_pieces *pieces = &job->plan->pieces;
     const piece_task task = piece_of(job, index);
     const int64_t first = task.piece * piece_keys(item),
-                  at = task.item * pieces->count + task.piece;
+                  at = (task.items * pieces->count + task.piece) * item->heads;
     run_pieces(item, (attn_interval){first, first + piece_keys(item)},
                job->pieces + (uint64_t)at * pieces->bytes);
 }
@@ -104,7 +105,9 @@ static void run_part(const forward_job *job, attn_forward_item *item, int64_t in
 static void run_joining(const forward_job *job, attn_forward_item *item, int64_t index)
 {
     const attn_pieces *pieces = &job->plan->pieces;
-    join_pieces(item, job->pieces + (uint64_t)(index * pieces->count) * pieces->bytes);
+    const int64_t heads = job->plan->heads,
+                  at = index / heads * heads * pieces->count + index % heads;
+    join_pieces(item, job->pieces + (uint64_t)at * pieces->bytes);
 }
 
 /* Sums one segment of shared keys for rows of sequences that share it. */
@@ -151,6 +154,8 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
         .problem = job->problem,
         .table = table,
         .kv_head = task->item.kv_head,
+        .heads = task->heads,
+        .first_head = task->item.kv_head,
         .first_row = task->item.first_row,
         .seq = task->seq,
         .members = task->members,
@@ -181,7 +186,9 @@ static void run_task(const forward_job *job, const forward_task *task, run_funct
     attn_score_lanes(&work.scores, base + map->lanes);
     work.last_row = min64(task->item.last_row, work.seq.nq * job->problem->group);
     const int64_t lanes = work.last_row - work.first_row;
-    work.strips = lanes <= table->strip ? 1 : (int)((lanes + table->strip - 1) / table->strip);
+    work.strips = task->heads > 1         ? (int)task->heads
+                  : lanes <= table->strip ? 1
+                                          : (int)((lanes + table->strip - 1) / table->strip);
     work.specials.minus =
         work.specials.plus + job->plan->dv_pad * attn_special_words(table->key_block);
     run(job, &work, task->index);
@@ -193,11 +200,9 @@ static int64_t place_of(const forward_job *job, int64_t index, int64_t tasks, in
     return tasks <= job->plan->threads ? index : thread;
 }
 
-/* Runs a task of number `index` on an item, with the scratch of that place. */
-static void run_on(const forward_job *job, int64_t index, int64_t item, int64_t place,
-                   run_function *run)
+/* Runs a task on an item, and on those behind it of as many KV heads as it takes. */
+static void run_on(const forward_job *job, forward_task task, int64_t item, run_function *run)
 {
-    forward_task task = {.index = index, .place = place};
     task.item = attn_schedule_item(&job->schedule, job->problem, item);
     task.seq = attn_problem_sequence(job->problem, task.item.sequence);
     run_task(job, &task, run);
@@ -206,25 +211,30 @@ static void run_on(const forward_job *job, int64_t index, int64_t item, int64_t 
 /* Runs task `index` of a loop over items. */
 static void run_item(const forward_job *job, int64_t index, int32_t thread, run_function *run)
 {
-    run_on(job, index, index, place_of(job, index, job->schedule.items, thread), run);
+    const int64_t place = place_of(job, index, job->schedule.items, thread);
+    run_on(job, (forward_task){.index = index, .place = place, .heads = 1}, index, run);
 }
 
 /* Items in turn, as many as the plan gives to a task. */
 static void whole_task(const void *arg, int64_t index, int32_t thread)
 {
     const forward_job *job = arg;
-    const int64_t grain = job->plan->grain, items = job->schedule.items,
+    const int64_t grain = job->plan->grain, heads = job->plan->heads,
+                  items = job->schedule.items / heads,
                   place = place_of(job, index, attn_cpu_tasks(job->plan), thread);
     for (int64_t i = index * grain; i < min64((index + 1) * grain, items); i++) {
-        run_on(job, i, i, place, run_whole);
+        run_on(job, (forward_task){.index = i, .place = place, .heads = heads}, i * heads,
+               run_whole);
     }
 }
 
 static void part_task(const void *arg, int64_t index, int32_t thread)
 {
     const forward_job *job = arg;
-    const int64_t tasks = job->schedule.items * job->plan->pieces.count;
-    run_on(job, index, piece_of(job, index).item, place_of(job, index, tasks, thread), run_part);
+    const int64_t heads = job->plan->heads,
+                  place = place_of(job, index, attn_cpu_tasks(job->plan), thread);
+    run_on(job, (forward_task){.index = index, .place = place, .heads = heads},
+           piece_of(job, index).items * heads, run_part);
 }
 
 static void joining_task(const void *arg, int64_t index, int32_t thread)
@@ -235,7 +245,8 @@ static void joining_task(const void *arg, int64_t index, int32_t thread)
 static void shared_task(const void *arg, int64_t index, int32_t thread)
 {
     const forward_job *job = arg;
-    forward_task task = {.index = index, .place = place_of(job, index, job->shared.tasks, thread)};
+    forward_task task = {
+        .index = index, .place = place_of(job, index, job->shared.tasks, thread), .heads = 1};
     task.members = attn_shared_rows(&job->shared, index, &task.item, &task.seq);
     run_task(job, &task, run_shared);
 }
@@ -277,7 +288,7 @@ void attn_cpu_forward(const attn_cpu_plan *plan, const attn_problem *problem,
     } else if (pieces == 1) {
         attn_tasks_run(executor, attn_cpu_tasks(plan), whole_task, &job, plan->table);
     } else {
-        attn_tasks_run(executor, items * pieces, part_task, &job, plan->table);
+        attn_tasks_run(executor, attn_cpu_tasks(plan), part_task, &job, plan->table);
         attn_tasks_run(executor, items, joining_task, &job, plan->table);
     }
 }

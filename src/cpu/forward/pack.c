@@ -77,15 +77,16 @@ static void pack_v(attn_forward_item *item, attn_interval keys, int64_t block)
 
 /* ---- rows where they are --------------------------------------------------------------------- */
 
-/* Lists the rows of keys, run by run. */
-static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_interval keys)
+/* Lists the rows of a KV head's keys, run by run. */
+static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_interval keys,
+                      int64_t kv_head)
 {
     const attn_problem *problem = item->problem;
     const int64_t k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
-    list->keys = keys;
+    list->keys = keys, list->kv_head = kv_head;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
-        const char *k = attn_kv_find(problem, &problem->k, &item->seq, item->kv_head, key, 0),
-                   *v = attn_kv_find(problem, &problem->v, &item->seq, item->kv_head, key, 0);
+        const char *k = attn_kv_find(problem, &problem->k, &item->seq, kv_head, key, 0),
+                   *v = attn_kv_find(problem, &problem->v, &item->seq, kv_head, key, 0);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
         for (int64_t i = key - keys.lo; i < end - keys.lo; i++, k += k_step, v += v_step) {
             list->k[i] = k, list->v[i] = v;
@@ -142,11 +143,11 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
                   passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
     soon_rows rows = in_runs(item, now->v, n);
     item->at_hand = !item->at_hand;
-    if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
-        list_rows(item, now, keys);
+    if (now->kv_head != item->kv_head || now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
+        list_rows(item, now, keys, item->kv_head);
         rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2};
     }
-    list_rows(item, next, item->next);
+    list_rows(item, next, item->next, item->next_head);
     begin_soon(item, &rows, &item->problem->v, n * item->problem->d * passes);
 }
 
@@ -263,7 +264,7 @@ void attn_values_at(attn_forward_item *item, attn_interval keys, int64_t block, 
 }
 
 /* Scores of a tile straight from quantised rows; false if the table does not take them. */
-static bool score_codes(attn_forward_item *item, attn_interval keys)
+static bool score_codes(attn_forward_item *item, attn_interval keys, const void *qt, int lanes)
 {
     const attn_problem *problem = item->problem;
     const attn_ukernel *table = item->table;
@@ -273,14 +274,16 @@ static bool score_codes(attn_forward_item *item, attn_interval keys)
         rows_of_k(item, key, &rows);
         end = attn_kv_run_end(problem, &item->seq, key, keys.hi);
         done = table->qk_codes(item->s + (key - keys.lo) * table->strip * table->real_size, &rows,
-                               strip_qt(item, 0), problem->d, end - key, strip_lanes(item, 0));
+                               qt, problem->d, end - key, lanes);
     }
     return done;
 }
 
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool plain)
+void attn_pack_tile(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
+                    bool plain)
 {
-    item->scored = !item->k_rows && score_codes(item, keys);
+    item->scored = !item->k_rows && score_codes(item, keys, strip_qt(item, strip_index),
+                                                strip_lanes(item, strip_index));
     if (!item->scored && !(item->k_rows && plain)) {
         pack_k(item, keys, block);
     }

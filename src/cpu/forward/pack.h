@@ -17,9 +17,10 @@ void attn_pack_open(attn_forward_item *item);
  * packing goes tile by tile. */
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block);
 
-/* Packs K of the tile at hand, if packing goes tile by tile. Rows that stay where they are are
- * packed only for a tile that is not `plain`: whose scores are more than the products. */
-void attn_pack_tile(attn_forward_item *item, attn_interval keys, int64_t block, bool plain);
+/* Packs K of the tile at hand of a strip, if packing goes tile by tile. Rows that stay where they
+ * are are packed only for a tile that is not `plain`: whose scores are more than the products. */
+void attn_pack_tile(attn_forward_item *item, int strip_index, attn_interval keys, int64_t block,
+                    bool plain);
 
 /* Packs V of the block at hand, if packing goes tile by tile, after the scores of all its tiles. */
 void attn_pack_values(attn_forward_item *item, attn_interval keys, int64_t block);

@@ -30,6 +30,7 @@ enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     MOST_SHARED_STRIPS = 8,      /* of a task: few of its products' time is left to packing */
+    TASKS_EACH = 4,              /* for each thread, so that all end at about the same time */
     ROW_GROUP = 4                /* the fewest rows that products take at once */
 };
 
@@ -144,7 +145,7 @@ static void map_scratch(attn_cpu_plan *plan, const attn_problem *problem, attn_a
     map->specials = attn_arena_take(&arena, plan->dv_pad, 2 * attn_special_words(table->key_block),
                                     sizeof(uint64_t));
     map->lanes = attn_arena_take(&arena, 1, 1, attn_score_lane_bytes(table));
-    map->strip_count = max64(plan->strips, plan->shared.strips);
+    map->strip_count = max64(max64(plan->strips, plan->heads), plan->shared.strips);
     map->strips = attn_arena_take(&arena, map->strip_count, 1, map->strip_bytes);
     map->nodes = attn_arena_take(&arena, map->strip_count, plan->node_depth, sizeof(attn_node));
     map->sums = attn_arena_take(&arena, map->strip_count, plan->node_depth, map->ot_bytes);
@@ -207,21 +208,35 @@ static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem, int3
     }
 }
 
-/* True if many pages of memory hold rows of several KV heads: with items head by head, each
- * would go through all of them again. */
-static bool heads_share_pages(const attn_problem *problem, int64_t segments)
+/* KV heads of a task. Where few rows read keys whose heads lie side by side, a task takes heads in
+ * turn, block by block: head by head it would go through all pages of memory again for each. */
+static int64_t heads_in_turn(const attn_cpu_plan *plan, const attn_problem *problem,
+                             const attn_machine *machine, int64_t segments)
 {
-    const int64_t head = attn_axis_step(&problem->k, 2), key = attn_axis_step(&problem->k, 1);
-    return segments >= 8 && problem->kv_heads > 1 && !problem->paged && head > 0 && key > head;
+    const int64_t head = attn_axis_step(&problem->k, 2), key = attn_axis_step(&problem->k, 1),
+                  rows = longest_sequence(problem) * problem->group, items = plan->schedule.items,
+                  most = min64(strips_in_cache(plan, machine), problem->kv_heads);
+    const bool few = rows <= plan->table->few_lanes && rows <= plan->schedule.block_rows,
+               beside = head > 0 && key > head && problem->keys > plan->table->key_block;
+    if (!few || !beside || problem->mask.data || items == 0) {
+        return 1;
+    }
+    int64_t heads = problem->kv_heads;
+    while (heads % 2 == 0 &&
+           (heads > most || (machine->threads > 1 &&
+                             items / heads * segments < TASKS_EACH * (int64_t)machine->threads))) {
+        heads /= 2;
+    }
+    return heads > most ? 1 : heads;
 }
 
-/* Cuts items of one strip and long sequences into pieces: where there are few items, several for
- * each thread; where heads share pages, one for each segment, since pieces of all heads follow each
- * other (items.c). */
-static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
-                        const attn_machine *machine, int64_t segments, attn_arena *workspace)
+/* Cuts items of one strip and long sequences into pieces, several for each thread, where there are
+ * few items. */
+static void plan_pieces(attn_cpu_plan *plan, const attn_machine *machine, int64_t segments,
+                        attn_arena *workspace)
 {
-    const int64_t items = plan->schedule.items, want = 4 * (int64_t)machine->threads;
+    const int64_t items = plan->schedule.items / plan->heads,
+                  want = TASKS_EACH * (int64_t)machine->threads;
     const bool cut = plan->strips == 1 && segments > 1 && items > 0,
                few = machine->threads > 1 && items < want / 2;
     attn_pieces *pieces = &plan->pieces;
@@ -229,16 +244,14 @@ static void plan_pieces(attn_cpu_plan *plan, const attn_problem *problem,
     (void)attn_arena_take(&arena, 1, 1, sizeof(attn_piece));
     (void)attn_arena_take(&arena, 1, 1, plan->scratch.ot_bytes);
     pieces->bytes = arena.bytes, pieces->count = 1;
-    const double room = (double)items * (double)segments * (double)pieces->bytes;
-    if (cut &&
-        (few || (heads_share_pages(problem, segments) && room <= (double)MOST_PIECE_BYTES))) {
-        for (pieces->segments = 1; few && items * (segments / (2 * pieces->segments)) >= want;) {
+    if (cut && few) {
+        for (pieces->segments = 1; items * (segments / (2 * pieces->segments)) >= want;) {
             pieces->segments *= 2;
         }
         pieces->count = round_up(segments, pieces->segments) / pieces->segments;
     }
-    pieces->offset =
-        attn_arena_take(workspace, pieces->count > 1 ? items : 0, pieces->count, pieces->bytes);
+    pieces->offset = attn_arena_take(workspace, pieces->count > 1 ? plan->schedule.items : 0,
+                                     pieces->count, pieces->bytes);
 }
 
 /* True where sums are rows of O. Those of several segments are joined as columns. Over many keys
@@ -257,7 +270,7 @@ static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t
     const double time = item_time(plan, problem, plan->schedule.block_rows);
     const int64_t items = plan->schedule.items;
     plan->grain = plan->brief ? max64(items, 1) : 1;
-    if (!plan->brief && !problem->varlen && time < SHORT_TASK && items > 0) {
+    if (!plan->brief && !problem->varlen && plan->heads == 1 && time < SHORT_TASK && items > 0) {
         const double all = (double)items * time;
         const int64_t each = max64((int64_t)(all / SHORT_TASK / threads), 1),
                       tasks = min64(max64((int64_t)(all / LEAST_TASK), 1), each * threads);
@@ -337,7 +350,8 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     (void)attn_arena_take(&workspace, problem->varlen ? plan->schedule.sequences + 1 : 0, 1,
                           sizeof(int64_t));
     plan->cells = attn_cells_plan(problem, &workspace, &plan->cells_offset);
-    plan_pieces(plan, problem, machine, segments, &workspace);
+    plan->heads = plan->brief ? 1 : heads_in_turn(plan, problem, machine, segments);
+    plan_pieces(plan, machine, segments, &workspace);
     plan_shared(plan, problem, machine, segments, &workspace);
     map_scratch(plan, problem, &workspace);
     plan_tasks(plan, problem, machine->threads);

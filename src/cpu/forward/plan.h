@@ -51,7 +51,7 @@ typedef struct attn_piece {
 typedef struct attn_pieces {
     int64_t count;    /* of an item */
     int64_t segments; /* of a piece */
-    uint64_t offset;  /* into the workspace: [items][count] of */
+    uint64_t offset;  /* into the workspace: [tasks of an item's heads][count][heads] of */
     uint64_t bytes;   /* each */
 } attn_pieces;
 
@@ -79,6 +79,7 @@ typedef struct attn_cpu_plan {
     const attn_ukernel *table;
     int32_t threads;
     int64_t strips; /* per item */
+    int64_t heads;  /* KV heads that a task takes in turn, a block of keys at a time */
     int64_t dv_pad;
     int64_t soon_runs; /* of rows to fetch (attn_soon) */
     int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
@@ -109,7 +110,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
 /* Tasks of the loop over items or their pieces. */
 static inline int64_t attn_cpu_tasks(const attn_cpu_plan *plan)
 {
-    const int64_t items = plan->schedule.items;
+    const int64_t items = plan->schedule.items / plan->heads;
     return plan->pieces.count > 1 ? items * plan->pieces.count
                                   : items / plan->grain + (items % plan->grain != 0);
 }
