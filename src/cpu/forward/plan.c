@@ -58,11 +58,17 @@ static int64_t most_segments(const attn_problem *problem, const attn_ukernel *ta
     return round_up(keys, table->segment) / table->segment;
 }
 
+/* Bytes of the L2 cache. */
+static int64_t cache_bytes(const attn_machine *machine)
+{
+    return machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
+}
+
 /* Strips that fit in half of the L2 cache. */
 static int64_t strips_in_cache(const attn_cpu_plan *plan, const attn_machine *machine)
 {
-    const int64_t l2 = machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
-    return max64(min64(l2 / 2 / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS), 1);
+    const int64_t half = cache_bytes(machine) / 2;
+    return max64(min64(half / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS), 1);
 }
 
 /* K and V are packed again for each item, so more rows cost less; but the strips of an item should
@@ -319,6 +325,15 @@ static int64_t soon_runs(const attn_problem *problem, const attn_machine *machin
     return (machine->features & ATTN_CPU_FAST_PAIRS) && problem->k.dtype == ATTN_F32 ? 2 : 4;
 }
 
+static bool rows_are_far(const attn_problem *problem, const attn_machine *machine)
+{
+    const double rows = (double)problem->q.shape[0] * (double)problem->q.shape[1] *
+                        (double)problem->heads,
+                 row = (double)problem->d * (double)attn_element_size(problem->q.dtype) +
+                       (double)problem->dv * (double)attn_element_size(problem->o.dtype);
+    return rows * row > (double)cache_bytes(machine);
+}
+
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
                                   const attn_machine *machine)
 {
@@ -337,6 +352,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     *plan = (attn_cpu_plan){.table = attn_cpu_table(machine->isa, machine->features, problem)};
     plan->dv_pad = round_up(problem->dv, plan->table->granule);
     plan->soon_runs = soon_runs(problem, machine);
+    plan->far_rows = rows_are_far(problem, machine);
     map_strip(plan, problem);
     plan->strips = strips_per_item(plan, problem, machine);
     plan->scores = attn_plan_scores(problem, plan->table);

@@ -82,6 +82,7 @@ typedef struct attn_cpu_plan {
     int64_t heads;  /* KV heads that a task takes in turn, a block of keys at a time */
     int64_t dv_pad;
     int64_t soon_runs; /* of rows to fetch (attn_soon) */
+    bool far_rows;     /* Q and O are larger than the second-level cache */
     int node_depth;    /* nodes of a strip; 0 if no sequence has a second segment */
     attn_score_plan scores;
     attn_schedule schedule;

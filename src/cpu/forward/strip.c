@@ -62,9 +62,30 @@ static int strip_rows(const attn_forward_item *item, int strip_index, const attn
     return (int)lanes;
 }
 
+static void prefetch_strip(const attn_forward_item *item, int strip_index,
+                           const attn_tensor *tensor, int64_t cols)
+{
+    void *row[ATTN_MAX_STRIP];
+    const int lanes = strip_rows(item, strip_index, tensor, row);
+    for (int lane = 0; lane < lanes; lane++) {
+        attn_prefetch_row(&(attn_rows){row[lane], 0, tensor->stride[3], tensor->dtype, NULL, {0}},
+                          0, cols);
+    }
+}
+
+/* Prefetches rows of the next strip, while this one's are moved, if they lie far away. */
+static void prefetch_next(const attn_forward_item *item, int strip_index, const attn_tensor *tensor,
+                          int64_t cols)
+{
+    if (item->plan->far_rows && strip_index + 1 < item->strips) {
+        prefetch_strip(item, strip_index + 1, tensor, cols);
+    }
+}
+
 void attn_strip_start(attn_forward_item *item, int strip_index)
 {
     void *rows[ATTN_MAX_STRIP];
+    prefetch_next(item, strip_index, &item->problem->q, item->problem->d);
     const int lanes = strip_rows(item, strip_index, &item->problem->q, rows);
     for (int lane = lanes; lane < item->table->strip; lane++) {
         rows[lane] = NULL;
@@ -153,13 +174,7 @@ static void finish_rows(const attn_forward_item *item, int strip_index, const at
 
 void attn_strip_prefetch(const attn_forward_item *item, int strip_index)
 {
-    const attn_tensor *o = &item->problem->o_f32;
-    void *row[ATTN_MAX_STRIP];
-    const int lanes = strip_rows(item, strip_index, o, row);
-    for (int lane = 0; lane < lanes; lane++) {
-        attn_prefetch_row(&(attn_rows){row[lane], 0, o->stride[3], o->dtype, NULL, {0}}, 0,
-                          item->problem->dv);
-    }
+    prefetch_strip(item, strip_index, &item->problem->o_f32, item->problem->dv);
 }
 
 /* Lists the strip's rows of O in `rows`. */
@@ -211,6 +226,7 @@ void attn_strip_finish(const attn_forward_item *item, int strip_index)
         divisor = item->problem->sinks.data ? state.alpha : divisor;
     }
     if (item->sums[strip_index].form == ATTN_SUMS_COLUMNS) {
+        prefetch_next(item, strip_index, &item->problem->o, item->problem->dv);
         store_strip(item, strip_index, &item->problem->o, divisor);
     }
     if (item->problem->o_f32.data) {
