@@ -80,14 +80,16 @@ static bool clean_v(void *to, const void *v, int64_t at, int64_t n, int64_t dv_p
     for (int64_t c = 0; c < dv_pad; c += RUN) {
         const int64_t from = c / RUN * V_RUN + first * 2 * RUN, count = (last - first) * 2 * RUN;
         const uint16_t *x = (const uint16_t *)v + from;
-        const bool finite = all_finite(x, count);
-        for (int64_t i = 0; !finite && i < count; i++) {
-            const int64_t word = (c + i / 2 % RUN) * words;
-            note(found->plus + word, found->minus + word, 2 * (first + i / (2 * RUN)) + i % 2,
-                 whole(x + i, 0));
+        for (int64_t pair = first; pair < last; pair++) {
+            const uint16_t *two = x + (pair - first) * 2 * RUN;
+            uint32_t left = special_bits(two);
+            for (any |= left != 0; left != 0; left &= left - 1) {
+                const int i = __builtin_ctz(left);
+                const int64_t word = (c + i / 2) * words;
+                note(found->plus + word, found->minus + word, 2 * pair + i % 2, whole(two + i, 0));
+            }
         }
         copy_finite((uint16_t *)to + from, x, count);
-        any |= !finite;
     }
     return any;
 }

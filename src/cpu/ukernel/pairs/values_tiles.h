@@ -65,17 +65,20 @@ static bool clean_v(void *to, const void *v_, int64_t at, int64_t n, int64_t dv_
     for (int64_t c = 0; c < dv_pad; c++) {
         const int64_t first = c * PANEL_KEYS + at;
         const uint16_t *v = (const uint16_t *)v_ + first;
-        bool finite = true;
-        for (int part = 0; part < PARTS; part++) {
-            finite &= all_finite(v + part * v_part, keys);
-        }
-        for (int64_t i = 0; !finite && i < keys; i++) {
-            note(found->plus + c * words, found->minus + c * words, at + i, whole(v + i, v_part));
+        for (int64_t some = 0; some < keys; some += NOTED) {
+            uint32_t left = 0;
+            for (int part = 0; part < PARTS; part++) {
+                left |= special_bits(v + some + part * v_part);
+            }
+            for (any |= left != 0; left != 0; left &= left - 1) {
+                const int64_t i = some + __builtin_ctz(left);
+                note(found->plus + c * words, found->minus + c * words, at + i,
+                     whole(v + i, v_part));
+            }
         }
         for (int part = 0; part < PARTS; part++) {
             copy_finite((uint16_t *)to + part * v_part + first, v + part * v_part, keys);
         }
-        any |= !finite;
     }
     return any;
 }
