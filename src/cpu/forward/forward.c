@@ -201,14 +201,23 @@ static bool rows_fit(const attn_forward_item *item, const attn_tensor *tensor, i
            table->takes_rows(tensor->dtype, cols / groups);
 }
 
-/* Chooses the way of an item through K and V. Rows of one tile are read at once: nothing is left to
- * fetch meanwhile. */
+/* True where panels of all keys are made at once, so that nothing is left to fetch meanwhile: of
+ * one tile, or for few lanes of so few keys that the ways that read rows where they lie take
+ * longer. */
+static bool are_at_once(const attn_forward_item *item, int64_t keys, int lanes)
+{
+    const attn_ukernel *table = item->table;
+    const bool codes = attn_is_code(item->problem->k.dtype) || attn_is_code(item->problem->v.dtype);
+    return keys <= (lanes > table->few_lanes ? table->key_tile : codes ? 0 : table->k_keys);
+}
+
+/* Chooses the way of an item through K and V. */
 static void choose_members(attn_forward_item *item, bool careful, int64_t keys, int lanes)
 {
     const attn_problem *problem = item->problem;
-    const bool at_once = keys <= item->table->key_tile && lanes > item->table->few_lanes,
-               alone = item->strips == 1 || item->heads > 1,
-               by_tile = !careful && alone && !at_once && !attn_pack_is_done(item);
+    const bool alone = item->strips == 1 || item->heads > 1,
+               by_tile =
+                   !careful && alone && !are_at_once(item, keys, lanes) && !attn_pack_is_done(item);
     const attn_tensor *scale = problem->v_codes.scale;
     const int64_t groups = attn_tensor_present(scale) ? max64(scale->shape[3], 1) : 1;
     const bool few = by_tile && lanes <= item->table->few_lanes;
