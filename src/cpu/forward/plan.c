@@ -22,6 +22,7 @@
 #include "core/mask.h"
 #include "core/segment.h"
 #include "core/append.h"
+#include "cpu/forward/blocks.h"
 #include "cpu/forward/brief.h"
 #include "cpu/real.h"
 #include <math.h>
@@ -30,24 +31,12 @@ enum {
     MOST_ROW_KEYS = 256,
     MOST_PIECE_BYTES = 32 << 20, /* families beyond it are not shared, or in part */
     MOST_SHARED_STRIPS = 8,      /* of a task: few of its products' time is left to packing */
-    TASKS_EACH = 4,              /* for each thread, so that all end at about the same time */
-    ROW_GROUP = 4                /* the fewest rows that products take at once */
+    TASKS_EACH = 4               /* for each thread, so that all end at about the same time */
 };
 
-/* ns: of an item beside its products; of a thread's only task, and of one of several, since taking
- * one after another costs some hundred; of an item that is not cut, where rows of K and V are
- * panels and where each part would pack them again */
-static const double ITEM_TIME = 300, LEAST_TASK = 1000, SHORT_TASK = 3000, MOST_WHOLE = 4000,
-                    MOST_PACKED = 10000;
-
-static int64_t longest_sequence(const attn_problem *problem)
-{
-    int64_t rows = problem->varlen ? 0 : problem->q.shape[1];
-    for (int64_t b = 0; problem->varlen && b < problem->batch; b++) {
-        rows = max64(rows, attn_problem_sequence(problem, b).nq);
-    }
-    return rows;
-}
+/* ns: of a thread's only task, and of one of several, since taking one after another costs some
+ * hundred */
+static const double LEAST_TASK = 1000, SHORT_TASK = 3000;
 
 static int64_t most_segments(const attn_problem *problem, const attn_ukernel *table)
 {
@@ -56,38 +45,6 @@ static int64_t most_segments(const attn_problem *problem, const attn_ukernel *ta
         keys = max64(keys, attn_problem_sequence(problem, b).nk);
     }
     return round_up(keys, table->segment) / table->segment;
-}
-
-/* Bytes of the L2 cache. */
-static int64_t cache_bytes(const attn_machine *machine)
-{
-    return machine->caches.l2 > 0 ? machine->caches.l2 : 512 << 10;
-}
-
-/* Strips that fit in half of the L2 cache. */
-static int64_t strips_in_cache(const attn_cpu_plan *plan, const attn_machine *machine)
-{
-    const int64_t half = cache_bytes(machine) / 2;
-    return max64(min64(half / (int64_t)plan->scratch.strip_bytes, ATTN_MAX_STRIPS), 1);
-}
-
-/* K and V are packed again for each item, so more rows cost less; but the strips of an item should
- * stay in half of the L2 cache, and each thread should have a few items. The items of the longest
- * sequence are equally large: a short last item would pack K and V for few rows. */
-static int64_t strips_per_item(const attn_cpu_plan *plan, const attn_problem *problem,
-                               const attn_machine *machine)
-{
-    const int64_t strip = plan->table->strip,
-                  rows = problem->q.shape[0] * problem->q.shape[1] * problem->heads,
-                  share = rows / machine->threads / 4 / strip,
-                  most = max64(min64(strips_in_cache(plan, machine), share), 1);
-    if (rows == 0) {
-        return 1;
-    }
-    const int64_t strips =
-        max64(round_up(longest_sequence(problem) * problem->group, strip) / strip, 1);
-    const int64_t items = round_up(strips, most) / most;
-    return round_up(strips, items) / items;
 }
 
 /* True for codes that the table of codes takes: with scales that 32 columns share, no shifts. */
@@ -166,40 +123,13 @@ static bool nothing_to_write(const attn_problem *problem)
            !attn_tensor_present(&problem->k_new);
 }
 
-/* Estimated ns of an item. */
-static double item_time(const attn_cpu_plan *plan, const attn_problem *problem, int64_t block_rows)
-{
-    const double rows =
-                     fmin((double)block_rows, (double)problem->q.shape[1] * (double)problem->group),
-                 products = rows * (double)problem->keys * (double)(problem->d + problem->dv);
-    return ITEM_TIME + products / plan->table->vector_bits * 16;
-}
-
-/* Rows of an item. Where heads are fewer than threads and the rows of each are few, a strip of a
- * head's group is cut: each part reads K and V again, which the caches hold. Long sequences are cut
- * by keys (plan_pieces). */
-static int64_t item_rows(const attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
-                         int64_t segments)
-{
-    const int64_t whole = plan->strips * plan->table->strip,
-                  rows = problem->varlen ? whole + 1 : problem->q.shape[1] * problem->group,
-                  items = attn_problem_sequences(problem) * problem->kv_heads;
-    const bool in_place = plan->table->rows_are_panels &&
-                          attn_element_size(problem->k.dtype) == plan->table->real_size;
-    if (rows > whole || plan->strips > 1 || segments > 1 || items == 0 || items >= threads ||
-        item_time(plan, problem, whole) < (in_place ? MOST_WHOLE : MOST_PACKED)) {
-        return whole;
-    }
-    const int64_t parts = threads / items, each = round_up((rows + parts - 1) / parts, ROW_GROUP);
-    return each < rows ? each : whole;
-}
-
 static void plan_schedule(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads,
                           int64_t segments)
 {
     attn_schedule *schedule = &plan->schedule;
     schedule->sequences = attn_problem_sequences(problem);
-    schedule->block_rows = item_rows(plan, problem, threads, segments);
+    schedule->block_rows = attn_item_rows(plan, problem, threads, segments);
+    plan->strips = round_up(schedule->block_rows, plan->table->strip) / plan->table->strip;
     int64_t different = nothing_to_write(problem) ? 0
                         : problem->varlen         ? schedule->sequences
                         : schedule->sequences > 0 ? 1
@@ -220,8 +150,9 @@ static int64_t heads_in_turn(const attn_cpu_plan *plan, const attn_problem *prob
                              const attn_machine *machine, int64_t segments)
 {
     const int64_t head = attn_axis_step(&problem->k, 2), key = attn_axis_step(&problem->k, 1),
-                  rows = longest_sequence(problem) * problem->group, items = plan->schedule.items,
-                  most = min64(strips_in_cache(plan, machine), problem->kv_heads);
+                  rows = attn_longest_sequence(problem) * problem->group,
+                  items = plan->schedule.items,
+                  most = min64(attn_strips_in_cache(plan, machine), problem->kv_heads);
     const bool few = rows <= plan->table->few_lanes && rows <= plan->schedule.block_rows,
                beside = head > 0 && key > head && problem->keys > plan->table->key_block;
     if (!few || !beside || problem->mask.data || items == 0) {
@@ -273,7 +204,7 @@ static bool sums_are_rows(const attn_ukernel *table, const attn_problem *problem
  * one. Items of varlen may have any length. */
 static void plan_tasks(attn_cpu_plan *plan, const attn_problem *problem, int32_t threads)
 {
-    const double time = item_time(plan, problem, plan->schedule.block_rows);
+    const double time = attn_item_time(plan, problem, plan->schedule.block_rows);
     const int64_t items = plan->schedule.items;
     plan->grain = plan->brief ? max64(items, 1) : 1;
     if (!plan->brief && !problem->varlen && plan->heads == 1 && time < SHORT_TASK && items > 0) {
@@ -311,7 +242,7 @@ static void plan_shared(attn_cpu_plan *plan, const attn_problem *problem,
     room->pieces = share ? (int64_t)fmin(most, fit) : 0;
     room->strips =
         min64(min64(room->pieces, MOST_SHARED_STRIPS),
-              min64(strips_in_cache(plan, machine), (batch * room->rows + strip - 1) / strip));
+              min64(attn_strips_in_cache(plan, machine), (batch * room->rows + strip - 1) / strip));
     room->lists = attn_arena_take(workspace, batch, 3, sizeof(int64_t));
     room->families = attn_arena_take(workspace, batch / 2, 1, sizeof(attn_family));
     room->at = attn_arena_take(workspace, room->pieces, 1, plan->pieces.bytes);
@@ -331,7 +262,7 @@ static bool rows_are_far(const attn_problem *problem, const attn_machine *machin
                         (double)problem->heads,
                  row = (double)problem->d * (double)attn_element_size(problem->q.dtype) +
                        (double)problem->dv * (double)attn_element_size(problem->o.dtype);
-    return rows * row > (double)cache_bytes(machine);
+    return rows * row > (double)attn_l2_bytes(machine);
 }
 
 attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *problem,
@@ -354,7 +285,7 @@ attn_status attn_cpu_plan_forward(attn_cpu_plan *plan, const attn_problem *probl
     plan->soon_runs = soon_runs(problem, machine);
     plan->far_rows = rows_are_far(problem, machine);
     map_strip(plan, problem);
-    plan->strips = strips_per_item(plan, problem, machine);
+    plan->strips = attn_strips_per_item(plan, problem, machine);
     plan->scores = attn_plan_scores(problem, plan->table);
     const int64_t segments = most_segments(problem, plan->table);
     plan->node_depth =
