@@ -77,7 +77,7 @@ static void prefetch_strip(const attn_forward_item *item, int strip_index,
 static void prefetch_next(const attn_forward_item *item, int strip_index, const attn_tensor *tensor,
                           int64_t cols)
 {
-    if (item->plan->far_rows && strip_index + 1 < item->strips) {
+    if (item->plan->far_rows && item->heads == 1 && strip_index + 1 < item->strips) {
         prefetch_strip(item, strip_index + 1, tensor, cols);
     }
 }
