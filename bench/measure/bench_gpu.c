@@ -171,7 +171,8 @@ static void copy_keys(void)
     gpu.turns = !gpu.cold ? 1 : turns < TURNS ? (int)turns : TURNS;
     for (int i = 2; i < 2 * gpu.turns; i++) {
         gpu.others[i / 2][i % 2] =
-            gpu_copy_tensor(i % 2 ? &gpu.tensors.args.v : &gpu.tensors.args.k);
+            i % 2 ? gpu_copy_beside(&gpu.tensors.args.v, &gpu.others[i / 2][0])
+                  : gpu_copy_tensor(&gpu.tensors.args.k);
     }
 }
 
@@ -189,7 +190,8 @@ static bool start_own(bench_worker *worker)
     }
     gpu.args = gpu.tensors.args;
     for (int i = 0; i < ARGS_TENSORS; i++) {
-        gpu.copies[i] = gpu_copy_tensor(args_at(&gpu.tensors.args, i));
+        gpu.copies[i] = i == ARGS_V ? gpu_copy_beside(&gpu.tensors.args.v, &gpu.copies[ARGS_K])
+                                    : gpu_copy_tensor(args_at(&gpu.tensors.args, i));
         *args_at(&gpu.args, i) = gpu.copies[i].there;
     }
     copy_keys();

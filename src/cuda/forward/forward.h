@@ -49,6 +49,9 @@ void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kerne
 void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                             const attn_problem *problem);
 
+/* How keys in pages are loaded. */
+attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_kernel *kernel);
+
 /* Items, grid and workspace of a plan that has its kernel. Errors: unsupported. */
 attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
                                     const attn_problem *problem);

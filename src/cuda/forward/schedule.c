@@ -89,6 +89,20 @@ void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel
     schedule->splits = choose_splits(schedule, kernel, problem, problem->kv_heads * blocks);
 }
 
+/* A box of rows begins where a page or tile can: behind left padding anywhere. */
+attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_kernel *kernel)
+{
+    const int64_t size = problem->k.shape[1];
+    int64_t box = kernel->keys, rest = size % box;
+    while (rest > 0) { /* the greatest common divisor */
+        const int64_t next = box % rest;
+        box = rest, rest = next;
+    }
+    box = attn_tensor_present(&problem->pad_k) ? 1 : box;
+    return (attn_cuda_pages){.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
+                             .box = (int32_t)box};
+}
+
 enum { NARROW_BYTES = 8 << 20 /* of K and V of a section */, NARROW_HEADS = 4 };
 
 /* With a bounded right side, blocks of rows differ in weight: the heads of a section run their
