@@ -43,7 +43,7 @@ enum {
 
 /* Splits of keys of 16 bits on forward_few: beyond that many each has up to twice as many blocks as
  * schedule.least. */
-enum { ATTN_CUDA_EVEN_SPLITS = 8 };
+enum { ATTN_CUDA_EVEN_SPLITS = 8, ATTN_CUDA_MOST_SPLITS = 64 };
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {

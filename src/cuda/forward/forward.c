@@ -51,7 +51,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
 static attn_status launch(const attn_cuda *cuda, const attn_cuda_plan *plan, void *params,
                           void *stream)
 {
-    const uint32_t grid[3] = {plan->merge_grid, 1, 1};
+    const uint32_t grid[3] = {plan->merge_grid[0], plan->merge_grid[1], 1};
     TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream));
     return plan->merge < 0 ? ATTN_OK
                            : attn_cuda_launch_early(cuda, plan->merge, grid, params, stream);

@@ -10,7 +10,7 @@
 typedef struct attn_cuda_plan {
     int kernel, merge; /* indices into attn_cuda_kernels; merge: of splits of keys, or -1 */
     char why[256];
-    uint32_t grid[3], merge_grid; /* grid[0] == 0: there is nothing to do */
+    uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
     bool counted;                 /* items are handed out by a counter, if there is a workspace */
     attn_tensor rounded;          /* O once more, in a narrower type; data == NULL: no */
     attn_rotated rotated;         /* at the workspace's start; its bytes must be there */

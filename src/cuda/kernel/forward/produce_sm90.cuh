@@ -293,6 +293,9 @@ template <class S> struct SplitLoader {
 template <class S, class Loader>
 __device__ __forceinline__ void load_k(const Memory<S> &memory, Loader &load, uint32_t n, int block)
 {
+    if constexpr (S::SWAPS && S::PAGED) {
+        load.look(block); /* while there is no room yet */
+    }
     if (S::PARTS == 1) {
         ptx::mbarrier_wait(memory.k_empty(n), tile_parity<S>(n) ^ 1);
     }
