@@ -169,10 +169,9 @@ static void copy_keys(void)
     gpu.others[0][0] = gpu.copies[ARGS_K], gpu.others[0][1] = gpu.copies[ARGS_V];
     const size_t turns = 1 + COLD_BYTES / (gpu.copies[ARGS_K].bytes + gpu.copies[ARGS_V].bytes + 1);
     gpu.turns = !gpu.cold ? 1 : turns < TURNS ? (int)turns : TURNS;
-    for (int i = 2; i < 2 * gpu.turns; i++) {
-        gpu.others[i / 2][i % 2] =
-            i % 2 ? gpu_copy_beside(&gpu.tensors.args.v, &gpu.others[i / 2][0])
-                  : gpu_copy_tensor(&gpu.tensors.args.k);
+    for (int i = 1; i < gpu.turns; i++) {
+        gpu.others[i][0] = gpu_copy_tensor(&gpu.tensors.args.k);
+        gpu.others[i][1] = gpu_copy_beside(&gpu.tensors.args.v, gpu.others[i]);
     }
 }
 

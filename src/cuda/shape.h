@@ -53,9 +53,9 @@
  * if V is a view of it, and what two groups tell each other of 64 rows: two numbers of each kind.
  * Tiles have 64 keys, elements 16 bits. */
 #define ATTN_SM90_SWAP_BYTES (6 * 64 * 8)
-#define ATTN_SM90_WIDE_BYTES(dtype, d, loads)                                     \
-    (ATTN_TILE_BYTES(dtype, 64, ATTN_WIDE(d)) * 2 +                               \
-     ATTN_TILE_BYTES(dtype, 64, ATTN_CUDA_IS_VIEW(loads) ? ATTN_WIDE(d) : 512) +  \
+#define ATTN_SM90_WIDE_BYTES(dtype, d, loads)                                              \
+    (ATTN_TILE_BYTES(dtype, 64, ATTN_WIDE(d)) * 2 +                                        \
+     ATTN_TILE_BYTES(dtype, 64, ATTN_CUDA_IS_VIEW(loads) ? ATTN_WIDE(d) : 512) +           \
      (ATTN_CUDA_IS_VIEW(loads) ? ATTN_SM90_SWAP_BYTES : 0) + ATTN_SM90_CONTROL + 128 * 8 + \
      ATTN_SM90_ALIGN)
 

@@ -11,11 +11,11 @@ typedef struct attn_cuda_plan {
     int kernel, merge; /* indices into attn_cuda_kernels; merge: of splits of keys, or -1 */
     char why[256];
     uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
-    bool counted;                 /* items are handed out by a counter, if there is a workspace */
-    attn_tensor rounded;          /* O once more, in a narrower type; data == NULL: no */
-    attn_rotated rotated;         /* at the workspace's start; its bytes must be there */
-    uint64_t own_offset;          /* of attention's part of the workspace */
-    uint64_t workspace_bytes;     /* all bytes that the call takes; 0 = none */
+    bool counted;             /* items are handed out by a counter, if there is a workspace */
+    attn_tensor rounded;      /* O once more, in a narrower type; data == NULL: no */
+    attn_rotated rotated;     /* at the workspace's start; its bytes must be there */
+    uint64_t own_offset;      /* of attention's part of the workspace */
+    uint64_t workspace_bytes; /* all bytes that the call takes; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;
 

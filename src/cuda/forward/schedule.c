@@ -56,8 +56,8 @@ static int32_t least_blocks(const attn_cuda_kernel *kernel)
 static int64_t splits_of_blocks(const attn_cuda_kernel *kernel, int64_t blocks)
 {
     const int64_t splits = ceil_div(blocks, least_blocks(kernel)), half = ceil_div(splits, 2);
-    const bool twice = splits_wide(kernel) ||
-                       (kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes));
+    const bool twice =
+        splits_wide(kernel) || (kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes));
     return !twice || splits <= ATTN_CUDA_EVEN_SPLITS ? splits
            : half > ATTN_CUDA_EVEN_SPLITS            ? half
                                                      : ATTN_CUDA_EVEN_SPLITS;
@@ -185,9 +185,9 @@ static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
     const bool few = kernel->family == ATTN_CUDA_FEW;
-    const int64_t nq = problem->q.shape[1], strips = ceil_div(nq <= schedule->piece && !few
-                                                                  ? nq * schedule->fold
-                                                                  : kernel->rows, STRIP),
+    const int64_t nq = problem->q.shape[1],
+                  strips = ceil_div(
+                      nq <= schedule->piece && !few ? nq * schedule->fold : kernel->rows, STRIP),
                   rows = few ? kernel->rows : strips * STRIP;
     plan->params.parts = (attn_cuda_parts){.rows = (int32_t)rows, .columns = kernel->dv};
     plan->workspace_bytes =

@@ -86,8 +86,8 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
         float4 *to = strip_sums(a, post.part + warp.first, warp.column() / 8) + lane;
 #pragma unroll
         for (int i = 0; i < S::DV / 8; i++) {
-            to[32 * i] = make_float4(rows.o[4 * i], rows.o[4 * i + 1], rows.o[4 * i + 2],
-                                     rows.o[4 * i + 3]);
+            to[32 * i] =
+                make_float4(rows.o[4 * i], rows.o[4 * i + 1], rows.o[4 * i + 2], rows.o[4 * i + 3]);
         }
     }
     return careful != 0;
@@ -133,8 +133,8 @@ __device__ __forceinline__ void merge_states(const attn_cuda_forward_params &a, 
         for (int h = 0; h < HALVES; h++) {
             const int n = lane + 32 * h;
             const float4 *from = (const float4 *)a.parts.states + part + first + i;
-            state[i][h] = used && n < splits ? from[(int64_t)n * a.parts.rows]
-                                             : make_float4(0, 0, 0, 0);
+            state[i][h] =
+                used && n < splits ? from[(int64_t)n * a.parts.rows] : make_float4(0, 0, 0, 0);
         }
     }
     float base = 0, l = 0, m = 0; /* of row number `lane` */
@@ -167,9 +167,8 @@ __device__ __forceinline__ void merge_states(const attn_cuda_forward_params &a, 
         OutputRow w = {item.sequence, strip.head(item, i), row, l != 0};
         to.rows[i] = there ? row : -1, to.heads[i] = w.head;
         if (there) {
-            const float2 factors =
-                finish_row(a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2, RAISED<DTYPE>,
-                           writes);
+            const float2 factors = finish_row(
+                a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2, RAISED<DTYPE>, writes);
             to.factors[i] = w.seen ? factors : make_float2(0, 0);
         }
     }
@@ -211,15 +210,14 @@ __device__ __forceinline__ void merge_sums(const attn_cuda_forward_params &a, co
     }
 #pragma unroll
     for (int at = 0; at < 8; at++) {
-        const int row = r + at % 4 / 2 * 8,
-                  column = 8 * (eight + at / 4) + 2 * (lane % 4) + at % 2;
+        const int row = r + at % 4 / 2 * 8, column = 8 * (eight + at / 4) + 2 * (lane % 4) + at % 2;
         if (strip.rows[row] >= 0 && column < a.problem.dv) {
             const float2 factors = strip.factors[row];
-            store_element<DTYPE>(
-                a.problem.o,
-                attn_at(&a.problem.o, item.sequence.tensor, item.sequence.q_first + strip.rows[row],
-                        strip.heads[row], column),
-                factors.y != 0 ? o[at / 4][at % 4] * factors.x * factors.y : 0);
+            store_element<DTYPE>(a.problem.o,
+                                 attn_at(&a.problem.o, item.sequence.tensor,
+                                         item.sequence.q_first + strip.rows[row], strip.heads[row],
+                                         column),
+                                 factors.y != 0 ? o[at / 4][at % 4] * factors.x * factors.y : 0);
         }
     }
 }

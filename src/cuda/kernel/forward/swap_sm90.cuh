@@ -1,8 +1,8 @@
 /*
- * swap_sm90.cuh: the tile loop of forward_sm90 where V is the first columns of K and head dimensions
- * go beyond 256 (WideShape with a view): two warpgroups share 64 rows of Q and take the blocks of
- * keys in turn. A block's owner computes its scores and probabilities, once; each multiplies them
- * with its half of V's columns.
+ * swap_sm90.cuh: the tile loop of forward_sm90 where V is the first columns of K and head dims go
+ * beyond 256 (WideShape with a view): two warpgroups share 64 rows of Q and take the blocks of keys
+ * in turn. A block's owner computes its scores and probabilities, once; each multiplies them with
+ * its half of V's columns.
  *
  *     owner    wait tile | Q K^T | softmax | P, base to shared memory | P V, its half | tile back
  *     other    .. its own block before ..  |                          | P V, its half | tile back
@@ -190,8 +190,7 @@ __device__ __forceinline__ void run_swapped(const attn_cuda_forward_params &a, R
             ptx::mbarrier_arrive(memory.q_empty(0));
         }
         const bool masked = b.masked(block),
-                   looked_at =
-                       i == 0 || masked || (b.masked(block + 1) && any_begins(rows.state));
+                   looked_at = i == 0 || masked || (b.masked(block + 1) && any_begins(rows.state));
         if (looked_at || !keep_bases<S::DTYPE>(s, e, rows.state, p)) {
             bool few[2] = {false, false};
             float alpha[2];
