@@ -127,8 +127,7 @@ static bool open_problem(bench_worker *worker, const problem_spec *problem)
         return fail(worker, WORKER_BAD_PROBLEM,
                     "its tensors do not fit into this machine's memory");
     }
-    gpu.problem = problem;
-    gpu.rounds = 0;
+    gpu.problem = problem, gpu.rounds = 0;
     return true;
 }
 
