@@ -175,8 +175,8 @@ static bool is_counted(const attn_cuda *cuda, const attn_problem *problem, int64
                : problem->window_right != ATTN_UNBOUNDED && items > 2 * cuda->multiprocessors;
 }
 
-/* Rows of a CTA that merges, and about as many of them as there is room for on a GPU: beyond that
- * each takes more columns. */
+/* Rows of a CTA that merges strips, and about as many of them as there is room for on a GPU: beyond
+ * that each takes more columns. */
 enum { STRIP = 16, MERGES = 512, COUNTER_BYTES = 64, STATE_BYTES = 4 * sizeof(float) };
 
 /* Places the splits in the workspace. Sizes are bounded: a sequence has FILLED items at most. */
@@ -184,22 +184,22 @@ static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
-    const bool few = kernel->family == ATTN_CUDA_FEW;
-    const int64_t nq = problem->q.shape[1],
-                  strips = ceil_div(
-                      nq <= schedule->piece && !few ? nq * schedule->fold : kernel->rows, STRIP),
-                  rows = few ? kernel->rows : strips * STRIP;
+    const bool strips = splits_wide(kernel),
+               few = kernel->family != ATTN_CUDA_FEW && problem->q.shape[1] <= schedule->piece;
+    const int64_t filled = few ? problem->q.shape[1] * schedule->fold : kernel->rows,
+                  rows = strips ? ceil_div(filled, STRIP) * STRIP : filled,
+                  ctas = strips
+                             ? schedule->items / schedule->splits * rows / STRIP
+                             : ceil_div(problem->batch * problem->q.shape[1] * problem->heads, 4),
+                  slices = strips ? ceil_div(kernel->dv, 64) : 1;
     plan->params.parts = (attn_cuda_parts){.rows = (int32_t)rows, .columns = kernel->dv};
     plan->workspace_bytes =
         COUNTER_BYTES + (uint64_t)schedule->items * (uint64_t)rows *
                             (STATE_BYTES + sizeof(float) * (uint64_t)kernel->dv);
-    const int64_t merged = few ? ceil_div(problem->batch * nq * problem->heads, 4)
-                               : schedule->items / schedule->splits * strips,
-                  shared = few ? 1 : ceil_div(kernel->dv, 64);
-    plan->merge_grid[0] = (uint32_t)merged;
-    plan->merge_grid[1] = (uint32_t)(merged * shared <= MERGES ? shared
-                                     : merged < MERGES         ? MERGES / merged
-                                                               : 1);
+    plan->merge_grid[0] = (uint32_t)ctas;
+    plan->merge_grid[1] = (uint32_t)(ctas * slices <= MERGES ? slices
+                                     : ctas < MERGES         ? MERGES / ctas
+                                                             : 1);
 }
 
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)

@@ -6,6 +6,7 @@
  */
 #include "cuda/kernel/forward/forward_sm90.cuh"
 #include "cuda/kernel/forward/paged_sm90.cuh"
+#include "cuda/kernel/forward/strips_sm90.cuh"
 
 #define ATTN_FORWARD_SM90_WIDE(name, dtype, d, registers, loads)                   \
     extern "C" __global__ __launch_bounds__(384, 1) void attn_forward_sm90_##name( \
@@ -17,6 +18,6 @@
     extern "C" __global__ __launch_bounds__(128, 4) void attn_forward_sm90_##name( \
         const __grid_constant__ attn_cuda_forward_params a)                        \
     {                                                                              \
-        merge<dtype, d, dv>(a);                                                    \
+        merge_strips<dtype, d, dv>(a);                                             \
     }
 #include "cuda/kernels.inc"

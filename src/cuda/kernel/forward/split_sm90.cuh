@@ -8,9 +8,8 @@
  * Blocks are counted from the right: split 0 has the rightmost ones. A row of a split is the sums
  * of probabilities times V as they are, relative to 2^base (softmax.cuh), and a state: base, the
  * sum of probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score;
- * NaN if the second half of a WideShape's columns is to be done again, else 0. Sums of 16 rows, a
- * strip, lie as the threads of a warp have them: four of a thread, of two rows, then those of the
- * next thread, then those of the next 8 columns. So all are written and read side by side.
+ * NaN if the second half of a WideShape's columns is to be done again, else 0. A WideShape's sums
+ * lie in strips (strips_sm90.cuh).
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -53,6 +52,24 @@ __device__ __forceinline__ float4 *strip_sums(const attn_cuda_forward_params &a,
     return (float4 *)(a.parts.sums + row * a.parts.columns) + 32 * eight;
 }
 
+/* Stores the sums of a warp's rows, a strip, as its threads have them, if some are wanted. */
+template <class S, class Warp>
+__device__ __forceinline__ void store_strip(const attn_cuda_forward_params &a, const Post &post,
+                                            const Warp &warp, const Rows<S::DV> &rows,
+                                            const bool (&seen)[2])
+{
+    const int lane = threadIdx.x % 32;
+    if ((seen[0] && part_row(a, post, warp, lane / 4) >= 0) ||
+        (seen[1] && part_row(a, post, warp, lane / 4 + 8) >= 0)) {
+        float4 *to = strip_sums(a, post.part + warp.first, warp.column() / 8) + lane;
+#pragma unroll
+        for (int i = 0; i < S::DV / 8; i++) {
+            to[32 * i] =
+                make_float4(rows.o[4 * i], rows.o[4 * i + 1], rows.o[4 * i + 2], rows.o[4 * i + 3]);
+        }
+    }
+}
+
 /* Ends a split's rows. Returns true if some row is done again. */
 template <class S, class Warp>
 __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, const Post &post,
@@ -67,12 +84,13 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
         careful |=
             nonfinite_rows<S::DTYPE, S::WIDEST, S::SCORES != ATTN_CUDA_SCALED>(a, post.item, warp);
     }
-    bool kept = false;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int64_t row = part_row(a, post, warp, lane / 4 + 8 * r);
-        kept |= row >= 0 && seen[r];
-        if (row >= 0 && lane % 4 == 0) {
+        if (row < 0) {
+            continue;
+        }
+        if (lane % 4 == 0) {
             const bool again = careful >> (lane + r) & 1;
             if (warp.column() > 0) {
                 a.parts.states[row * 4 + 3] = again ? NAN : 0;
@@ -81,14 +99,17 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
                                        rows.state[r].m);
             }
         }
-    }
-    if (kept) {
-        float4 *to = strip_sums(a, post.part + warp.first, warp.column() / 8) + lane;
+        if (seen[r] && !S::SHARED) {
+            float *to = a.parts.sums + row * a.parts.columns + warp.column() + 2 * (lane % 4);
 #pragma unroll
-        for (int i = 0; i < S::DV / 8; i++) {
-            to[32 * i] =
-                make_float4(rows.o[4 * i], rows.o[4 * i + 1], rows.o[4 * i + 2], rows.o[4 * i + 3]);
+            for (int i = 0; i < S::DV / 8; i++) {
+                *(float2 *)(to + 8 * i) =
+                    make_float2(rows.o[4 * i + 2 * r], rows.o[4 * i + 2 * r + 1]);
+            }
         }
+    }
+    if constexpr (S::SHARED) {
+        store_strip<S>(a, post, warp, rows, seen);
     }
     return careful != 0;
 }
@@ -107,142 +128,75 @@ __device__ __forceinline__ void finish_empty_split(const attn_cuda_forward_param
 
 /* ---- The merge ------------------------------------------------------------------------------- */
 
-/* What the warps of a merge know of a strip: the share of each split in each row; factors of a
- * row's sums, and its place in O: -1 where it is not written. */
-struct MergedStrip {
-    float shares[ATTN_CUDA_MOST_SPLITS][16];
-    float2 factors[16];
-    int rows[16], heads[16];
-};
-
-/* Merges the states of four rows of a strip, from row number `first` on, in one warp: lane i reads
- * the states of splits i and i + 32. part: the strip's first row. writes: LSE and such, and rows to
- * be done again. WIDEST: the largest head dim; COLUMNS: columns of O. */
+/* Merges row `w` of O with one warp. Lane i reads the state of split i, and lane t columns 2 t, 2 t
+ * + 1, 2 t + 64, .. of the sums of every split. WIDEST: the largest head dim; COLUMNS: columns of
+ * O. */
 template <int DTYPE, int WIDEST, int COLUMNS>
-__device__ __forceinline__ void merge_states(const attn_cuda_forward_params &a, const Item &item,
-                                             const FoldedRows &strip, int64_t part, int first,
-                                             bool writes, MergedStrip &to)
+__device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, OutputRow &w,
+                                          int64_t part)
 {
-    constexpr int ROWS = 4, HALVES = ATTN_CUDA_MOST_SPLITS / 32;
     const int lane = threadIdx.x % 32, splits = a.schedule.splits;
-    float4 state[ROWS][HALVES];
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        const bool used = strip.row(item, first + i) < item.sequence.nq_used;
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            const int n = lane + 32 * h;
-            const float4 *from = (const float4 *)a.parts.states + part + first + i;
-            state[i][h] =
-                used && n < splits ? from[(int64_t)n * a.parts.rows] : make_float4(0, 0, 0, 0);
-        }
+    const int64_t rows = a.parts.rows;
+    float4 state = make_float4(0, 0, 0, 0);
+    float o[COLUMNS / 32] = {};
+    if (w.seen && lane < splits) {
+        state = *(const float4 *)(a.parts.states + (part + lane * rows) * 4);
     }
-    float base = 0, l = 0, m = 0; /* of row number `lane` */
-    uint32_t again = 0;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        float top = -INFINITY, score = -INFINITY, sum = 0;
-        bool strange = false;
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            const bool seen = state[i][h].y != 0;
-            strange |= !(state[i][h].y + state[i][h].w < INFINITY);
-            top = fmaxf(top, seen ? state[i][h].x : -INFINITY);
-            score = fmaxf(score, seen ? state[i][h].z : -INFINITY);
-        }
-        again |= (uint32_t)__any_sync(~0u, strange) << i;
-        top = warp_max(top), score = warp_max(score);
-#pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            const float share = state[i][h].y != 0 ? ptx::exp2(state[i][h].x - top) : 0;
-            to.shares[lane + 32 * h][first + i] = share;
-            sum += state[i][h].y * share;
-        }
-        sum = warp_sum(sum);
-        base = lane == i ? top : base, l = lane == i ? sum : l, m = lane == i ? score : m;
-    }
-    if (lane < ROWS) {
-        const int i = first + lane, row = strip.row(item, i);
-        const bool there = row < item.sequence.nq && !(again >> lane & 1);
-        OutputRow w = {item.sequence, strip.head(item, i), row, l != 0};
-        to.rows[i] = there ? row : -1, to.heads[i] = w.head;
-        if (there) {
-            const float2 factors = finish_row(
-                a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2, RAISED<DTYPE>, writes);
-            to.factors[i] = w.seen ? factors : make_float2(0, 0);
-        }
-    }
-    for (; writes && again != 0; again &= again - 1) {
-        const int i = first + __ffs(again) - 1;
-        OutputRow w = {item.sequence, strip.head(item, i), strip.row(item, i), true};
-#pragma unroll 1
-        for (w.column = 0; w.column < COLUMNS; w.column += 256) {
-            careful_row<DTYPE, WIDEST, (WIDEST <= 256), true>(a, w);
-        }
-    }
-}
-
-/* Merges 64 columns of a strip: each warp 16 of them, a thread four sums at a time. */
-template <int DTYPE>
-__device__ __forceinline__ void merge_sums(const attn_cuda_forward_params &a, const Item &item,
-                                           int64_t part, int slice, const MergedStrip &strip)
-{
-    const int lane = threadIdx.x % 32, r = lane / 4, splits = a.schedule.splits;
-    const int eight = slice * 8 + threadIdx.x / 32 * 2;
-    const bool both = 8 * eight + 8 < a.parts.columns;
-    const int64_t step = (int64_t)a.parts.rows * a.parts.columns / 4;
-    const float4 *from = strip_sums(a, part, eight) + lane;
-    float o[2][4] = {};
-    if (8 * eight >= a.parts.columns) {
+    if (__any_sync(~0u, !(state.y + state.w < INFINITY))) {
+        careful_row<DTYPE, WIDEST, true, true>(a, w);
         return;
     }
+    const bool seen = state.y != 0;
+    const float base = warp_max(seen ? state.x : -INFINITY),
+                m = warp_max(seen ? state.z : -INFINITY);
+    const float share = seen ? ptx::exp2(state.x - base) : 0;
+    const float l = warp_sum(state.y * share);
+    const float *sums = a.parts.sums + part * a.parts.columns + 2 * lane;
 #pragma unroll 8
-    for (int n = 0; n < splits; n++, from += step) {
-        const float times[2] = {strip.shares[n][r], strip.shares[n][r + 8]};
-        const float4 x[2] = {from[0], both ? from[32] : make_float4(0, 0, 0, 0)};
+    for (int i = 0; i < splits; i++, sums += rows * a.parts.columns) {
+        const float times = __shfl_sync(~0u, share, i);
 #pragma unroll
-        for (int i = 0; i < 2; i++) { /* without a share it was not written */
-            o[i][0] += times[0] != 0 ? x[i].x * times[0] : 0;
-            o[i][1] += times[0] != 0 ? x[i].y * times[0] : 0;
-            o[i][2] += times[1] != 0 ? x[i].z * times[1] : 0;
-            o[i][3] += times[1] != 0 ? x[i].w * times[1] : 0;
+        for (int j = 0; j < COLUMNS / 64; j++) {
+            if (64 * j + 2 * lane < a.parts.columns) {
+                const float2 x = *(const float2 *)(sums + 64 * j);
+                o[2 * j] += times != 0 ? x.x * times : 0; /* else it was not written */
+                o[2 * j + 1] += times != 0 ? x.y * times : 0;
+            }
         }
     }
+    w.seen = l != 0;
+    const float2 factors = finish_row(a.problem, w, base, l, __fmul_rn(m, a.scale_log2) * LN2,
+                                      RAISED<DTYPE>, lane == 0);
 #pragma unroll
-    for (int at = 0; at < 8; at++) {
-        const int row = r + at % 4 / 2 * 8, column = 8 * (eight + at / 4) + 2 * (lane % 4) + at % 2;
-        if (strip.rows[row] >= 0 && column < a.problem.dv) {
-            const float2 factors = strip.factors[row];
-            store_element<DTYPE>(a.problem.o,
-                                 attn_at(&a.problem.o, item.sequence.tensor,
-                                         item.sequence.q_first + strip.rows[row], strip.heads[row],
-                                         column),
-                                 factors.y != 0 ? o[at / 4][at % 4] * factors.x * factors.y : 0);
+    for (int j = 0; j < COLUMNS / 32; j++) {
+        const int column = 64 * (j / 2) + 2 * lane + j % 2;
+        if (column < a.problem.dv) {
+            store_element<DTYPE>(
+                a.problem.o, attn_at(&a.problem.o, w.s.tensor, w.s.q_first + w.row, w.head, column),
+                w.seen ? o[j] * factors.x * factors.y : 0);
         }
     }
 }
 
-/* Merges all rows of O: grid (strips, CTAs that share a strip's columns). */
+/* Merges all rows of O: a warp each, the heads of a query side by side. */
 template <int DTYPE, int WIDEST, int COLUMNS>
 __device__ __forceinline__ void merge(const attn_cuda_forward_params &a)
 {
-    __shared__ MergedStrip merged;
+    const attn_problem &p = a.problem;
     const attn_cuda_schedule &s = a.schedule;
-    const uint32_t strips = (uint32_t)a.parts.rows / 16, place = blockIdx.x % strips,
-                   index = blockIdx.x / strips, column = index / (uint32_t)s.blocks,
-                   block = index % (uint32_t)s.blocks;
-    const FoldedRows strip({(int)place * 16, NULL}, s);
-    const int64_t part = first_part(a, column, block) + strip.first;
-    Item item = {};
-    fill_segment(a, (int)(column / (uint32_t)s.heads) + 1, item.sequence);
-    item.head = (int)(column % (uint32_t)s.heads) * s.fold;
-    item.first_row = (int64_t)block * s.rows;
-    ptx::wait_for_last_launch();
-    merge_states<DTYPE, WIDEST, COLUMNS>(a, item, strip, part, (int)threadIdx.x / 32 * 4,
-                                         blockIdx.y == 0, merged);
-    __syncthreads();
-#pragma unroll 1
-    for (int slice = blockIdx.y; 64 * slice < a.parts.columns; slice += gridDim.y) {
-        merge_sums<DTYPE>(a, item, part, slice, merged);
+    const uint32_t index = blockIdx.x * 4 + threadIdx.x / 32, heads = (uint32_t)p.heads,
+                   nq = (uint32_t)p.q.shape[1];
+    const uint32_t rows = index / heads;
+    if (rows >= (uint32_t)p.batch * nq) {
+        return;
     }
+    ptx::wait_for_last_launch();
+    const attn_sequence sequence = attn_problem_sequence(&p, rows / nq);
+    const int head = (int)(index % heads), row = (int)(rows % nq), within = row % s.rows;
+    const uint32_t column =
+        (uint32_t)sequence.index * (uint32_t)s.heads + (uint32_t)(head / s.fold);
+    const int place = within / s.piece * 64 + within % s.piece * s.fold + head % s.fold;
+    OutputRow w = {sequence, head, row, row < sequence.nq_used};
+    merge_row<DTYPE, WIDEST, COLUMNS>(a, w,
+                                      first_part(a, column, (uint32_t)(row / s.rows)) + place);
 }
