@@ -51,7 +51,7 @@ static const char doc[] =
     "  lens_q=a,b,.. lens_k=a,b,.. used_q=a,b,.. used_k=a,b,..\n"
     "  page=N prefix=N leftpad_k=a,b,.. (keys in pages of N rows; keys in shared pages; rows "
     "before "
-    "the first key)\n"
+    "the first key) view=0|1 (V is the first columns of K)\n"
     "  q_origin=a,b,.. k_origin=a,b,.. (one for all sequences, or one each)\n"
     "  pass=forward|backward|training (both) dropout=P\n"
     "  inputs=normal|outlier|uniform|large|equal|positive|offset|rising seed=S\n"

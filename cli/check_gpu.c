@@ -62,7 +62,8 @@ static attn_status call(const struct check *c, problem_tensors *tensors, void *s
     attn_forward_args args = tensors->args;
     problem_tensors_poison(tensors);
     for (int i = 0; i < ARGS_TENSORS; i++) {
-        copies[i] = gpu_copy_tensor(args_at(&tensors->args, i));
+        copies[i] = i == ARGS_V ? gpu_copy_beside(args_at(&tensors->args, i), &copies[ARGS_K])
+                                : gpu_copy_tensor(args_at(&tensors->args, i));
         *args_at(&args, i) = copies[i].there;
     }
     args.stream = stream;

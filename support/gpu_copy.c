@@ -39,6 +39,16 @@ gpu_copy gpu_copy_tensor(const attn_tensor *t)
     return copy;
 }
 
+gpu_copy gpu_copy_beside(const attn_tensor *t, const gpu_copy *earlier)
+{
+    if (t->data == NULL || t->data != earlier->here.data) {
+        return gpu_copy_tensor(t);
+    }
+    gpu_copy view = {.here = *t, .there = *t};
+    view.there.data = earlier->there.data;
+    return view;
+}
+
 static const char *start(const gpu_copy *copy)
 {
     return copy->memory + MARGIN + (uintptr_t)copy->first % 256;

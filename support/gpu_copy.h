@@ -20,6 +20,9 @@ typedef struct gpu_copy {
 
 gpu_copy gpu_copy_tensor(const attn_tensor *t);
 
+/* The same; a tensor that begins where the one of an earlier copy does is a view of that copy. */
+gpu_copy gpu_copy_beside(const attn_tensor *t, const gpu_copy *earlier);
+
 /* Copies back to the host. */
 void gpu_copy_back(const gpu_copy *copy);
 

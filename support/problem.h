@@ -22,6 +22,7 @@
  *   q_origin=a,b,.. k_origin=a,b,..  positions of the first query and key of each sequence, or one
  *                                  for all
  *   page=N                         K and V in pages of N rows, in an order of their own; 0: not
+ *   view=0|1                       V is the first dv columns of K, in one memory
  *   prefix=N                       all sequences begin with the pages of the first one's N keys
  *   kv_dtype=i8|i4x2|e4m3|e5m2     quantised K and V; not given: dtype
  *   kv_scale=[DTYPE:]AXES          of b k h: scales with rows of their own (f32, f16, bf16);
@@ -67,6 +68,7 @@ typedef struct problem_spec {
     int32_t q_origins, k_origins;     /* how many: 1, or one for each sequence; 0 = absent */
     int64_t page;                     /* 0: no pages */
     int64_t prefix;                   /* keys whose pages all sequences share */
+    bool view;                        /* V is the first columns of K */
     int32_t kv_dtype, kv_scale_dtype; /* 0: dtype */
     char kv_scale[4];                 /* axes, "" = absent */
     int64_t kv_group;                 /* 0: all columns */

@@ -292,6 +292,10 @@ static const char *check_keys(const problem_spec *problem)
     if (problem->prefix > 0 && problem->page == 0) {
         return "prefix needs page";
     }
+    if (problem->view && (problem->dv > problem->d || problem->kv_dtype != 0 ||
+                          problem->layout == LAYOUT_QKV || problem->pass != PASS_FORWARD)) {
+        return "view needs dv <= d, and is not for kv_dtype, layout=qkv and gradients";
+    }
     return problem->mask_dtype == ATTN_B1X8 && strchr(problem->mask, 'k') == NULL
                ? "mask=b1x8 needs the letter k"
                : NULL;

@@ -254,7 +254,12 @@ static void make_tensors(struct maker *maker, attn_forward_args *args)
         make_input(maker, &args->q, layout_shaped(b, spec->nq, spec->hq, spec->d, spec->dtype),
                    ROLE_Q, INPUTS_Q);
         make_keys(maker, &args->k, &args->k_scale, &args->k_shift, spec->d, false);
-        make_keys(maker, &args->v, &args->v_scale, &args->v_shift, spec->dv, true);
+        if (spec->view) {
+            args->v = args->k;
+            args->v.shape[3] = spec->dv;
+        } else {
+            make_keys(maker, &args->v, &args->v_scale, &args->v_shift, spec->dv, true);
+        }
     }
     make_output(maker, &args->o, layout_shaped(b, spec->nq, spec->hq, spec->dv, spec->o_dtype),
                 ROLE_O);

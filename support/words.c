@@ -72,6 +72,7 @@ const struct word problem_words[] = {
     {"kv_shift", BOOLEAN, AT(kv_shift), 0, NULL, NULL},
     {"page", SIZE, AT(page), 0, NULL, NULL},
     {"prefix", SIZE, AT(prefix), 0, NULL, NULL},
+    {"view", BOOLEAN, AT(view), 0, NULL, NULL},
     {"leftpad_k", LIST, AT(leftpad_k), AT(has_leftpad), NULL, NULL},
     {"index", NAME, AT(index_dtype), 0, integers, NULL},
     {"lse", BOOLEAN, AT(lse), 0, NULL, NULL},

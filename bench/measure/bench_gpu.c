@@ -127,8 +127,7 @@ static bool open_problem(bench_worker *worker, const problem_spec *problem)
         return fail(worker, WORKER_BAD_PROBLEM,
                     "its tensors do not fit into this machine's memory");
     }
-    gpu.problem = problem;
-    gpu.rounds = 0;
+    gpu.problem = problem, gpu.rounds = 0;
     return true;
 }
 
@@ -169,9 +168,9 @@ static void copy_keys(void)
     gpu.others[0][0] = gpu.copies[ARGS_K], gpu.others[0][1] = gpu.copies[ARGS_V];
     const size_t turns = 1 + COLD_BYTES / (gpu.copies[ARGS_K].bytes + gpu.copies[ARGS_V].bytes + 1);
     gpu.turns = !gpu.cold ? 1 : turns < TURNS ? (int)turns : TURNS;
-    for (int i = 2; i < 2 * gpu.turns; i++) {
-        gpu.others[i / 2][i % 2] =
-            gpu_copy_tensor(i % 2 ? &gpu.tensors.args.v : &gpu.tensors.args.k);
+    for (int i = 1; i < gpu.turns; i++) {
+        gpu.others[i][0] = gpu_copy_tensor(&gpu.tensors.args.k);
+        gpu.others[i][1] = gpu_copy_beside(&gpu.tensors.args.v, gpu.others[i]);
     }
 }
 
@@ -189,7 +188,8 @@ static bool start_own(bench_worker *worker)
     }
     gpu.args = gpu.tensors.args;
     for (int i = 0; i < ARGS_TENSORS; i++) {
-        gpu.copies[i] = gpu_copy_tensor(args_at(&gpu.tensors.args, i));
+        gpu.copies[i] = i == ARGS_V ? gpu_copy_beside(&gpu.tensors.args.v, &gpu.copies[ARGS_K])
+                                    : gpu_copy_tensor(args_at(&gpu.tensors.args, i));
         *args_at(&gpu.args, i) = gpu.copies[i].there;
     }
     copy_keys();

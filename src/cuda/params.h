@@ -15,16 +15,19 @@ typedef struct attn_tensor_map {
 
 /* Ways of forward_sm90 tiles into shared memory: by TMA from whole sequences; by TMA from
  * sequences that may end inside the tensors, perhaps with the heads of a group folded into rows;
- * the same where V is the first columns of K, or where keys lie in pages; or by the producer's
- * threads. The merge of splits has no tiles. */
+ * the same where V is the first columns of K, where keys lie in pages, or both; or by the
+ * producer's threads. The merge of splits has no tiles. */
 enum {
     ATTN_CUDA_WHOLE,
     ATTN_CUDA_RAGGED,
     ATTN_CUDA_VIEW,
     ATTN_CUDA_PAGED,
     ATTN_CUDA_THREADS,
-    ATTN_CUDA_MERGE
+    ATTN_CUDA_MERGE,
+    ATTN_CUDA_PAGED_VIEW
 };
+#define ATTN_CUDA_IS_VIEW(loads) ((loads) == ATTN_CUDA_VIEW || (loads) == ATTN_CUDA_PAGED_VIEW)
+#define ATTN_CUDA_IS_PAGED(loads) ((loads) == ATTN_CUDA_PAGED || (loads) == ATTN_CUDA_PAGED_VIEW)
 
 /* How a kernel of forward_sm90 makes exponents of products: by a scale; by steps that it asks for
  * in each block (steps_sm90.cuh); by softcap alone, by ALiBi alone (scores_sm90.cuh); by a scale
@@ -40,7 +43,7 @@ enum {
 
 /* Splits of keys of 16 bits on forward_few: beyond that many each has up to twice as many blocks as
  * schedule.least. */
-enum { ATTN_CUDA_EVEN_SPLITS = 8 };
+enum { ATTN_CUDA_EVEN_SPLITS = 8, ATTN_CUDA_MOST_SPLITS = 64 };
 
 /* Work item <-> (sequence, head, block of rows); kernel/schedule.cuh explains the order. */
 typedef struct attn_cuda_schedule {

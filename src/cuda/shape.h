@@ -50,11 +50,14 @@
      ATTN_RAW_BYTES(dtype, d, bn) + ATTN_SM90_CONTROL + 64 * (groups)*8 + ATTN_SM90_ALIGN)
 
 /* The same for head dims beyond 256, d_v up to 512: Q of 64 rows; one stage of K and V, or two of K
- * if V is a view of it. Tiles have 64 keys, elements 16 bits. */
-#define ATTN_SM90_WIDE_BYTES(dtype, d, loads)                                     \
-    (ATTN_TILE_BYTES(dtype, 64, ATTN_WIDE(d)) * 2 +                               \
-     ATTN_TILE_BYTES(dtype, 64, (loads) == ATTN_CUDA_VIEW ? ATTN_WIDE(d) : 512) + \
-     ATTN_SM90_CONTROL + 128 * 8 + ATTN_SM90_ALIGN)
+ * if V is a view of it, and what two groups tell each other of 64 rows: two numbers of each kind.
+ * Tiles have 64 keys, elements 16 bits. */
+#define ATTN_SM90_SWAP_BYTES (6 * 64 * 8)
+#define ATTN_SM90_WIDE_BYTES(dtype, d, loads)                                              \
+    (ATTN_TILE_BYTES(dtype, 64, ATTN_WIDE(d)) * 2 +                                        \
+     ATTN_TILE_BYTES(dtype, 64, ATTN_CUDA_IS_VIEW(loads) ? ATTN_WIDE(d) : 512) +           \
+     (ATTN_CUDA_IS_VIEW(loads) ? ATTN_SM90_SWAP_BYTES : 0) + ATTN_SM90_CONTROL + 128 * 8 + \
+     ATTN_SM90_ALIGN)
 
 /* kernel/forward/single_sm90.cuh: K and V. */
 #define ATTN_SINGLE_BYTES(dtype, d, bn) (ATTN_TILE_BYTES(dtype, 2 * (bn), d) + ATTN_SM90_ALIGN)

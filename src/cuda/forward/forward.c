@@ -33,7 +33,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     TRY(ragged ? map_folded(cuda->driver, &params->q_map, &problem->q, &params->schedule)
                : attn_cuda_map_rows(cuda->driver, &params->q_map, &problem->q,
                                     64)); /* rows of a warpgroup */
-    const int32_t box = kernel->loads == ATTN_CUDA_PAGED ? params->pages.box : kernel->keys;
+    const int32_t box = ATTN_CUDA_IS_PAGED(kernel->loads) ? params->pages.box : kernel->keys;
     attn_status (*const make)(const attn_driver *, attn_tensor_map *, const attn_tensor *,
                               int32_t) = params->joined ? attn_cuda_map_chunks : attn_cuda_map_rows;
     TRY(make(cuda->driver, &params->k_map, &problem->k, box));
@@ -51,7 +51,7 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
 static attn_status launch(const attn_cuda *cuda, const attn_cuda_plan *plan, void *params,
                           void *stream)
 {
-    const uint32_t grid[3] = {plan->merge_grid, 1, 1};
+    const uint32_t grid[3] = {plan->merge_grid[0], plan->merge_grid[1], 1};
     TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream));
     return plan->merge < 0 ? ATTN_OK
                            : attn_cuda_launch_early(cuda, plan->merge, grid, params, stream);

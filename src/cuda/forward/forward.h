@@ -10,12 +10,12 @@
 typedef struct attn_cuda_plan {
     int kernel, merge; /* indices into attn_cuda_kernels; merge: of splits of keys, or -1 */
     char why[256];
-    uint32_t grid[3], merge_grid; /* grid[0] == 0: there is nothing to do */
-    bool counted;                 /* items are handed out by a counter, if there is a workspace */
-    attn_tensor rounded;          /* O once more, in a narrower type; data == NULL: no */
-    attn_rotated rotated;         /* at the workspace's start; its bytes must be there */
-    uint64_t own_offset;          /* of attention's part of the workspace */
-    uint64_t workspace_bytes;     /* all bytes that the call takes; 0 = none */
+    uint32_t grid[3], merge_grid[2]; /* grid[0] == 0: there is nothing to do */
+    bool counted;             /* items are handed out by a counter, if there is a workspace */
+    attn_tensor rounded;      /* O once more, in a narrower type; data == NULL: no */
+    attn_rotated rotated;     /* at the workspace's start; its bytes must be there */
+    uint64_t own_offset;      /* of attention's part of the workspace */
+    uint64_t workspace_bytes; /* all bytes that the call takes; 0 = none */
     attn_cuda_forward_params params; /* all but the tensor maps */
 } attn_cuda_plan;
 
@@ -48,6 +48,9 @@ void attn_cuda_schedule_rows(attn_cuda_schedule *schedule, const attn_cuda_kerne
 /* The same of forward_few, where all heads of a group share a tile. */
 void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel *kernel,
                             const attn_problem *problem);
+
+/* How keys in pages are loaded. */
+attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_kernel *kernel);
 
 /* Items, grid and workspace of a plan that has its kernel. Errors: unsupported. */
 attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,

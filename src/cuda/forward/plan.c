@@ -87,6 +87,14 @@ static bool is_view(const attn_problem *problem)
     return same;
 }
 
+/* How tiles come where the TMA takes the tensors. */
+static int32_t boxed_loads(const attn_problem *problem)
+{
+    static const int32_t loads[2][2] = {{ATTN_CUDA_RAGGED, ATTN_CUDA_VIEW},
+                                        {ATTN_CUDA_PAGED, ATTN_CUDA_PAGED_VIEW}};
+    return loads[problem->paged][is_wide(problem) && is_view(problem)];
+}
+
 static const char *wide_lacks(const attn_problem *problem, const attn_cuda *cuda)
 {
     if (cuda->capability != 90 ||
@@ -98,9 +106,9 @@ static const char *wide_lacks(const attn_problem *problem, const attn_cuda *cuda
 
 static const char *pages_lack(const attn_problem *problem, const attn_cuda *cuda)
 {
-    if (cuda->capability != 90 ||
-        find_kernel(cuda, ATTN_CUDA_SM90_PAGED, problem, ATTN_CUDA_PAGED) < 0) {
-        return "keys in pages are for sm_90, 16 bits and head dims up to 256";
+    const attn_cuda_family family = is_wide(problem) ? ATTN_CUDA_SM90_WIDE : ATTN_CUDA_SM90_PAGED;
+    if (cuda->capability != 90 || find_kernel(cuda, family, problem, boxed_loads(problem)) < 0) {
+        return "keys in pages are for sm_90, 16 bits, head dims up to 256 (V a view of K: 576)";
     }
     return attn_cuda_has_steps(problem) ? "keys are in pages, and there are score steps"
                                         : tma_lacks(problem);
@@ -185,8 +193,8 @@ static attn_cuda_family sm90_family(const attn_problem *problem, int32_t scores)
         [ATTN_CUDA_SCALED] = ATTN_CUDA_SM90,         [ATTN_CUDA_STEPPED] = ATTN_CUDA_SM90_STEPS,
         [ATTN_CUDA_CAPPED] = ATTN_CUDA_SM90_SOFTCAP, [ATTN_CUDA_SLOPED] = ATTN_CUDA_SM90_ALIBI,
         [ATTN_CUDA_MASKED] = ATTN_CUDA_SM90_MASK,    [ATTN_CUDA_BIASED] = ATTN_CUDA_SM90_BIAS};
-    return problem->paged        ? ATTN_CUDA_SM90_PAGED
-           : is_wide(problem)    ? ATTN_CUDA_SM90_WIDE
+    return is_wide(problem)      ? ATTN_CUDA_SM90_WIDE
+           : problem->paged      ? ATTN_CUDA_SM90_PAGED
            : problem->dropout.on ? dropout_family(problem)
                                  : families[scores];
 }
@@ -212,10 +220,7 @@ static attn_status choose_boxed(attn_cuda_plan *plan, const attn_cuda *cuda,
     const bool whole = attn_problem_is_whole(problem);
     const int32_t scores = attn_cuda_scores_of(problem);
     attn_cuda_schedule *schedule = &plan->params.schedule;
-    TRY(take_kernel(plan, cuda, sm90_family(problem, scores),
-                    problem->paged                         ? ATTN_CUDA_PAGED
-                    : is_wide(problem) && is_view(problem) ? ATTN_CUDA_VIEW
-                                                           : ATTN_CUDA_RAGGED));
+    TRY(take_kernel(plan, cuda, sm90_family(problem, scores), boxed_loads(problem)));
     /* notes are on rows of one head, and on all keys; so are places of dropout, and its factor */
     if (!ATTN_SM90_HAS_NOTES(scores) && !problem->dropout.on) {
         attn_cuda_schedule_rows(schedule, &attn_cuda_kernels[plan->kernel], problem);
@@ -286,20 +291,6 @@ static attn_cuda_index index_of(const attn_tensor *tensor)
     return (attn_cuda_index){tensor->data, attn_axis_step(tensor, 0), wide};
 }
 
-/* A box of rows begins where a page or tile can: behind left padding anywhere. */
-static attn_cuda_pages pages(const attn_problem *problem, const attn_cuda_kernel *kernel)
-{
-    const int64_t size = problem->k.shape[1];
-    int64_t box = kernel->keys, rest = size % box;
-    while (rest > 0) { /* the greatest common divisor */
-        const int64_t next = box % rest;
-        box = rest, rest = next;
-    }
-    box = attn_tensor_present(&problem->pad_k) ? 1 : box;
-    return (attn_cuda_pages){.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
-                             .box = (int32_t)box};
-}
-
 /* Fills the arguments of a problem of is_single, whose numbers fit. */
 static attn_cuda_single single(const attn_problem *problem, int32_t block)
 {
@@ -356,7 +347,7 @@ static attn_status make(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_
     plan->params.index[ATTN_CUDA_USED_K] = index_of(&problem->used_k);
     plan->params.index[ATTN_CUDA_PAD_K] = index_of(&problem->pad_k);
     if (problem->paged) {
-        plan->params.pages = pages(problem, &attn_cuda_kernels[plan->kernel]);
+        plan->params.pages = attn_cuda_pages_of(problem, &attn_cuda_kernels[plan->kernel]);
     }
     plan->params.aligned = (attn_cuda_is_aligned(&problem->q) ? ATTN_CUDA_ALIGNED_Q : 0) |
                            (attn_cuda_is_aligned(&problem->k) ? ATTN_CUDA_ALIGNED_K : 0) |

@@ -37,15 +37,27 @@ static int32_t choose_fold(const attn_problem *problem, int32_t rows)
 }
 
 /* Few rows and many keys: keys are split, so that one sequence alone fills a GPU. A split has
- * blocks enough to pay for its merge; those of forward_few for keys of 16 bits are small, and long
- * sequences take two for one. The batch does not count, so that bits do not depend on it. */
+ * blocks enough to pay for its merge, which is twice as many for rows of more than 256 columns;
+ * those of forward_few for keys of 16 bits are small, and long sequences of both take two for one.
+ * The batch does not count, so that bits do not depend on it. */
 enum { FILLED = 128 /* items */, LEAST_BLOCKS = 4, KEYS_PER_ROW = 8, MOST_SPLITS = 32 };
+
+static bool splits_wide(const attn_cuda_kernel *kernel)
+{
+    return kernel->family == ATTN_CUDA_SM90_WIDE;
+}
+
+static int32_t least_blocks(const attn_cuda_kernel *kernel)
+{
+    return splits_wide(kernel) ? 2 * LEAST_BLOCKS : LEAST_BLOCKS;
+}
 
 /* The most splits of up to `blocks` blocks. */
 static int64_t splits_of_blocks(const attn_cuda_kernel *kernel, int64_t blocks)
 {
-    const int64_t splits = ceil_div(blocks, LEAST_BLOCKS), half = ceil_div(splits, 2);
-    const bool twice = kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes);
+    const int64_t splits = ceil_div(blocks, least_blocks(kernel)), half = ceil_div(splits, 2);
+    const bool twice =
+        splits_wide(kernel) || (kernel->family == ATTN_CUDA_FEW && !attn_is_code(kernel->codes));
     return !twice || splits <= ATTN_CUDA_EVEN_SPLITS ? splits
            : half > ATTN_CUDA_EVEN_SPLITS            ? half
                                                      : ATTN_CUDA_EVEN_SPLITS;
@@ -60,9 +72,10 @@ static int32_t choose_splits(attn_cuda_schedule *schedule, const attn_cuda_kerne
     if (problem->varlen || items == 0 || nk / KEYS_PER_ROW < nq || o_rows > INT32_MAX) {
         return 1;
     }
-    const int64_t filled = FILLED / items, most = filled < MOST_SPLITS ? filled : MOST_SPLITS,
+    const int64_t bound = splits_wide(kernel) ? ATTN_CUDA_MOST_SPLITS : MOST_SPLITS,
+                  filled = FILLED / items, most = filled < bound ? filled : bound,
                   parts = splits_of_blocks(kernel, ceil_div(nk, kernel->keys));
-    schedule->least = LEAST_BLOCKS, schedule->few = (int32_t)(nq * KEYS_PER_ROW);
+    schedule->least = least_blocks(kernel), schedule->few = (int32_t)(nq * KEYS_PER_ROW);
     return (int32_t)(most < 1 ? 1 : most < parts ? most : parts);
 }
 
@@ -87,6 +100,20 @@ void attn_cuda_schedule_few(attn_cuda_schedule *schedule, const attn_cuda_kernel
     const int64_t blocks = blocks_of_few(kernel, problem);
     schedule->fold = (int32_t)problem->group;
     schedule->splits = choose_splits(schedule, kernel, problem, problem->kv_heads * blocks);
+}
+
+/* A box of rows begins where a page or tile can: behind left padding anywhere. */
+attn_cuda_pages attn_cuda_pages_of(const attn_problem *problem, const attn_cuda_kernel *kernel)
+{
+    const int64_t size = problem->k.shape[1];
+    int64_t box = kernel->keys, rest = size % box;
+    while (rest > 0) { /* the greatest common divisor */
+        const int64_t next = box % rest;
+        box = rest, rest = next;
+    }
+    box = attn_tensor_present(&problem->pad_k) ? 1 : box;
+    return (attn_cuda_pages){.size = (int32_t)(size < ATTN_CUDA_COUNTED ? size : ATTN_CUDA_COUNTED),
+                             .box = (int32_t)box};
 }
 
 enum { NARROW_BYTES = 8 << 20 /* of K and V of a section */, NARROW_HEADS = 4 };
@@ -148,20 +175,31 @@ static bool is_counted(const attn_cuda *cuda, const attn_problem *problem, int64
                : problem->window_right != ATTN_UNBOUNDED && items > 2 * cuda->multiprocessors;
 }
 
-enum { COUNTER_BYTES = 64, STATE_BYTES = 4 * sizeof(float) };
+/* Rows of a CTA that merges strips, and about as many of them as there is room for on a GPU: beyond
+ * that each takes more columns. */
+enum { STRIP = 16, MERGES = 512, COUNTER_BYTES = 64, STATE_BYTES = 4 * sizeof(float) };
 
 /* Places the splits in the workspace. Sizes are bounded: a sequence has FILLED items at most. */
 static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
-    const bool few = kernel->family != ATTN_CUDA_FEW && problem->q.shape[1] <= schedule->piece;
-    const int64_t rows = few ? problem->q.shape[1] * schedule->fold : kernel->rows;
+    const bool strips = splits_wide(kernel),
+               few = kernel->family != ATTN_CUDA_FEW && problem->q.shape[1] <= schedule->piece;
+    const int64_t filled = few ? problem->q.shape[1] * schedule->fold : kernel->rows,
+                  rows = strips ? ceil_div(filled, STRIP) * STRIP : filled,
+                  ctas = strips
+                             ? schedule->items / schedule->splits * rows / STRIP
+                             : ceil_div(problem->batch * problem->q.shape[1] * problem->heads, 4),
+                  slices = strips ? ceil_div(kernel->dv, 64) : 1;
     plan->params.parts = (attn_cuda_parts){.rows = (int32_t)rows, .columns = kernel->dv};
     plan->workspace_bytes =
         COUNTER_BYTES + (uint64_t)schedule->items * (uint64_t)rows *
                             (STATE_BYTES + sizeof(float) * (uint64_t)kernel->dv);
-    plan->merge_grid = (uint32_t)ceil_div(problem->batch * problem->q.shape[1] * problem->heads, 4);
+    plan->merge_grid[0] = (uint32_t)ctas;
+    plan->merge_grid[1] = (uint32_t)(ctas * slices <= MERGES ? slices
+                                     : ctas < MERGES         ? MERGES / ctas
+                                                             : 1);
 }
 
 void attn_cuda_plan_place(attn_cuda_plan *plan, const attn_cuda *cuda, void *workspace)

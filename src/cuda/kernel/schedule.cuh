@@ -244,6 +244,13 @@ __device__ __forceinline__ Blocks key_blocks(const attn_band &band, int first, i
     return b;
 }
 
+/* Blocks of each split but the last where long sequences take two for one. count: of the item. */
+__device__ __forceinline__ int evened_least(const attn_cuda_schedule &s, int count)
+{
+    const int even = (count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS;
+    return min(max(even, s.least), 2 * s.least);
+}
+
 /* The blocks of one split among an item's blocks. least: in each split but the last. */
 template <int BN>
 __device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,

@@ -127,7 +127,10 @@ __device__ __forceinline__ void clean_tiles(const attn_cuda_forward_params &a,
             const bool any = ptx::barrier_any(CLEANERS_MEET, CLEANERS * 32, found);
             if (threadIdx.x == FIRST_CLEANER * 32) {
                 post.nonfinite |= any;
-                ptx::mbarrier_arrive(S::VIEW ? memory.k_full(n) : memory.v_full(n));
+                ptx::mbarrier_arrive(memory.v_full(n));
+                if (S::SWAPS) {
+                    ptx::mbarrier_arrive(memory.k_full(n));
+                }
             }
         }
         number += count;

@@ -5,6 +5,7 @@
 #pragma once
 #include "cuda/kernel/forward/split_sm90.cuh"
 #include "cuda/kernel/forward/store_sm90.cuh"
+#include "cuda/kernel/forward/swap_sm90.cuh"
 #include "cuda/kernel/forward/wide_sm90.cuh"
 #include "cuda/kernel/load/load.cuh"
 
@@ -267,14 +268,19 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             if (S::PARTS == 1) {
                 ptx::mbarrier_wait(memory.q_full(q_piece<S>()), post.tiles & 1);
             }
-            pass_blocks<S>(memory, number, 0, from);
+            if constexpr (!S::SWAPS) {
+                pass_blocks<S>(memory, number, 0, from);
+            }
             if (mine.count > 0) {
                 Steps<S> steps(memory);
                 steps.begin(a, post.item, warp);
                 if constexpr (S::DROPS) {
                     Dropout<S::DTYPE, true, false>(dropout_places<S>()).begin(a, post.item, warp);
                 }
-                if constexpr (S::SHARED) {
+                if constexpr (S::SWAPS) {
+                    run_swapped<S>(a, rows, memory, warp, mine.uniform(), ptx::uniform(number),
+                                   post.tiles);
+                } else if constexpr (S::SHARED) {
                     run_shared<S>(a, rows, memory, warp, steps, mine.uniform(),
                                   ptx::uniform(number));
                 } else {
@@ -286,7 +292,9 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
             }
-            pass_blocks<S>(memory, number, from + seen_blocks<S>(post).count, b.count);
+            if constexpr (!S::SWAPS) {
+                pass_blocks<S>(memory, number, from + seen_blocks<S>(post).count, b.count);
+            }
             /* opaque: else the place is kept over the tile loop, and spilled */
             finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)), warp, rows);
             number += b.count;

@@ -176,8 +176,7 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     const int query = (int)quotient((uint32_t)item.first, few.group),
               last = (int)quotient((uint32_t)(item.first + item.rows - 1), few.group);
     const Blocks all = key_blocks(item.band, query, last - query + 1, S::KEYS);
-    const int even = (all.count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
-              least = S::Codes::PLAIN ? min(max(even, s.least), 2 * s.least) : s.least;
+    const int least = S::Codes::PLAIN ? evened_least(s, all.count) : s.least;
     item.blocks =
         s.splits == 1 ? all : split_blocks<S::KEYS>(s, least, item.band, all, (int)place.split);
 }

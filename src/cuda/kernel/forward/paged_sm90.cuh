@@ -10,6 +10,7 @@
 template <class S> struct PagedLoader : RaggedLoader<S> {
     int keys; /* keys of the sequence */
     int64_t sequence;
+    int2 place[2]; /* of boxes of the block to be loaded (look) */
 
     __device__ __forceinline__ void begin(const Post &post)
     {
@@ -23,27 +24,79 @@ template <class S> struct PagedLoader : RaggedLoader<S> {
             RaggedLoader<S>::q(item, piece);
         }
     }
+    /* Boxes of a block of keys. */
+    __device__ __forceinline__ int boxes(int block) const
+    {
+        const int box = this->a.pages.box;
+        return (min(keys - block * S::BN, S::BN) + box - 1) / box;
+    }
+    /* The i-th box of a block: its row in its page, and the page. */
+    __device__ __forceinline__ int2 box_place(int block, int i) const
+    {
+        const int size = this->a.pages.size;
+        const int row = this->first_key + block * S::BN + i * this->a.pages.box, page = row / size;
+        const int64_t entry = attn_kv_entry(&this->a.problem.table, sequence, page);
+        return make_int2(row - page * size,
+                         (int)attn_clamp(entry, 0, this->a.problem.k.shape[0] - 1));
+    }
     template <int WIDE>
     __device__ __forceinline__ void tile(uint32_t to, const attn_tensor_map &map, uint32_t barrier,
                                          int block)
     {
-        const attn_cuda_forward_params &a = this->a;
-        const int lane = ptx::opaque(threadIdx.x % 32), box = a.pages.box, size = a.pages.size;
-        const int boxes = (min(keys - block * S::BN, S::BN) + box - 1) / box;
+        const int lane = ptx::opaque(threadIdx.x % 32), count = boxes(block);
         if (lane == 0) {
-            ptx::mbarrier_arrive_expect(barrier, boxes * box * WIDE * 2);
+            ptx::mbarrier_arrive_expect(barrier, count * this->a.pages.box * WIDE * 2);
         }
         __syncwarp();
 #pragma unroll 1
-        for (int i = lane; i < boxes; i += 32) {
-            const int row = this->first_key + block * S::BN + i * box, page = row / size;
-            const int64_t entry = attn_kv_entry(&a.problem.table, sequence, page);
-            const int there = (int)attn_clamp(entry, 0, a.problem.k.shape[0] - 1);
+        for (int i = lane; i < count; i += 32) {
+            const int2 at = box_place(block, i);
 #pragma unroll
             for (int c = 0; c < WIDE / 64; c++) {
-                tma::load(to + c * S::BN * 128 + i * box * 128, &map, barrier, 64 * c,
-                          row - page * size, this->kv_head, there, tma::EVICT_LAST);
+                tma::load(to + c * S::BN * 128 + i * this->a.pages.box * 128, &map, barrier, 64 * c,
+                          at.x, this->kv_head, at.y, tma::EVICT_LAST);
             }
+        }
+    }
+    /* Finds the boxes of a block: a lane has two of them. */
+    __device__ __forceinline__ void look(int block)
+    {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int i = threadIdx.x % 32 + 32 * h;
+            if (i < boxes(block)) {
+                place[h] = box_place(block, i);
+            }
+        }
+    }
+    /* Of the boxes of a half of a tile's columns a lane has a chunk each. */
+    __device__ __forceinline__ void load_half(uint32_t n, int block, int half)
+    {
+        constexpr int CHUNKS = S::DV / 64;
+        const int lane = ptx::opaque(threadIdx.x % 32), count = boxes(block);
+        if (lane == 0) {
+            this->announce_half(n, block, half, count * this->a.pages.box);
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (int i = lane; i - lane < count * CHUNKS; i += 32) {
+            load_chunk(n, block, half, count, i / CHUNKS, half * CHUNKS + i % CHUNKS);
+        }
+#pragma unroll 1
+        for (int i = lane; this->has_last(n, half) && i - lane < count; i += 32) {
+            load_chunk(n, block, half, count, i, S::WIDE / 64 - 1);
+        }
+    }
+    /* Loads chunk c of box i of count, for each lane. Lanes' boxes are among the same 32. */
+    __device__ __forceinline__ void load_chunk(uint32_t n, int block, int half, int count, int i,
+                                               int c) const
+    {
+        const int2 mine = i / 32 % 2 ? place[1] : place[0];
+        const int row = __shfl_sync(~0u, mine.x, i % 32), there = __shfl_sync(~0u, mine.y, i % 32);
+        if (i < count) {
+            tma::load(this->memory.k(n) + c * S::BN * 128 + i * this->a.pages.box * 128,
+                      &this->a.k_map, this->half_barrier(n, block, half), 64 * c, row,
+                      this->kv_head, there, tma::EVICT_LAST);
         }
     }
     __device__ __forceinline__ void k(uint32_t n, int block)

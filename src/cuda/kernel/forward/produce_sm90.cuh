@@ -96,13 +96,45 @@ template <class S> struct RaggedLoader {
     }
     __device__ __forceinline__ void k(uint32_t n, int block)
     {
-        const bool raw = S::VIEW && !even.has(block);
-        tile<S::WIDE>(memory.k(n), a.k_map, raw ? memory.v_raw(n) : memory.k_full(n), block);
+        tile<S::WIDE>(memory.k(n), a.k_map, memory.k_full(n), block);
     }
     __device__ __forceinline__ void v(uint32_t n, int block)
     {
         tile<S::V_WIDE>(memory.v(n), a.v_map, even.has(block) ? memory.v_full(n) : memory.v_raw(n),
                         block);
+    }
+    /* Halves of a tile's columns, where groups swap P: those of V that group `half` multiplies, and
+     * the last ones with the half of the group that does not own the block. */
+    __device__ __forceinline__ bool has_last(uint32_t n, int half) const
+    {
+        return (n + half) % 2 != 0;
+    }
+    __device__ __forceinline__ uint32_t half_barrier(uint32_t n, int block, int half) const
+    {
+        return !even.has(block) ? memory.v_raw(n) : half == 0 ? memory.k_full(n) : memory.v_full(n);
+    }
+    /* Announces a half of which `rows` rows will come; of tiles to be cleaned both at once. */
+    __device__ __forceinline__ void announce_half(uint32_t n, int block, int half, int rows) const
+    {
+        const bool raw = !even.has(block);
+        if (!raw || half == 0) {
+            const int chunks = raw ? S::WIDE / 64 : S::DV / 64 + has_last(n, half);
+            ptx::mbarrier_arrive_expect(half_barrier(n, block, half), chunks * rows * 128);
+        }
+    }
+    __device__ __forceinline__ void load_half(uint32_t n, int block, int half)
+    {
+        constexpr int CHUNKS = S::DV / 64;
+        const uint32_t barrier = half_barrier(n, block, half);
+        announce_half(n, block, half, S::BN);
+#pragma unroll
+        for (int i = 0; i <= CHUNKS; i++) {
+            const int c = i < CHUNKS ? half * CHUNKS + i : S::WIDE / 64 - 1;
+            if (i < CHUNKS || has_last(n, half)) {
+                tma::load(memory.k(n) + c * S::BN * 128, &a.k_map, barrier, 64 * c,
+                          first_key + block * S::BN, kv_head, batch, tma::EVICT_LAST);
+            }
+        }
     }
     __device__ __forceinline__ void finish()
     {
@@ -261,8 +293,17 @@ template <class S> struct SplitLoader {
 template <class S, class Loader>
 __device__ __forceinline__ void load_k(const Memory<S> &memory, Loader &load, uint32_t n, int block)
 {
+    if constexpr (S::SWAPS && S::PAGED) {
+        load.look(block); /* while there is no room yet */
+    }
     if (S::PARTS == 1) {
         ptx::mbarrier_wait(memory.k_empty(n), tile_parity<S>(n) ^ 1);
+    }
+    if constexpr (S::SWAPS) {
+        load.load_half(n, block, 0);
+        ptx::mbarrier_wait(memory.v_empty(n), tile_parity<S>(n) ^ 1);
+        load.load_half(n, block, 1);
+        return;
     }
     load.k(n, block);
     if (S::STAGES == 1) {

@@ -122,8 +122,10 @@ __device__ __forceinline__ void complete_post(const attn_cuda_forward_params &a,
     post.blocks = key_blocks(post.item.band, (int)post.item.first_row, a.schedule.rows, S::BN);
     if (a.schedule.splits > 1) {
         post.part += post.split * a.parts.rows;
-        post.blocks = split_blocks<S::BN>(a.schedule, a.schedule.least, post.item.band, post.blocks,
-                                          post.split);
+        const int least =
+            S::SHARED ? evened_least(a.schedule, post.blocks.count) : a.schedule.least;
+        post.blocks =
+            split_blocks<S::BN>(a.schedule, least, post.item.band, post.blocks, post.split);
     }
     const int rest = post.item.band.keys - post.blocks.last * S::BN;
     const bool others =

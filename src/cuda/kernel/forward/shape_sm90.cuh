@@ -32,12 +32,13 @@ struct Shape {
     static constexpr bool TURNS = TURNS_; /* consumers take turns at issuing products */
     static constexpr bool TMA = LOADS != ATTN_CUDA_THREADS; /* else the producer's threads load */
     /* Sequences may end inside the tensors, heads may be folded into rows (ragged_sm90.cuh). */
-    static constexpr bool VIEW = LOADS == ATTN_CUDA_VIEW;   /* V is the first columns of K */
-    static constexpr bool PAGED = LOADS == ATTN_CUDA_PAGED; /* keys lie in pages */
+    static constexpr bool VIEW = ATTN_CUDA_IS_VIEW(LOADS);   /* V is the first columns of K */
+    static constexpr bool PAGED = ATTN_CUDA_IS_PAGED(LOADS); /* keys lie in pages */
     static constexpr bool RAGGED = LOADS == ATTN_CUDA_RAGGED || VIEW || PAGED;
     /* Tiles of K and V may come as one box with all chunks, rows of O go so. */
     static constexpr bool JOINS = TMA && !PAGED && ATTN_SM90_JOINS(D, DV);
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
+    static constexpr bool SWAPS = false;   /* and swap probabilities (swap_sm90.cuh) */
     static constexpr bool DROPS = false;   /* dropout: DroppedShape */
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
     static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
@@ -79,12 +80,12 @@ struct Shape {
     static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, SCORES);
 };
 
-/* Head dimensions beyond 256: two groups share 64 rows of Q and their scores, and each has half of
- * the columns of V and O (wide_sm90.cuh). */
+/* Head dimensions beyond 256: two groups share 64 rows of Q, and each has half of the columns of V
+ * and O (wide_sm90.cuh, where V is a view of K swap_sm90.cuh). */
 template <int DTYPE_, int D_, int REGISTERS_, int LOADS>
 struct WideShape : Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256> {
     using Base = Shape<DTYPE_, D_, 2, 64, REGISTERS_, false, LOADS, ATTN_CUDA_SCALED, 256>;
-    static constexpr bool SHARED = true;
+    static constexpr bool SHARED = true, SWAPS = Base::VIEW;
     static constexpr bool BOXED = false;
     static constexpr int STAGES = Base::VIEW ? 2 : 1;
     static constexpr int BM = 64, Q_PIECES = 1, V_WIDE = 512, V_COLUMNS = 512, WIDEST = 576;
@@ -187,8 +188,9 @@ template <class S> struct Memory {
     static_assert(POSTS_AT + POSTS * (int)sizeof(Post) <= BOUNDS_AT, "room for barriers and posts");
     static constexpr int NOTES_AT = BOUNDS_AT + 64 * S::GROUPS * (int)sizeof(int2);
     static constexpr int NOTES = S::MASKS ? 4 * S::GROUPS : 0;
-    static_assert(NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES + ATTN_SM90_ALIGN == S::SHARED_BYTES,
-                  "shape.h");
+    static constexpr int SWAPPED_AT = NOTES_AT + NOTES * ATTN_SM90_NOTE_BYTES;
+    static constexpr int SWAPPED = S::SWAPS ? ATTN_SM90_SWAP_BYTES : 0;
+    static_assert(SWAPPED_AT + SWAPPED + ATTN_SM90_ALIGN == S::SHARED_BYTES, "shape.h");
 
     __device__ __forceinline__ uint32_t barrier(uint32_t i) const
     {
@@ -255,8 +257,15 @@ template <class S> struct Memory {
         return ((StepsNote *)(start + NOTES_AT))[w];
     }
 
+    /* What one of two groups tells the other of a row: bases of group 0, of group 1; sums of both
+     * after an even item; after an odd one. */
+    __device__ __forceinline__ float2 &swapped(int what, int row) const
+    {
+        return ((float2 *)(start + SWAPPED_AT))[what * 64 + row];
+    }
+
     /* One thread. Full barriers of tiles are arrived at by the loading threads, empty ones by the
-     * consumer groups. No post waits to be done again. */
+     * consumer groups: of halves of tiles by one of them. No post waits to be done again. */
     __device__ __forceinline__ void init_barriers() const
     {
         for (int piece = 0; piece < S::Q_PIECES; piece++) {
@@ -266,8 +275,8 @@ template <class S> struct Memory {
         for (int n = 0; n < S::STAGES; n++) {
             ptx::mbarrier_init(k_full(n), S::LOADERS);
             ptx::mbarrier_init(v_full(n), S::LOADERS);
-            ptx::mbarrier_init(k_empty(n), S::GROUPS);
-            ptx::mbarrier_init(v_empty(n), S::GROUPS);
+            ptx::mbarrier_init(k_empty(n), S::SWAPS ? 1 : S::GROUPS);
+            ptx::mbarrier_init(v_empty(n), S::SWAPS ? 1 : S::GROUPS);
             if (S::TMA) {
                 ptx::mbarrier_init(v_raw(n), 1);
             }

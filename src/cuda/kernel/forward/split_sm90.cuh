@@ -8,7 +8,8 @@
  * Blocks are counted from the right: split 0 has the rightmost ones. A row of a split is the sums
  * of probabilities times V as they are, relative to 2^base (softmax.cuh), and a state: base, the
  * sum of probabilities (0: it saw no key; NaN: it is to be done again, alone), the largest score;
- * NaN if the second half of a WideShape's columns is to be done again, else 0.
+ * NaN if the second half of a WideShape's columns is to be done again, else 0. A WideShape's sums
+ * lie in strips (strips_sm90.cuh).
  */
 #pragma once
 #include "cuda/kernel/forward/shape_sm90.cuh"
@@ -44,6 +45,31 @@ __device__ __forceinline__ void store_state(const attn_cuda_forward_params &a, i
     }
 }
 
+/* Sums of a strip whose first row is `row`, from 8 columns number `eight` on: 32 times four. */
+__device__ __forceinline__ float4 *strip_sums(const attn_cuda_forward_params &a, int64_t row,
+                                              int eight)
+{
+    return (float4 *)(a.parts.sums + row * a.parts.columns) + 32 * eight;
+}
+
+/* Stores the sums of a warp's rows, a strip, as its threads have them, if some are wanted. */
+template <class S, class Warp>
+__device__ __forceinline__ void store_strip(const attn_cuda_forward_params &a, const Post &post,
+                                            const Warp &warp, const Rows<S::DV> &rows,
+                                            const bool (&seen)[2])
+{
+    const int lane = threadIdx.x % 32;
+    if ((seen[0] && part_row(a, post, warp, lane / 4) >= 0) ||
+        (seen[1] && part_row(a, post, warp, lane / 4 + 8) >= 0)) {
+        float4 *to = strip_sums(a, post.part + warp.first, warp.column() / 8) + lane;
+#pragma unroll
+        for (int i = 0; i < S::DV / 8; i++) {
+            to[32 * i] =
+                make_float4(rows.o[4 * i], rows.o[4 * i + 1], rows.o[4 * i + 2], rows.o[4 * i + 3]);
+        }
+    }
+}
+
 /* Ends a split's rows. Returns true if some row is done again. */
 template <class S, class Warp>
 __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, const Post &post,
@@ -73,7 +99,7 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
                                        rows.state[r].m);
             }
         }
-        if (seen[r]) {
+        if (seen[r] && !S::SHARED) {
             float *to = a.parts.sums + row * a.parts.columns + warp.column() + 2 * (lane % 4);
 #pragma unroll
             for (int i = 0; i < S::DV / 8; i++) {
@@ -81,6 +107,9 @@ __device__ __forceinline__ bool finish_split(const attn_cuda_forward_params &a, 
                     make_float2(rows.o[4 * i + 2 * r], rows.o[4 * i + 2 * r + 1]);
             }
         }
+    }
+    if constexpr (S::SHARED) {
+        store_strip<S>(a, post, warp, rows, seen);
     }
     return careful != 0;
 }
@@ -114,10 +143,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
         state = *(const float4 *)(a.parts.states + (part + lane * rows) * 4);
     }
     if (__any_sync(~0u, !(state.y + state.w < INFINITY))) {
-#pragma unroll 1
-        for (w.column = 0; w.column < COLUMNS; w.column += 256) {
-            careful_row<DTYPE, WIDEST, (WIDEST <= 256), true>(a, w);
-        }
+        careful_row<DTYPE, WIDEST, true, true>(a, w);
         return;
     }
     const bool seen = state.y != 0;
@@ -126,7 +152,7 @@ __device__ __forceinline__ void merge_row(const attn_cuda_forward_params &a, Out
     const float share = seen ? ptx::exp2(state.x - base) : 0;
     const float l = warp_sum(state.y * share);
     const float *sums = a.parts.sums + part * a.parts.columns + 2 * lane;
-#pragma unroll(COLUMNS > 256 ? 4 : 8)
+#pragma unroll 8
     for (int i = 0; i < splits; i++, sums += rows * a.parts.columns) {
         const float times = __shfl_sync(~0u, share, i);
 #pragma unroll

@@ -76,7 +76,7 @@ template <int N> __device__ __forceinline__ void keep(const uint32_t (&a)[N], ui
 }
 
 /* Product<BF16, N>::ss<ROWS_ALONG_K>: A and B in shared memory, both with columns along k (Q K^T),
- * or both with rows (dS K of dS^T).
+ * or both with rows (dS K of dS^T), or B alone (P V).
  * Product<BF16, N>::rs<ROWS_ALONG_K>: A in registers, B with rows along k (P V), or columns.
  * accumulate = 0: D starts at 0. */
 template <bool BF16, int N> struct Product;
@@ -114,16 +114,17 @@ template <bool BF16, int N> struct Product;
 #define ATTN_PRODUCT(BF16, NAME, N, R, R1, R2, R3, R4, R5, R6)                                     \
     template <>                                                                                    \
     struct Product<BF16, N> {                                                                      \
-        template <int ROWS_ALONG_K = 0>                                                            \
+        template <int ROWS_ALONG_K = 0, int B_ROWS_ALONG_K = ROWS_ALONG_K>                         \
         static __device__ __forceinline__ void ss(float (&d)[R], uint64_t a, uint64_t b,           \
                                                   int accumulate)                                  \
         {                                                                                          \
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                         \
                          "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." NAME "." NAME           \
-                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, %" #R3 ", %" #R3      \
+                         " {" ATTN_NAMES_##R "}, %" #R ", %" #R1 ", p, 1, 1, %" #R3 ", %" #R4      \
                          ";\n}\n"                                                                \
                          : ATTN_D_##R                                                              \
-                         : "l"(a), "l"(b), "r"(accumulate), "n"(ROWS_ALONG_K)                      \
+                         : "l"(a), "l"(b), "r"(accumulate), "n"(ROWS_ALONG_K),                     \
+                           "n"(B_ROWS_ALONG_K)                                                     \
                          : "memory");                                                              \
         }                                                                                          \
         template <int ROWS_ALONG_K>                                                                \

@@ -69,7 +69,7 @@ template <bool BF16, int N> struct Product {
         }
     }
 
-    template <int ROWS_ALONG_K = 0>
+    template <int ROWS_ALONG_K = 0, int B_ROWS_ALONG_K = ROWS_ALONG_K>
     static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate)
     {
         const int thread = threadIdx.x % 128, row = thread / 32 * 16 + thread % 32 / 4;
@@ -78,7 +78,7 @@ template <bool BF16, int N> struct Product {
             left[0][k] = element<BF16, ROWS_ALONG_K>(a, row, k);
             left[1][k] = element<BF16, ROWS_ALONG_K>(a, row + 8, k);
         }
-        add<ROWS_ALONG_K>(d, left, b, accumulate);
+        add<B_ROWS_ALONG_K>(d, left, b, accumulate);
     }
 
     struct words {

@@ -1,0 +1,118 @@
+/*
+ * test_gpu_batch.c: on this machine's GPU a sequence has the bits in a batch that it has alone.
+ * Items of a batch follow each other on a multiprocessor, so what one leaves behind shows. Skipped
+ * where there is no GPU.
+ */
+#include "args.h"
+#include "gpu.h"
+#include "gpu_copy.h"
+#include "trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *gpu;
+
+/* Runs a call and brings O back. */
+static void run(attn_forward_args *args, const gpu_copy *o)
+{
+    attn_plan plan = {.struct_size = sizeof plan};
+    if (attn_forward_plan(gpu, args, &plan) != ATTN_OK) {
+        fail_msg("%s", attn_last_error());
+    }
+    args->workspace_bytes = plan.workspace_bytes;
+    args->workspace = gpu_alloc((size_t)plan.workspace_bytes + 1);
+    memset(o->first, 0xFF, o->bytes);
+    gpu_put(o->there.data, o->first, o->bytes);
+    if (attn_forward(gpu, args) != ATTN_OK) {
+        fail_msg("%s", attn_last_error());
+    }
+    gpu_wait();
+    gpu_free(args->workspace);
+    gpu_copy_back(o);
+}
+
+static void take_sequence(attn_tensor *t, int64_t number)
+{
+    if (t->data != NULL) {
+        t->data = (char *)t->data + number * t->stride[0] * (int64_t)attn_dtype_size(t->dtype);
+        t->shape[0] = 1;
+    }
+}
+
+static void compare(const char *line)
+{
+    op_trial trial = trial_open(line);
+    attn_forward_args *host = &trial.tensors.args, args = *host;
+    gpu_copy copies[ARGS_TENSORS];
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        copies[i] = i == ARGS_V ? gpu_copy_beside(args_at(host, i), &copies[ARGS_K])
+                                : gpu_copy_tensor(args_at(host, i));
+        *args_at(&args, i) = copies[i].there;
+    }
+    const gpu_copy *o = &copies[ARGS_O];
+    const size_t each = o->bytes / (size_t)host->o.shape[0];
+    run(&args, o);
+    char *all = malloc(o->bytes);
+    assert_non_null(all);
+    memcpy(all, o->first, o->bytes);
+    for (int64_t s = 0; s < host->o.shape[0]; s++) {
+        attn_forward_args one = args;
+        static const int of_all[] = {ARGS_Q, ARGS_O, ARGS_LSE, ARGS_USED_K, ARGS_TABLE};
+        for (size_t i = 0; i < sizeof of_all / sizeof of_all[0]; i++) {
+            take_sequence(args_at(&one, of_all[i]), s);
+        }
+        if (host->block_table.data == NULL) {
+            take_sequence(&one.k, s), take_sequence(&one.v, s);
+        }
+        run(&one, o);
+        if (memcmp(all + (size_t)s * each, o->first + (size_t)s * each, each) != 0) {
+            fail_msg("%s: sequence %lld has other bits alone", line, (long long)s);
+        }
+    }
+    free(all);
+    for (int i = 0; i < ARGS_TENSORS; i++) {
+        gpu_copy_free(&copies[i]);
+    }
+    trial_close(&trial);
+}
+
+/* 132 multiprocessors have a few items each; used_k makes odd and even numbers of blocks. */
+static void test_batch(void **state)
+{
+    (void)state;
+    compare("b=5 hq=2 hkv=1 nq=1 nk=300 used_k=300,1,64,65,200 d=576 dv=512 dtype=bf16 view=1");
+    compare("b=3 hq=2 hkv=1 nq=2 nk=1200 used_k=1200,700,130 d=576 dv=512 dtype=f16 view=1 page=16 "
+            "causal=1");
+    compare("b=3 hq=4 hkv=1 nq=3 nk=900 used_k=900,290,64 d=64 dtype=bf16");
+}
+
+static void test_many_items(void **state)
+{
+    (void)state;
+    compare("b=40 hq=128 hkv=1 nq=1 nk=2100 d=576 dv=512 dtype=bf16 view=1");
+    compare("b=24 hq=128 hkv=1 nq=2 nk=2100 d=576 dv=512 dtype=bf16 view=1 page=16");
+    compare("b=150 hq=16 hkv=1 nq=1 nk=700 d=576 dv=512 dtype=bf16 view=1");
+    compare("b=40 hq=16 hkv=1 nq=4 nk=3000 d=128 dtype=bf16");
+}
+
+/* test_gpu_batch few: small problems alone. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch),
+                                       cmocka_unit_test(test_many_items)};
+    (void)argv;
+    gpu = trial_gpu();
+    const int failed = gpu == NULL ? 77
+                       : argc > 1  ? _cmocka_run_group_tests("few", tests, 1, NULL, NULL)
+                                   : cmocka_run_group_tests(tests, NULL, NULL);
+    attn_context_destroy(gpu);
+    return failed;
+}
