@@ -3,6 +3,7 @@
  */
 #include "core/code_types.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 
 bool attn_cuda_is_quantised(const attn_problem *problem)
 {
@@ -71,11 +72,25 @@ static attn_cuda_divisor divisor(int64_t by, int64_t most)
                                exact ? (uint32_t)((two_32 + (uint64_t)by - 1) / (uint64_t)by) : 0};
 }
 
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule)
+/* How many sequences' rows may lie in one tile: where keys are in pages and split, and scores do not
+ * know positions. */
+static int32_t count_slots(const attn_problem *problem, const attn_cuda_few *few,
+                           const attn_cuda_kernel *kernel, const attn_cuda_schedule *schedule)
+{
+    const int64_t rows = problem->q.shape[1] * problem->group,
+                  most = rows > 0 ? ATTN_FEW_SHARED_ROWS(kernel->codes, kernel->d) / rows : 1;
+    return !problem->paged || !few->plain || schedule->splits == 1 || schedule->blocks > 1 ||
+                   most < 2 || attn_cuda_has_steps(problem)
+               ? 1
+               : (int32_t)(most < problem->batch ? most : problem->batch);
+}
+
+attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_kernel *kernel,
+                               const attn_cuda_schedule *schedule)
 {
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
-    return (attn_cuda_few){
+    attn_cuda_few few = {
         .splits = divisor(schedule->splits, schedule->items),
         .blocks = divisor(schedule->blocks, schedule->items),
         .kv_heads = divisor(problem->kv_heads, schedule->items),
@@ -88,7 +103,10 @@ attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_sche
                  !attn_tensor_present(&problem->q_origin) &&
                  !attn_tensor_present(&problem->k_origin) && !attn_tensor_present(&problem->pad_k),
         .top_left = problem->top_left,
+        .rows = divisor(rows, ATTN_FEW_SHARED_ROWS(kernel->codes, kernel->d)),
         .k = attn_cuda_place_of(&problem->k),
         .v = attn_cuda_place_of(&problem->v),
         .q = attn_cuda_place_of(&problem->q)};
+    few.slots = count_slots(problem, &few, kernel, schedule);
+    return few;
 }

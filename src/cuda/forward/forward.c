@@ -66,7 +66,8 @@ static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void 
         return launch(cuda, plan, &plan->params, stream);
     }
     if (family == ATTN_CUDA_FEW) {
-        plan->params.few = attn_cuda_few_of(&plan->params.problem, &plan->params.schedule);
+        plan->params.few = attn_cuda_few_of(&plan->params.problem, &attn_cuda_kernels[plan->kernel],
+                                            &plan->params.schedule);
     }
     attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift, *v->scale, *v->shift};
     return launch(cuda, plan, &params, stream);

@@ -34,8 +34,9 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
 /* The reason for which forward_few cannot do a problem, or NULL. */
 const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
 
-/* What forward_few's CTAs take of a problem with that schedule. */
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule);
+/* What the CTAs of a kernel of forward_few take of a problem with that schedule. */
+attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_kernel *kernel,
+                               const attn_cuda_schedule *schedule);
 
 /* A row of a tensor: its steps in bytes. */
 attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor);

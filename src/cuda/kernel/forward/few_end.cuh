@@ -151,16 +151,19 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
 
 /* Leaves a split's sums of row r for the merge. */
 template <class S>
-__device__ __forceinline__ void store_split(const attn_cuda_forward_params &a, const FewItem &item,
+__device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, const FewItem &item,
                                             int r, const GatheredRow<S::D> &row)
 {
+    const attn_cuda_forward_params &a = c.forward;
     const int lane = threadIdx.x % 32;
-    float *to = a.parts.sums + (item.part + r) * S::D + 2 * lane;
-    if (r >= item.rows) {
+    const FewRow place = item.row<S>(c, r);
+    const int64_t part = item.part + place.part;
+    float *to = a.parts.sums + part * S::D + 2 * lane;
+    if (!place.used) {
         return;
     }
     if (lane == 0) {
-        ((float4 *)a.parts.states)[item.part + r] = make_float4(row.base, row.l, row.m, 0);
+        ((float4 *)a.parts.states)[part] = make_float4(row.base, row.l, row.m, 0);
     }
 #pragma unroll
     for (int j = 0; j < S::D / 64; j++) {
@@ -180,22 +183,24 @@ __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, cons
         gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
                          (const float *)shared + r * S::D, S::ROWS, S::D, warps, row);
     };
-    if (a.schedule.splits > 1) {
+    if (S::SHARED || a.schedule.splits > 1) {
 #pragma unroll
         for (int r = first; r < S::ROWS; r += S::WARPS) {
             GatheredRow<S::D> row;
             gather_warps(r, row);
-            store_split<S>(a, item, r, row);
+            store_split<S>(c, item, r, row);
         }
         return;
     }
+    if constexpr (!S::SHARED) {
 #pragma unroll 1
-    for (int r = first; r < item.rows; r += S::WARPS) {
-        GatheredRow<S::D> row;
-        gather_warps(r, row);
-        const int query = item.query(c, r);
-        OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
-        finish_gathered<S::DTYPE>(c, w, row);
+        for (int r = first; r < item.rows; r += S::WARPS) {
+            GatheredRow<S::D> row;
+            gather_warps(r, row);
+            const int query = item.query(c, r);
+            OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
+            finish_gathered<S::DTYPE>(c, w, row);
+        }
     }
 }
 

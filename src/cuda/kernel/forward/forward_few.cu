@@ -9,10 +9,12 @@
  *
  *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
  *
- * Warps meet at the end (few_end.cuh).
+ * Warps meet at the end (few_end.cuh). Sequences whose tables agree over a split are one item's rows
+ * (few_shared.cuh).
  */
 #include "cuda/kernel/forward/few_end.cuh"
 #include "cuda/kernel/forward/few_load.cuh"
+#include "cuda/kernel/forward/few_shared.cuh"
 #include "cuda/kernel/forward/few_tile.cuh"
 
 /* Adds the warp's keys of all tiles of the item to its rows. */
@@ -45,28 +47,49 @@ __device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewT
     }
 }
 
-template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
+/* Does an item. */
+template <class S>
+__device__ __forceinline__ void run_item(const attn_cuda_codes_params &c, const FewItem &item,
+                                         unsigned char *shared)
 {
-    extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ FewItem item; /* in shared memory, since registers are few */
-    ptx::begin_next_launch();
-    if (threadIdx.x == 0) {
-        few_item<S>(c.forward, blockIdx.x, item);
-    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
-        const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
-        item.places[which] = few_place(c, which, few_kv_head(c.forward.few, blockIdx.x));
-    }
-    __syncthreads();
     if (item.blocks.count > 0) {
+        unsigned char *own = shared + threadIdx.x / 32 * S::WARP;
         FewRows<S> rows;
+        rows.q_at = ptx::shared_address(own) + S::Q_AT + threadIdx.x % 32 * 16;
         const FewTile<S> tile(c, item, rows);
-        run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile);
+        run_tiles<S>(FewLoader<S>(c, item, own), tile);
         ptx::copy_async_wait<0>();
         __syncthreads();
         rows.leave(shared);
         __syncthreads();
     }
     finish_few<S>(c, item, shared);
+}
+
+template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
+{
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ FewItem item; /* in shared memory, since registers are few */
+    constexpr bool SHARES = S::ROWS == 8;
+    ptx::begin_next_launch();
+    if (threadIdx.x == 0) {
+        few_item<S>(c.forward, blockIdx.x, item);
+    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
+        const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
+        item.places[which] = few_place(c, which, few_kv_head(c.forward.few, blockIdx.x));
+    } else if (SHARES && c.forward.few.slots > 1 && threadIdx.x / 32 == S::WARPS - 1) {
+        find_family<S>(c.forward, blockIdx.x, item.family);
+    }
+    __syncthreads();
+    if constexpr (SHARES) {
+        if (c.forward.few.slots > 1 && !item.family.alone()) {
+            if (!item.family.follows()) {
+                run_item<typename S::Shared>(c, item, shared);
+            }
+            return;
+        }
+    }
+    run_item<S>(c, item, shared);
 }
 
 #define ATTN_FORWARD_FEW(name, dtype, code, d, rows, warps, stages, ctas)                   \
