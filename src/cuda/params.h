@@ -124,8 +124,6 @@ typedef struct attn_cuda_few {
     /* rows and keys begin where the tensors do; without origins, and lengths of keys alone */
     bool plain;
     bool top_left; /* the diagonal is 0, not keys - nq */
-    int32_t slots; /* sequences whose rows may share a tile where their tables agree; 1: none */
-    attn_cuda_divisor rows; /* of a sequence's KV head */
     attn_cuda_place k, v, q;
 } attn_cuda_few;
 

@@ -72,25 +72,46 @@ static attn_cuda_divisor divisor(int64_t by, int64_t most)
                                exact ? (uint32_t)((two_32 + (uint64_t)by - 1) / (uint64_t)by) : 0};
 }
 
-/* How many sequences' rows may lie in one tile: where keys are in pages and split, and scores do not
- * know positions. */
-static int32_t count_slots(const attn_problem *problem, const attn_cuda_few *few,
-                           const attn_cuda_kernel *kernel, const attn_cuda_schedule *schedule)
+int attn_cuda_find_shared(const attn_cuda *cuda, const attn_cuda_kernel *alone,
+                          const attn_problem *problem, const attn_cuda_few *few)
 {
-    const int64_t rows = problem->q.shape[1] * problem->group,
-                  most = rows > 0 ? ATTN_FEW_SHARED_ROWS(kernel->codes, kernel->d) / rows : 1;
-    return !problem->paged || !few->plain || schedule->splits == 1 || schedule->blocks > 1 ||
-                   most < 2 || attn_cuda_has_steps(problem)
-               ? 1
-               : (int32_t)(most < problem->batch ? most : problem->batch);
+    const bool may = problem->paged && problem->batch > 1 && few->plain && few->splits.by > 1 &&
+                     few->blocks.by == 1 && !attn_cuda_has_steps(problem) &&
+                     problem->q.shape[1] * problem->group <= ATTN_FEW_SHARED_ROWS / 2 &&
+                     cuda->capability == 90;
+    for (int i = 0; i < ATTN_CUDA_KERNELS && may; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == ATTN_CUDA_FEW_SHARED && kernel->codes == alone->codes &&
+            kernel->d == alone->d && kernel->rows == alone->rows &&
+            kernel->shared_bytes <= cuda->shared_bytes) {
+            return i;
+        }
+    }
+    return -1;
 }
 
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_kernel *kernel,
-                               const attn_cuda_schedule *schedule)
+attn_cuda_sharing attn_cuda_sharing_of(const attn_problem *problem,
+                                       const attn_cuda_schedule *schedule)
+{
+    const int64_t rows = problem->q.shape[1] * problem->group, batch = problem->batch,
+                  slots = ATTN_FEW_SHARED_ROWS / rows < batch ? ATTN_FEW_SHARED_ROWS / rows : batch;
+    return (attn_cuda_sharing){.slots = divisor(slots, batch),
+                               .groups = divisor(batch / slots, batch),
+                               .rows = divisor(rows, ATTN_FEW_SHARED_ROWS),
+                               .items = divisor(schedule->items / batch, schedule->items),
+                               .page = divisor(problem->k.shape[1], problem->keys),
+                               .table = problem->table.data,
+                               .sequence = attn_axis_step(&problem->table, 0),
+                               .entry = attn_axis_step(&problem->table, 1),
+                               .batch = (int32_t)batch,
+                               .wide = problem->table.dtype == ATTN_I64};
+}
+
+attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule)
 {
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
-    attn_cuda_few few = {
+    return (attn_cuda_few){
         .splits = divisor(schedule->splits, schedule->items),
         .blocks = divisor(schedule->blocks, schedule->items),
         .kv_heads = divisor(problem->kv_heads, schedule->items),
@@ -103,10 +124,7 @@ attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_kern
                  !attn_tensor_present(&problem->q_origin) &&
                  !attn_tensor_present(&problem->k_origin) && !attn_tensor_present(&problem->pad_k),
         .top_left = problem->top_left,
-        .rows = divisor(rows, ATTN_FEW_SHARED_ROWS(kernel->codes, kernel->d)),
         .k = attn_cuda_place_of(&problem->k),
         .v = attn_cuda_place_of(&problem->v),
         .q = attn_cuda_place_of(&problem->q)};
-    few.slots = count_slots(problem, &few, kernel, schedule);
-    return few;
 }

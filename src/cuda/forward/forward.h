@@ -5,6 +5,7 @@
 #define ATTN_CUDA_FORWARD_H
 
 #include "core/append.h"
+#include "cuda/forward/codes.h"
 #include "cuda/gpu.h"
 
 typedef struct attn_cuda_plan {
@@ -34,9 +35,16 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
 /* The reason for which forward_few cannot do a problem, or NULL. */
 const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
 
-/* What the CTAs of a kernel of forward_few take of a problem with that schedule. */
-attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_kernel *kernel,
-                               const attn_cuda_schedule *schedule);
+/* The kernel that does the same where sequences may share pages, or -1: none, or they cannot. */
+int attn_cuda_find_shared(const attn_cuda *cuda, const attn_cuda_kernel *alone,
+                          const attn_problem *problem, const attn_cuda_few *few);
+
+/* What it takes besides. */
+attn_cuda_sharing attn_cuda_sharing_of(const attn_problem *problem,
+                                       const attn_cuda_schedule *schedule);
+
+/* What forward_few's CTAs take of a problem with that schedule. */
+attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule);
 
 /* A row of a tensor: its steps in bytes. */
 attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor);

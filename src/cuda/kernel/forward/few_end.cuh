@@ -171,36 +171,46 @@ __device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, con
     }
 }
 
-/* Gathers what the warps of an item have left in shared memory: rows of O, or a split's. The latter
- * first, in few instructions: constants for rows of O take their time. */
+/* Gathers row r of what the warps of an item have left in shared memory. */
+template <class S>
+__device__ __forceinline__ void gather_warps(const FewItem &item, const unsigned char *shared,
+                                             int r, GatheredRow<S::D> &row)
+{
+    const int warps = item.blocks.count > 0 ? S::WARPS : 0;
+    gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r, (const float *)shared + r * S::D,
+                     S::ROWS, S::D, warps, row);
+}
+
+/* Leaves all rows of a split for the merge. */
+template <class S>
+__device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, const FewItem &item,
+                                             const unsigned char *shared)
+{
+#pragma unroll(S::SHARED ? 2 : S::ROWS / S::WARPS)
+    for (int r = threadIdx.x / 32; r < S::ROWS; r += S::WARPS) {
+        GatheredRow<S::D> row;
+        gather_warps<S>(item, shared, r, row);
+        store_split<S>(c, item, r, row);
+    }
+}
+
+/* Writes rows of O, or a split's. The latter first, in few instructions: constants for rows of O
+ * take their time. */
 template <class S>
 __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
 {
-    const attn_cuda_forward_params &a = c.forward;
-    const int warps = item.blocks.count > 0 ? S::WARPS : 0, first = threadIdx.x / 32;
-    const auto gather_warps = [&](int r, GatheredRow<S::D> &row) {
-        gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
-                         (const float *)shared + r * S::D, S::ROWS, S::D, warps, row);
-    };
-    if (S::SHARED || a.schedule.splits > 1) {
-#pragma unroll
-        for (int r = first; r < S::ROWS; r += S::WARPS) {
-            GatheredRow<S::D> row;
-            gather_warps(r, row);
-            store_split<S>(c, item, r, row);
-        }
+    if (c.forward.schedule.splits > 1) {
+        store_splits<S>(c, item, shared);
         return;
     }
-    if constexpr (!S::SHARED) {
 #pragma unroll 1
-        for (int r = first; r < item.rows; r += S::WARPS) {
-            GatheredRow<S::D> row;
-            gather_warps(r, row);
-            const int query = item.query(c, r);
-            OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
-            finish_gathered<S::DTYPE>(c, w, row);
-        }
+    for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
+        GatheredRow<S::D> row;
+        gather_warps<S>(item, shared, r, row);
+        const int query = item.query(c, r);
+        OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
+        finish_gathered<S::DTYPE>(c, w, row);
     }
 }
 

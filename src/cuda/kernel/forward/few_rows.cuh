@@ -13,18 +13,18 @@ __device__ __forceinline__ int few_lane()
 }
 
 template <class S> struct FewRows {
-    uint32_t q[S::TILES][S::UNITS][4]; /* by Codes::pair_column; SHARED: at q_at */
+    uint32_t q[S::TILES][S::UNITS][4]; /* by Codes::pair_column */
     float o[S::TILES][S::UNITS][2][4];
     float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
-    uint32_t q_at; /* of the lane's Q in shared memory */
+    uint32_t q_at; /* SHARED: the lane's operands of Q in shared memory, instead of q */
 
     /* Operands of 8 rows and 32 columns. */
-    __device__ __forceinline__ void get_q(int t, int u, uint32_t (&to)[4]) const
+    __device__ __forceinline__ void operands(int t, int u, uint32_t (&to)[4]) const
     {
         if (S::SHARED) {
-            const uint4 x = ptx::load_shared_16(q_at + (t * S::UNITS + u) * 32 * 16);
+            const uint4 x = ptx::load_shared_16(q_at + (t * S::UNITS + u) * 512);
             to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
         } else {
 #pragma unroll
@@ -33,15 +33,26 @@ template <class S> struct FewRows {
             }
         }
     }
-    /* Puts Q where get_q finds it. */
-    __device__ __forceinline__ void put_q() const
+    /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
+    __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
     {
+        static_assert(!S::SHARED || S::TILES == S::WARPS && S::Codes::PLAIN,
+                      "a tile for each warp");
+        const int t = threadIdx.x / 32, lane = few_lane();
+        const attn_problem &p = c.forward.problem;
+        const FewRow row = item.row<S>(c, 8 * t + lane / 4);
+        const char *from = attn_at(&p.q, row.sequence, row.query, row.head, 8 * (lane % 4));
+        uint4 x[S::UNITS];
 #pragma unroll
-        for (int i = 0; S::SHARED && i < S::TILES * S::UNITS; i++) {
-            const uint32_t *x = q[i / S::UNITS][i % S::UNITS];
-            ptx::store_shared_16(q_at + i * 32 * 16, make_uint4(x[0], x[1], x[2], x[3]));
+        for (int u = 0; u < S::UNITS; u++) {
+            x[u] = row.used && 32 * u + 8 * (lane % 4) < p.d ? *(const uint4 *)(from + 64 * u)
+                                                             : make_uint4(0, 0, 0, 0);
         }
-        __syncwarp();
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            ptx::store_shared_16(q_at + (t * S::UNITS + u) * 512, x[u]);
+        }
+        __syncthreads();
     }
 
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
@@ -50,13 +61,14 @@ template <class S> struct FewRows {
         const attn_problem &p = c.forward.problem;
 #pragma unroll
         for (int t = 0; t < S::TILES; t++) {
-            const FewRow row = item.row<S>(c, 8 * t + lane / 4);
-            const char *from = attn_at(&p.q, row.sequence, row.query, row.head, 8 * (lane % 4));
+            const int r = 8 * t + lane / 4;
+            const char *from = attn_at(&p.q, item.sequence.tensor, item.query(c, r),
+                                       item.head(c, r), 8 * (lane % 4));
             float sum = 0;
 #pragma unroll
             for (int u = 0; u < S::UNITS; u++) {
                 uint4 x = make_uint4(0, 0, 0, 0);
-                if (row.used && 32 * u + 8 * (lane % 4) < p.d) {
+                if (r < item.rows && 32 * u + 8 * (lane % 4) < p.d) {
                     x = *(const uint4 *)(from + 64 * u);
                 }
                 const uint32_t words[4] = {x.x, x.y, x.z, x.w};
@@ -76,7 +88,6 @@ template <class S> struct FewRows {
                 q_sum[t][1] = __shfl_sync(~0u, sum, lane % 4 * 8 + 4);
             }
         }
-        put_q();
     }
 
     __device__ __forceinline__ void clear()

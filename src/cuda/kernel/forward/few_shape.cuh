@@ -5,7 +5,7 @@
  *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32, of
  *                    codes alone;
  *                    places of rows [2][2][16]
- *                    SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes in place of the last stages
+ *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
  *     at the end, over all that: sums of warps [WARPS][ROWS][D] f32 | their states [WARPS][ROWS]
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
@@ -25,9 +25,8 @@ enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, 
 /* SHARED: the rows are several sequences' (few_shared.cuh). */
 template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_, bool SHARED_ = false>
 struct FewShape {
-    static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_;
-    static constexpr bool SHARED = SHARED_;
-    static constexpr bool BF16 = DTYPE == ATTN_BF16;
+    static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_;
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
     static constexpr int TILES = ROWS / 8, UNITS = D / 32; /* of 8 rows, of 32 columns */
     using Codes = ::Codes<CODE>;
@@ -35,16 +34,12 @@ struct FewShape {
     static constexpr int FIRST_TENSOR = Codes::PLAIN ? FACTORS : 0;
     static constexpr int ROW = D * Codes::BITS / 8, TILE = EACH * ROW;
     static constexpr int FACTORS_AT = 2 * TILE, STAGE = ATTN_FEW_STAGE(CODE, D);
-    static constexpr int Q_BYTES = SHARED ? ROWS * D * 2 : 0,
-                         STAGES = STAGES_ - (Q_BYTES + STAGE - 1) / STAGE;
-    static constexpr int Q_AT = STAGES * STAGE, PLACES_AT = STAGES_ * STAGE,
-                         WARP = PLACES_AT + 2 * 2 * EACH * 8;
+    static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int STATES_AT = WARPS * ROWS * D * 4;
-    static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES_) && STAGES >= 2, "shape.h");
+    static constexpr int Q_AT = BYTES; /* SHARED */
+    static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");
-    using Shared = FewShape<DTYPE, CODE, D, ATTN_FEW_SHARED_ROWS(CODE, D), WARPS, STAGES_,
-                            !SHARED && ROWS == 8>;
 
     /* The place of byte `at` of a row in a tile. The place of (r ^ s, a ^ b) is that of (r, a) ^
      * that of (s, b). */
@@ -82,8 +77,8 @@ __device__ __forceinline__ uint32_t quotient(uint32_t n, const attn_cuda_divisor
     return d.by == 1 ? n : d.inverse != 0 ? (uint32_t)((uint64_t)n * d.inverse >> 32) : n / d.by;
 }
 
-/* Sequences whose tables agree where an item's keys lie: bit s of `slots` stands for sequence `first` +
- * s; the item's own is slot `own`. */
+/* Sequences whose tables agree where an item's keys lie: bit s of `slots` is that of sequence
+ * first + s; the item's own is slot `own`. */
 struct FewFamily {
     uint32_t slots;
     int first, own;
@@ -92,16 +87,17 @@ struct FewFamily {
     {
         return (slots & slots - 1) == 0;
     }
-    /* An earlier one has the rows of all. */
+    /* An earlier sequence's item has the rows of all. */
     __device__ __forceinline__ bool follows() const
     {
         return (slots & (1u << own) - 1) != 0;
     }
 };
 
-/* Where a row of a tile belongs. part: its place from item.part on, in rows. */
+/* Where a row of a tile belongs. part: its place in a.parts from item.part on. */
 struct FewRow {
-    int sequence, query, head, part;
+    int64_t sequence;
+    int query, head, part;
     bool used;
 };
 
@@ -116,7 +112,7 @@ struct FewItem {
     uint32_t inverse; /* 2^32 / the size of a page, rounded down */
     FewPlace places[TENSORS];
     uint32_t masks[2]; /* of Codes */
-    FewFamily family;  /* if few.slots > 1 */
+    FewFamily family;  /* SHARED */
 
     /* Query and head of row r. */
     __device__ __forceinline__ int query(const attn_cuda_codes_params &c, int r) const
@@ -128,17 +124,16 @@ struct FewItem {
         const int group = (int)c.forward.few.group.by;
         return kv_head * group + first + r - query(c, r) * group;
     }
-    /* Row r of a tile of S. */
+    /* Row r of a tile. */
     template <class S>
     __device__ __forceinline__ FewRow row(const attn_cuda_codes_params &c, int r) const
     {
-        const attn_cuda_few &few = c.forward.few;
-        const int slot = S::SHARED ? (int)quotient((uint32_t)r, few.rows) : 0,
-                  within = r - slot * (int)few.rows.by;
         if (!S::SHARED) {
-            return {(int)sequence.tensor, query(c, r), head(c, r), r, r < rows};
+            return {sequence.tensor, query(c, r), head(c, r), r, r < rows};
         }
-        const int apart = (int)few.kv_heads.by * few.splits.by * c.forward.parts.rows;
+        const int slot = (int)quotient((uint32_t)r, c.sharing.rows),
+                  within = r - slot * (int)c.sharing.rows.by,
+                  apart = (int)c.sharing.items.by * c.forward.parts.rows;
         return {family.first + slot, query(c, within), head(c, within),
                 (slot - family.own) * apart + within, (family.slots >> slot & 1) != 0};
     }
@@ -179,18 +174,6 @@ __device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t in
     return (int)(column - quotient(column, few.kv_heads) * few.kv_heads.by);
 }
 
-/* The sequence of the n-th KV heads. The first of all groups of `slots` sequences come first: they
- * have the rows of the others where tables agree. */
-__device__ __forceinline__ int few_sequence(const attn_cuda_forward_params &a, uint32_t n)
-{
-    const uint32_t slots = (uint32_t)a.few.slots;
-    if (slots <= 1) {
-        return (int)n;
-    }
-    const uint32_t groups = (uint32_t)a.problem.batch / slots;
-    return (int)(n < groups * slots ? n % groups * slots + n / groups : n);
-}
-
 /* attn_mask_band of a plain problem, and the diagonal. */
 __device__ __forceinline__ attn_band plain_band(const attn_cuda_forward_params &a, int sequence,
                                                 int &diagonal)
@@ -216,8 +199,8 @@ __device__ __forceinline__ void fill_plain(const attn_cuda_forward_params &a, in
     s.diagonal = diagonal;
 }
 
-/* The blocks of one split of rows first .. first + rows - 1, counted from the left, so that sequences
- * of about the same length are cut at the same keys. */
+/* The blocks of one split of rows first .. first + rows - 1. Splits are counted from the left, so
+ * that sequences of about one length are cut at the same keys. */
 template <class S>
 __device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
                                              const attn_band &band, int first, int rows, int split)
@@ -230,11 +213,8 @@ __device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
         return b;
     }
     const int even = (b.count + ATTN_CUDA_EVEN_SPLITS - 1) / ATTN_CUDA_EVEN_SPLITS,
-              least = S::Codes::PLAIN ? min(max(even, s.least), 2 * s.least) : s.least;
-    const uint32_t count = (uint32_t)b.count, part = (uint32_t)least; /* these divide faster */
-    const uint32_t most = min((uint32_t)s.splits, (count + part - 1) / part),
-                   splits = band.keys < s.few ? 1 : max(most, 1u);
-    const int each = (int)((count + splits - 1) / splits), before = split * each,
+              least = S::Codes::PLAIN ? min(max(even, s.least), 2 * s.least) : s.least,
+              each = split_each(s, least, band, b), before = split * each,
               begin = b.last - b.count + 1 + before;
     b.count = max(min(b.count - before, each), 0);
     b.last = begin + b.count - 1;
@@ -250,21 +230,18 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
     const attn_problem &p = a.problem;
     const attn_cuda_few &few = a.few;
     const FewColumn place = few_column(few, index);
-    const uint32_t n = quotient(place.column, few.kv_heads);
-    const int sequence = few_sequence(a, n);
-    item.kv_head = (int)(place.column - n * few.kv_heads.by);
+    const uint32_t sequence = quotient(place.column, few.kv_heads);
+    item.kv_head = (int)(place.column - sequence * few.kv_heads.by);
     item.first = (int)place.block * S::ROWS;
     item.rows = min(few.nq * (int)few.group.by - item.first, S::ROWS);
     const typename S::Codes::Masks masks = S::Codes::masks();
     item.masks[0] = masks.low, item.masks[1] = masks.high;
-    item.part =
-        (index + (int64_t)(sequence - (int)n) * (few.kv_heads.by * few.blocks.by * few.splits.by)) *
-        S::ROWS;
+    item.part = (int64_t)index * S::ROWS;
     item.inverse = p.paged ? ~0u / (uint32_t)a.pages.size : 0;
     if (few.plain) {
-        fill_plain(a, sequence, item);
+        fill_plain(a, (int)sequence, item);
     } else {
-        fill_segment(a, sequence + 1, item.sequence);
+        fill_segment(a, (int)sequence + 1, item.sequence);
         item.band = attn_mask_band(&p, &item.sequence);
     }
     item.blocks = few_blocks<S>(a, item.band, item.first, item.rows, (int)place.split);

@@ -50,7 +50,7 @@ template <class S> struct FewTile {
 #pragma unroll
             for (int t = 0; t < S::TILES; t++) {
                 uint32_t q[4];
-                rows.get_q(t, u, q);
+                rows.operands(t, u, q);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const uint32_t left[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
