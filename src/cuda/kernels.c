@@ -105,6 +105,19 @@
      ATTN_CUDA_THREADS,                                              \
      dtype,                                                          \
      false},
+#define ATTN_FORWARD_FEW_FIND(name)    \
+    {"attn_forward_few_shared_" #name, \
+     ATTN_CUDA_FEW_SHARED,             \
+     0,                                \
+     0,                                \
+     0,                                \
+     4,                                \
+     0,                                \
+     128,                              \
+     0,                                \
+     ATTN_CUDA_MERGE,                  \
+     0,                                \
+     false},
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d) \
     {"attn_forward_few_" #name,                \
      ATTN_CUDA_FEW,                            \

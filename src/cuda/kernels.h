@@ -93,6 +93,7 @@ enum {
 #define ATTN_FORWARD_CODES(...) +1
 #define ATTN_FORWARD_FEW(...) +1
 #define ATTN_FORWARD_FEW_SHARED(...) +1
+#define ATTN_FORWARD_FEW_FIND(...) +1
 #define ATTN_FORWARD_FEW_MERGE(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
 #define ATTN_BACKWARD_SM80(...) +2

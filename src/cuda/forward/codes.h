@@ -10,6 +10,7 @@ typedef struct attn_cuda_sharing {
     attn_cuda_divisor groups; /* whole groups of so many sequences */
     attn_cuda_divisor rows;   /* of a sequence's KV head */
     attn_cuda_divisor items;  /* of a sequence */
+    uint32_t *families;       /* of each split of each sequence, bits of slots (few_shared.cuh) */
     attn_cuda_divisor page;   /* keys of a page */
     const char *table;        /* pages of sequences, of 64 bits or 32 */
     int64_t sequence, entry;  /* steps in bytes */

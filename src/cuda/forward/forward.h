@@ -35,13 +35,18 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
 /* The reason for which forward_few cannot do a problem, or NULL. */
 const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
 
-/* The kernel that does the same where sequences may share pages, or -1: none, or they cannot. */
-int attn_cuda_find_shared(const attn_cuda *cuda, const attn_cuda_kernel *alone,
-                          const attn_problem *problem, const attn_cuda_few *few);
+/* True if keys are in pages that sequences may share, and scores do not know positions. */
+bool attn_cuda_may_share(const attn_cuda *cuda, const attn_problem *problem);
 
-/* What it takes besides. */
-attn_cuda_sharing attn_cuda_sharing_of(const attn_problem *problem,
-                                       const attn_cuda_schedule *schedule);
+/* Launches in place of forward_few's: kernel; ahead of it `find` of a grid. kernel < 0: none. */
+typedef struct attn_cuda_shared_plan {
+    int kernel, find;
+    uint32_t grid;
+} attn_cuda_shared_plan;
+
+/* The launches of a placed plan where sequences may share pages, and what they take besides. */
+attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_plan *plan,
+                                      attn_cuda_sharing *to);
 
 /* What forward_few's CTAs take of a problem with that schedule. */
 attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule);

@@ -14,6 +14,7 @@
 #define ATTN_FORWARD_CODES(name, ...) ENTRY(attn_forward_##name)
 #elif defined(EMULATED_forward_few_shared)
 #define ATTN_FORWARD_FEW_SHARED(name, ...) ENTRY(attn_forward_few_shared_##name)
+#define ATTN_FORWARD_FEW_FIND(name) ENTRY(attn_forward_few_shared_##name)
 #elif defined(EMULATED_forward_few)
 #define ATTN_FORWARD_FEW(name, ...) ENTRY(attn_forward_few_##name)
 #define ATTN_FORWARD_FEW_MERGE(name, ...) ENTRY(attn_forward_few_##name)

@@ -82,16 +82,6 @@ __device__ __forceinline__ uint32_t quotient(uint32_t n, const attn_cuda_divisor
 struct FewFamily {
     uint32_t slots;
     int first, own;
-
-    __device__ __forceinline__ bool alone() const
-    {
-        return (slots & slots - 1) == 0;
-    }
-    /* An earlier sequence's item has the rows of all. */
-    __device__ __forceinline__ bool follows() const
-    {
-        return (slots & (1u << own) - 1) != 0;
-    }
 };
 
 /* Where a row of a tile belongs. part: its place in a.parts from item.part on. */

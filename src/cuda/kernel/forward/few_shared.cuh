@@ -56,16 +56,14 @@ __device__ __forceinline__ uint32_t compare_pages(const attn_cuda_sharing &s, in
     return slots;
 }
 
-/* Finds the sequences whose rows the item has, or leaves to an earlier one, by a warp, a lane for
- * each. Tables that share nothing mostly differ in the first page. */
+/* Finds the slots whose rows the items of a sequence's split have, or leave to an earlier sequence,
+ * by a warp, a lane for each. Tables that share nothing mostly differ in the first page. */
 template <class S>
-__device__ __forceinline__ void find_family(const attn_cuda_codes_params &c, uint32_t index,
-                                            FewFamily &to)
+__device__ __forceinline__ uint32_t find_family(const attn_cuda_codes_params &c, int sequence,
+                                                int split)
 {
-    const attn_cuda_few &few = c.forward.few;
     const attn_cuda_sharing &s = c.sharing;
-    const int sequence = (int)quotient(index, s.items), lane = threadIdx.x % 32,
-              split = (int)(index - quotient(index, few.splits) * few.splits.by),
+    const int lane = threadIdx.x % 32,
               first = (int)(quotient((uint32_t)sequence, s.slots) * s.slots.by),
               own = sequence - first;
     const bool there = lane < (int)s.slots.by && first + lane < s.batch;
@@ -80,11 +78,6 @@ __device__ __forceinline__ void find_family(const attn_cuda_codes_params &c, uin
               end = (int)quotient((uint32_t)((last + 1) * S::KEYS - 1), s.page) + 1;
     const int64_t entry = alike ? entry_at(s, s.table + (first + lane) * s.sequence, page) : 0,
                   mine = __shfl_sync(~0u, entry, own);
-    uint32_t slots = __ballot_sync(~0u, alike && entry == mine);
-    if ((slots & slots - 1) != 0) {
-        slots = compare_pages(s, first, own, slots, page, end);
-    }
-    if (lane == 0) {
-        to = {slots, first, own};
-    }
+    const uint32_t slots = __ballot_sync(~0u, alike && entry == mine);
+    return (slots & slots - 1) == 0 ? 1u << own : compare_pages(s, first, own, slots, page, end);
 }
