@@ -81,7 +81,8 @@ function(attn_emulated_gpu)
   set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
   add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
     ${folder}/tensor_map.cpp)
-  foreach(name forward_generic forward_codes forward_few forward_few_shared forward_sm80 forward_sm80_dropout
+  foreach(name forward_few_shared forward_generic forward_codes forward_few forward_sm80
+      forward_sm80_dropout
       forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps

@@ -134,6 +134,7 @@ static void check_gpu(const char *line)
         share(both[i], 3, 4, 600);
         share(both[i], 0, 5, 1500);
         share(both[i], 0, 6, 300);
+        both[i]->args->flags |= ATTN_SHARES_PAGES;
         run_device(both[i], i == 1);
     }
     assert_same_outputs(&all, &alone);

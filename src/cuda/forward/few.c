@@ -98,7 +98,7 @@ static int find_shared(const attn_cuda_kernel *alone)
 
 bool attn_cuda_may_share(const attn_cuda *cuda, const attn_problem *problem)
 {
-    return problem->paged && problem->batch > 1 && is_plain(problem) &&
+    return problem->shares && problem->paged && problem->batch > 1 && is_plain(problem) &&
            !attn_cuda_has_steps(problem) && cuda->capability == 90 && problem->group > 0 &&
            problem->q.shape[1] <= ATTN_FEW_SHARED_ROWS / 2 / problem->group;
 }

@@ -35,7 +35,7 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
 /* The reason for which forward_few cannot do a problem, or NULL. */
 const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
 
-/* True if keys are in pages that sequences may share, and scores do not know positions. */
+/* True if keys are in pages that sequences share, and scores do not know positions. */
 bool attn_cuda_may_share(const attn_cuda *cuda, const attn_problem *problem);
 
 /* Launches in place of forward_few's: kernel; ahead of it `find` of a grid. kernel < 0: none. */

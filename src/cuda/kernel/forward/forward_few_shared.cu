@@ -1,7 +1,7 @@
 /*
- * forward_few_shared.cu: forward_few for keys of 16 bits in pages, several of whose sequences may
- * share pages, as forks of a prompt do (few_shared.cuh). The bits are those of forward_few. A launch
- * ahead compares the tables.
+ * forward_few_shared.cu: forward_few for keys of 16 bits in pages that several sequences have, as
+ * forks of a prompt do (few_shared.cuh). The bits are those of forward_few. A launch ahead compares
+ * the tables.
  */
 #include "cuda/kernel/forward/few_run.cuh"
 #include "cuda/kernel/forward/few_shared.cuh"
