@@ -106,6 +106,8 @@ def attention(
     rope_dims columns (None: all); pairs are halves of those columns, or neighbours with
     rope_interleaved=True. Row i is at position q_origin + i, by default behind the keys before it.
 
+    shares_pages=True tells a GPU that sequences have pages in common, which it then reads once.
+
     A row without a visible key gives 0, and -inf as LSE, which is the natural logarithm of the sum
     of exp(scores). precise=True keeps a call off tiles of 16 bits; bf16x3=True lets float32 be
     computed by three products of bfloat16.
