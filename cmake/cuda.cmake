@@ -53,6 +53,7 @@ elseif(ATTN_CUDA AND ATTN_NVCC AND NOT CMAKE_CROSSCOMPILING AND NOT ATTN_QUICK)
   attn_image(forward_sm80_dropout compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_generic compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(forward_codes compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
+  attn_image(forward_few_shared compute_90,sm_90)
   attn_image(forward_few compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(backward_sm80 compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
   attn_image(backward_sm80_steps compute_80,sm_80 compute_90,sm_90 compute_90,compute_90)
@@ -80,7 +81,8 @@ function(attn_emulated_gpu)
   set(folder ${PROJECT_SOURCE_DIR}/tests/emulate/cuda)
   add_library(emulated_gpu SHARED ${folder}/driver.cpp ${folder}/machine.cpp
     ${folder}/tensor_map.cpp)
-  foreach(name forward_generic forward_codes forward_few forward_sm80 forward_sm80_dropout
+  foreach(name forward_few_shared forward_generic forward_codes forward_few forward_sm80
+      forward_sm80_dropout
       forward_sm90 forward_sm90_steps forward_sm90_dropout forward_sm90_dropout_steps
       forward_sm90_wide forward_sm90_paged forward_sm90_softcap forward_sm90_alibi
       forward_sm90_mask forward_sm90_bias backward_generic backward_sm80 backward_sm80_steps
@@ -119,6 +121,7 @@ function(attn_emulated_gpu)
   target_link_libraries(test_gpu_batch PRIVATE attn_trial)
   attn_test(gpu.batch quick ${run} $<TARGET_FILE:test_gpu_batch> few)
   attn_test(gpu.o_f32 quick ${run} $<TARGET_FILE:test_o_f32> gpu)
+  attn_test(gpu.shared quick ${run} $<TARGET_FILE:test_shared> gpu)
   if(TARGET train_gpt)
     attn_test(gpu.train quick ${run} $<TARGET_FILE:test_train_gpu>)
   endif()
@@ -166,6 +169,7 @@ function(attn_cuda_tests)
     endif()
     attn_test(cuda.halves full test_halves gpu)
     attn_test(cuda.o_f32 full test_o_f32 gpu)
+    attn_test(cuda.shared full test_shared gpu)
     attn_test(cuda.gradients full tests/cuda/check-gradients $<TARGET_FILE:attn_cli>
       tests/op/gradients.txt)
     attn_test(cuda.gradients_sm90 full tests/cuda/check-suite $<TARGET_FILE:attn_cli>

@@ -205,7 +205,8 @@ static void set_options(const problem_spec *spec, attn_forward_args *args)
     args->struct_size = sizeof *args;
     args->flags = (spec->causal ? ATTN_CAUSAL : 0u) | (spec->top_left ? ATTN_TOP_LEFT : 0u) |
                   (spec->has_window ? ATTN_WINDOW : 0u) | (spec->has_scale ? ATTN_SCALE : 0u) |
-                  (spec->precise ? ATTN_PRECISE : 0u) | (spec->bf16x3 ? ATTN_BF16X3 : 0u);
+                  (spec->precise ? ATTN_PRECISE : 0u) | (spec->bf16x3 ? ATTN_BF16X3 : 0u) |
+                  (spec->prefix > 0 ? ATTN_SHARES_PAGES : 0u);
     args->window_left = spec->has_window ? spec->window_left : 0;
     args->window_right = spec->has_window ? spec->window_right : 0;
     args->softmax_scale = spec->has_scale ? spec->scale : 0;

@@ -336,7 +336,10 @@ enum {
     ATTN_PRECISE = 1 << 4,
     /* f32: products of 16 bits where they are faster than f32's: see Accuracy above */
     ATTN_BF16X3 = 1 << 5,
-    ATTN_ROPE_INTERLEAVED = 1 << 6 /* rotary pairs are columns 2 c and 2 c + 1 */
+    ATTN_ROPE_INTERLEAVED = 1 << 6, /* rotary pairs are columns 2 c and 2 c + 1 */
+    /* a hint: several sequences have the same pages, which GPUs then read once, with the same bits;
+     * CPUs see it by themselves */
+    ATTN_SHARES_PAGES = 1 << 7
 };
 
 typedef struct attn_forward_args {

@@ -49,6 +49,7 @@ def attention(
     rope_base: float | None = None,
     rope_dims: int | None = None,
     rope_interleaved: bool = False,
+    shares_pages: bool = False,
     precise: bool = False,
     bf16x3: bool = False,
     layout: str = "bshd",
@@ -105,6 +106,8 @@ def attention(
     rope_dims columns (None: all); pairs are halves of those columns, or neighbours with
     rope_interleaved=True. Row i is at position q_origin + i, by default behind the keys before it.
 
+    shares_pages=True tells a GPU that sequences have pages in common, which it then reads once.
+
     A row without a visible key gives 0, and -inf as LSE, which is the natural logarithm of the sum
     of exp(scores). precise=True keeps a call off tiles of 16 bits; bf16x3=True lets float32 be
     computed by three products of bfloat16.
@@ -156,6 +159,7 @@ def attention(
         rope_base=rope_base,
         rope_dims=rope_dims,
         rope_interleaved=rope_interleaved,
+        shares_pages=shares_pages,
         precise=precise,
         bf16x3=bf16x3,
         layout=layout,

@@ -79,6 +79,7 @@ const field_spec fields[F_COUNT] = {
     [F_ROPE_BASE] = OPTION("rope_base", FIELD_NUMBER, rope_base, 0),
     [F_ROPE_DIMS] = OPTION("rope_dims", FIELD_COUNTER, rope_dims, 0),
     [F_ROPE_INTERLEAVED] = OPTION("rope_interleaved", FIELD_FLAG, flags, ATTN_ROPE_INTERLEAVED),
+    [F_SHARES_PAGES] = OPTION("shares_pages", FIELD_FLAG, flags, ATTN_SHARES_PAGES),
     [F_PRECISE] = OPTION("precise", FIELD_FLAG, flags, ATTN_PRECISE),
     [F_BF16X3] = OPTION("bf16x3", FIELD_FLAG, flags, ATTN_BF16X3),
     [F_LAYOUT] = {"layout", FIELD_LAYOUT, AXES_ROWS, false, 0, 0, -1},

@@ -80,6 +80,7 @@ enum {
     F_ROPE_BASE,
     F_ROPE_DIMS,
     F_ROPE_INTERLEAVED,
+    F_SHARES_PAGES,
     F_PRECISE,
     F_BF16X3,
     F_LAYOUT,

@@ -206,6 +206,7 @@ static const place values[] = {
     VALUE(ATTN_PRECISE),
     VALUE(ATTN_BF16X3),
     VALUE(ATTN_ROPE_INTERLEAVED),
+    VALUE(ATTN_SHARES_PAGES),
 };
 
 static int add(PyObject *result, const place *list, size_t count)

@@ -186,7 +186,7 @@ static attn_status check_flags_of_values(const attn_forward_args *args)
 static attn_status check_scalars(attn_problem *problem, const attn_forward_args *args)
 {
     const uint64_t known = ATTN_CAUSAL | ATTN_TOP_LEFT | ATTN_WINDOW | ATTN_SCALE | ATTN_PRECISE |
-                           ATTN_BF16X3 | ATTN_ROPE_INTERLEAVED;
+                           ATTN_BF16X3 | ATTN_ROPE_INTERLEAVED | ATTN_SHARES_PAGES;
     if (args->flags & ~known) {
         return attn_fail(ATTN_ERR_INVALID_ARGUMENT, "flags = 0x%llx has unknown bits",
                          (unsigned long long)args->flags);
@@ -194,6 +194,7 @@ static attn_status check_scalars(attn_problem *problem, const attn_forward_args 
     TRY(check_flags_of_values(args));
     problem->precise = (args->flags & ATTN_PRECISE) != 0;
     problem->bf16x3 = (args->flags & ATTN_BF16X3) != 0;
+    problem->shares = (args->flags & ATTN_SHARES_PAGES) != 0;
     problem->top_left = (args->flags & ATTN_TOP_LEFT) != 0;
     bool window = (args->flags & ATTN_WINDOW) != 0;
     problem->window_left = window ? window_bound(args->window_left) : ATTN_UNBOUNDED;

@@ -35,6 +35,7 @@ typedef struct attn_problem {
     int64_t keys; /* rows that k has for a sequence, or for all of varlen */
     int64_t batch, heads, kv_heads, group, d, dv;
     bool varlen, top_left, precise, bf16x3;
+    bool shares;                       /* sequences have the same pages: a hint */
     bool device;                       /* data, lengths too, is a GPU's: not to be read here */
     int64_t window_left, window_right; /* ATTN_UNBOUNDED or >= 0; causal is window_right = 0 */
     double scale, softcap;             /* softcap 0 = off */

@@ -84,6 +84,7 @@ static attn_status load_kernels(attn_cuda *cuda)
         [ATTN_CUDA_GENERIC] = attn_image_forward_generic,
         [ATTN_CUDA_CODES] = attn_image_forward_codes,
         [ATTN_CUDA_FEW] = attn_image_forward_few,
+        [ATTN_CUDA_FEW_SHARED] = attn_image_forward_few_shared,
         [ATTN_CUDA_BACKWARD_GENERIC] = attn_image_backward_generic,
         [ATTN_CUDA_MERGES] = attn_image_merge_generic,
         [ATTN_CUDA_APPENDS] = attn_image_append_generic,

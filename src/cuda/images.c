@@ -29,6 +29,7 @@ IMAGE(forward_sm80_dropout);
 IMAGE(forward_generic);
 IMAGE(forward_codes);
 IMAGE(forward_few);
+IMAGE(forward_few_shared);
 IMAGE(backward_generic);
 IMAGE(backward_sm80);
 IMAGE(backward_sm80_steps);

@@ -92,6 +92,32 @@
      ATTN_CUDA_THREADS,                                                   \
      code,                                                                \
      false},
+#define ATTN_FORWARD_FEW_SHARED(name, dtype, d, warps, stages, ctas) \
+    {"attn_forward_few_shared_" #name,                               \
+     ATTN_CUDA_FEW_SHARED,                                           \
+     dtype,                                                          \
+     d,                                                              \
+     d,                                                              \
+     8,                                                              \
+     16 * (warps),                                                   \
+     32 * (warps),                                                   \
+     ATTN_FEW_SHARED_BYTES(dtype, d, warps, stages),                 \
+     ATTN_CUDA_THREADS,                                              \
+     dtype,                                                          \
+     false},
+#define ATTN_FORWARD_FEW_FIND(name)    \
+    {"attn_forward_few_shared_" #name, \
+     ATTN_CUDA_FEW_SHARED,             \
+     0,                                \
+     0,                                \
+     0,                                \
+     4,                                \
+     0,                                \
+     128,                              \
+     0,                                \
+     ATTN_CUDA_MERGE,                  \
+     0,                                \
+     false},
 #define ATTN_FORWARD_FEW_MERGE(name, dtype, d) \
     {"attn_forward_few_" #name,                \
      ATTN_CUDA_FEW,                            \

@@ -29,6 +29,7 @@ typedef enum attn_cuda_family {
     ATTN_CUDA_GENERIC,
     ATTN_CUDA_CODES,
     ATTN_CUDA_FEW,
+    ATTN_CUDA_FEW_SHARED,
     ATTN_CUDA_BACKWARD_GENERIC,
     ATTN_CUDA_MERGES,
     ATTN_CUDA_APPENDS,
@@ -91,6 +92,8 @@ enum {
 #define ATTN_FORWARD_GENERIC(...) +1
 #define ATTN_FORWARD_CODES(...) +1
 #define ATTN_FORWARD_FEW(...) +1
+#define ATTN_FORWARD_FEW_SHARED(...) +1
+#define ATTN_FORWARD_FEW_FIND(...) +1
 #define ATTN_FORWARD_FEW_MERGE(...) +1
 #define ATTN_BACKWARD_GENERIC(...) +ATTN_CUDA_GRAD_PARTS
 #define ATTN_BACKWARD_SM80(...) +2

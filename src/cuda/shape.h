@@ -80,6 +80,11 @@
 #define ATTN_FEW_BYTES(code, d, warps, stages) \
     ((warps) * ((stages)*ATTN_FEW_STAGE(code, d) + 2 * 2 * 16 * 8))
 
+/* The same with Q of a tile of several sequences' rows. */
+#define ATTN_FEW_SHARED_ROWS 32
+#define ATTN_FEW_SHARED_BYTES(code, d, warps, stages) \
+    (ATTN_FEW_BYTES(code, d, warps, stages) + ATTN_FEW_SHARED_ROWS * (d)*2)
+
 /* kernel/backward/tile_generic.cuh: operands or rows; P, g; LSE, delta. */
 #define ATTN_GRAD_BYTES(real) ((2 * 32 * 65 + 2 * 64 * 65 + 2 * 64) * (int)sizeof(real))
 

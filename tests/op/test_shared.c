@@ -1,7 +1,9 @@
 /*
  * test_shared.c: sequences whose tables begin with the same pages (R8, R14): the bits of each are
  * those of a call of its own, whatever it shares with whom; and all are within the oracle's bound.
+ * `test_shared gpu`: the same bits on this machine's GPU; it is skipped where there is none.
  */
+#include "device.h"
 #include "oracle.h"
 #include "outputs.h"
 #include "runs.h"
@@ -23,18 +25,24 @@ static attn_tensor one(attn_tensor t, int64_t b)
     return t.data ? tensor_slice(t, 0, b, 1) : t;
 }
 
+/* The call of sequence b alone. */
+static attn_forward_args args_of(const attn_forward_args *all, int64_t b)
+{
+    attn_forward_args args = *all;
+    args.q = one(args.q, b), args.block_table = one(args.block_table, b);
+    args.seqused_q = one(args.seqused_q, b), args.seqused_k = one(args.seqused_k, b);
+    args.o = one(args.o, b), args.lse = one(args.lse, b), args.row_max = one(args.row_max, b);
+    args.sinks = args.sinks.shape[0] > 1 ? one(args.sinks, b) : args.sinks;
+    return args;
+}
+
 /* A call for each sequence gives the bits of a call for all. */
 static void check_alone(op_trial *all, op_trial *alone, const char *table)
 {
     char sentence[512];
     assert_true(runs_once(all->args, table, 1, RUNS_NOISE, sentence, sizeof sentence));
     for (int64_t b = 0; b < all->problem.b; b++) {
-        attn_forward_args args = *all->args;
-        args.q = one(args.q, b), args.block_table = one(args.block_table, b);
-        args.seqused_q = one(args.seqused_q, b), args.seqused_k = one(args.seqused_k, b);
-        args.o = one(alone->args->o, b), args.lse = one(alone->args->lse, b);
-        args.row_max = one(alone->args->row_max, b);
-        args.sinks = args.sinks.shape[0] > 1 ? one(args.sinks, b) : args.sinks;
+        attn_forward_args args = args_of(alone->args, b);
         assert_true(runs_once(&args, table, 1 + (int)b % 2, RUNS_NOISE, sentence, sizeof sentence));
     }
     assert_same_outputs(all, alone);
@@ -103,13 +111,67 @@ static void test_nan(void **state)
     check_line("hq=2 nq=1 d=16 dtype=bf16 page=16 used_k=4999,4300,4200,5000,2300,4100 sown=90");
 }
 
-int main(void)
+/* The call for all sequences, or one for each, on the device. */
+static void run_device(op_trial *trial, bool alone)
 {
+    device_call call;
+    device_place_all(&call, trial);
+    for (int64_t b = 0; b < (alone ? trial->problem.b : 1); b++) {
+        device_forward(alone ? args_of(&call.forward, b) : call.forward);
+    }
+    device_take_back(&call);
+}
+
+/* Splits have 256 keys: of seven sequences five have up to five in common, two others two. */
+static void check_gpu(const char *line)
+{
+    op_trial all = trial_open("b=7 nk=1500 lse=1 %s", line),
+             alone = trial_open("b=7 nk=1500 lse=1 %s", line);
+    op_trial *const both[] = {&all, &alone};
+    for (int i = 0; i < 2; i++) {
+        share(both[i], 0, 1, 1300);
+        share(both[i], 0, 2, 1030);
+        share(both[i], 3, 4, 600);
+        share(both[i], 0, 5, 1500);
+        share(both[i], 0, 6, 300);
+        both[i]->args->flags |= ATTN_SHARES_PAGES;
+        run_device(both[i], i == 1);
+    }
+    assert_same_outputs(&all, &alone);
+    trial_close(&all);
+    trial_close(&alone);
+}
+
+static void test_gpu(void **state)
+{
+    (void)state;
+    check_gpu("hq=4 hkv=1 nq=1 d=128 dtype=bf16 page=16 used_k=1499,1300,1200,1500,1400,0,1499");
+    check_gpu("hq=2 hkv=1 nq=3 d=64 dtype=f16 page=3 causal=1 sinks=bh index=i64 row_max=1 "
+              "used_k=1499,1301,1290,1500,1400,1300,1400");
+    check_gpu("hq=1 nq=1 d=72 dv=128 dtype=bf16 page=256 sown=90000 "
+              "used_k=1499,1310,1290,1500,1400,1350,1400");
+    check_gpu("hq=4 hkv=1 nq=2 d=64 dtype=bf16 page=17 window_left=900 window_right=30 "
+              "used_k=1499,1499,1500,1500,1400,1500,1400");
+    check_gpu("hq=2 hkv=1 nq=1 d=128 dtype=bf16 kv_dtype=e4m3 page=16 sown=90000 "
+              "used_k=1499,1310,1290,1500,1400,1350,1400");
+    check_gpu("hq=4 hkv=1 nq=1 d=64 dtype=bf16 kv_dtype=i8 kv_shift=1 page=16 "
+              "used_k=1499,1310,1290,1500,1400,1350,1400");
+    check_gpu("hq=2 nq=1 d=128 dtype=bf16 kv_dtype=i4x2 page=16 causal=1");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(test_gpu)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_query),
         cmocka_unit_test(test_several_queries),
         cmocka_unit_test(test_codes),
         cmocka_unit_test(test_nan),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc == 1 || strcmp(argv[1], "gpu") != 0) {
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    const int failed = device_open(true) ? cmocka_run_group_tests(gpu_tests, NULL, NULL) : 77;
+    device_close();
+    return failed;
 }

@@ -3,6 +3,7 @@
  */
 #include "core/code_types.h"
 #include "cuda/forward/forward.h"
+#include "cuda/shape.h"
 
 bool attn_cuda_is_quantised(const attn_problem *problem)
 {
@@ -62,6 +63,14 @@ attn_cuda_place attn_cuda_place_of(const attn_tensor *tensor)
                              attn_axis_step(tensor, 2)};
 }
 
+/* True if rows and keys begin where the tensors do, and lengths are those of keys alone. */
+static bool is_plain(const attn_problem *problem)
+{
+    return !problem->varlen && !attn_tensor_present(&problem->used_q) &&
+           !attn_tensor_present(&problem->q_origin) && !attn_tensor_present(&problem->k_origin) &&
+           !attn_tensor_present(&problem->pad_k);
+}
+
 /* most: the largest number that is divided. */
 static attn_cuda_divisor divisor(int64_t by, int64_t most)
 {
@@ -71,24 +80,78 @@ static attn_cuda_divisor divisor(int64_t by, int64_t most)
                                exact ? (uint32_t)((two_32 + (uint64_t)by - 1) / (uint64_t)by) : 0};
 }
 
+/* The kernel of forward_few_shared for types and head dims of `alone`; NULL: the one that finds
+ * families. Or -1. */
+static int find_shared(const attn_cuda_kernel *alone)
+{
+    for (int i = 0; i < ATTN_CUDA_KERNELS; i++) {
+        const attn_cuda_kernel *kernel = &attn_cuda_kernels[i];
+        if (kernel->family == ATTN_CUDA_FEW_SHARED &&
+            (alone ? kernel->codes == alone->codes && kernel->d == alone->d &&
+                         kernel->rows == alone->rows
+                   : kernel->loads == ATTN_CUDA_MERGE)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool attn_cuda_may_share(const attn_cuda *cuda, const attn_problem *problem)
+{
+    return problem->shares && problem->paged && problem->batch > 1 && is_plain(problem) &&
+           !attn_cuda_has_steps(problem) && cuda->capability == 90 && problem->group > 0 &&
+           problem->q.shape[1] <= ATTN_FEW_SHARED_ROWS / 2 / problem->group;
+}
+
+attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_plan *plan,
+                                      attn_cuda_sharing *to)
+{
+    const attn_problem *problem = &plan->params.problem;
+    const attn_cuda_schedule *schedule = &plan->params.schedule;
+    const attn_cuda_parts *parts = &plan->params.parts;
+    const int64_t rows = problem->q.shape[1] * problem->group, batch = problem->batch;
+    const bool may =
+        schedule->splits > 1 && schedule->blocks == 1 && attn_cuda_may_share(cuda, problem);
+    const int kernel = may ? find_shared(&attn_cuda_kernels[plan->kernel]) : -1;
+    if (kernel < 0 || attn_cuda_kernels[kernel].shared_bytes > cuda->shared_bytes) {
+        return (attn_cuda_shared_plan){.kernel = -1};
+    }
+    const int64_t slots = ATTN_FEW_SHARED_ROWS / rows < batch ? ATTN_FEW_SHARED_ROWS / rows : batch;
+    *to = (attn_cuda_sharing){
+        .slots = divisor(slots, batch),
+        .groups = divisor(batch / slots, batch),
+        .rows = divisor(rows, ATTN_FEW_SHARED_ROWS),
+        .items = divisor(schedule->items / batch, schedule->items),
+        .families =
+            (uint32_t *)(void *)(parts->sums + schedule->items * parts->rows * parts->columns),
+        .page = divisor(problem->k.shape[1], problem->keys),
+        .table = problem->table.data,
+        .sequence = attn_axis_step(&problem->table, 0),
+        .entry = attn_axis_step(&problem->table, 1),
+        .batch = (int32_t)batch,
+        .wide = problem->table.dtype == ATTN_I64};
+    const int64_t warps = batch * schedule->splits,
+                  each = attn_cuda_kernels[find_shared(NULL)].rows;
+    return (attn_cuda_shared_plan){kernel, find_shared(NULL),
+                                   (uint32_t)((warps + each - 1) / each)};
+}
+
 attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule)
 {
     const int64_t far = ATTN_CUDA_COUNTED, rows = problem->q.shape[1] * problem->group,
                   right = problem->window_right;
-    return (attn_cuda_few){
-        .splits = divisor(schedule->splits, schedule->items),
-        .blocks = divisor(schedule->blocks, schedule->items),
-        .kv_heads = divisor(problem->kv_heads, schedule->items),
-        .group = divisor(problem->group, rows),
-        .nq = (int32_t)problem->q.shape[1],
-        .keys = (int32_t)problem->keys,
-        .before = (int32_t)(problem->window_left < far ? problem->window_left : far),
-        .after = (int32_t)(right < far ? right : far - 1),
-        .plain = !problem->varlen && !attn_tensor_present(&problem->used_q) &&
-                 !attn_tensor_present(&problem->q_origin) &&
-                 !attn_tensor_present(&problem->k_origin) && !attn_tensor_present(&problem->pad_k),
-        .top_left = problem->top_left,
-        .k = attn_cuda_place_of(&problem->k),
-        .v = attn_cuda_place_of(&problem->v),
-        .q = attn_cuda_place_of(&problem->q)};
+    return (attn_cuda_few){.splits = divisor(schedule->splits, schedule->items),
+                           .blocks = divisor(schedule->blocks, schedule->items),
+                           .kv_heads = divisor(problem->kv_heads, schedule->items),
+                           .group = divisor(problem->group, rows),
+                           .nq = (int32_t)problem->q.shape[1],
+                           .keys = (int32_t)problem->keys,
+                           .before =
+                               (int32_t)(problem->window_left < far ? problem->window_left : far),
+                           .after = (int32_t)(right < far ? right : far - 1),
+                           .plain = is_plain(problem),
+                           .top_left = problem->top_left,
+                           .k = attn_cuda_place_of(&problem->k),
+                           .v = attn_cuda_place_of(&problem->v),
+                           .q = attn_cuda_place_of(&problem->q)};
 }

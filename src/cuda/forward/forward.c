@@ -47,29 +47,45 @@ static attn_status make_maps(const attn_cuda *cuda, attn_cuda_plan *plan,
     return ATTN_OK;
 }
 
-/* Launches the kernel of the plan, and the merge behind it, if there is one. */
-static attn_status launch(const attn_cuda *cuda, const attn_cuda_plan *plan, void *params,
-                          void *stream)
+/* Launches the merge of splits, if there is one. */
+static attn_status launch_merge(const attn_cuda *cuda, const attn_cuda_plan *plan, void *params,
+                                void *stream)
 {
     const uint32_t grid[3] = {plan->merge_grid[0], plan->merge_grid[1], 1};
-    TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream));
     return plan->merge < 0 ? ATTN_OK
                            : attn_cuda_launch_early(cuda, plan->merge, grid, params, stream);
 }
 
-/* The same; kernels for quantised K and V have their scales and shifts too. */
+/* Launches a kernel of forward_few, or what does the same where sequences may share pages. */
+static attn_status launch_few(const attn_cuda *cuda, const attn_cuda_plan *plan,
+                              attn_cuda_codes_params *params, void *stream)
+{
+    params->forward.few = attn_cuda_few_of(&plan->params.problem, &plan->params.schedule);
+    const attn_cuda_shared_plan shared = attn_cuda_share(cuda, plan, &params->sharing);
+    if (shared.kernel < 0) {
+        return attn_cuda_launch(cuda, plan->kernel, plan->grid, params, stream);
+    }
+    const uint32_t grid[3] = {shared.grid, 1, 1};
+    TRY(attn_cuda_launch(cuda, shared.find, grid, params, stream));
+    return attn_cuda_launch_early(cuda, shared.kernel, plan->grid, params, stream);
+}
+
+/* Launches the kernel of the plan, and the merge behind it; kernels for quantised K and V have
+ * their scales and shifts too. */
 static attn_status launch_all(const attn_cuda *cuda, attn_cuda_plan *plan, void *stream)
 {
     const attn_codes *k = &plan->params.problem.k_codes, *v = &plan->params.problem.v_codes;
     const attn_cuda_family family = attn_cuda_kernels[plan->kernel].family;
     if (family != ATTN_CUDA_CODES && family != ATTN_CUDA_FEW) {
-        return launch(cuda, plan, &plan->params, stream);
+        TRY(attn_cuda_launch(cuda, plan->kernel, plan->grid, &plan->params, stream));
+        return launch_merge(cuda, plan, &plan->params, stream);
     }
-    if (family == ATTN_CUDA_FEW) {
-        plan->params.few = attn_cuda_few_of(&plan->params.problem, &plan->params.schedule);
-    }
-    attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift, *v->scale, *v->shift};
-    return launch(cuda, plan, &params, stream);
+    attn_cuda_codes_params params = {plan->params, *k->scale, *k->shift,
+                                     *v->scale,    *v->shift, {.table = NULL}};
+    TRY(family == ATTN_CUDA_FEW
+            ? launch_few(cuda, plan, &params, stream)
+            : attn_cuda_launch(cuda, plan->kernel, plan->grid, &params, stream));
+    return launch_merge(cuda, plan, &params, stream);
 }
 
 /* Enqueues the launches. In the current context. */

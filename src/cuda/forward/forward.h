@@ -5,6 +5,7 @@
 #define ATTN_CUDA_FORWARD_H
 
 #include "core/append.h"
+#include "cuda/forward/codes.h"
 #include "cuda/gpu.h"
 
 typedef struct attn_cuda_plan {
@@ -33,6 +34,19 @@ int attn_cuda_find_few(const attn_cuda *cuda, const attn_problem *problem);
 
 /* The reason for which forward_few cannot do a problem, or NULL. */
 const char *attn_cuda_few_lacks(const attn_problem *problem, const attn_cuda *cuda);
+
+/* True if keys are in pages that sequences share, and scores do not know positions. */
+bool attn_cuda_may_share(const attn_cuda *cuda, const attn_problem *problem);
+
+/* Launches in place of forward_few's: kernel; ahead of it `find` of a grid. kernel < 0: none. */
+typedef struct attn_cuda_shared_plan {
+    int kernel, find;
+    uint32_t grid;
+} attn_cuda_shared_plan;
+
+/* The launches of a placed plan where sequences may share pages, and what they take besides. */
+attn_cuda_shared_plan attn_cuda_share(const attn_cuda *cuda, const attn_cuda_plan *plan,
+                                      attn_cuda_sharing *to);
 
 /* What forward_few's CTAs take of a problem with that schedule. */
 attn_cuda_few attn_cuda_few_of(const attn_problem *problem, const attn_cuda_schedule *schedule);

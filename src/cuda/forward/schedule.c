@@ -180,7 +180,7 @@ static bool is_counted(const attn_cuda *cuda, const attn_problem *problem, int64
 enum { STRIP = 16, MERGES = 512, COUNTER_BYTES = 64, STATE_BYTES = 4 * sizeof(float) };
 
 /* Places the splits in the workspace. Sizes are bounded: a sequence has FILLED items at most. */
-static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
+static void plan_parts(attn_cuda_plan *plan, const attn_cuda *cuda, const attn_problem *problem)
 {
     const attn_cuda_schedule *schedule = &plan->params.schedule;
     const attn_cuda_kernel *kernel = &attn_cuda_kernels[plan->kernel];
@@ -196,6 +196,10 @@ static void plan_parts(attn_cuda_plan *plan, const attn_problem *problem)
     plan->workspace_bytes =
         COUNTER_BYTES + (uint64_t)schedule->items * (uint64_t)rows *
                             (STATE_BYTES + sizeof(float) * (uint64_t)kernel->dv);
+    if (kernel->family == ATTN_CUDA_FEW && attn_cuda_may_share(cuda, problem)) { /* families */
+        plan->workspace_bytes +=
+            (uint64_t)problem->batch * (uint64_t)schedule->splits * sizeof(uint32_t);
+    }
     plan->merge_grid[0] = (uint32_t)ctas;
     plan->merge_grid[1] = (uint32_t)(ctas * slices <= MERGES ? slices
                                      : ctas < MERGES         ? MERGES / ctas
@@ -259,7 +263,7 @@ attn_status attn_cuda_schedule_make(attn_cuda_plan *plan, const attn_cuda *cuda,
     plan->workspace_bytes = plan->counted ? COUNTER_BYTES : 0;
     plan_grid(plan, cuda, grid);
     if (schedule->splits > 1) {
-        plan_parts(plan, problem);
+        plan_parts(plan, cuda, problem);
     }
     if (kernel->single) {
         plan->grid[0] = (uint32_t)problem->heads, plan->grid[1] = (uint32_t)problem->batch,

@@ -251,15 +251,22 @@ __device__ __forceinline__ int evened_least(const attn_cuda_schedule &s, int cou
     return min(max(even, s.least), 2 * s.least);
 }
 
-/* The blocks of one split among an item's blocks. least: in each split but the last. */
-template <int BN>
-__device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,
-                                               const attn_band &band, const Blocks &b, int split)
+/* The blocks in each split of an item's blocks but the last. least: that many of them. */
+__device__ __forceinline__ int split_each(const attn_cuda_schedule &s, int least,
+                                          const attn_band &band, const Blocks &b)
 {
     const uint32_t count = (uint32_t)b.count, part = (uint32_t)least; /* unsigned divides faster */
     const uint32_t most = min((uint32_t)s.splits, (count + part - 1) / part),
                    splits = band.keys < s.few ? 1 : max(most, 1u);
-    const int each = (int)((count + splits - 1) / splits), before = split * each;
+    return (int)((count + splits - 1) / splits);
+}
+
+/* The blocks of one split, counted from the right. */
+template <int BN>
+__device__ __forceinline__ Blocks split_blocks(const attn_cuda_schedule &s, int least,
+                                               const attn_band &band, const Blocks &b, int split)
+{
+    const int each = split_each(s, least, band, b), before = split * each;
     Blocks mine = b;
     mine.last -= before;
     mine.count = max(min(b.count - before, each), 0);

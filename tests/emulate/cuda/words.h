@@ -167,6 +167,15 @@ inline int __all_sync(unsigned mask, int yes)
     return __ballot_sync(mask, yes) == ~0u;
 }
 
+inline unsigned __reduce_and_sync(unsigned, unsigned bits)
+{
+    const auto all = emulated::exchange(bits);
+    for (int lane = 0; lane < 32; lane++) {
+        bits &= all[lane];
+    }
+    return bits;
+}
+
 inline unsigned atomicOr(unsigned *at, unsigned bits)
 {
     return __atomic_fetch_or(at, bits, __ATOMIC_SEQ_CST);

@@ -151,16 +151,19 @@ __device__ __forceinline__ void finish_gathered(const attn_cuda_codes_params &c,
 
 /* Leaves a split's sums of row r for the merge. */
 template <class S>
-__device__ __forceinline__ void store_split(const attn_cuda_forward_params &a, const FewItem &item,
+__device__ __forceinline__ void store_split(const attn_cuda_codes_params &c, const FewItem &item,
                                             int r, const GatheredRow<S::D> &row)
 {
+    const attn_cuda_forward_params &a = c.forward;
     const int lane = threadIdx.x % 32;
-    float *to = a.parts.sums + (item.part + r) * S::D + 2 * lane;
-    if (r >= item.rows) {
+    const FewRow place = item.row<S>(c, r);
+    const int64_t part = item.part + place.part;
+    float *to = a.parts.sums + part * S::D + 2 * lane;
+    if (!place.used) {
         return;
     }
     if (lane == 0) {
-        ((float4 *)a.parts.states)[item.part + r] = make_float4(row.base, row.l, row.m, 0);
+        ((float4 *)a.parts.states)[part] = make_float4(row.base, row.l, row.m, 0);
     }
 #pragma unroll
     for (int j = 0; j < S::D / 64; j++) {
@@ -168,31 +171,43 @@ __device__ __forceinline__ void store_split(const attn_cuda_forward_params &a, c
     }
 }
 
-/* Gathers what the warps of an item have left in shared memory: rows of O, or a split's. The latter
- * first, in few instructions: constants for rows of O take their time. */
+/* Gathers row r of what the warps of an item have left in shared memory. */
+template <class S>
+__device__ __forceinline__ void gather_warps(const FewItem &item, const unsigned char *shared,
+                                             int r, GatheredRow<S::D> &row)
+{
+    const int warps = item.blocks.count > 0 ? S::WARPS : 0;
+    gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r, (const float *)shared + r * S::D,
+                     S::ROWS, S::D, warps, row);
+}
+
+/* Leaves all rows of a split for the merge. */
+template <class S>
+__device__ __forceinline__ void store_splits(const attn_cuda_codes_params &c, const FewItem &item,
+                                             const unsigned char *shared)
+{
+#pragma unroll(S::SHARED ? 2 : S::ROWS / S::WARPS)
+    for (int r = threadIdx.x / 32; r < S::ROWS; r += S::WARPS) {
+        GatheredRow<S::D> row;
+        gather_warps<S>(item, shared, r, row);
+        store_split<S>(c, item, r, row);
+    }
+}
+
+/* Writes rows of O, or a split's. The latter first, in few instructions: constants for rows of O
+ * take their time. */
 template <class S>
 __device__ __forceinline__ void finish_few(const attn_cuda_codes_params &c, const FewItem &item,
                                            const unsigned char *shared)
 {
-    const attn_cuda_forward_params &a = c.forward;
-    const int warps = item.blocks.count > 0 ? S::WARPS : 0, first = threadIdx.x / 32;
-    const auto gather_warps = [&](int r, GatheredRow<S::D> &row) {
-        gather<S::WARPS>((const float4 *)(shared + S::STATES_AT) + r,
-                         (const float *)shared + r * S::D, S::ROWS, S::D, warps, row);
-    };
-    if (a.schedule.splits > 1) {
-#pragma unroll
-        for (int r = first; r < S::ROWS; r += S::WARPS) {
-            GatheredRow<S::D> row;
-            gather_warps(r, row);
-            store_split<S>(a, item, r, row);
-        }
+    if (c.forward.schedule.splits > 1) {
+        store_splits<S>(c, item, shared);
         return;
     }
 #pragma unroll 1
-    for (int r = first; r < item.rows; r += S::WARPS) {
+    for (int r = threadIdx.x / 32; r < item.rows; r += S::WARPS) {
         GatheredRow<S::D> row;
-        gather_warps(r, row);
+        gather_warps<S>(item, shared, r, row);
         const int query = item.query(c, r);
         OutputRow w = {item.sequence, item.head(c, r), query, query < item.sequence.nq_used};
         finish_gathered<S::DTYPE>(c, w, row);

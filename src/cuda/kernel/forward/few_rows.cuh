@@ -18,6 +18,42 @@ template <class S> struct FewRows {
     float base[S::TILES][2], l[S::TILES][2], m[S::TILES][2]; /* softmax.cuh; l, shift: the lane's */
     float shift[S::TILES][2]; /* sums of P times V's shifts, for all columns */
     float q_sum[S::TILES][2];
+    uint32_t q_at; /* SHARED: the lane's operands of Q in shared memory, instead of q */
+
+    /* Operands of 8 rows and 32 columns. */
+    __device__ __forceinline__ void operands(int t, int u, uint32_t (&to)[4]) const
+    {
+        if (S::SHARED) {
+            const uint4 x = ptx::load_shared_16(q_at + (t * S::UNITS + u) * 512);
+            to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                to[i] = q[t][u][i];
+            }
+        }
+    }
+    /* SHARED: loads a tile's operands for all warps of the CTA, a tile each. */
+    __device__ __forceinline__ void share_q(const attn_cuda_codes_params &c, const FewItem &item)
+    {
+        static_assert(!S::SHARED || S::TILES == S::WARPS && S::Codes::PLAIN,
+                      "a tile for each warp");
+        const int t = threadIdx.x / 32, lane = few_lane();
+        const attn_problem &p = c.forward.problem;
+        const FewRow row = item.row<S>(c, 8 * t + lane / 4);
+        const char *from = attn_at(&p.q, row.sequence, row.query, row.head, 8 * (lane % 4));
+        uint4 x[S::UNITS];
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            x[u] = row.used && 32 * u + 8 * (lane % 4) < p.d ? *(const uint4 *)(from + 64 * u)
+                                                             : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int u = 0; u < S::UNITS; u++) {
+            ptx::store_shared_16(q_at + (t * S::UNITS + u) * 512, x[u]);
+        }
+        __syncthreads();
+    }
 
     __device__ __forceinline__ void load_q(const attn_cuda_codes_params &c, const FewItem &item)
     {

@@ -5,6 +5,7 @@
  *     for each warp: stage [STAGES]: codes of K [16][ROW bytes] | of V | factors [4][16] f32, of
  *                    codes alone;
  *                    places of rows [2][2][16]
+ *     SHARED: Q [TILES][UNITS][32 lanes] of 16 bytes
  *     at the end, over all that: sums of warps [WARPS][ROWS][D] f32 | their states [WARPS][ROWS]
  *
  * Codes lie in pieces of 16 bytes, moved about within their 128 bytes by `turn`, so that a warp's
@@ -21,9 +22,11 @@
 /* Factors of a key; tensors of an item, codes behind their factors. */
 enum { K_SCALE, K_SHIFT, V_SCALE, V_SHIFT, FACTORS, K_CODES = FACTORS, V_CODES, TENSORS };
 
-template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_> struct FewShape {
+/* SHARED: the rows are several sequences' (few_shared.cuh). */
+template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_, bool SHARED_ = false>
+struct FewShape {
     static constexpr int DTYPE = DTYPE_, CODE = CODE_, D = D_, ROWS = ROWS_, STAGES = STAGES_;
-    static constexpr bool BF16 = DTYPE == ATTN_BF16;
+    static constexpr bool BF16 = DTYPE == ATTN_BF16, SHARED = SHARED_;
     static constexpr int WARPS = WARPS_, EACH = 16, KEYS = EACH * WARPS; /* of a warp, of all */
     static constexpr int TILES = ROWS / 8, UNITS = D / 32; /* of 8 rows, of 32 columns */
     using Codes = ::Codes<CODE>;
@@ -34,6 +37,7 @@ template <int DTYPE_, int CODE_, int D_, int ROWS_, int WARPS_, int STAGES_> str
     static constexpr int PLACES_AT = STAGES * STAGE, WARP = PLACES_AT + 2 * 2 * EACH * 8;
     static constexpr int BYTES = WARPS * WARP;
     static constexpr int STATES_AT = WARPS * ROWS * D * 4;
+    static constexpr int Q_AT = BYTES; /* SHARED */
     static_assert(BYTES == ATTN_FEW_BYTES(CODE, D, WARPS, STAGES), "shape.h");
     static_assert(STATES_AT + WARPS * ROWS * 16 <= BYTES, "room for the sums of warps");
 
@@ -73,6 +77,20 @@ __device__ __forceinline__ uint32_t quotient(uint32_t n, const attn_cuda_divisor
     return d.by == 1 ? n : d.inverse != 0 ? (uint32_t)((uint64_t)n * d.inverse >> 32) : n / d.by;
 }
 
+/* Sequences whose tables agree where an item's keys lie: bit s of `slots` is that of sequence
+ * first + s; the item's own is slot `own`. */
+struct FewFamily {
+    uint32_t slots;
+    int first, own;
+};
+
+/* Where a row of a tile belongs. part: its place in a.parts from item.part on. */
+struct FewRow {
+    int64_t sequence;
+    int query, head, part;
+    bool used;
+};
+
 /* Rows of all query heads of one KV head, `rows` of them from `first` on; those of a query lie side
  * by side. */
 struct FewItem {
@@ -84,6 +102,7 @@ struct FewItem {
     uint32_t inverse; /* 2^32 / the size of a page, rounded down */
     FewPlace places[TENSORS];
     uint32_t masks[2]; /* of Codes */
+    FewFamily family;  /* SHARED */
 
     /* Query and head of row r. */
     __device__ __forceinline__ int query(const attn_cuda_codes_params &c, int r) const
@@ -94,6 +113,19 @@ struct FewItem {
     {
         const int group = (int)c.forward.few.group.by;
         return kv_head * group + first + r - query(c, r) * group;
+    }
+    /* Row r of a tile. */
+    template <class S>
+    __device__ __forceinline__ FewRow row(const attn_cuda_codes_params &c, int r) const
+    {
+        if (!S::SHARED) {
+            return {sequence.tensor, query(c, r), head(c, r), r, r < rows};
+        }
+        const int slot = (int)quotient((uint32_t)r, c.sharing.rows),
+                  within = r - slot * (int)c.sharing.rows.by,
+                  apart = (int)c.sharing.items.by * c.forward.parts.rows;
+        return {family.first + slot, query(c, within), head(c, within),
+                (slot - family.own) * apart + within, (family.slots >> slot & 1) != 0};
     }
 };
 
@@ -132,22 +164,51 @@ __device__ __forceinline__ int few_kv_head(const attn_cuda_few &few, uint32_t in
     return (int)(column - quotient(column, few.kv_heads) * few.kv_heads.by);
 }
 
+/* attn_mask_band of a plain problem, and the diagonal. */
+__device__ __forceinline__ attn_band plain_band(const attn_cuda_forward_params &a, int sequence,
+                                                int &diagonal)
+{
+    const attn_cuda_few &few = a.few;
+    const attn_cuda_index &used = a.index[ATTN_CUDA_USED_K];
+    const int nk = used.data == NULL ? few.keys : index_at(used, sequence, few.keys);
+    diagonal = few.top_left ? 0 : nk - few.nq;
+    return {max(diagonal - few.before, -(1 << 30)), min(diagonal + few.after + 1, nk), few.nq, nk};
+}
+
 /* Fills in sequence and band of a plain problem: attn_problem_sequence and attn_mask_band in few
  * steps. */
 __device__ __forceinline__ void fill_plain(const attn_cuda_forward_params &a, int sequence,
                                            FewItem &item)
 {
-    const attn_cuda_few &few = a.few;
-    const attn_cuda_index &used = a.index[ATTN_CUDA_USED_K];
-    const int nk = used.data == NULL ? few.keys : index_at(used, sequence, few.keys),
-              diagonal = few.top_left ? 0 : nk - few.nq;
+    int diagonal;
+    item.band = plain_band(a, sequence, diagonal);
     attn_sequence &s = item.sequence;
     s.index = s.tensor = sequence, s.outside = false;
     s.q_first = s.k_first = 0;
-    s.nq = s.nq_used = few.nq, s.nk = nk, s.k_rows = few.keys;
+    s.nq = s.nq_used = a.few.nq, s.nk = item.band.keys, s.k_rows = a.few.keys;
     s.diagonal = diagonal;
-    item.band = {max(diagonal - few.before, -(1 << 30)), min(diagonal + few.after + 1, nk), few.nq,
-                 nk};
+}
+
+/* The blocks of one split of rows first .. first + rows - 1. Splits are counted from the left, so
+ * that sequences of about one length are cut at the same keys. */
+template <class S>
+__device__ __forceinline__ Blocks few_blocks(const attn_cuda_forward_params &a,
+                                             const attn_band &band, int first, int rows, int split)
+{
+    const attn_cuda_schedule &s = a.schedule;
+    const int query = (int)quotient((uint32_t)first, a.few.group),
+              last = (int)quotient((uint32_t)(first + rows - 1), a.few.group);
+    Blocks b = key_blocks(band, query, last - query + 1, S::KEYS);
+    if (s.splits == 1) {
+        return b;
+    }
+    const int least = S::Codes::PLAIN ? evened_least(s, b.count) : s.least,
+              each = split_each(s, least, band, b), before = split * each,
+              begin = b.last - b.count + 1 + before;
+    b.count = max(min(b.count - before, each), 0);
+    b.last = begin + b.count - 1;
+    b.end = min(b.end, (b.last + 1) * S::KEYS);
+    return b;
 }
 
 /* Finds an item: a split of a block of rows of a KV head of a sequence. */
@@ -156,7 +217,6 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
                                          FewItem &item)
 {
     const attn_problem &p = a.problem;
-    const attn_cuda_schedule &s = a.schedule;
     const attn_cuda_few &few = a.few;
     const FewColumn place = few_column(few, index);
     const uint32_t sequence = quotient(place.column, few.kv_heads);
@@ -173,10 +233,5 @@ __device__ __forceinline__ void few_item(const attn_cuda_forward_params &a, uint
         fill_segment(a, (int)sequence + 1, item.sequence);
         item.band = attn_mask_band(&p, &item.sequence);
     }
-    const int query = (int)quotient((uint32_t)item.first, few.group),
-              last = (int)quotient((uint32_t)(item.first + item.rows - 1), few.group);
-    const Blocks all = key_blocks(item.band, query, last - query + 1, S::KEYS);
-    const int least = S::Codes::PLAIN ? evened_least(s, all.count) : s.least;
-    item.blocks =
-        s.splits == 1 ? all : split_blocks<S::KEYS>(s, least, item.band, all, (int)place.split);
+    item.blocks = few_blocks<S>(a, item.band, item.first, item.rows, (int)place.split);
 }

@@ -48,12 +48,14 @@ template <class S> struct FewTile {
                 codes.row(pairs[i], w);
             }
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint32_t left[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
-                                          pairs[1][2 * i + 1]};
+            for (int t = 0; t < S::TILES; t++) {
+                uint32_t q[4];
+                rows.operands(t, u, q);
 #pragma unroll
-                for (int t = 0; t < S::TILES; t++) {
-                    mma::product<S::BF16>(half[t][i], left, rows.q[t][u] + 2 * i);
+                for (int i = 0; i < 2; i++) {
+                    const uint32_t left[4] = {pairs[0][2 * i], pairs[1][2 * i], pairs[0][2 * i + 1],
+                                              pairs[1][2 * i + 1]};
+                    mma::product<S::BF16>(half[t][i], left, q + 2 * i);
                 }
             }
         }
@@ -321,7 +323,7 @@ template <class S> struct FewTile {
     __device__ __forceinline__ void add(unsigned char *stage, int block) const
     {
         const float *factors = (const float *)(stage + S::FACTORS_AT);
-        const bool masked = item.blocks.masked(block) || c.forward.steps;
+        const bool masked = !S::SHARED && (item.blocks.masked(block) || c.forward.steps);
         float s[S::TILES][4];
         uint32_t p[S::TILES][S::PARTS][2];
         uint32_t unsound = products(stage, s);

@@ -4,67 +4,19 @@
  * pieces of 16 bytes. Made for decoding: keys are read at the speed of memory, and may lie in pages
  * of any size.
  *
- * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in. Each
- * of its warps has 16 keys of each tile, which it fetches for itself:
- *
- *     copies of tile n + STAGES - 1 under way | places of tile n + STAGES | tile n: S, softmax, P V
- *
- * Warps meet at the end (few_end.cuh).
+ * A CTA does one item: a split of the keys of up to 16 rows, the heads of a group folded in.
  */
-#include "cuda/kernel/forward/few_end.cuh"
-#include "cuda/kernel/forward/few_load.cuh"
-#include "cuda/kernel/forward/few_tile.cuh"
-
-/* Adds the warp's keys of all tiles of the item to its rows. */
-template <class S>
-__device__ __forceinline__ void run_tiles(const FewLoader<S> &loader, const FewTile<S> &tile)
-{
-    typename FewLoader<S>::Row row = loader.look(1);
-    typename FewLoader<S>::Factors factors = loader.find(0, loader.look(0));
-    tile.rows.clear();
-    const attn_problem &p = loader.c.forward.problem;
-    if (S::Codes::PLAIN && (p.d < S::D || p.dv < S::D)) {
-        loader.clear();
-    }
-#pragma unroll 1
-    for (int n = 1 - S::STAGES; n < loader.item.blocks.count; n++) { /* those before 0 are none */
-        const int next = n + S::STAGES - 1;
-        ptx::copy_async_wait<S::STAGES - 2>();
-        __syncwarp();
-        loader.copy(next);
-        if (next == 0) { /* behind the first keys, which take longer */
-            tile.rows.load_q(loader.c, loader.item);
-        }
-        const typename FewLoader<S>::Factors following = loader.find(next + 1, row);
-        row = loader.look(next + 2);
-        loader.put(next, factors);
-        factors = following;
-        if (n >= 0) {
-            tile.add(loader.stage(n), loader.item.blocks.last - n);
-        }
-    }
-}
+#include "cuda/kernel/forward/few_run.cuh"
 
 template <class S> __device__ __forceinline__ void few(const attn_cuda_codes_params &c)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ FewItem item; /* in shared memory, since registers are few */
     ptx::begin_next_launch();
-    if (threadIdx.x == 0) {
-        few_item<S>(c.forward, blockIdx.x, item);
-    } else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= TENSORS - S::FIRST_TENSOR) {
-        const int which = S::FIRST_TENSOR + (int)threadIdx.x / 32 - 1;
-        item.places[which] = few_place(c, which, few_kv_head(c.forward.few, blockIdx.x));
-    }
+    find_item<S>(c, blockIdx.x, item);
     __syncthreads();
     if (item.blocks.count > 0) {
-        FewRows<S> rows;
-        const FewTile<S> tile(c, item, rows);
-        run_tiles<S>(FewLoader<S>(c, item, shared + threadIdx.x / 32 * S::WARP), tile);
-        ptx::copy_async_wait<0>();
-        __syncthreads();
-        rows.leave(shared);
-        __syncthreads();
+        run_item<S>(c, item, shared);
     }
     finish_few<S>(c, item, shared);
 }
