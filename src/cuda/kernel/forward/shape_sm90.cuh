@@ -73,9 +73,11 @@ struct Shape {
     /* A warp's room for its 16 rows of O, or before that of a block's bias. */
     static constexpr int WARP_BYTES = ATTN_SM90_WARP_BYTES(DTYPE, D, DV, BN, LOADS, SCORES);
     static constexpr int O_BYTES = 4 * GROUPS * WARP_BYTES;
-    /* f32: parts of Q that consumers hold in registers: all parts for problems of one block of
-     * keys, else as many as fit. */
-    static constexpr int Q_HELD = PARTS == 1 ? 0 : GROUPS == 1 ? PARTS : D == 64 ? 1 : 0;
+    /* f32: parts of Q that consumers hold in registers, as many as fit: products with both operands
+     * in shared memory take longer. */
+    static constexpr int Q_HELD = PARTS == 1 || (GROUPS > 1 && D > 64) ? 0
+                                  : SCORES == ATTN_CUDA_SCALED         ? PARTS
+                                                                       : 1;
     static constexpr int RAW_BYTES = PARTS == 1 ? 0 : BN * D * 4;
     static constexpr int SHARED_BYTES = ATTN_SM90_BYTES(DTYPE, D, DV, GROUPS, BN, LOADS, SCORES);
 };
