@@ -48,7 +48,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
                                                     number, from > 0, p, kept_of_p);
     } else {
         first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p,
-                            kept_of_p);
+                              kept_of_p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
@@ -109,7 +109,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             float alpha[2];
             move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
-            kept_of_p.lower(alpha);
+            if constexpr (S::KEEPS) {
+                kept_of_p.lower(alpha);
+            }
             if (S::AHEAD) { /* else ptxas hands out registers of P that products still read */
                 rescale_moved(rows.o, alpha);
             }

@@ -191,9 +191,10 @@ __device__ __forceinline__ bool finish_boxed(const attn_cuda_forward_params &a, 
 #pragma unroll
     for (int r = 0; r < 2; r++) { /* rows beyond the tensor see no key */
         ordinary = ordinary && (first + lane / 4 + 8 * r >= item.sequence.nq ||
-                                (l[r] != 0 && fabsf(rows.state[r].base) <= FAR_BASE && !warp.is_light(r)));
+                                (l[r] != 0 && fabsf(rows.state[r].base) <= FAR_BASE));
         factor[r] = l[r] != 0 ? ptx::reciprocal(l[r]) : 0;
         if constexpr (S::DROPS) {
+            ordinary = ordinary && !(l[r] != 0 && warp.light[r]);
             factor[r] *= (float)a.problem.dropout.scale;
         }
     }

@@ -23,11 +23,6 @@ struct WarpRows {
     int2 *bounds;
     int width = 0; /* columns of O that a group has; 0: all */
 
-    /* What is kept of the thread's row r has few digits left: it is done alone. */
-    __device__ __forceinline__ bool is_light(int) const
-    {
-        return false;
-    }
     /* Of O, the first one that the group has. Opaque, or a register would be kept for it. */
     __device__ __forceinline__ int column() const
     {
@@ -88,11 +83,7 @@ struct FoldedRows : WarpRows {
 
 template <class Warp> struct DroppedRows : Warp {
     static constexpr bool DROPS = true;
-    bool light[2];
-    __device__ __forceinline__ bool is_light(int r) const
-    {
-        return light[r];
-    }
+    bool light[2]; /* what is kept of the thread's rows has few digits left */
 };
 
 struct PagedRows : FoldedRows {
