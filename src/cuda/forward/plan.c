@@ -179,7 +179,7 @@ static const char *sm90_lacks(const attn_problem *problem, const attn_cuda *cuda
     }
     if (problem->dropout.on &&
         find_kernel(cuda, dropout_family(problem), problem, ATTN_CUDA_RAGGED) < 0) {
-        return "dropout there is for bf16, with score steps up to d = 128";
+        return "dropout there is for 16 bits, with score steps for bf16 up to d = 128";
     }
     if (problem->dropout.on && tma_lacks(problem)) {
         return "there is dropout, and strides, alignment or padding are not for the TMA";

@@ -31,7 +31,7 @@ template <class S>
 __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Rows<S::DV> &rows,
                                            const Memory<S> &memory, const WarpRows &warp,
                                            Steps<S> &steps, const Blocks b, const Walk<S> walk,
-                                           uint32_t number, int from)
+                                           uint32_t number, int from, Kept<S::KEEPS> &kept_of_p)
 {
     using Drop = Dropout<S::DTYPE, true, false>;
     const int group = row_group<S>();
@@ -46,9 +46,10 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
     const int first = walk.block(0);
     if (S::HALVES && b.end <= first * S::BN + S::BN / 2) {
         first_block<S, S::BN / (S::HALVES ? 2 : 1)>(a, rows, memory, held, warp, steps, b, first, q,
-                                                    number, from > 0, p);
+                                                    number, from > 0, p, kept_of_p);
     } else {
-        first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p);
+        first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, first, q, number, from > 0, p,
+                              kept_of_p);
     }
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
@@ -109,6 +110,9 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
             }
             float alpha[2];
             move_bases<S::DTYPE>(s, e, few, rows.state, alpha);
+            if constexpr (S::KEEPS) {
+                kept_of_p.lower(alpha);
+            }
             if (S::AHEAD) { /* else ptxas hands out registers of P that products still read */
                 rescale_moved(rows.o, alpha);
             }
@@ -120,6 +124,7 @@ __device__ __forceinline__ void run_blocks(const attn_cuda_forward_params &a, Ro
         steps.learn(e);
         if constexpr (S::DROPS) {
             Drop::clear(bits, next);
+            kept_of_p.add(next);
         }
         if (S::AHEAD) {
 #pragma unroll
@@ -256,6 +261,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
         const Blocks &b = post.blocks;
         if (b.count > 0) {
             Rows<S::DV> rows;
+            Kept<S::KEEPS> kept;
             rows.state[0] = rows.state[1] = {NO_BASE, -0.0f, -INFINITY};
             const Blocks &mine = post.groups[row_group<S>()];
             if constexpr (S::PARTS > 1) {
@@ -287,7 +293,7 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                     const Blocks blocks = mine.uniform();
                     const Walk<S> walk(a, post.item, blocks);
                     run_blocks<S>(a, rows, memory, warp, steps, blocks, walk.uniform(),
-                                  ptx::uniform(number + from), from);
+                                  ptx::uniform(number + from), from, kept);
                 }
             } else if (S::PARTS == 1 && threadIdx.x % 128 == 0) {
                 ptx::mbarrier_arrive(memory.q_empty(q_piece<S>()));
@@ -296,7 +302,8 @@ __device__ __forceinline__ void consume(const attn_cuda_forward_params &a, const
                 pass_blocks<S>(memory, number, from + seen_blocks<S>(post).count, b.count);
             }
             /* opaque: else the place is kept over the tile loop, and spilled */
-            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)), warp, rows);
+            finish<S>(a, memory, S::STEPS ? post : memory.post(ptx::opaque(posts)),
+                      kept.rows(a, warp), rows);
             number += b.count;
         } else if (S::RAGGED && a.schedule.splits > 1) {
             finish_empty_split(a, post, warp);

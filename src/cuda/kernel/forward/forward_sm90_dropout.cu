@@ -1,6 +1,7 @@
 /*
- * forward_sm90_dropout.cu: forward_sm90 with dropout (dropped.cuh) and no score steps: bf16, whose
- * range P does not leave where dropout takes the heavy keys away.
+ * forward_sm90_dropout.cu: forward_sm90 with dropout (dropped.cuh) and no score steps: 16 bits. In
+ * f16 what rows keep of P is added up, since P has few digits where dropout takes the heavy keys
+ * away.
  */
 #include "cuda/kernel/forward/forward_sm90.cuh"
 

@@ -123,7 +123,8 @@ template <class S, int N>
 __device__ __forceinline__ void
 first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S> &memory,
             const HeldQ<S> &held, const WarpRows &warp, Steps<S> &steps, const Blocks &b, int block,
-            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4])
+            uint32_t q, uint32_t n, bool turn, uint32_t (&p)[S::PARTS][S::BN / 4],
+            Kept<S::KEEPS> &kept)
 {
     const int key = block * S::BN;
     float s[N / 2], alpha[2];
@@ -161,6 +162,10 @@ first_block(const attn_cuda_forward_params &a, Rows<S::DV> &rows, const Memory<S
     probabilities<S::DTYPE>(s, e, rows.state, p);
     steps.learn(e);
     if constexpr (S::DROPS) {
-        Dropout<S::DTYPE, true, false>(dropout_places<S>()).take(a, key, p);
+        uint32_t bits[(S::BN + 63) / 64];
+        const Dropout<S::DTYPE, true, false> drop(dropout_places<S>());
+        drop.template find<S::BN / 4>(a, key, bits);
+        drop.clear(bits, p);
+        kept.add(p);
     }
 }

@@ -40,6 +40,7 @@ struct Shape {
     static constexpr bool SHARED = false;  /* groups share rows of Q: WideShape */
     static constexpr bool SWAPS = false;   /* and swap probabilities (swap_sm90.cuh) */
     static constexpr bool DROPS = false;   /* dropout: DroppedShape */
+    static constexpr bool KEEPS = false;   /* what rows keep is added up: f16 with dropout */
     static constexpr int STAGES = 2;       /* tiles of K, and of V, at a time */
     static constexpr int SCORES = SCORES_; /* how exponents follow from products: params.h */
     /* Scores are computed or masked before exponents (steps_sm90.cuh, masked_sm90.cuh). */
@@ -101,7 +102,7 @@ template <int DTYPE_, int D_, int GROUPS_, int BN_, int REGISTERS_, bool TURNS_,
 struct DroppedShape
     : Shape<DTYPE_, D_, GROUPS_, BN_, REGISTERS_, TURNS_, ATTN_CUDA_RAGGED, SCORES_> {
     static_assert(BN_ % 16 == 0, "blocks are of whole calls of Philox (dropped.cuh)");
-    static constexpr bool DROPS = true;
+    static constexpr bool DROPS = true, KEEPS = DTYPE_ == ATTN_F16;
 };
 
 enum { MOST_STAGES = 2, POSTS = 2, MOST_GROUPS = 3 };

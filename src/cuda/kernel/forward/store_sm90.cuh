@@ -194,6 +194,7 @@ __device__ __forceinline__ bool finish_boxed(const attn_cuda_forward_params &a, 
                                 (l[r] != 0 && fabsf(rows.state[r].base) <= FAR_BASE));
         factor[r] = l[r] != 0 ? ptx::reciprocal(l[r]) : 0;
         if constexpr (S::DROPS) {
+            ordinary = ordinary && !(l[r] != 0 && warp.light[r]);
             factor[r] *= (float)a.problem.dropout.scale;
         }
     }

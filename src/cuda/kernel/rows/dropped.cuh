@@ -10,6 +10,10 @@
 #include "cuda/kernel/rows/dropout.cuh"
 #include "cuda/kernel/rows/rows.cuh"
 
+/* In f16 digits below 2^-24 are lost: so a row is light if what it keeps adds up to less than 2^20
+ * times that. */
+constexpr float LIGHT = 0x1p-4f;
+
 /* No dropout. */
 template <int DTYPE, bool ON, bool ONE> struct Dropout {
     struct Place {
@@ -171,19 +175,66 @@ template <int DTYPE, bool ONE> struct Dropout<DTYPE, true, ONE> {
     /* Adds up what is kept: products with 1. */
     template <int WORDS> __device__ __forceinline__ void sum(const uint32_t (&p)[1][WORDS])
     {
+        add(kept, p);
+    }
+    template <int WORDS>
+    static __device__ __forceinline__ void add(float (&to)[1][4], const uint32_t (&p)[1][WORDS])
+    {
         const uint32_t ones[1][2] = {{0x3c003c00, 0x3c003c00}};
 #pragma unroll
         for (int i = 0; i < WORDS; i += 4) {
-            mma::add_products<false, 1>(kept, p, i, ones);
+            mma::add_products<false, 1>(to, p, i, ones);
         }
     }
 
-    /* The rows at their end. In f16 digits below 2^-24 are lost: so a row is light if what it keeps
-     * adds up to less than 2^20 times that. */
+    /* The rows at their end. */
     __device__ __forceinline__ DroppedRows<WarpRows> rows(const attn_cuda_forward_params &a,
                                                           const WarpRows &warp) const
     {
         const bool looks = DTYPE == ATTN_F16 && a.problem.dropout.scale != 0;
-        return {warp, {looks && kept[0][0] < 0x1p-4f, looks && kept[0][2] < 0x1p-4f}};
+        return {warp, {looks && kept[0][0] < LIGHT, looks && kept[0][2] < LIGHT}};
+    }
+};
+
+/* What a thread's rows keep of P over the blocks of an item, in f16 with dropout: both sums in one
+ * register, since more are not left. Of other kernels nothing. */
+template <bool ON> struct Kept {
+    __device__ __forceinline__ void lower(const float (&)[2])
+    {
+    }
+    template <int PARTS, int WORDS>
+    __device__ __forceinline__ void add(const uint32_t (&)[PARTS][WORDS])
+    {
+    }
+    template <class Warp>
+    __device__ __forceinline__ const Warp &rows(const attn_cuda_forward_params &,
+                                                const Warp &warp) const
+    {
+        return warp;
+    }
+};
+template <> struct Kept<true> {
+    uint32_t sums = 0; /* in bf16, whose range they do not leave */
+
+    __device__ __forceinline__ void lower(const float (&alpha)[2])
+    {
+        const float2 x = ptx::unpack_half<true>(sums);
+        sums = ptx::pack_half<true>(x.x * alpha[0], x.y * alpha[1]);
+    }
+    template <int WORDS> __device__ __forceinline__ void add(const uint32_t (&p)[1][WORDS])
+    {
+        float fresh[1][4] = {};
+        Dropout<ATTN_F16, true, false>::add(fresh, p);
+        const float2 x = ptx::unpack_half<true>(sums);
+        sums = ptx::pack_half<true>(x.x + fresh[0][0], x.y + fresh[0][2]);
+    }
+    template <class Warp>
+    __device__ __forceinline__ Warp rows(const attn_cuda_forward_params &a, const Warp &warp) const
+    {
+        const float2 x = ptx::unpack_half<true>(sums);
+        const bool looks = a.problem.dropout.scale != 0;
+        Warp light = warp;
+        light.light[0] = looks && x.x < LIGHT, light.light[1] = looks && x.y < LIGHT;
+        return light;
     }
 };
