@@ -19,8 +19,9 @@ __device__ __forceinline__ void run_shared(const attn_cuda_forward_params &a, Ro
     uint32_t p[S::PARTS][S::BN / 4];
     Sum<S> sum(rows);
     HeldQ<S> held;
+    Kept<S::KEEPS> kept; /* nothing: there is no dropout here */
     first_block<S, S::BN>(a, rows, memory, held, warp, steps, b, b.last, memory.q(), number, false,
-                          p);
+                          p, kept);
 #pragma unroll 1
     for (int i = 1; i < b.count; i++) {
         const uint32_t n = number + i;
