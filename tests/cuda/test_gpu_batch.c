@@ -49,7 +49,7 @@ static void take_sequence(attn_tensor *t, int64_t number)
 
 static void compare(const char *line)
 {
-    op_trial trial = trial_open(line);
+    op_trial trial = trial_open("%s", line);
     attn_forward_args *host = &trial.tensors.args, args = *host;
     gpu_copy copies[ARGS_TENSORS];
     for (int i = 0; i < ARGS_TENSORS; i++) {
