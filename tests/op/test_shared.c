@@ -56,10 +56,13 @@ static void check_line(const char *line)
              alone = trial_open("b=6 hkv=2 nk=5000 lse=1 %s", line);
     int count, own;
     const char *const *names = tables_that_agree(all.args->q.dtype, all.args->flags, &count);
-    share(&all, 0, 1, 4200);
-    share(&all, 0, 2, 4100);
-    share(&all, 3, 4, 2050);
-    share(&all, 0, 5, 4096);
+    op_trial *const both[] = {&all, &alone};
+    for (int i = 0; i < 2; i++) {
+        share(both[i], 0, 1, 4200);
+        share(both[i], 0, 2, 4100);
+        share(both[i], 3, 4, 2050);
+        share(both[i], 0, 5, 4096);
+    }
     trial_check(&all);
     trial_check_own_bits(&all);
     for (int i = 0; i < count; i++) {

@@ -164,6 +164,7 @@ bool attn_pack_is_done(const attn_forward_item *item)
 void attn_pack_open(attn_forward_item *item)
 {
     item->list[0].keys = item->list[1].keys = (attn_interval){-1, -1};
+    item->list[0].kv_head = item->list[1].kv_head = -1;
 }
 
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)
