@@ -12,17 +12,12 @@ static uint64_t first_bits(int64_t n)
     return n < 64 ? ((uint64_t)1 << n) - 1 : ~(uint64_t)0;
 }
 
-/* The lanes, 32 at most, whose score is not -inf. Bits from an array let compilers take vectors. */
+/* The lanes, 32 at most, whose score is not -inf. */
 static uint32_t some_lanes_seeing(const float *s, int lanes)
 {
-    static const uint32_t bit[32] = {
-        1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
-        1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
-        1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
-        1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
     uint32_t bits = 0;
     for (int lane = 0; lane < lanes; lane++) {
-        bits |= s[lane] != -INFINITY ? bit[lane] : 0;
+        bits |= s[lane] != -INFINITY ? attn_bit[lane] : 0;
     }
     return bits;
 }

@@ -9,6 +9,13 @@
 
 #include "cpu/ukernel/table.h"
 
+/* Bits, for loops that collect them: from an array, not by shifts, compilers take vectors. */
+static const uint32_t attn_bit[32] = {
+    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
+    1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
+    1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
+    1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
+
 /* Notes the lanes, as bits, that see each of n keys: whose score in S is not -inf. */
 void attn_specials_seen(const attn_ukernel *table, uint64_t *seen, const void *s, int64_t n,
                         int lanes);

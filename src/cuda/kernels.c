@@ -105,32 +105,10 @@
      ATTN_CUDA_THREADS,                                              \
      dtype,                                                          \
      false},
-#define ATTN_FORWARD_FEW_FIND(name)    \
-    {"attn_forward_few_shared_" #name, \
-     ATTN_CUDA_FEW_SHARED,             \
-     0,                                \
-     0,                                \
-     0,                                \
-     4,                                \
-     0,                                \
-     128,                              \
-     0,                                \
-     ATTN_CUDA_MERGE,                  \
-     0,                                \
-     false},
-#define ATTN_FORWARD_FEW_MERGE(name, dtype, d) \
-    {"attn_forward_few_" #name,                \
-     ATTN_CUDA_FEW,                            \
-     dtype,                                    \
-     d,                                        \
-     d,                                        \
-     1,                                        \
-     0,                                        \
-     128,                                      \
-     0,                                        \
-     ATTN_CUDA_MERGE,                          \
-     0,                                        \
-     false},
+#define FEW_HELPER(name, family, dtype, d, rows) \
+    {"attn_forward_few_" #name, family, dtype, d, d, rows, 0, 128, 0, ATTN_CUDA_MERGE, 0, false},
+#define ATTN_FORWARD_FEW_FIND(name) FEW_HELPER(shared_##name, ATTN_CUDA_FEW_SHARED, 0, 0, 4)
+#define ATTN_FORWARD_FEW_MERGE(name, dtype, d) FEW_HELPER(name, ATTN_CUDA_FEW, dtype, d, 1)
 #define GRAD_KERNEL(name, dtype, bytes, part) \
     {"attn_backward_" #name,                  \
      ATTN_CUDA_BACKWARD_GENERIC,              \

@@ -126,6 +126,34 @@ static void c4_a_nan_poisons_what_sees_it(void **state)
     }
 }
 
+static bool up_to_its_row(int64_t i, int64_t c)
+{
+    return i <= 20 + c / 16;
+}
+
+/* A lone NaN in each column of dO, half of them in even rows and half in odd ones, so in each place
+ * of a panel's run of 32 numbers: each spoils its column of dV up to its row, and no other. */
+static void c4_a_nan_in_each_place(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    const char *line = "hq=1 nq=50 nk=50 d=64 dtype=%s causal=1 pass=backward";
+    int own;
+    const char *const *tables = tables_own_bits(&own);
+    (void)state;
+    for (int n = 0; n < 3 * (own + 1); n++) {
+        const char *table = n < 3 ? NULL : tables[n / 3 - 1];
+        op_trial clean = trial_open(line, dtypes[n % 3]), spoilt = trial_open(line, dtypes[n % 3]);
+        for (int64_t c = 0; c < 64; c++) {
+            inputs_store(&spoilt.tensors.grad.d_o, 0, 20 + c / 16, 0, c, (double)NAN);
+        }
+        forward_on(&clean, table), backward_on(&clean, table);
+        forward_on(&spoilt, table), backward_on(&spoilt, table);
+        assert_poisoned(&spoilt.tensors.grad.dv, &clean.tensors.grad.dv, up_to_its_row);
+        trial_close(&clean);
+        trial_close(&spoilt);
+    }
+}
+
 /* Row 30 of Q is NaN, or key 30, and so is the LSE of row 30, or of all rows from it on: a NaN in
  * their dQ, in dK and dV of the keys they see and in the gradients of bias there; whatever they do
  * not see is as it was. The group is as wide as a strip, so that on some tables all rows of a strip
@@ -321,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(c4_a_nan_poisons_what_sees_it),
         cmocka_unit_test(c4_nan_rows_poison_what_they_see),
+        cmocka_unit_test(c4_a_nan_in_each_place),
         cmocka_unit_test(c7_a_nan_and_threads),
         cmocka_unit_test(an_infinite_key),
         cmocka_unit_test(c4_what_is_masked_has_no_influence),

@@ -236,6 +236,23 @@ static void test_row_max(void **state)
     }
 }
 
+/* A lone NaN in each column of V, half of them in even keys and half in odd ones: so each place of
+ * a panel's run of 32 numbers has one. */
+static void test_a_nan_in_each_place(void **state)
+{
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        op_trial trial = trial_open("n=100 hq=2 d=64 dtype=%s lse=1 causal=1", dtypes[n]);
+        for (int64_t c = 0; c < 64; c++) {
+            inputs_store(&trial.args->v, 0, 20 + c / 16, c % 2, c, (double)NAN);
+        }
+        trial_check(&trial);
+        trial_check_own_bits(&trial);
+        trial_close(&trial);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_row_max),
         cmocka_unit_test(test_rows_outside_sequences),
         cmocka_unit_test(test_a_key_that_some_rows_see_on_tiles),
+        cmocka_unit_test(test_a_nan_in_each_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

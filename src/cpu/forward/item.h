@@ -17,7 +17,6 @@ typedef struct attn_sums {
 /* Where the rows of some keys are. */
 typedef struct attn_key_list {
     attn_interval keys;
-    int64_t kv_head;
     const char *k[ATTN_MAX_KEY_BLOCK], *v[ATTN_MAX_KEY_BLOCK];
 } attn_key_list;
 

@@ -83,7 +83,7 @@ static void list_rows(const attn_forward_item *item, attn_key_list *list, attn_i
 {
     const attn_problem *problem = item->problem;
     const int64_t k_step = attn_axis_step(&problem->k, 1), v_step = attn_axis_step(&problem->v, 1);
-    list->keys = keys, list->kv_head = kv_head;
+    list->keys = keys;
     for (int64_t key = keys.lo, end; key < keys.hi; key = end) {
         const char *k = attn_kv_find(problem, &problem->k, &item->seq, kv_head, key, 0),
                    *v = attn_kv_find(problem, &problem->v, &item->seq, kv_head, key, 0);
@@ -143,7 +143,7 @@ static void open_lists(attn_forward_item *item, attn_interval keys)
                   passes = fetching_passes(item, item->k_rows, item->k == item->k_space && !codes);
     soon_rows rows = in_runs(item, now->v, n);
     item->at_hand = !item->at_hand;
-    if (now->kv_head != item->kv_head || now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
+    if (now->keys.lo != keys.lo || now->keys.hi < keys.hi) {
         list_rows(item, now, keys, item->kv_head);
         rows = (soon_rows){now->k + tile, now->v - now->k, max64(n - tile, 0), 2};
     }
@@ -164,7 +164,6 @@ bool attn_pack_is_done(const attn_forward_item *item)
 void attn_pack_open(attn_forward_item *item)
 {
     item->list[0].keys = item->list[1].keys = (attn_interval){-1, -1};
-    item->list[0].kv_head = item->list[1].kv_head = -1;
 }
 
 void attn_pack_block(attn_forward_item *item, attn_interval keys, int64_t block)

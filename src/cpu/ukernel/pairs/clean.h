@@ -3,22 +3,17 @@
  * Of an element, one of whose parts is not finite, such parts become 0.
  */
 
+#include "cpu/specials.h"
 #include "cpu/ukernel/table_grad.h"
 
 enum { NOTED = 32 }; /* numbers that are looked at together */
 
-/* Those of NOTED numbers that are not finite, as bits. Bits from an array let compilers take
- * vectors. */
+/* Those of NOTED numbers that are not finite, as bits. */
 static uint32_t special_bits(const uint16_t *x)
 {
-    static const uint32_t bit[NOTED] = {
-        1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
-        1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
-        1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
-        1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
     uint32_t bits = 0;
     for (int i = 0; i < NOTED; i++) {
-        bits |= (x[i] & 0x7f80) == 0x7f80 ? bit[i] : 0;
+        bits |= (x[i] & 0x7f80) == 0x7f80 ? attn_bit[i] : 0;
     }
     return bits;
 }
