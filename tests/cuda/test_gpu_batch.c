@@ -84,7 +84,7 @@ static void compare(const char *line)
     trial_close(&trial);
 }
 
-/* 132 multiprocessors have a few items each; used_k makes odd and even numbers of blocks. */
+/* used_k makes odd and even numbers of blocks. */
 static void test_batch(void **state)
 {
     (void)state;
@@ -92,8 +92,10 @@ static void test_batch(void **state)
     compare("b=3 hq=2 hkv=1 nq=2 nk=1200 used_k=1200,700,130 d=576 dv=512 dtype=f16 view=1 page=16 "
             "causal=1");
     compare("b=3 hq=4 hkv=1 nq=3 nk=900 used_k=900,290,64 d=64 dtype=bf16");
+    compare("b=70 hq=4 hkv=1 nq=1 nk=300 d=64 dtype=bf16"); /* splits by the batch would be fewer */
 }
 
+/* 132 multiprocessors have a few items each. */
 static void test_many_items(void **state)
 {
     (void)state;
