@@ -153,6 +153,9 @@ double problem_tensors_bytes(const problem_tensors *tensors);
 /* Writes 0xFF into o, lse and row_max, gaps included. */
 void problem_tensors_poison(problem_tensors *tensors);
 
+/* Makes inputs read-only, so that a write to one faults where it happens. */
+void problem_tensors_seal(const problem_tensors *tensors);
+
 /* True if the gaps between the elements of the outputs still hold the poison and no input byte
  * changed. */
 bool problem_tensors_intact(const problem_tensors *tensors);

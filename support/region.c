@@ -55,6 +55,15 @@ void region_free(guarded_region *region)
     memset(region, 0, sizeof *region);
 }
 
+void region_seal(const guarded_region *region)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (region->map != NULL && region->map_bytes > 2 * page) {
+        (void)mprotect((unsigned char *)region->map + page, region->map_bytes - 2 * page,
+                       PROT_READ);
+    }
+}
+
 uint64_t region_hash(const guarded_region *region)
 {
     const unsigned char *p = region->first;

@@ -18,6 +18,9 @@ typedef struct guarded_region {
 bool region_create(guarded_region *region, size_t bytes, enum placement placement);
 void region_free(guarded_region *region);
 
+/* Lets nobody write the bytes from now on. Plain memory stays as it is. */
+void region_seal(const guarded_region *region);
+
 /* A hash of the bytes. */
 uint64_t region_hash(const guarded_region *region);
 

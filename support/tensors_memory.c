@@ -57,6 +57,16 @@ static bool gaps_intact(const struct piece *piece)
     return intact;
 }
 
+void problem_tensors_seal(const problem_tensors *tensors)
+{
+    for (int i = 0; i < tensors->memory->count; i++) {
+        const struct piece *piece = &tensors->memory->piece[i];
+        if (piece->output.data == NULL) {
+            region_seal(&piece->region);
+        }
+    }
+}
+
 bool problem_tensors_intact(const problem_tensors *tensors)
 {
     for (int i = 0; i < tensors->memory->count; i++) {

@@ -139,6 +139,7 @@ static bool judge_on(const problem_spec *spec, dice *d, const char *own, char *s
     if (!problem_tensors_create(spec, place, &tensors)) {
         return true; /* without memory there is no judgement */
     }
+    problem_tensors_seal(&tensors);
     bool ok = run_pass(&tensors, backward, way, sentence, size);
     if (ok && !problem_tensors_intact(&tensors)) {
         ok = wrong(sentence, size, "%s: an input or a gap of an output was written", way[1].table);

@@ -9,6 +9,7 @@
 static bool agree(problem_tensors *tensors, const placed_steps *steps, unsigned char **bits,
                   double *error, char *sentence, size_t size)
 {
+    problem_tensors_seal(tensors);
     if (!steps->run(tensors, *bits == NULL, sentence, size)) {
         return false;
     }

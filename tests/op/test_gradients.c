@@ -56,6 +56,7 @@ static bool run_own_bits(const problem_spec *problem, char *sentence, size_t siz
         snprintf(sentence, size, "no memory for its tensors");
         return false;
     }
+    problem_tensors_seal(&tensors);
     bool ok = grad_runs_own_bits(&tensors.grad, sentence, size);
     if (ok && !problem_tensors_intact(&tensors)) {
         snprintf(sentence, size, "a table with its own bits wrote an input or a gap of an output");

@@ -48,6 +48,7 @@ static bool run_own_bits(const problem_spec *problem, char *sentence, size_t siz
             snprintf(sentence, size, "no memory for its tensors");
             return false;
         }
+        problem_tensors_seal(&tensors);
         ok = runs_agree_on(&tensors.args, names[i], sentence, size);
         if (ok && !problem_tensors_intact(&tensors)) {
             snprintf(sentence, size, "on %s: an input or a gap of an output was written", names[i]);
