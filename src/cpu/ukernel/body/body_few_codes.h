@@ -94,8 +94,9 @@ ATTN_INLINE bool FN(code_rows)(real *s, const attn_rows *k, const real *qt, int6
 {
     bool done = true;
     for (int64_t key = 0; key < n && done; key += VL, s += VL * STRIP) {
-        done = lanes <= 4 ? FN(code_keys)(s, k, key, n, qt, d, dtype, 4)
-                          : FN(code_keys)(s, k, key, n, qt, d, dtype, 8);
+        done = lanes == 1   ? FN(code_keys)(s, k, key, n, qt, d, dtype, 1)
+               : lanes <= 4 ? FN(code_keys)(s, k, key, n, qt, d, dtype, 4)
+                            : FN(code_keys)(s, k, key, n, qt, d, dtype, 8);
     }
     return done;
 }
