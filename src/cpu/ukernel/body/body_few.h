@@ -1,10 +1,16 @@
 /*
  * body_few.h: the part of body.h for products with few lanes, as in a step of decoding: keys along
- * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: of one row (a head of
- * queries for each of keys), up to four, or eight. The order of each sum is that of body.h. Where
- * lanes are moved by fours, sums that no row has are 0.
+ * the lanes in K QT, columns in V^T P, a vector of sums for each row of Q: one row (a head of queries
+ * for each of keys), up to four, or eight. The order of each sum is that of body.h. Lanes are moved
+ * by fours; sums that have no row are 0.
  */
 enum { FN(OWN) = REAL_BITS == 32 ? ATTN_F32 : ATTN_F64 };
+
+/* `rows` rounded up to fours. */
+ATTN_INLINE int FN(fours)(const int rows)
+{
+    return (rows + 3) / 4 * 4;
+}
 
 /* Loads elements from column c of a row on as numbers. */
 ATTN_INLINE vec FN(load_row)(const char *row, int64_t c, const int32_t dtype)
@@ -84,7 +90,7 @@ ATTN_INLINE void FN(few_keys)(real *s, const char *const *row, int64_t n, const 
     for (int i = 0; i < VL; i++) {
         at[i] = row[i < n ? i : n - 1];
     }
-    ATTN_UNROLL for (int r = 0; r < 8; r++) sum[r] = v_set1(0);
+    ATTN_UNROLL for (int r = 0; r < FN(fours)(rows); r++) sum[r] = v_set1(0);
     for (int64_t first = 0; first < d; first += ATTN_DOT_CHUNK) {
         const int64_t end = d - first < ATTN_DOT_CHUNK ? d : first + ATTN_DOT_CHUNK;
         vec chunk[8];
@@ -200,15 +206,15 @@ ATTN_INLINE void FN(few_columns)(real *ot, const attn_values *v, int64_t c, cons
 {
     const real *panel = (const real *)v->v + v->at * v->dv_pad;
     const bool codes = attn_is_code(dtype);
-    int64_t factor[8];
-    vec sum[8][8];
+    int64_t factor[4];
+    vec sum[4][8];
     ATTN_UNROLL for (int i = 0; i < width; i++) factor[i] = codes ? (c + i * VL) / v->group : 0;
-    ATTN_UNROLL for (int r = 0; r < 8; r++) {
+    ATTN_UNROLL for (int r = 0; r < FN(fours)(rows); r++) {
         ATTN_UNROLL for (int i = 0; i < width; i++) sum[i][r] = v_set1(0);
     }
     for (int64_t key = 0; key < n; key++, p += STRIP) {
         const char *row = dtype ? v->rows[key] : (const char *)(panel + key * v->dv_pad);
-        vec y[8];
+        vec y[4];
         attn_fetch_soon(v->soon, width * VL);
         ATTN_UNROLL for (int i = 0; i < width; i++) {
             y[i] = FN(load_row)(row, c + i * VL, dtype ? dtype : FN(OWN));
@@ -230,8 +236,8 @@ ATTN_INLINE int64_t FN(few_pv)(real *ot, const attn_values *v, const real *p, in
                                const real *alpha, int lanes, const int32_t dtype)
 {
     int64_t c = 0;
-    for (; c + 8 * VL <= v->dv_pad && lanes == 1; c += 8 * VL) {
-        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 1, 8);
+    for (; c + 4 * VL <= v->dv_pad && lanes == 1; c += 4 * VL) {
+        FN(few_columns)(ot, v, c, p, n, alpha, dtype, 1, 4);
     }
     for (; c + 4 * VL <= v->dv_pad && lanes <= 4; c += 4 * VL) {
         FN(few_columns)(ot, v, c, p, n, alpha, dtype, 4, 4);
