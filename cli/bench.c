@@ -18,7 +18,8 @@ static const struct argp_option options[] = {
     {"suite", 's', "FILE", 0, "measure the problems of a file, one line each", 0},
     {"device", 'd', "NAME", 0, "cpu (default) or cuda: this GPU", 0},
     {"peers", 'P', NULL, 0,
-     "all of libattn, standard, torch, onnxruntime and onednn, as far as they are installed", 0},
+     "all of libattn, standard, torch, onnxruntime, onednn and ggml, as far as they are installed",
+     0},
     {"impl", 'i', "NAMES", 0,
      "some of these (default: libattn,standard), or libattn.torch, libattn as its Python package "
      "runs it for PyTorch; with --device cuda some of libattn,cudnn,flash,standard (default: all)",
@@ -84,7 +85,8 @@ static const char doc[] =
     "adds to a call is part "
     "of its time. To install them: python3 -m venv V && V/bin/pip install torch onnxruntime onnx "
     "&& V/bin/pip install "
-    "--no-deps paddlepaddle (for the oneDNN inside), then --python V/bin/python; libattn.torch: "
+    "--no-deps paddlepaddle (for the oneDNN inside) llama-cpp-python (for ggml, compiled), then "
+    "--python V/bin/python; libattn.torch: "
     "V/bin/pip install . in the source tree.\n"
     "\n"
     "Examples:\n"

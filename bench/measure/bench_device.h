@@ -7,7 +7,7 @@
 #include "worker.h"
 
 /* Called as worker.h says of the CPU's; the first is libattn. */
-enum { BENCH_IMPLEMENTATIONS = 6 };
+enum { BENCH_IMPLEMENTATIONS = 7 };
 typedef struct bench_device {
     const char *names[BENCH_IMPLEMENTATIONS]; /* NULL behind the last */
     bool by_default[BENCH_IMPLEMENTATIONS];

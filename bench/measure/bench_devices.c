@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const bench_device cpu = {
-    .names = {"libattn", "standard", "torch", "onnxruntime", "onednn", "libattn.torch"},
+    .names = {"libattn", "standard", "torch", "onnxruntime", "onednn", "ggml", "libattn.torch"},
     .by_default = {true, true},
-    .binding = {[5] = true},
+    .binding = {[6] = true},
     .min_time = 0.1,
     .rounds = 5,
     .start = worker_start,

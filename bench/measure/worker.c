@@ -4,6 +4,7 @@
  */
 #include "worker.h"
 #include "cli.h"
+#include "codes.h"
 #include "errors.h"
 #include "peak.h"
 #include "peer.h"
@@ -241,6 +242,9 @@ static void report_error(const struct child *child, worker_report *report)
     }
     errors_measure(&child->args, 0, &errors);
     report->max_error = errors.relative, report->c = errors.c, report->rows = errors.rows;
+    if (child->kind == PEER && codes_type(child->tensors.args.k.dtype)) {
+        snprintf(report->not_compared, sizeof report->not_compared, "it has codes of its own");
+    }
 }
 
 static bool serve(struct child *child, const struct request *q, struct reply *reply)

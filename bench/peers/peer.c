@@ -2,6 +2,7 @@
  * peer.c: see peer.h. The scripts describe the protocols.
  */
 #include "peer.h"
+#include "codes.h"
 #include "problem.h"
 #include "standard.h"
 
@@ -20,7 +21,7 @@
             ".globl " #name "\n"                               \
             ".hidden " #name "\n" #name ":\n" text ".byte 0\n" \
             ".previous\n")
-SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peers.py"));
+SCRIPT(peer_script_cpu, TEXT("peer_onednn.py") TEXT("peer_ggml.py") TEXT("peers.py"));
 SCRIPT(peer_script_cuda, TEXT("peers_cuda.py"));
 
 const char *peer_refuses(const attn_forward_args *args)
@@ -60,10 +61,14 @@ static bool make_room(bench_peer *peer, size_t bytes)
     return peer->shared != NULL;
 }
 
+static const char *const type_names[] = {
+    [ATTN_F64] = "f64",   [ATTN_F32] = "f32",   [ATTN_F16] = "f16", [ATTN_BF16] = "bf16",
+    [ATTN_BOOL] = "u8",   [ATTN_U8] = "u8",     [ATTN_I8] = "i8",   [ATTN_I4X2] = "i4x2",
+    [ATTN_E4M3] = "e4m3", [ATTN_E5M2] = "e5m2",
+};
+
 static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, size_t offset)
 {
-    static const char *const type[] = {[ATTN_F64] = "f64",   [ATTN_F32] = "f32", [ATTN_F16] = "f16",
-                                       [ATTN_BF16] = "bf16", [ATTN_BOOL] = "u8", [ATTN_U8] = "u8"};
     cJSON *place = cJSON_AddObjectToObject(question, name);
     cJSON *shape = cJSON_AddArrayToObject(place, "shape"),
           *stride = cJSON_AddArrayToObject(place, "stride");
@@ -72,7 +77,30 @@ static void add_tensor(cJSON *question, const char *name, const attn_tensor *t, 
         cJSON_AddItemToArray(stride, cJSON_CreateNumber((double)t->stride[n]));
     }
     cJSON_AddNumberToObject(place, "offset", (double)offset);
-    cJSON_AddStringToObject(place, "dtype", type[t->dtype]);
+    cJSON_AddStringToObject(place, "dtype", type_names[t->dtype]);
+}
+
+/* A tensor for the values of codes in f32, with heads and rows in their order. */
+static attn_tensor values_of(const attn_tensor *codes)
+{
+    const int64_t *n = codes->shape, columns = n[3] * codes_columns(codes->dtype);
+    return codes->stride[1] >= codes->stride[2]
+               ? attn_tensor_bshd(codes->data, ATTN_F32, n[0], n[1], n[2], columns)
+               : attn_tensor_bhsd(codes->data, ATTN_F32, n[0], n[2], n[1], columns);
+}
+
+/* Copies a tensor to shared memory, or the values of its codes. */
+static bool copy_in(attn_tensor *shared, void *to, const attn_tensor *from,
+                    const attn_tensor *scale, const attn_tensor *shift)
+{
+    shared->data = to;
+    if (shared->dtype == from->dtype) {
+        memcpy(to, from->data, bytes_of(from));
+        return true;
+    }
+    const attn_quantize_args args = {
+        .struct_size = sizeof args, .x = *shared, .codes = *from, .scale = *scale, .shift = *shift};
+    return attn_dequantize(NULL, &args) == ATTN_OK;
 }
 
 bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_args *own,
@@ -80,9 +108,20 @@ bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_ar
 {
     enum { TENSORS = 6 };
     static const char *const name[TENSORS] = {"q", "k", "v", "o", "bias", "mask"};
+    static const attn_tensor none = {0};
     attn_tensor *tensor[TENSORS] = {&own->q, &own->k, &own->v, &own->o, &own->bias, &own->mask};
+    const attn_tensor *given[TENSORS] = {&args->q, &args->k,    &args->v,
+                                         &args->o, &args->bias, &args->mask},
+                      *scale[TENSORS] = {&none, &args->k_scale, &args->v_scale},
+                      *shift[TENSORS] = {&none, &args->k_shift, &args->v_shift};
+    const bool codes = codes_type(args->k.dtype);
     size_t offset[TENSORS + 1] = {0};
     *own = *args;
+    if (codes) {
+        own->k = values_of(&args->k), own->v = values_of(&args->v);
+        own->k_scale = own->v_scale = own->k_shift = own->v_shift = none;
+        cJSON_AddStringToObject(question, "codes", type_names[args->k.dtype]);
+    }
     for (int i = 0; i < TENSORS; i++) { /* each from a page of its own on */
         const size_t bytes = tensor[i]->data != NULL ? bytes_of(tensor[i]) : 0;
         offset[i + 1] = (offset[i] + bytes + 4095) / 4096 * 4096;
@@ -97,8 +136,10 @@ bool peer_share(bench_peer *peer, const attn_forward_args *args, attn_forward_ar
         if (t->data == NULL) {
             continue;
         }
-        memcpy((char *)peer->shared + offset[i], t->data, bytes_of(t));
-        t->data = (char *)peer->shared + offset[i];
+        if (!copy_in(t, (char *)peer->shared + offset[i], given[i], scale[i], shift[i])) {
+            snprintf(peer->why, sizeof peer->why, "%s", attn_last_error());
+            return false;
+        }
         add_tensor(question, name[i], t, offset[i]);
     }
     cJSON_AddBoolToObject(question, "causal", (args->flags & ATTN_CAUSAL) != 0);

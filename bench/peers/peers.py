@@ -1,10 +1,11 @@
 """Attention by the libraries that users would take otherwise, called from Python: the other end of
 bench/peers/peer.c.
 
-`attn bench` starts one process per library and problem with peer_onednn.py and this text after it
-as `python3 -c`. Lines of JSON come in on stdin and go out on stdout. The first one in is the job:
-which library, how many threads, which file holds Q, K, V and O and where in it they lie; the answer
-is {"kernel": name} or {"refused": why}. Then {"repeats": n} asks for n calls in a row and gets
+`attn bench` starts one process per library and problem with peer_onednn.py, peer_ggml.py and this
+text after them as `python3 -c`. Lines of JSON come in on stdin and go out on stdout. The first one
+in is the job: which library, how many threads, which file holds Q, K, V and O and where in it they
+lie; K and V of "codes" are there as their values. The answer is {"kernel": name} or {"refused":
+why}. Then {"repeats": n} asks for n calls in a row and gets
 {"seconds": of all of them, "waited": of its threads for a core}, with the last result left in O,
 outside of the time. Inputs are converted before, not during the time, to the layout that a library
 wants. A call is the job's "pass": forward, backward (of one forward pass before the time), or
@@ -278,9 +279,12 @@ peers = {
     "torch": torch_peer,
     "onnxruntime": onnxruntime_peer,
     "onednn": onednn_peer,
+    "ggml": ggml_peer,
     "libattn.torch": libattn_torch_peer,
 }
 try:
+    if "codes" in job and job["peer"] != "ggml":
+        raise Refused("the others here take no quantised keys and values")
     kernel, call, keep = peers[job["peer"]](job, memory)
     keep(call())
 except Refused as refusal:

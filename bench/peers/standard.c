@@ -163,9 +163,6 @@ const char *standard_not_plain(const attn_forward_args *args)
     if (args->lse.data || args->row_max.data) {
         return "the others here give neither LSE nor row maxima";
     }
-    if (args->k.dtype != args->q.dtype || args->v.dtype != args->q.dtype) {
-        return "the others here take no quantised keys and values";
-    }
     for (int n = 0; n < 4; n++) {
         if (args->q.shape[n] == 0 || args->k.shape[n] == 0 || args->v.shape[n] == 0) {
             return "the others here take no empty tensors";
@@ -174,9 +171,17 @@ const char *standard_not_plain(const attn_forward_args *args)
     return args->q.dtype == ATTN_F64 ? "the others here compute in f32 or less" : NULL;
 }
 
+const char *standard_no_codes(const attn_forward_args *args)
+{
+    return args->k.dtype != args->q.dtype || args->v.dtype != args->q.dtype
+               ? "the others here take no quantised keys and values"
+               : NULL;
+}
+
 const char *standard_refuses(const attn_forward_args *args)
 {
-    const char *refuses = standard_not_plain(args);
+    const char *feature = standard_not_plain(args),
+               *refuses = feature ? feature : standard_no_codes(args);
     if (refuses != NULL) {
         return refuses;
     }

@@ -15,6 +15,9 @@
  * compute. Static string. */
 const char *standard_not_plain(const attn_forward_args *args);
 
+/* NULL, or that K and V are quantised. Static string. */
+const char *standard_no_codes(const attn_forward_args *args);
+
 /* NULL, or the reason why standard attention cannot do it here (a feature, no OpenBLAS). Static
  * string. */
 const char *standard_refuses(const attn_forward_args *args);
