@@ -75,7 +75,7 @@ ATTN_INLINE void FN(grad_panel)(vec (*acc)[NV], const real *p, const real *x, in
     for (x += first * stride; first < last;) {
         const real *a = p + FN(left_at)(first);
         const int whole = first - first % STRIP + STRIP, end = whole < last ? whole : last;
-        EACH_STEP for (; first < end; first++, a++, x += stride) {
+        for (; first < end; first++, a++, x += stride) {
             vec row[NV];
             ATTN_UNROLL for (int v = 0; v < width; v++) row[v] = v_load(x + v * VL);
             ATTN_UNROLL for (int r = 0; r < MR; r++) {
