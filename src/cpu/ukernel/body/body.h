@@ -11,7 +11,7 @@
  * side; strip = NV VL; MR NV accumulators + NV + 1 must fit the registers), AHEAD (products of a
  * sum done between the stores of the sums before; 0 where bursts of stores cost nothing), HELD, or
  * not (keys whose scores wait in registers from chunk to chunk; it divides MR), COLUMNS, or not
- * (body_values.h), and
+ * (body_values.h), EACH_STEP, or not (a pragma for loops over the products of a group), and
  *
  *   v_load v_store v_set1 v_add v_sub v_mul v_div v_abs
  *   v_fma(a,b,c) = a b + c and v_fms(a,b,c) = a b - c, rounded once; with UNFUSED, a macro of
@@ -83,7 +83,7 @@ ATTN_INLINE void FN(begin_sum)(vec *sum, const real *a, int64_t step, const real
 ATTN_INLINE void FN(group)(vec (*sum)[NV], const real *a, int64_t apart, int64_t step,
                            const real *b, int64_t i, int64_t n, const int rows, const int width)
 {
-    for (b += i * STRIP; i < n; i++, b += STRIP) {
+    EACH_STEP for (b += i * STRIP; i < n; i++, b += STRIP) {
         vec x[NV];
         ATTN_UNROLL for (int v = 0; v < width; v++) x[v] = v_load(b + v * VL);
         ATTN_UNROLL for (int r = 0; r < rows; r++) {

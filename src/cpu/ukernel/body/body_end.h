@@ -21,6 +21,7 @@
 #undef STRIP
 #undef SIDE
 #undef EACH
+#undef EACH_STEP
 #undef MR
 #undef NV
 #undef AHEAD

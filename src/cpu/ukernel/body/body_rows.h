@@ -50,6 +50,9 @@
 #define TABLE_BITS ATTN_BITS_SCALAR
 #define PRODUCT_LOSS 0
 #endif
+#ifndef EACH_STEP
+#define EACH_STEP
+#endif
 #define STRIP (NV * VL)
 #define SIDE 4 /* vectors side by side in a long chain of operations */
 #define EACH ATTN_UNROLL for (int k = 0; k < count; k++)
